@@ -1,0 +1,277 @@
+"""Every data carrier of Coevolve, before any behaviour.
+
+    problems -> play -> Episode of Turns -> collate -> Batch -> annotate -> advantage -> Targets -> loss -> one update
+
+Letters in tensor names: B turns (rows), S positions of a whole row (prompt, then action, then padding), T action tokens
+(the longest action of the batch), V vocabulary. ``logp_BT[b, t]`` belongs to the t-th token that turn b *sampled*.
+
+A worked example: one episode of the chain ``(pioneer, observer)``, prompt "The film" = ``[5, 6]``, end of sequence = 0.
+
+    pioneer hears nothing:    prompt_ids [5, 6]              samples [7, 0]     Turn.finished (it sampled the 0)
+    observer hears "bad":     prompt_ids [9, 5, 6, 7, 5, 6]  samples [8, 3, 4]  not finished (cut at three tokens)
+
+If one policy had played both roles, its Batch (B=2, S=9, T=3) would be
+
+    ids_BS      5 6 7 0 . . . . .        start_B  2     mask_BT  1 1 0     action_BT  7 0 .
+                9 5 6 7 5 6 8 3 4                 6              1 1 1                8 3 4
+
+The end of sequence an agent sampled is trained; padding (shown as a dot) never is, and nothing ever tests a padding *id*:
+lengths alone say where a row ends, so a prompt may contain any id.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from coevolve.maths.moments import Moments
+    from coevolve.play import Team
+
+Role = str
+PolicyName = str
+Metrics = dict[str, float]
+
+
+class Message(TypedDict):
+    """One chat message, as in every chat template."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One row of a task. ``id`` is unique within the task's split; ``data`` holds the row's columns."""
+
+    id: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How turns are sampled. Defaults are the untouched distribution of the model.
+
+    max_new_tokens: tokens at most, the end of sequence included; a pair (low, high) draws one length per step, both
+    ends included (CORY, section 4). temperature: 0 is greedy. top_k: 0 is off. top_p: 1.0 is off.
+    repetition_penalty: 1.0 is off.
+    """
+
+    max_new_tokens: int | tuple[int, int]
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        low, high = self.length_range
+        if not 1 <= low <= high:
+            raise ValueError(f"sampling.max_new_tokens is {self.max_new_tokens}; want 1 <= low <= high")
+        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or self.repetition_penalty <= 0:
+            raise ValueError(f"sampling out of range: {self}; want temperature >= 0, 0 < top_p <= 1, top_k >= 0")
+
+    @property
+    def length_range(self) -> tuple[int, int]:
+        return self.max_new_tokens if isinstance(self.max_new_tokens, tuple) else (self.max_new_tokens,) * 2
+
+    def at_length(self, tokens: int) -> Sampling:
+        """The same with one fixed length."""
+        return dataclasses.replace(self, max_new_tokens=tokens)
+
+    @property
+    def truncated(self) -> bool:
+        """True if tokens are drawn from another distribution than the log-probabilities describe."""
+        return self.top_k > 0 or self.top_p < 1 or self.repetition_penalty != 1.0
+
+
+@dataclass(slots=True)
+class Turn:
+    """One role spoke once: the unit of training, with exactly the ids it was fed and the ids it sampled.
+
+    logps[t] is the log-probability of action_ids[t] under the distribution it was drawn from (temperature included,
+    truncation not). ``text`` is the decoded action without special tokens. ``finished``: it ended by itself, and then
+    action_ids[-1] is the end of sequence. ``round`` counts the turns of this role in this episode from 0. ``reward`` is
+    what the task paid, None until it was scored. ``peers`` names the turns it is compared with.
+    """
+
+    role: Role
+    policy: PolicyName
+    problem: Problem
+    member: int
+    round: int
+    prompt_ids: Sequence[int]
+    action_ids: Sequence[int]
+    logps: Sequence[float]
+    text: str
+    finished: bool
+    reward: float | None = None
+    peers: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True)
+class Episode:
+    """All turns on one problem by one member of its group, in the order they were spoken."""
+
+    problem: Problem
+    member: int
+    turns: list[Turn] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A request for one turn: these ids in, an action out. ``key`` (64 bit) alone decides the random numbers."""
+
+    role: Role
+    policy: PolicyName
+    problem: Problem
+    member: int
+    round: int
+    prompt_ids: Sequence[int]
+    sampling: Sampling
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a reward judges: turns on one problem. It returns one number per turn."""
+
+    problem: Problem
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The turns of one policy, ready for a model. See the module's example.
+
+    ids_BS long; start_B long, prompt length; length_B long, prompt + action; action_BT long (0 where padded);
+    mask_BT bool; logp_BT float, as sampled; credit_B float; reward_B float, the turn's own pay; peers_B long, equal
+    numbers are compared with each other; temperature_B float, what the row was sampled at (1 for greedy).
+    ``Policy.annotate`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
+    logp_ref_BT; entropy_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
+    """
+
+    ids_BS: Tensor
+    start_B: Tensor
+    length_B: Tensor
+    action_BT: Tensor
+    mask_BT: Tensor
+    logp_BT: Tensor
+    credit_B: Tensor
+    reward_B: Tensor
+    peers_B: Tensor
+    temperature_B: Tensor
+    kl_BT: Tensor | None = None
+    logp_ref_BT: Tensor | None = None
+    entropy_BT: Tensor | None = None
+    value_BT: Tensor | None = None
+
+    def __len__(self) -> int:
+        return int(self.ids_BS.shape[0])
+
+    def select(self, rows_B: Tensor) -> Batch:
+        """The named rows, with S and T cut to what these rows need."""
+        steps = int((self.length_B - self.start_B)[rows_B].max())
+        width = int(self.length_B[rows_B].max())
+        cut = {"S": width, "T": steps}
+
+        def take(name: str, value: Tensor) -> Tensor:
+            rows = value[rows_B]
+            return rows[:, : cut[name[-1]]] if name[-1] in cut else rows
+
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Batch(**{k: None if v is None else take(k, v) for k, v in fields.items()})
+
+    def replace(self, **changes: Tensor) -> Batch:
+        return dataclasses.replace(self, **changes)
+
+    def to(self, device: Any) -> Batch:
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Batch(**{k: None if v is None else v.to(device, non_blocking=True) for k, v in fields.items()})
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the loss aims at: adv_BT for the policy, return_BT for the critic (None without one)."""
+
+    adv_BT: Tensor
+    return_BT: Tensor | None = None
+
+    def select(self, rows_B: Tensor, steps: int) -> Targets:
+        """The named rows, cut to ``steps`` action tokens (the T of the matching ``Batch.select``)."""
+        returns = None if self.return_BT is None else self.return_BT[rows_B, :steps]
+        return Targets(self.adv_BT[rows_B, :steps], returns)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What one differentiable forward says about the actions: logp_BT, and value_BT where there is a critic."""
+
+    logp_BT: Tensor
+    value_BT: Tensor | None = None
+
+
+Play = Callable[[Problem, "Team"], Coroutine[Any, Any, None]]
+Cast = Callable[[int], Mapping[Role, PolicyName]]
+Credit = Callable[[Episode], list[float]]
+Advantage = Callable[[Batch, float], Targets]
+Weights = Callable[[Tensor], Tensor]
+"""mask_BT -> weight_BT: how much each token's loss counts; the loss of a batch is the weighted *sum* over its tokens."""
+Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Metrics]]
+"""(outputs, batch, targets, weight_BT) -> (scalar, metrics); both add up over the micro-batches of one update."""
+
+Prompt = str | Sequence[Message] | Sequence[Turn | str]
+"""What a role is told: text; chat messages; or its own last Turn followed by new text, spliced as exact token ids."""
+
+
+class Task(Protocol):
+    """Problems, what each role is told, and what turns are worth."""
+
+    train: Sequence[Problem]
+    test: Sequence[Problem]
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt: ...
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]: ...
+
+
+class Engine(Protocol):
+    """Samples all turns of one sweep, for all policies at once so that devices can work side by side."""
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]: ...
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]: ...
+
+
+class KLController(Protocol):
+    """The weight eta of the KL penalty, as an immutable value."""
+
+    @property
+    def coef(self) -> float: ...
+
+    def after(self, observed: float, n: int) -> KLController: ...
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A training rule as a value. The trainer runs it and knows no algorithm by name.
+
+    credit: what each turn is held responsible for. advantage: (batch, KL coefficient) -> targets. loss and weights: the
+    objective. epochs: passes over each batch. minibatch: rows per optimiser step (None: all). reference: needs a frozen
+    start policy (KL). critic: needs a value head. kl: the controller every policy starts with. rescale: credit_B and the
+    policy's running moments -> credit_B, applied before the advantage (None: credit as it is).
+    """
+
+    credit: Credit
+    advantage: Advantage
+    loss: Loss
+    weights: Weights
+    kl: KLController
+    epochs: int = 1
+    minibatch: int | None = None
+    reference: bool = False
+    critic: bool = False
+    rescale: Callable[[Tensor, Moments], Tensor] | None = None
