@@ -95,7 +95,8 @@ class Turn:
     logps[t] is the log-probability of action_ids[t] under the distribution it was drawn from (temperature included,
     truncation not). ``text`` is the decoded action without special tokens. ``finished``: it ended by itself, and then
     action_ids[-1] is the end of sequence. ``round`` counts the turns of this role in this episode from 0. ``reward`` is
-    what the task paid, None until it was scored. ``peers`` names the turns it is compared with.
+    what the task paid, None until it was scored. ``temperature`` is what logps were taken at (1 when greedy). ``peers``
+    names the turns it is compared with.
     """
 
     role: Role
@@ -108,6 +109,7 @@ class Turn:
     logps: Sequence[float]
     text: str
     finished: bool
+    temperature: float = 1.0
     reward: float | None = None
     peers: tuple[Any, ...] = ()
 

@@ -1,0 +1,18 @@
+"""CORY: PPO whose agents share one reward (arXiv 2410.06101, section 3).
+
+The rest of CORY is not an algorithm but who speaks and who plays whom: ``chain`` gives the observer the pioneer's answer,
+``exchange(every=5)`` swaps the roles. Beyond ppo's deviations:
+
+1. The printed listing computes the observer's reward from the pioneer's answer; here it is scored on its own.
+2. Optimiser, value head, KL weight and reward statistics stay with the policy across an exchange. The released script
+   rebuilds all of them and re-seeds at every exchange; ``reset_every`` of the trainer is that, as a control.
+3. Score scaling and normalisation are off, as the paper says; the released script has both on (``rescale: normalise``).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from coevolve.algorithms.ppo import ppo
+
+cory = partial(ppo, credit="team_sum")

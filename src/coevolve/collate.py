@@ -1,0 +1,55 @@
+"""Episodes -> one Batch per policy. Nothing else in the package pads training rows.
+
+Letters: B turns, S positions of a row, T action tokens. The layout is drawn token by token in ``coevolve.types``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from coevolve.types import Batch, Credit, Episode, PolicyName, Turn
+
+
+def collate(episodes: Sequence[Episode], credit: Credit, policy: PolicyName) -> Batch:
+    """All turns of one policy as one Batch on the CPU, in the order of the episodes.
+
+    credit is asked once per episode and must return one number per turn (of all policies).
+    """
+    turns: list[Turn] = []
+    credits: list[float] = []
+    for episode in episodes:
+        shares = credit(episode)
+        assert len(shares) == len(episode.turns), f"credit returned {len(shares)} for {len(episode.turns)} turns"
+        for turn, share in zip(episode.turns, shares, strict=True):
+            if turn.policy == policy:
+                turns.append(turn)
+                credits.append(share)
+    assert turns, f"policy {policy} took no turn in these episodes"
+    return _batch(turns, credits)
+
+
+def _batch(turns: Sequence[Turn], credits: Sequence[float]) -> Batch:
+    groups: dict[object, int] = {}
+    action_BT = pad([t.action_ids for t in turns], torch.long)
+    actions_B = torch.tensor([len(t.action_ids) for t in turns])
+    start_B = torch.tensor([len(t.prompt_ids) for t in turns])
+    return Batch(
+        ids_BS=pad([[*t.prompt_ids, *t.action_ids] for t in turns], torch.long),
+        start_B=start_B,
+        length_B=start_B + actions_B,
+        action_BT=action_BT,
+        mask_BT=torch.arange(action_BT.shape[1]) < actions_B[:, None],
+        logp_BT=pad([t.logps for t in turns], torch.float32),
+        credit_B=torch.tensor(credits, dtype=torch.float32),
+        reward_B=torch.tensor([t.reward or 0.0 for t in turns]),
+        peers_B=torch.tensor([groups.setdefault(t.peers, len(groups)) for t in turns]),
+        temperature_B=torch.tensor([t.temperature for t in turns]),
+    )
+
+
+def pad(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
+    """Ragged rows as one tensor, filled with 0 on the right."""
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(list(r), dtype=dtype) for r in rows], batch_first=True)

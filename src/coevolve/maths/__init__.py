@@ -1,0 +1,1 @@
+"""Credit, advantages, losses and their parts: pure functions over tensors. No models, no configuration."""

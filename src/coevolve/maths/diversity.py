@@ -1,0 +1,15 @@
+"""distinct-n: the collapse alarm. A policy that repeats itself shows here before the reward does."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+
+def distinct(sequences: Sequence[Sequence[Hashable]], n: int) -> float:
+    """Different n-grams / all n-grams over all sequences together (arXiv 1510.03055, section 5.2).
+
+    NaN if no sequence is n long. It falls with the number of sequences, so compare equal batches only.
+    """
+    assert n >= 1, n
+    grams = [tuple(s[i : i + n]) for s in sequences for i in range(len(s) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else float("nan")

@@ -1,0 +1,48 @@
+"""The KL penalty: exact over the vocabulary, and the controllers of its weight. Letters: N positions, V vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+def full(logp_NV: Tensor, ref_NV: Tensor) -> Tensor:
+    """KL(pi || pi_0) = sum_v pi(v) (log pi(v) - log pi_0(v)) at each position, from log-probabilities; shape N.
+
+    CORY's token penalty (arXiv 2410.06101, section 2): the whole vocabulary, not the log-ratio of the sampled token.
+    """
+    assert logp_NV.ndim == 2 and logp_NV.shape == ref_NV.shape, (logp_NV.shape, ref_NV.shape)
+    return (logp_NV.exp() * (logp_NV - ref_NV)).sum(1)
+
+
+def entropy(logp_NV: Tensor) -> Tensor:
+    """-sum_v pi(v) log pi(v) at each position, in nats; shape N."""
+    assert logp_NV.ndim == 2, logp_NV.shape
+    return -(logp_NV.exp() * logp_NV).sum(1)
+
+
+@dataclass(frozen=True)
+class FixedKL:
+    """eta stays what it is."""
+
+    coef: float
+
+    def after(self, observed: float, n: int) -> FixedKL:
+        return self
+
+
+@dataclass(frozen=True)
+class AdaptiveKL:
+    """eta follows the observed KL (arXiv 1909.08593, section 2.2).
+
+    After n turns whose mean KL per turn was ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon.
+    """
+
+    coef: float
+    target: float = 6.0
+    horizon: int = 10000
+
+    def after(self, observed: float, n: int) -> AdaptiveKL:
+        error = min(max(observed / self.target - 1, -0.2), 0.2)
+        return AdaptiveKL(self.coef * (1 + error * n / self.horizon), self.target, self.horizon)

@@ -1,0 +1,41 @@
+"""Running mean and variance of a policy's credit, and the two ways of rescaling with them. Letters: B turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations of everything seen so far, as an immutable value."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def after(self, x_B: Tensor) -> Moments:
+        """With these values too: the parallel update of Chan et al. (1979)."""
+        assert x_B.ndim == 1, x_B.shape
+        x_B = x_B.double()
+        n, mean = len(x_B), float(x_B.mean())
+        total = self.count + n
+        delta = mean - self.mean
+        squares = self.squares + float((x_B - mean).square().sum()) + delta**2 * self.count * n / total
+        return Moments(total, self.mean + delta * n / total, squares)
+
+    @property
+    def std(self) -> float:
+        """Unbiased standard deviation; 0 before the second value."""
+        return (self.squares / (self.count - 1)) ** 0.5 if self.count > 1 else 0.0
+
+
+def scale(credit_B: Tensor, seen: Moments) -> Tensor:
+    """credit / std: the released CORY script's score scaling. The small constant keeps constant rewards finite."""
+    return credit_B / (seen.std + 1e-8)
+
+
+def normalise(credit_B: Tensor, seen: Moments) -> Tensor:
+    """(credit - mean) / std: the released CORY script's score normalisation."""
+    return (credit_B - seen.mean) / (seen.std + 1e-8)

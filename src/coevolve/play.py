@@ -1,0 +1,274 @@
+"""Interactions as coroutines, and the lockstep driver that runs them.
+
+A play is ``async def play(problem, team)`` and awaits three effects and nothing else:
+
+    turn    = await team[role](*heard)        # say: sample a turn of this role, which heard these turns or texts
+    rewards = await score(team, turns)        # score: let the task pay these turns
+    result  = await do(function, *args)       # do: call blocking Python
+
+``await together(a, b, ...)`` parks several of them at once. The driver advances every episode until it is parked, collects
+what is parked, answers it in one batch (a *sweep*), and repeats. So model calls per step equal the sequential depth of the
+play, rewards are batched the same way, and an episode that returns early simply leaves. There is no event loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from coevolve import noise
+from coevolve.types import Case, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
+
+class ForeignAwaitError(TypeError, ValueError):
+    """A play awaited something the driver cannot answer. A ValueError too, because it is the user's to mend."""
+
+
+Timer = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class _Saying:
+    role: Role
+    heard: tuple[Turn | str, ...]
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class _Doing:
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+_EFFECTS = (_Saying, _Scoring, _Doing)
+
+
+@dataclass(frozen=True)
+class _Parked:
+    """Awaiting this yields its effects to the driver and returns their answers, in order."""
+
+    effects: list[Any]
+
+    def __await__(self) -> Generator[list[Any], list[Any], list[Any]]:
+        return (yield self.effects)
+
+
+class Team:
+    """The roles of one episode, in order. ``team[role](*heard)`` samples a turn; iterating gives the roles."""
+
+    def __init__(self, roles: Sequence[Role]) -> None:
+        self._roles = tuple(roles)
+
+    def __iter__(self) -> Iterator[Role]:
+        return iter(self._roles)
+
+    def __len__(self) -> int:
+        return len(self._roles)
+
+    def __getitem__(self, role: Role) -> Callable[..., Coroutine[Any, Any, Turn]]:
+        if role not in self._roles:
+            raise ValueError(f"the play asks for role {role!r}; this team has {', '.join(self._roles)}")
+
+        async def say(*heard: Turn | str) -> Turn:
+            return cast(Turn, (await _Parked([_Saying(role, heard)]))[0])
+
+        return say
+
+
+async def score(team: Team, turns: Sequence[Turn]) -> list[float]:
+    """Let the task pay these turns; returns one number per turn, which is also written to ``Turn.reward``."""
+    return cast(list[float], (await _Parked([_Scoring(tuple(turns))]))[0])
+
+
+async def do(function: Callable[..., Any], *args: Any) -> Any:
+    """Call blocking Python between turns: a tool, a checker, an external model."""
+    return (await _Parked([_Doing(function, args)]))[0]
+
+
+class _Together:
+    """Several awaitables advanced in lockstep: all that any of them waits for is asked for at once."""
+
+    def __init__(self, awaitables: Sequence[Awaitable[Any]]) -> None:
+        self._awaitables = awaitables
+
+    def __await__(self) -> Generator[list[Any], list[Any], list[Any]]:
+        children = [a.__await__() for a in self._awaitables]
+        results: list[Any] = [None] * len(children)
+        waiting: dict[int, list[Any]] = {}
+
+        def advance(child: int, answers: list[Any] | None) -> None:
+            generator = cast(Generator[list[Any], Any, Any], children[child])
+            try:
+                waiting[child] = generator.send(answers)
+            except StopIteration as stop:
+                waiting.pop(child, None)
+                results[child] = stop.value
+
+        for child in range(len(children)):
+            advance(child, None)
+        while waiting:
+            asked = list(waiting.items())
+            answers = yield [effect for _, effects in asked for effect in _checked(effects)]
+            for child, effects in asked:
+                mine, answers = answers[: len(effects)], answers[len(effects) :]
+                advance(child, mine)
+        return results
+
+
+async def together(*awaitables: Awaitable[Any]) -> list[Any]:
+    """Await several effects or coroutines at once; results in the order of the arguments."""
+    return cast(list[Any], await _Together(awaitables))
+
+
+def _checked(parked: Any) -> list[Any]:
+    """What a play yielded, if it is ours. Raises ForeignAwaitError naming anything else (an asyncio future, say)."""
+    if isinstance(parked, list) and all(isinstance(e, _EFFECTS) for e in parked):
+        return parked
+    what = "a bare yield, as of asyncio.sleep(0)" if parked is None else repr(parked)
+    raise ForeignAwaitError(f"a play may await team[role](...), score, do and together only; this one awaited {what}")
+
+
+@dataclass
+class _Live:
+    """An episode that still runs, its coroutine, and the effects it is parked on."""
+
+    episode: Episode
+    coroutine: Coroutine[Any, Any, None]
+    parked: list[Any] = field(default_factory=list)
+    rounds: Counter[Role] = field(default_factory=Counter)
+
+    def advance(self, answers: list[Any] | None) -> bool:
+        """Run to the next effect. False when the play has returned."""
+        with blame(f"the play, on problem {self.episode.problem.id!r}"):
+            try:
+                self.parked = _checked(self.coroutine.send(answers))
+            except StopIteration:
+                return False
+        return True
+
+
+@contextmanager
+def blame(where: str) -> Iterator[None]:
+    """Turn whatever user code raises into one line that says where; the original stays attached as its cause."""
+    try:
+        yield
+    except ForeignAwaitError as error:
+        raise ForeignAwaitError(f"{where}: {error}") from error
+    except Exception as error:
+        detail = str(error) if isinstance(error, ValueError) else f"raised {type(error).__name__}: {error}"
+        raise ValueError(f"{where}: {detail}") from error
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything that answers effects: who plays whom, the task, the engine and the names of the noise."""
+
+    cast: Mapping[Role, PolicyName]
+    task: Task
+    engine: Engine
+    sampling: Sampling
+    seed: int = 0
+    step: int | str = 0
+    timer: Timer = lambda phase: nullcontext()
+
+
+def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: int = 1) -> list[Episode]:
+    """Play every problem ``members`` times, all episodes side by side.
+
+    Returns the episodes problem by problem, member by member. A problem that occurs twice gets further members, so that
+    no two episodes of a step share their random numbers. Raises ValueError that names the problem (and the
+    role) if the play, the task or the reward misbehaves.
+    """
+    live, episodes = [], []
+    seen: Counter[str] = Counter()
+    for problem in problems:
+        for _ in range(members):
+            episode = Episode(problem, seen[problem.id])
+            seen[problem.id] += 1
+            episodes.append(episode)
+            live.append(_Live(episode, play(problem, Team(tuple(stage.cast)))))
+    live = [one for one in live if one.advance(None)]
+    while live:
+        answers = _sweep(live, stage)
+        live = [one for one in live if one.advance(answers[id(one.episode)])]
+    return episodes
+
+
+def _sweep(live: Sequence[_Live], stage: Stage) -> dict[int, list[Any]]:
+    """Answer everything that is parked: one generation for all says, one call for all scores."""
+    parked = [(one, slot, effect) for one in live for slot, effect in enumerate(one.parked)]
+    answers = {id(one.episode): [None] * len(one.parked) for one in live}
+
+    def answer(kind: type, reply: Callable[[list[tuple[_Live, Any]], Stage], Sequence[Any]]) -> None:
+        asked = [(one, slot, effect) for one, slot, effect in parked if isinstance(effect, kind)]
+        if asked:
+            for (one, slot, _), value in zip(asked, reply([(o, e) for o, _, e in asked], stage), strict=True):
+                answers[id(one.episode)][slot] = value
+
+    answer(_Saying, _speak)
+    answer(_Scoring, _pay)
+    answer(_Doing, _call)
+    return answers
+
+
+def _speak(asked: list[tuple[_Live, _Saying]], stage: Stage) -> list[Turn]:
+    says = [_say(one, effect, stage) for one, effect in asked]
+    by_policy: dict[PolicyName, list[Say]] = {}
+    for say in says:
+        by_policy.setdefault(say.policy, []).append(say)
+    with stage.timer("generate"):
+        spoken = {name: iter(turns) for name, turns in stage.engine.generate(by_policy).items()}
+    turns = [next(spoken[say.policy]) for say in says]
+    for (one, _), turn in zip(asked, turns, strict=True):
+        turn.peers = (turn.problem.id, turn.role, turn.round)
+        one.episode.turns.append(turn)
+    return turns
+
+
+def _say(one: _Live, effect: _Saying, stage: Stage) -> Say:
+    episode, role = one.episode, effect.role
+    policy, number = stage.cast[role], one.rounds[role]
+    one.rounds[role] += 1
+    with blame(f"the prompt of role {role!r} on problem {episode.problem.id!r}"):
+        prompt_ids = stage.engine.encode(policy, stage.task.prompt(episode.problem, role, effect.heard))
+    key = noise.key(stage.seed, stage.step, episode.problem.id, episode.member, role, number)
+    return Say(role, policy, episode.problem, episode.member, number, prompt_ids, stage.sampling, key)
+
+
+def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]:
+    cases = [Case(one.episode.problem, effect.turns) for one, effect in asked]
+    with stage.timer("reward"), blame(f"the reward of {type(stage.task).__name__}, step {stage.step}"):
+        paid = stage.task.reward(cases)
+    if len(paid) != len(cases):
+        raise ValueError(f"the reward was given {len(cases)} cases and returned {len(paid)} results; want one per case")
+    for case, rewards in zip(cases, paid, strict=True):
+        _check_reward(case, rewards, stage)
+        for turn, reward in zip(case.turns, rewards, strict=True):
+            assert turn.reward is None, f"{turn.role} was paid twice for one turn"
+            turn.reward = float(reward)
+    return [[float(r) for r in rewards] for rewards in paid]
+
+
+def _check_reward(case: Case, rewards: Sequence[float], stage: Stage) -> None:
+    where = f"the reward of {type(stage.task).__name__} on problem {case.problem.id!r}, step {stage.step}"
+    if not isinstance(rewards, Sequence) or len(rewards) != len(case.turns):
+        raise ValueError(f"{where}, returned {rewards!r}; want a list of {len(case.turns)} numbers, one per turn")
+    for turn, reward in zip(case.turns, rewards, strict=True):
+        if not isinstance(reward, int | float) or not math.isfinite(reward):
+            raise ValueError(f"{where}, paid role {turn.role!r} {reward!r} for {turn.text!r}; want a finite number")
+
+
+def _call(asked: list[tuple[_Live, _Doing]], stage: Stage) -> list[Any]:
+    results = []
+    for one, effect in asked:
+        name = getattr(effect.function, "__name__", repr(effect.function))
+        with stage.timer("do"), blame(f"do({name}) on problem {one.episode.problem.id!r}"):
+            results.append(effect.function(*effect.args))
+    return results

@@ -1,0 +1,21 @@
+"""One after the other, each hearing all before: one role is PPO or GRPO, (pioneer, observer) is CORY, N roles a chain."""
+
+from __future__ import annotations
+
+from coevolve.play import Team, score
+from coevolve.types import Play, Problem, Turn
+
+
+def chain(transfer: bool = True) -> Play:
+    """Roles speak in order and are scored together at the end.
+
+    transfer=False is CORY's ablation "no knowledge transfer" (arXiv 2410.06101, section 4.3): nobody hears anybody.
+    """
+
+    async def play(p: Problem, team: Team) -> None:
+        said: list[Turn] = []
+        for role in team:
+            said.append(await team[role](*(said if transfer else ())))
+        await score(team, said)
+
+    return play
