@@ -1,8 +1,8 @@
 """Randomness as a function of names, not of history.
 
-Every random number of a run is a hash of what it is for: a token's uniform of (seed, step, problem, member, role, round,
-position), a shuffle of (seed, epoch), a length of (seed, step). So a sample does not depend on the batch it was drawn in,
-a resumed run needs no generator state, and a second device draws the same turns up to float rounding.
+Every random number of a run is a hash of what it is for: a token's uniform of (seed, step, problem, member, role,
+round, position), a shuffle of (seed, epoch), a length of (seed, step). So a sample does not depend on the batch it was
+drawn in, a resumed run needs no generator state, and a second device draws the same turns up to float rounding.
 
 Letters: B rows.
 """

@@ -6,9 +6,10 @@ A play is ``async def play(problem, team)`` and awaits three effects and nothing
     rewards = await score(team, turns)        # score: let the task pay these turns
     result  = await do(function, *args)       # do: call blocking Python
 
-``await together(a, b, ...)`` parks several of them at once. The driver advances every episode until it is parked, collects
-what is parked, answers it in one batch (a *sweep*), and repeats. So model calls per step equal the sequential depth of the
-play, rewards are batched the same way, and an episode that returns early simply leaves. There is no event loop.
+``await together(a, b, ...)`` parks several of them at once. The driver advances every episode until it is parked,
+collects what is parked, answers it in one batch (a *sweep*), and repeats. So model calls per step equal the sequential
+depth of the play, rewards are batched the same way, and an episode that returns early simply leaves. There is no event
+loop.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, cast
 
 from coevolve import noise
 from coevolve.types import Case, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
+
 
 class ForeignAwaitError(TypeError, ValueError):
     """A play awaited something the driver cannot answer. A ValueError too, because it is the user's to mend."""

@@ -15,8 +15,8 @@ If one policy had played both roles, its Batch (B=2, S=9, T=3) would be
     ids_BS      5 6 7 0 . . . . .        start_B  2     mask_BT  1 1 0     action_BT  7 0 .
                 9 5 6 7 5 6 8 3 4                 6              1 1 1                8 3 4
 
-The end of sequence an agent sampled is trained; padding (shown as a dot) never is, and nothing ever tests a padding *id*:
-lengths alone say where a row ends, so a prompt may contain any id.
+The end of sequence an agent sampled is trained; padding (shown as a dot) never is, and nothing ever tests a padding
+*id*: lengths alone say where a row ends, so a prompt may contain any id.
 """
 
 from __future__ import annotations
@@ -221,9 +221,9 @@ Cast = Callable[[int], Mapping[Role, PolicyName]]
 Credit = Callable[[Episode], list[float]]
 Advantage = Callable[[Batch, float], Targets]
 Weights = Callable[[Tensor], Tensor]
-"""mask_BT -> weight_BT: how much each token's loss counts; the loss of a batch is the weighted *sum* over its tokens."""
-Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Metrics]]
-"""(outputs, batch, targets, weight_BT) -> (scalar, metrics); both add up over the micro-batches of one update."""
+"""mask_BT -> weight_BT: how much each token counts; the loss of a batch is the weighted *sum* over its tokens."""
+Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
+"""(outputs, batch, targets, weight_BT) -> (scalar, detached metrics); both add up over micro-batches."""
 
 Prompt = str | Sequence[Message] | Sequence[Turn | str]
 """What a role is told: text; chat messages; or its own last Turn followed by new text, spliced as exact token ids."""
@@ -261,10 +261,10 @@ class KLController(Protocol):
 class Algorithm:
     """A training rule as a value. The trainer runs it and knows no algorithm by name.
 
-    credit: what each turn is held responsible for. advantage: (batch, KL coefficient) -> targets. loss and weights: the
-    objective. epochs: passes over each batch. minibatch: rows per optimiser step (None: all). reference: needs a frozen
-    start policy (KL). critic: needs a value head. kl: the controller every policy starts with. rescale: credit_B and the
-    policy's running moments -> credit_B, applied before the advantage (None: credit as it is).
+    credit: what each turn is held responsible for. advantage: (batch, KL coefficient) -> targets. loss and weights:
+    the objective. epochs: passes over each batch. minibatch: rows per optimiser step (None: all). reference: needs a
+    frozen start policy (KL). critic: needs a value head. kl: the controller every policy starts with. rescale: credit_B
+    and the policy's running moments -> credit_B, applied before the advantage (None: credit as it is).
     """
 
     credit: Credit

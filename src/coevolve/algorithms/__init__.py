@@ -1,4 +1,4 @@
-"""Training rules as values: credit + advantage + loss + KL rule. One file each, naming its deviations from its paper."""
+"""Training rules as values: credit + advantage + loss + KL rule. One file each, with its deviations from the paper."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """CORY: PPO whose agents share one reward (arXiv 2410.06101, section 3).
 
-The rest of CORY is not an algorithm but who speaks and who plays whom: ``chain`` gives the observer the pioneer's answer,
-``exchange(every=5)`` swaps the roles. Beyond ppo's deviations:
+The rest of CORY is not an algorithm but who speaks and who plays whom: ``chain`` gives the observer the pioneer's
+answer, ``exchange(every=5)`` swaps the roles. Beyond ppo's deviations:
 
 1. The printed listing computes the observer's reward from the pioneer's answer; here it is scored on its own.
 2. Optimiser, value head, KL weight and reward statistics stay with the policy across an exchange. The released script

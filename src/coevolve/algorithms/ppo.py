@@ -22,7 +22,7 @@ from coevolve.maths import masked, moments
 from coevolve.maths.advantage import gae, token_rewards
 from coevolve.maths.kl import AdaptiveKL, FixedKL
 from coevolve.maths.losses import clipped_policy, clipped_value
-from coevolve.types import Advantage, Algorithm, Batch, Credit, Loss, Metrics, Outputs, Targets
+from coevolve.types import Advantage, Algorithm, Batch, Credit, Loss, Outputs, Targets
 
 _CREDITS: dict[str, Credit] = {
     "own": credits.own,
@@ -87,15 +87,11 @@ def _advantage(gamma: float, lam: float, whiten: bool) -> Advantage:
 
 
 def _loss(clip: float, value_clip: float, value_coef: float) -> Loss:
-    def loss(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor) -> tuple[Tensor, Metrics]:
+    def loss(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         assert out.value_BT is not None and batch.value_BT is not None and targets.return_BT is not None
-        policy, clipped = clipped_policy(
-            out.logp_BT, batch.logp_BT, targets.adv_BT, batch.mask_BT, weight_BT, clip
-        )
-        value = clipped_value(
-            out.value_BT, batch.value_BT, targets.return_BT, batch.mask_BT, weight_BT, value_clip
-        )
-        metrics = {"loss/policy": float(policy.detach()), "loss/value": float(value.detach())}
-        return policy + value_coef * value, metrics | {"clip_fraction": float(clipped.detach())}
+        policy, clipped = clipped_policy(out.logp_BT, batch.logp_BT, targets.adv_BT, batch.mask_BT, weight_BT, clip)
+        value = clipped_value(out.value_BT, batch.value_BT, targets.return_BT, batch.mask_BT, weight_BT, value_clip)
+        metrics = {"loss/policy": policy.detach(), "loss/value": value.detach(), "clip_fraction": clipped}
+        return policy + value_coef * value, metrics
 
     return loss

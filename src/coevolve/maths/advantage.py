@@ -25,7 +25,7 @@ def token_rewards(credit_B: Tensor, kl_BT: Tensor, mask_BT: Tensor, eta: float) 
 
 
 def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimation (arXiv 1506.02438, equation 16); returns (adv_BT, return_BT), 0 outside the mask.
+    """Generalised advantage estimation (arXiv 1506.02438, equation 16): (adv_BT, return_BT), 0 outside the mask.
 
     delta_t = r_t + gamma V_{t+1} - V_t and A_t = delta_t + gamma lam A_{t+1}; return_t = A_t + V_t. A turn is terminal
     after its last token: V and A are 0 there. mask_BT must be a prefix of each row.

@@ -36,7 +36,7 @@ class FixedKL:
 class AdaptiveKL:
     """eta follows the observed KL (arXiv 1909.08593, section 2.2).
 
-    After n turns whose mean KL per turn was ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon.
+    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon.
     """
 
     coef: float

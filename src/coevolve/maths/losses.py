@@ -16,21 +16,21 @@ def clipped_policy(
 ) -> tuple[Tensor, Tensor]:
     """PPO's clipped surrogate (arXiv 1707.06347, equation 7) as a loss, and the share of clipped tokens.
 
-    sum w max(-A ratio, -A clip(ratio, 1 - clip, 1 + clip)), ratio = exp(logp - old). A token counts as clipped where the
-    second term is the larger: there it has no gradient.
+    sum w max(-A ratio, -A clip(ratio, 1 - clip, 1 + clip)), ratio = exp(logp - old). A token counts as clipped where
+    the second term is the larger: there it has no gradient.
     """
     check_BT(mask_BT, logp_BT, old_BT, adv_BT, weight_BT)
     ratio_BT = torch.exp((logp_BT - old_BT).masked_fill(~mask_BT, 0.0))
     plain_BT = -adv_BT * ratio_BT
     clipped_BT = -adv_BT * ratio_BT.clamp(1 - clip, 1 + clip)
     loss = (torch.maximum(plain_BT, clipped_BT) * weight_BT).sum()
-    return loss, ((clipped_BT > plain_BT) * weight_BT).sum()
+    return loss, ((clipped_BT > plain_BT) * weight_BT).sum().detach()
 
 
 def clipped_value(
     value_BT: Tensor, old_BT: Tensor, return_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor, clip: float
 ) -> Tensor:
-    """0.5 sum w max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2): the critic may not run away in one batch."""
+    """0.5 sum w max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2): the critic moves by clip at most."""
     check_BT(mask_BT, value_BT, old_BT, return_BT, weight_BT)
     near_BT = torch.maximum(torch.minimum(value_BT, old_BT + clip), old_BT - clip)
     worst_BT = torch.maximum((value_BT - return_BT).square(), (near_BT - return_BT).square())

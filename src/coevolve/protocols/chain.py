@@ -1,4 +1,4 @@
-"""One after the other, each hearing all before: one role is PPO or GRPO, (pioneer, observer) is CORY, N roles a chain."""
+"""One after the other, each hearing all before: one role is PPO, (pioneer, observer) is CORY, N roles a chain."""
 
 from __future__ import annotations
 

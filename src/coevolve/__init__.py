@@ -1,0 +1,1 @@
+"""Coevolve: fine-tune several language models together by reinforcement learning."""

@@ -1,0 +1,72 @@
+"""What one step is measured by: team-level and per-policy numbers, all means over this step's turns.
+
+KL is in nats per turn (summed over its tokens), the objective is reward - eta * KL, lengths are in tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+
+from coevolve.maths.diversity import distinct
+from coevolve.maths.masked import explained_variance, mean
+from coevolve.types import Batch, Episode, Metrics, Targets, Turn
+
+
+class Clock:
+    """Seconds by phase: ``with clock("reward"): ...`` adds up."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+
+
+def spoken(turns: Sequence[Turn]) -> Metrics:
+    """What the turns themselves say: reward, length, share that ended by itself, diversity."""
+    actions = [turn.action_ids for turn in turns]
+    return {
+        "reward": fmean(turn.reward or 0.0 for turn in turns),
+        "length": fmean(len(ids) for ids in actions),
+        "eos_rate": fmean(turn.finished for turn in turns),
+        "distinct_1": distinct(actions, 1),
+        "distinct_2": distinct(actions, 2),
+    }
+
+
+def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
+    """What the annotated batch says before its update: KL, objective, entropy, how good the critic was."""
+    metrics = {"credit": float(batch.credit_B.mean()), "eta": eta}
+    if batch.entropy_BT is not None:
+        metrics["entropy"] = float(mean(batch.entropy_BT, batch.mask_BT))
+    if batch.kl_BT is not None:
+        metrics["kl"] = float(batch.kl_BT.sum(1).mean())
+        metrics["objective"] = float(batch.reward_B.mean()) - eta * metrics["kl"]
+    if batch.value_BT is not None and targets.return_BT is not None:
+        metrics["explained_variance"] = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
+    return metrics
+
+
+def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], clock: Clock) -> Metrics:
+    """One flat line: the team first, then each role's reward, each policy's numbers under agents/<policy>/, times."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    line = spoken(turns)
+    for name in ("kl", "objective"):
+        values = [metrics[name] for metrics in agents.values() if name in metrics]
+        if values:
+            line[name] = fmean(values)
+    for role in dict.fromkeys(turn.role for turn in turns):
+        line[f"reward/{role}"] = fmean(turn.reward or 0.0 for turn in turns if turn.role == role)
+    for policy, metrics in agents.items():
+        line |= {f"agents/{policy}/{name}": value for name, value in metrics.items()}
+    line |= {f"time/{phase}": seconds for phase, seconds in clock.seconds.items()}
+    line["tokens_per_second"] = sum(len(turn.action_ids) for turn in turns) / clock.seconds["step"]
+    return line

@@ -1,0 +1,208 @@
+"""The training step, and the loop around it. The trainer knows no algorithm, protocol or task by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from coevolve import checkpoint, noise
+from coevolve.collate import collate
+from coevolve.maths.moments import Moments
+from coevolve.measure import Clock, learnt, spoken, step_metrics
+from coevolve.play import Stage, rollout
+from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
+from coevolve.rundir import RunDir
+from coevolve.types import (
+    Algorithm,
+    Batch,
+    Cast,
+    Engine,
+    Episode,
+    Metrics,
+    Play,
+    PolicyName,
+    Problem,
+    Role,
+    Sampling,
+    Targets,
+    Task,
+)
+
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+class Trainer:
+    """A team that learns a task.
+
+    policies: name -> model name, PolicySpec, or a policy already built. cast: step -> role -> policy. batch_size:
+    problems per step; members: times each is played. reset_every: the control that rebuilds everything at each exchange
+    as the released CORY script does (optimiser, KL weight, reward statistics, and the noise starts over).
+    Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
+    """
+
+    def __init__(
+        self,
+        *,
+        task: Task,
+        play: Play,
+        cast: Cast,
+        policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy],
+        algorithm: Algorithm,
+        sampling: Sampling = Sampling(max_new_tokens=(4, 16)),
+        steps: int = 100,
+        batch_size: int = 64,
+        members: int = 1,
+        seed: int = 0,
+        reset_every: int | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self.task, self.play, self.cast, self.algorithm, self.sampling = task, play, cast, algorithm, sampling
+        self.steps, self.batch_size, self.members, self.seed = steps, batch_size, members, seed
+        self.reset_every = reset_every
+        _check(self, policies)
+        self.policies = _built(policies, algorithm, steps)
+        self.engine = engine or LocalEngine(self.policies)
+        self.kl = dict.fromkeys(self.policies, algorithm.kl)
+        self.moments = {name: Moments() for name in self.policies}
+        self.episodes: list[Episode] = []
+        """The episodes of the last step."""
+
+    def step(self, i: int) -> Metrics:
+        """Play, pay, and update every trained policy of this step's cast from its own turns."""
+        clock = Clock()
+        with clock("step"):
+            if self.reset_every and i % self.reset_every == 0:
+                self.reset()
+            cast = self.cast(i)
+            problems = batch_of(self.task.train, i, self.batch_size, self.seed)
+            self.episodes = rollout(self.play, problems, self.stage(i, clock), members=self.members)
+            agents = {}
+            for name in dict.fromkeys(cast.values()):
+                agents[name] = spoken([t for e in self.episodes for t in e.turns if t.policy == name])
+                if self.policies[name].trainable:
+                    agents[name] |= self.learn(name, i, clock)
+        return step_metrics(self.episodes, agents, clock)
+
+    def learn(self, name: PolicyName, i: int, clock: Clock) -> Metrics:
+        """One update of one policy: credit, annotation, advantage, loss, KL weight."""
+        policy, rule, eta = self.policies[name], self.algorithm, self.kl[name].coef
+        with clock("annotate"):
+            batch = policy.annotate(self.rescaled(name, collate(self.episodes, rule.credit, name)))
+            targets: Targets = rule.advantage(batch, eta)
+            metrics = learnt(batch, targets, eta)
+        with clock("update"):
+            metrics |= policy.update(batch, targets, rule, i)
+        if "kl" in metrics:
+            self.kl[name] = self.kl[name].after(metrics["kl"], len(batch))
+        return metrics
+
+    def rescaled(self, name: PolicyName, batch: Batch) -> Batch:
+        """Credit by the policy's running statistics, this batch included, where the algorithm asks for it."""
+        if self.algorithm.rescale is None:
+            return batch
+        self.moments[name] = self.moments[name].after(batch.credit_B)
+        return batch.replace(credit_B=self.algorithm.rescale(batch.credit_B, self.moments[name]))
+
+    def stage(self, i: int, clock: Clock) -> Stage:
+        """Who answers the play at step i, and under which names its random numbers are drawn."""
+        named = i % self.reset_every if self.reset_every else i
+        length = noise.integer(*self.sampling.length_range, self.seed, "length", named)
+        return Stage(self.cast(i), self.task, self.engine, self.sampling.at_length(length), self.seed, named, clock)
+
+    def reset(self) -> None:
+        """Fresh optimisers, KL weights and reward statistics; the weights and value heads stay."""
+        for name, policy in self.policies.items():
+            self.kl[name], self.moments[name] = self.algorithm.kl, Moments()
+            if policy.trainable:
+                policy.reset_optimizer()
+
+    def run(
+        self,
+        output_dir: str | Path,
+        *,
+        resume: bool = False,
+        save_every: int = 20,
+        keep_last: int = 2,
+        samples: int = 4,
+        listeners: Sequence[Listener] = (),
+        recipe: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Train to the last step, writing a run directory (``rundir``); returns its path.
+
+        save_every: steps between checkpoints (the last step always saves). samples: episodes written per step, and
+        held-out problems played before and after. recipe: the resolved recipe, kept for ``coevolve eval`` and compared
+        on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another recipe.
+        """
+        run = RunDir(Path(output_dir))
+        identity = dict(recipe) if recipe is not None else self.describe()
+        start = checkpoint.resume(self, run, identity) if resume else run.create()
+        run.describe(identity, self.seed)
+        if start == 0:
+            run.write_samples("before", self.sample(samples))
+        for i in range(start, self.steps):
+            line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
+            run.append(line, self.episodes[: samples * self.members])
+            for listener in listeners:
+                listener(line)
+            if (i + 1) % save_every == 0 or i + 1 == self.steps:
+                checkpoint.save(self, run, i + 1, identity, keep_last)
+        run.write_samples("after", self.sample(samples))
+        run.plot()
+        return run.path
+
+    def sample(self, n: int) -> list[Episode]:
+        """The team as it starts (step 0's cast) on the first held-out problems: the same noise before and after."""
+        stage = dataclasses.replace(self.stage(0, Clock()), step="sample")
+        return rollout(self.play, self.task.test[:n], stage)
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies this training, for a run that was built without a recipe."""
+        return {
+            "task": type(self.task).__name__,
+            "problems": len(self.task.train),
+            "policies": {name: dataclasses.asdict(policy.spec) for name, policy in self.policies.items()},
+            "roles": dict(self.cast(0)),
+            "sampling": dataclasses.asdict(self.sampling),
+            **{key: getattr(self, key) for key in ("steps", "batch_size", "members", "seed", "reset_every")},
+        }
+
+
+def batch_of(problems: Sequence[Problem], step: int, n: int, seed: int) -> list[Problem]:
+    """The n problems of a step: consecutive pieces of one shuffle per epoch, a function of (seed, step) alone."""
+    return [
+        problems[_shuffle(len(problems), seed, position // len(problems))[position % len(problems)]]
+        for position in range(step * n, (step + 1) * n)
+    ]
+
+
+@lru_cache(maxsize=4)
+def _shuffle(n: int, seed: int, epoch: int) -> list[int]:
+    return noise.permutation(n, seed, "shuffle", epoch)
+
+
+def _built(
+    policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy], algorithm: Algorithm, steps: int
+) -> dict[PolicyName, LocalPolicy]:
+    """Policies as given, the others loaded together so that equal start models share one reference."""
+    specs = {
+        name: PolicySpec(model=value) if isinstance(value, str) else value
+        for name, value in policies.items()
+        if not isinstance(value, LocalPolicy)
+    }
+    made = build_policies(specs, reference=algorithm.reference, critic=algorithm.critic, steps=steps) if specs else {}
+    return {name: value if isinstance(value, LocalPolicy) else made[name] for name, value in policies.items()}
+
+
+def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
+    roles: Mapping[Role, PolicyName] = trainer.cast(0)
+    for role, name in roles.items():
+        if name not in policies:
+            raise ValueError(f"role {role!r} is cast with policy {name!r}; there are {', '.join(policies)}")
+    for label in ("steps", "batch_size", "members"):
+        if getattr(trainer, label) < 1:
+            raise ValueError(f"{label} is {getattr(trainer, label)}; want at least 1")
+    if not trainer.task.train:
+        raise ValueError(f"the task {type(trainer.task).__name__} has no training problems")

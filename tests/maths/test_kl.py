@@ -1,0 +1,40 @@
+"""Full-vocabulary KL and the controllers."""
+
+import math
+
+import pytest
+import torch
+
+from coevolve.maths.kl import AdaptiveKL, FixedKL, entropy, full
+
+
+def test_full_literal():
+    # pi = (1/2, 1/2), pi_0 = (1/4, 3/4): 1/2 log 2 + 1/2 log(2/3) = 1/2 log(4/3)
+    pi, ref = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.25, 0.75]]).log()
+    assert full(pi, ref).item() == pytest.approx(0.5 * math.log(4 / 3))
+    assert full(ref, pi).item() == pytest.approx(0.25 * math.log(0.5) + 0.75 * math.log(1.5))
+
+
+def test_full_agrees_with_torch_and_a_loop():
+    torch.manual_seed(0)
+    pi, ref = torch.randn(5, 11).log_softmax(1), torch.randn(5, 11).log_softmax(1)
+    got = full(pi, ref)
+    torch.testing.assert_close(got, torch.nn.functional.kl_div(ref, pi, log_target=True, reduction="none").sum(1))
+    for n in range(5):
+        want = sum(math.exp(p) * (p - q) for p, q in zip(pi[n].tolist(), ref[n].tolist(), strict=True))
+        assert got[n].item() == pytest.approx(want, abs=1e-5)
+    assert (got > 0).all()
+    assert full(pi, pi).tolist() == [0.0] * 5
+
+
+def test_entropy_of_a_uniform_distribution():
+    assert entropy(torch.full((1, 8), -math.log(8))).item() == pytest.approx(math.log(8))
+
+
+def test_controllers():
+    assert FixedKL(0.3).after(99.0, 256) == FixedKL(0.3)
+    # 12 / 6 - 1 = 1, clipped to 0.2: 0.3 * (1 + 0.2 * 256 / 10000)
+    assert AdaptiveKL(0.3).after(12.0, 256).coef == pytest.approx(0.301536)
+    # 5.4 / 6 - 1 = -0.1: 0.3 * (1 - 0.1 * 256 / 10000)
+    assert AdaptiveKL(0.3).after(5.4, 256).coef == pytest.approx(0.299232)
+    assert AdaptiveKL(0.3).after(0.0, 256).coef == pytest.approx(0.298464)

@@ -1,0 +1,85 @@
+"""PPO's two losses: literals, reductions, naive references."""
+
+import math
+
+import pytest
+import torch
+
+from coevolve.maths.losses import clipped_policy, clipped_value
+from coevolve.maths.masked import per_token
+
+ONE = torch.tensor([[True, True]])
+
+
+def logs(*ratios):
+    return torch.tensor([[math.log(r) for r in ratios]])
+
+
+def test_policy_literal():
+    # advantages +1 and -1, ratio 1.5 for both, clip 0.2:
+    # A=+1: max(-1.5, -1.2) = -1.2, clipped;  A=-1: max(1.5, 1.2) = 1.5, not clipped;  mean 0.15
+    adv = torch.tensor([[1.0, -1.0]])
+    loss, clipped = clipped_policy(logs(1.5, 1.5), torch.zeros(1, 2), adv, ONE, per_token(ONE), 0.2)
+    assert loss.item() == pytest.approx(0.15, abs=1e-6)
+    assert clipped.item() == 0.5
+
+
+def test_policy_low_side():
+    # ratio 0.5: A=+1: max(-0.5, -0.8) = -0.5 not clipped;  A=-1: max(0.5, 0.8) = 0.8 clipped;  mean 0.15
+    adv = torch.tensor([[1.0, -1.0]])
+    loss, clipped = clipped_policy(logs(0.5, 0.5), torch.zeros(1, 2), adv, ONE, per_token(ONE), 0.2)
+    assert loss.item() == pytest.approx(0.15, abs=1e-6)
+    assert clipped.item() == 0.5
+
+
+def test_ppo_at_ratio_one_has_the_reinforce_gradient():
+    logp = torch.tensor([[-1.0, -2.0, 0.0], [-0.5, 0.0, 0.0]], requires_grad=True)
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    adv = torch.tensor([[3.0, -1.0, 7.0], [2.0, 7.0, 7.0]])
+    clipped_policy(logp, logp.detach(), adv, mask, per_token(mask), 0.2)[0].backward()
+    assert torch.allclose(logp.grad, torch.tensor([[-1.0, 1 / 3, 0.0], [-2 / 3, 0.0, 0.0]]))
+
+
+def test_padding_is_not_scored_even_when_it_is_absurd():
+    mask = torch.tensor([[True, False]])
+    logp = torch.tensor([[0.0, 1e6]], requires_grad=True)
+    loss, _ = clipped_policy(logp, torch.zeros(1, 2), torch.ones(1, 2), mask, per_token(mask), 0.2)
+    loss.backward()
+    assert loss.item() == -1.0
+    assert logp.grad.tolist() == [[-1.0, 0.0]]
+
+
+def test_value_literal():
+    # old 0, clip 0.2, value 1 -> clipped 0.2. return 1: max(0, 0.64) = 0.64; return -1: max(4, 1.44) = 4;
+    # half the mean is 1.16
+    value, old, returns = torch.ones(1, 2), torch.zeros(1, 2), torch.tensor([[1.0, -1.0]])
+    loss = clipped_value(value, old, returns, ONE, per_token(ONE), 0.2)
+    assert loss.item() == pytest.approx(1.16)
+
+
+def test_both_agree_with_a_loop_over_tokens():
+    torch.manual_seed(1)
+    mask = torch.arange(6) < torch.tensor([6, 1, 4])[:, None]
+    logp, old, adv, value, before, returns = (torch.randn(3, 6) for _ in range(6))
+    policy, _ = clipped_policy(logp, old, adv, mask, per_token(mask), 0.2)
+    critic = clipped_value(value, before, returns, mask, per_token(mask), 0.2)
+    tokens = [(b, t) for b in range(3) for t in range(6) if mask[b, t]]
+    want_policy = want_critic = 0.0
+    for b, t in tokens:
+        ratio, a = math.exp(logp[b, t] - old[b, t]), float(adv[b, t])
+        want_policy += -min(a * ratio, a * min(max(ratio, 0.8), 1.2))
+        v, v0, r = float(value[b, t]), float(before[b, t]), float(returns[b, t])
+        near = min(max(v, v0 - 0.2), v0 + 0.2)
+        want_critic += 0.5 * max((v - r) ** 2, (near - r) ** 2)
+    assert policy.item() == pytest.approx(want_policy / len(tokens), rel=1e-5)
+    assert critic.item() == pytest.approx(want_critic / len(tokens), rel=1e-5)
+
+
+def test_micro_batches_add_up():
+    torch.manual_seed(2)
+    mask = torch.arange(4) < torch.tensor([4, 2, 1])[:, None]
+    logp, old, adv = (torch.randn(3, 4) for _ in range(3))
+    weight = per_token(mask)
+    whole, _ = clipped_policy(logp, old, adv, mask, weight, 0.2)
+    parts = [clipped_policy(*(x[[b]] for x in (logp, old, adv, mask, weight)), 0.2)[0] for b in range(3)]
+    assert whole.item() == pytest.approx(sum(p.item() for p in parts), rel=1e-6)

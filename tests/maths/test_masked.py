@@ -1,0 +1,47 @@
+"""Literal masks, literal answers."""
+
+import math
+
+import pytest
+import torch
+
+from coevolve.maths import masked
+
+MASK = torch.tensor([[True, True, False], [True, False, False]])
+
+
+def test_mean_ignores_padding():
+    x = torch.tensor([[1.0, 3.0, 100.0], [8.0, 100.0, 100.0]])
+    assert masked.mean(x, MASK).item() == 4.0  # (1 + 3 + 8) / 3
+
+
+def test_whiten_literal():
+    # 1, 3, 8: mean 4, deviations -3, -1, 4, unbiased variance (9 + 1 + 16) / 2 = 13
+    x = torch.tensor([[1.0, 3.0, 100.0], [8.0, -50.0, 7.0]])
+    want = torch.tensor([[-3.0, -1.0, 0.0], [4.0, 0.0, 0.0]]) / math.sqrt(13)
+    torch.testing.assert_close(masked.whiten(x, MASK), want)
+
+
+def test_whiten_of_one_token_is_zero():
+    assert masked.whiten(torch.tensor([[5.0, 9.0]]), torch.tensor([[True, False]])).tolist() == [[0.0, 0.0]]
+
+
+def test_weights_sum_to_one_and_differ_for_unequal_turns():
+    torch.testing.assert_close(masked.per_token(MASK), torch.tensor([[1 / 3, 1 / 3, 0], [1 / 3, 0, 0]]))
+    torch.testing.assert_close(masked.per_turn(MASK), torch.tensor([[1 / 4, 1 / 4, 0], [1 / 2, 0, 0]]))
+
+
+def test_explained_variance():
+    returns = torch.tensor([[1.0, 3.0, 99.0], [5.0, 99.0, 99.0]])
+    assert masked.explained_variance(returns, returns, MASK).item() == 1.0
+    assert masked.explained_variance(torch.zeros(2, 3), returns, MASK).item() == 0.0
+    # errors 1, 1, -2: variance 2; returns 1, 3, 5: variance 8/3; 1 - 2 / (8/3) = 1/4
+    values = torch.tensor([[0.0, 2.0, 0.0], [7.0, 0.0, 0.0]])
+    assert masked.explained_variance(values, returns, MASK).item() == pytest.approx(0.25)
+
+
+def test_shapes_are_checked():
+    with pytest.raises(AssertionError):
+        masked.mean(torch.zeros(2, 2), MASK)
+    with pytest.raises(AssertionError):
+        masked.mean(torch.zeros(2, 3), MASK.float())

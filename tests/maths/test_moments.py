@@ -1,0 +1,32 @@
+"""Running statistics against the statistics of everything at once."""
+
+import pytest
+import torch
+
+from coevolve.maths.diversity import distinct
+from coevolve.maths.moments import Moments, normalise, scale
+
+
+def test_running_equals_all_at_once():
+    torch.manual_seed(0)
+    parts = [torch.randn(n) * 3 + 5 for n in (4, 1, 7)]
+    seen = Moments()
+    for part in parts:
+        seen = seen.after(part)
+    everything = torch.cat(parts)
+    assert seen.count == 12
+    assert seen.mean == pytest.approx(everything.mean().item(), rel=1e-6)
+    assert seen.std == pytest.approx(everything.std().item(), rel=1e-6)
+
+
+def test_rescaling_literals():
+    seen = Moments().after(torch.tensor([1.0, 3.0, 5.0]))  # mean 3, unbiased std 2
+    assert scale(torch.tensor([4.0]), seen).tolist() == [pytest.approx(2.0)]
+    assert normalise(torch.tensor([4.0]), seen).tolist() == [pytest.approx(0.5)]
+
+
+def test_distinct():
+    assert distinct([[1, 2, 1, 2]], 1) == 0.5
+    assert distinct([[1, 2, 1, 2]], 2) == pytest.approx(2 / 3)  # 12, 21, 12
+    assert distinct([[1, 2], [1, 2]], 2) == 0.5
+    assert distinct([[1]], 2) != distinct([[1]], 2)  # no 2-gram: NaN

@@ -1,0 +1,58 @@
+"""The episode drawn in coevolve.types, token by token."""
+
+import torch
+
+from coevolve.collate import collate
+from coevolve.maths.credit import team_sum
+from coevolve.types import Episode, Problem, Targets, Turn
+
+P = Problem("film")
+
+
+def turn(role, prompt, action, finished, reward, policy="ann"):
+    return Turn(
+        role, policy, P, 0, 0, prompt, action, [-1.0] * len(action), "", finished, 1.0, reward, ("film", role, 0)
+    )
+
+
+def drawn():
+    pioneer = turn("pioneer", [5, 6], [7, 0], True, 1.0)
+    observer = turn("observer", [9, 5, 6, 7, 5, 6], [8, 3, 4], False, 2.0)
+    return Episode(P, 0, [pioneer, observer])
+
+
+def test_the_worked_example():
+    batch = collate([drawn()], team_sum, "ann")
+    assert batch.ids_BS.tolist() == [[5, 6, 7, 0, 0, 0, 0, 0, 0], [9, 5, 6, 7, 5, 6, 8, 3, 4]]
+    assert batch.start_B.tolist() == [2, 6]
+    assert batch.length_B.tolist() == [4, 9]
+    assert batch.action_BT.tolist() == [[7, 0, 0], [8, 3, 4]]
+    assert batch.mask_BT.tolist() == [[True, True, False], [True, True, True]]
+    assert batch.logp_BT.tolist() == [[-1.0, -1.0, 0.0], [-1.0, -1.0, -1.0]]
+    assert batch.credit_B.tolist() == [3.0, 3.0]
+    assert batch.reward_B.tolist() == [1.0, 2.0]
+    assert batch.peers_B.tolist() == [0, 1]
+
+
+def test_only_the_turns_of_the_policy():
+    episode = drawn()
+    episode.turns[1].policy = "bob"
+    batch = collate([episode], team_sum, "bob")
+    assert batch.start_B.tolist() == [6]
+    assert batch.credit_B.tolist() == [3.0]  # credit still sees the whole team
+
+
+def test_select_cuts_to_what_the_rows_need():
+    batch = collate([drawn()], team_sum, "ann").replace(kl_BT=torch.ones(2, 3))
+    row = batch.select(torch.tensor([0]))
+    assert row.ids_BS.tolist() == [[5, 6, 7, 0]]
+    assert row.action_BT.tolist() == [[7, 0]]
+    assert row.kl_BT.tolist() == [[1.0, 1.0]]
+    assert row.credit_B.tolist() == [3.0]
+    assert row.value_BT is None
+    assert Targets(torch.ones(2, 3)).select(torch.tensor([0]), 2).adv_BT.shape == (1, 2)
+
+
+def test_members_of_a_group_are_peers():
+    episodes = [Episode(P, m, [turn("pioneer", [5], [7], False, 0.0)]) for m in range(2)]
+    assert collate(episodes, team_sum, "ann").peers_B.tolist() == [0, 0]
