@@ -1,0 +1,77 @@
+"""Rows of a data set: from a folder of gzip-compressed JSON lines, or from the Hugging Face hub.
+
+The environment variable ``COEVOLVE_DATA`` names the folder. Where it is set it is the only source, so that a machine
+without a network never waits for one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+FOLDER = "COEVOLVE_DATA"
+
+Row = dict[str, Any]
+
+
+def rows(name: str, *, dataset: str, split: str) -> list[Row]:
+    """The rows of ``$COEVOLVE_DATA/<name>.jsonl.gz`` if the variable is set, else of this split of a hub data set."""
+    return read(name) if os.environ.get(FOLDER) else hub(dataset, split)
+
+
+def read(name: str) -> list[Row]:
+    """The rows of ``$COEVOLVE_DATA/<name>.jsonl.gz``, one JSON object a line.
+
+    ValueError: the variable is not set, the file is missing, empty or not gzip, or a line is no JSON object.
+    """
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        raise ValueError(f"data {name!r}: {FOLDER} is not set; set it to the folder that holds {name}.jsonl.gz")
+    path = Path(folder) / f"{name}.jsonl.gz"
+    if not path.is_file():
+        raise ValueError(f"data {name!r}: {path} does not exist; put it there or point {FOLDER} at the right folder")
+    found = []
+    line = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line, text in enumerate(lines, start=1):
+                found.append(_row(path, line, text))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}, after line {line}: {error}; the file is damaged, copy it again") from error
+    if not found:
+        raise ValueError(f"{path} holds no rows; want at least one JSON object a line")
+    return found
+
+
+def _row(path: Path, line: int, text: str) -> Row:
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {line}: {error.msg} at column {error.colno}; want a JSON object") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{path}, line {line}: a {type(row).__name__}; want a JSON object such as {{...}}")
+    return row
+
+
+def hub(dataset: str, split: str) -> list[Row]:
+    """The rows of one split of a hub data set.
+
+    ValueError: the package ``datasets`` is missing, the hub or the data set cannot be reached, or the split is empty.
+    """
+    try:
+        from datasets import load_dataset  # an optional dependency
+    except ImportError as error:
+        raise ValueError(f"data set {dataset!r} is on the hub; pip install 'coevolve[hub]' or set {FOLDER}") from error
+    try:
+        found = [dict(row) for row in load_dataset(dataset, split=split)]
+    except Exception as error:  # the library raises its own, its HTTP client's and the file system's
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        advice = f"check the name and the network, or set {FOLDER}"
+        raise ValueError(f"data set {dataset!r}, split {split!r}: {why}; {advice}") from error
+    if not found:
+        raise ValueError(f"data set {dataset!r}, split {split!r} holds no rows; name another split")
+    return found

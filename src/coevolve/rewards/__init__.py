@@ -1,0 +1,1 @@
+"""Scoring that tasks share."""

@@ -1,0 +1,133 @@
+"""The two sentiment scorers. Expected numbers are sums over vader_lexicon.txt, done by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
+
+from coevolve.rewards.sentiment import Classifier, lexicon, scorer
+
+WORDS = ["<pad>", "<end>", "good", "bad", "film", "the", "was"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sum_of_valences"),
+    [
+        ("The table has four legs.", 0.0),
+        ("The film was great", 3.1),
+        ("a terrible, boring film", -3.4),  # -2.1 - 1.3
+        ("great and wonderful and bad", 3.3),  # 3.1 + 2.7 - 2.5
+        ("not good", -1.406),  # negation: 1.9 * -0.74
+        ("very good", 2.193),  # degree: 1.9 + 0.293
+        ("bad but good", 1.6),  # "but": half of what is before, one and a half of what is after: -1.25 + 2.85
+    ],
+)
+def test_lexicon_is_the_sum_of_valences(text: str, sum_of_valences: float) -> None:
+    assert lexicon([text]) == pytest.approx([sum_of_valences])
+
+
+def test_lexicon_has_no_bound() -> None:
+    """Repetition pays by the word, so a collapse shows. VADER's own compound score would stop at 1."""
+    assert lexicon([" ".join(["great"] * n) for n in (1, 10, 100)]) == pytest.approx([3.1, 31.0, 310.0])
+
+
+def test_lexicon_ignores_punctuation_marks() -> None:
+    assert lexicon(["great!!!!", "great"]) == pytest.approx([3.1, 3.1])
+
+
+def test_lexicon_scores_each_text_alone() -> None:
+    assert lexicon(["good", "bad", "", "good"]) == pytest.approx([1.9, -2.5, 0.0, 1.9])
+    assert lexicon([]) == []
+
+
+Build = Callable[..., Path]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Saves a micro classifier with random weights; returns its folder."""
+
+    def save(labels: list[str], decoder: bool = False, limit: int = 32) -> Path:
+        torch.manual_seed(0)
+        shape = {"vocab_size": len(WORDS), "id2label": dict(enumerate(labels))}
+        shape["label2id"] = {label: i for i, label in enumerate(labels)}
+        model: BertForSequenceClassification | GPT2ForSequenceClassification
+        if decoder:
+            config = GPT2Config(
+                n_embd=8, n_layer=1, n_head=1, n_positions=limit, bos_token_id=1, eos_token_id=1, **shape
+            )
+            model = GPT2ForSequenceClassification(config)
+        else:
+            sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+            model = BertForSequenceClassification(BertConfig(max_position_embeddings=limit, **sizes, **shape))
+        words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="the"))
+        words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        special = {} if decoder else {"pad_token": "<pad>"}
+        PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", **special).save_pretrained(tmp_path)
+        model.save_pretrained(tmp_path)
+        return tmp_path
+
+    return save
+
+
+def _by_hand(folder: Path, ids: list[int], positive: int, decoder: bool = False) -> float:
+    """The logit of one text alone, without any padding."""
+    kind = GPT2ForSequenceClassification if decoder else BertForSequenceClassification
+    model = kind.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return float(model(input_ids=torch.tensor([ids])).logits[0, positive])
+
+
+@pytest.mark.parametrize("decoder", [False, True])
+@pytest.mark.parametrize(("labels", "positive"), [(["NEGATIVE", "POSITIVE"], 1), (["positive", "negative"], 0)])
+def test_classifier_returns_the_raw_logit_of_the_positive_class(
+    build: Build, labels: list[str], positive: int, decoder: bool
+) -> None:
+    folder = build(labels, decoder)
+    score = Classifier(str(folder), batch_size=2)
+    got = score(["the film was good", "bad", "the good the bad the film"])
+    want = [_by_hand(folder, ids, positive, decoder) for ids in ([5, 4, 6, 2], [3], [5, 2, 5, 3, 5, 4])]
+    assert got == pytest.approx(want, abs=1e-5)
+
+
+def test_classifier_with_unnamed_classes(build: Build) -> None:
+    folder = build(["LABEL_0", "LABEL_1"])
+    assert Classifier(str(folder))(["good"]) == pytest.approx([_by_hand(folder, [2], 1)], abs=1e-5)
+
+
+@pytest.mark.parametrize("labels", [["joy", "anger"], ["LABEL_0", "LABEL_1", "LABEL_2"]])
+def test_classifier_without_a_positive_class(build: Build, labels: list[str]) -> None:
+    folder = build(labels)
+    with pytest.raises(ValueError, match=r"which of its classes .* is the positive one\? Name it POSITIVE"):
+        Classifier(str(folder))
+
+
+def test_classifier_cuts_texts_at_the_limit_of_the_model(build: Build) -> None:
+    score = Classifier(str(build(["negative", "positive"], limit=4)))
+    long, cut = score(["the film was good bad bad bad bad", "the film was good"])
+    assert long == pytest.approx(cut, abs=1e-6)
+
+
+def test_classifier_of_nothing(build: Build) -> None:
+    score = Classifier(str(build(["negative", "positive"])))
+    assert score([]) == []
+    with pytest.raises(ValueError, match="the text '' has no tokens"):
+        score(["good", ""])
+
+
+def test_scorer_by_name(build: Build) -> None:
+    assert scorer("lexicon") is lexicon
+    assert isinstance(scorer(str(build(["negative", "positive"]))), Classifier)
+    with pytest.raises(ValueError, match="no such folder"):
+        scorer("./nowhere")
