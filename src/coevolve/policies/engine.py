@@ -1,0 +1,112 @@
+"""Batched sampling on this machine: every turn a sweep waits for, policy by policy, devices side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from coevolve.policies import encode as encoding
+from coevolve.policies.decode import Spoken, decode
+from coevolve.policies.policy import LocalPolicy
+from coevolve.types import PolicyName, Prompt, Say, Turn
+
+_PADDING = 64
+"""Prompts this much longer than 1.5 times the shortest of a chunk go to the next chunk."""
+
+
+class LocalEngine:
+    """Samples turns from policies in this process.
+
+    max_tokens: positions (prompt padding and new tokens included) decoded at a time; it bounds the cache's memory.
+    excess: per policy, by how many nats per token truncated sampling (top-k, top-p, repetition penalty) departed from
+    the log-probabilities in the last ``generate``: the mean of log q - log p, 0 where nothing was truncated.
+    """
+
+    def __init__(self, policies: Mapping[PolicyName, LocalPolicy], *, max_tokens: int = 1 << 16) -> None:
+        self.policies, self.max_tokens = policies, max_tokens
+        self.excess: dict[PolicyName, float] = {}
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+        """Token ids of a prompt (see ``policies.encode``)."""
+        return encoding.encode(self.policies[policy].tokenizer, prompt, policy)
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
+        """One turn per say, in the order given. Raises ValueError for a prompt with no room left in the context."""
+        for name, asked in says.items():
+            for say in asked:
+                _check_room(say, self.policies[name])
+        by_device: dict[torch.device, list[PolicyName]] = {}
+        for name in says:
+            by_device.setdefault(self.policies[name].device, []).append(name)
+
+        def on_device(names: list[PolicyName]) -> dict[PolicyName, list[Turn]]:
+            return {name: self._answer(name, says[name]) for name in names}
+
+        if len(by_device) <= 1:
+            answers = [on_device(names) for names in by_device.values()]
+        else:
+            with ThreadPoolExecutor(len(by_device)) as threads:
+                answers = list(threads.map(on_device, by_device.values()))
+        found = {name: turns for answer in answers for name, turns in answer.items()}
+        return {name: found[name] for name in says}
+
+    @torch.inference_mode()
+    def _answer(self, name: PolicyName, says: Sequence[Say]) -> list[Turn]:
+        policy = self.policies[name]
+        spoken: dict[int, Spoken] = {}
+        with policy.active() as causal:
+            for rows in chunks(says, self.max_tokens):
+                found = decode(causal, [says[row] for row in rows], policy.eos, policy.device)
+                spoken |= zip(rows, found, strict=True)
+        tokens = sum(len(row.action_ids) for row in spoken.values())
+        self.excess[name] = sum(row.excess for row in spoken.values()) / max(1, tokens)
+        actions = [spoken[i].action_ids for i in range(len(says))]
+        texts = policy.tokenizer.batch_decode(actions, skip_special_tokens=True)
+        return [_turn(say, spoken[i], text) for i, (say, text) in enumerate(zip(says, texts, strict=True))]
+
+
+def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
+    """Numbers of says to decode together: one Sampling, prompts of similar length, at most max_tokens positions."""
+    groups: list[list[int]] = []
+    order = sorted(range(len(says)), key=lambda i: (repr(says[i].sampling), len(says[i].prompt_ids)))
+    for i in order:
+        if groups:
+            shortest = says[groups[-1][0]]
+            width = len(says[i].prompt_ids) + says[i].sampling.length_range[1]
+            if (
+                shortest.sampling == says[i].sampling
+                and (len(groups[-1]) + 1) * width <= max_tokens
+                and len(says[i].prompt_ids) <= 1.5 * len(shortest.prompt_ids) + _PADDING
+            ):
+                groups[-1].append(i)
+                continue
+        groups.append([i])
+    return groups
+
+
+def _check_room(say: Say, policy: LocalPolicy) -> None:
+    prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
+    if prompt + new > policy.context:
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: a prompt of {prompt} tokens and "
+            f"{new} new ones exceed the model's context of {policy.context}; shorten the task's prompts, lower "
+            "sampling.max_new_tokens, or use a model with a longer context"
+        )
+
+
+def _turn(say: Say, spoken: Spoken, text: str) -> Turn:
+    return Turn(
+        role=say.role,
+        policy=say.policy,
+        problem=say.problem,
+        member=say.member,
+        round=say.round,
+        prompt_ids=say.prompt_ids,
+        action_ids=spoken.action_ids,
+        logps=spoken.logps,
+        text=text,
+        finished=spoken.finished,
+        temperature=say.sampling.temperature or 1.0,
+    )

@@ -1,0 +1,234 @@
+"""A policy on this machine: what it says about a batch (annotate), and how it learns from one (update).
+
+Letters: B rows, T action tokens, N the action tokens of all rows in one line, D hidden size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from coevolve import noise
+from coevolve.policies import forward
+from coevolve.policies.optim import adamw, lr_factor
+from coevolve.policies.spec import DTYPES, PolicySpec
+from coevolve.policies.weights import Weights, head
+from coevolve.types import Algorithm, Batch, Metrics, Outputs, Targets
+
+UNLIMITED = 1 << 31
+_VALUE_FILE = "value_head.safetensors"
+
+
+class LocalPolicy:
+    """A named set of weights with its tokenizer, optimiser and, where the algorithm wants them, reference and critic.
+
+    trainable: False if frozen. context: positions the model has, UNLIMITED where the architecture sets none. eos: ids
+    that end a turn. The model is always in evaluation mode: with dropout, the distribution that is trained would be
+    another one than was sampled.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: PolicySpec,
+        tokenizer: Any,
+        weights: Weights,
+        *,
+        reference: Weights | None,
+        critic: bool,
+        steps: int,
+    ) -> None:
+        self.name, self.spec, self.tokenizer, self.weights, self.steps = name, spec, tokenizer, weights, steps
+        self.trainable = spec.weights != "frozen"
+        self.reference = reference if self.trainable else None
+        config = weights.shared.causal.config.get_text_config()
+        self.context = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
+        self.device: torch.device = weights.shared.causal.device
+        self.eos = _end_ids(weights.shared.causal, tokenizer)
+        self.value_head = _value_head(config.hidden_size, self.device) if critic and self.trainable else None
+        self.parameters = self._trained() if self.trainable else []
+        self.optimizer = adamw(self.parameters, spec) if self.trainable else None
+
+    def __repr__(self) -> str:
+        return f"LocalPolicy({self.name!r}, {self.spec.model!r}, {self.spec.weights}, {self.device})"
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[Any]:
+        """The transformers model, computing as this policy in its dtype."""
+        with self.weights.active() as causal, self.computing():
+            yield causal
+
+    def computing(self) -> torch.autocast:
+        """The computation's dtype; weights stay float32."""
+        dtype = DTYPES[self.spec.dtype]
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+    @torch.no_grad()
+    def annotate(self, batch: Batch) -> Batch:
+        """The batch with entropy_BT; kl_BT and logp_ref_BT if there is a reference; value_BT if there is a critic.
+
+        All on the CPU, at each row's temperature, 0 outside the mask.
+        """
+        found: dict[str, Tensor] = {}
+        for rows_B in forward.micro_batches(batch.length_B, self.spec.micro_tokens):
+            micro = batch.select(rows_B)
+            for name, x_N in self._describe(micro).items():
+                whole_BT = found.setdefault(name, torch.zeros(batch.mask_BT.shape))
+                whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
+        return batch.replace(**found)
+
+    def _describe(self, micro: Batch) -> dict[str, Tensor]:
+        """Per action token of one micro-batch: entropy, and what reference and critic say."""
+        action_N = micro.action_BT[micro.mask_BT].to(self.device)
+        temperature_N = forward.per_action(micro, micro.temperature_B).to(self.device)
+        with self.active() as causal:
+            hidden_ND = forward.hidden_states(causal, micro, self.device)
+        found = {} if self.value_head is None else {"value_BT": self._value(hidden_ND)}
+        if self.reference is not None:
+            with self.reference.active() as causal, self.computing():
+                ref_ND = forward.hidden_states(causal, micro, self.device)
+        parts: dict[str, list[Tensor]] = {}
+        for p in forward.pieces(len(action_N), head(self.weights.shared.causal).weight.shape[0]):
+            with self.active() as causal:
+                logp_NV = forward.log_softmax(head(causal), hidden_ND[p], temperature_N[p])
+            parts.setdefault("entropy_BT", []).append(forward.entropy(logp_NV))
+            if self.reference is not None:
+                with self.reference.active() as causal, self.computing():
+                    ref_NV = forward.log_softmax(head(causal), ref_ND[p], temperature_N[p])
+                parts.setdefault("kl_BT", []).append(forward.full_kl(logp_NV, ref_NV))
+                parts.setdefault("logp_ref_BT", []).append(ref_NV.gather(-1, action_N[p, None])[:, 0])
+        return found | {name: torch.cat(pieces) for name, pieces in parts.items()}
+
+    def update(self, batch: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
+        """Learn from the batch: the algorithm's epochs of its mini-batches, each one optimiser step.
+
+        Returns the loss's metrics, grad_norm and lr, averaged over the mini-batches. Raises ValueError, before the
+        weights change, if a loss or gradient is not finite.
+        """
+        assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
+        rate = self.spec.learning_rate * lr_factor(self.spec, step, self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        seen = []
+        for epoch in range(algorithm.epochs):
+            for rows_B in self._mini_batches(len(batch), algorithm.minibatch, step, epoch):
+                mini = batch.select(rows_B)
+                seen.append(self._learn(mini, targets.select(rows_B, mini.mask_BT.shape[1]), algorithm, step))
+        return {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]} | {"lr": rate}
+
+    def _mini_batches(self, rows: int, size: int | None, step: int, epoch: int) -> Iterator[Tensor]:
+        if size is None or size >= rows:
+            yield torch.arange(rows)
+            return
+        order = noise.permutation(rows, "minibatch", self.name, step, epoch)
+        yield from (torch.tensor(order[start : start + size]) for start in range(0, rows, size))
+
+    def _learn(self, mini: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
+        """One optimiser step on one mini-batch, its gradient added up over micro-batches."""
+        assert self.optimizer is not None
+        weight_BT = algorithm.weights(mini.mask_BT)
+        self.optimizer.zero_grad(set_to_none=True)
+        total: dict[str, Any] = {}
+        with self.weights.active():
+            for rows_B in forward.micro_batches(mini.length_B, self.spec.micro_tokens):
+                micro = mini.select(rows_B)
+                actions = micro.mask_BT.shape[1]
+                aims = _to(targets.select(rows_B, actions), self.device)
+                placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
+                loss, metrics = algorithm.loss(self.outputs(micro), placed, aims, weight)
+                loss.backward()  # type: ignore[no-untyped-call]
+                for key, value in {"loss": loss.detach(), **metrics}.items():
+                    total[key] = total.get(key, 0.0) + value
+        return self._step(total, step)
+
+    def outputs(self, micro: Batch) -> Outputs:
+        """What the policy says about the actions, differentiable, on its device."""
+        action_N = micro.action_BT[micro.mask_BT].to(self.device)
+        temperature_N = forward.per_action(micro, micro.temperature_B).to(self.device)
+        with self.active() as causal:
+            hidden_ND = forward.hidden_states(causal, micro, self.device)
+            logp_N = forward.action_logps(head(causal), hidden_ND, action_N, temperature_N)
+        value_BT = None if self.value_head is None else forward.to_BT(self._value(hidden_ND), micro.mask_BT)
+        return Outputs(forward.to_BT(logp_N, micro.mask_BT), value_BT)
+
+    def _step(self, total: dict[str, Any], step: int) -> Metrics:
+        """The optimiser step, unless something is not finite."""
+        assert self.optimizer is not None
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        metrics = {key: float(value) for key, value in total.items()} | {"grad_norm": float(norm)}
+        if not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise ValueError(
+                f"policy {self.name!r}, step {step}: the loss is {metrics['loss']} and its gradient's norm "
+                f"{metrics['grad_norm']}; the weights are unchanged; lower the learning rate, set max_grad_norm, or look "
+                "at the rewards of this step"
+            )
+        if self.spec.max_grad_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.spec.max_grad_norm, norm)
+        self.optimizer.step()
+        return metrics
+
+    def _value(self, hidden_ND: Tensor) -> Tensor:
+        assert self.value_head is not None
+        value_N: Tensor = self.value_head(hidden_ND.float())[:, 0]
+        return value_N
+
+    def _trained(self) -> list[nn.Parameter]:
+        value = [] if self.value_head is None else list(self.value_head.parameters())
+        return [*self.weights.parameters(), *value]
+
+    def reset_optimizer(self) -> None:
+        """Forget the optimiser's moments and step count."""
+        assert self.trainable, f"policy {self.name} is frozen and has no optimiser"
+        self.optimizer = adamw(self.parameters, self.spec)
+
+    def save(self, folder: str | Path) -> None:
+        """A folder that transformers (full, frozen) or peft (lora) loads alone, with tokenizer and value head."""
+        folder = Path(folder)
+        self.weights.save(folder)
+        self.tokenizer.save_pretrained(folder)
+        if self.value_head is not None:
+            save_file({k: v.cpu() for k, v in self.value_head.state_dict().items()}, folder / _VALUE_FILE)
+
+    def training_state(self) -> dict[str, Any]:
+        """What a resumed run needs beyond the folder of ``save``: the optimiser (empty if frozen)."""
+        return {} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}
+
+    def load(self, folder: str | Path, training_state: dict[str, Any]) -> None:
+        """Continue as the policy that wrote them, bit for bit."""
+        folder = Path(folder)
+        if not self.trainable:
+            return
+        self.weights.load(folder)
+        if self.value_head is not None:
+            self.value_head.load_state_dict(load_file(folder / _VALUE_FILE))
+        assert self.optimizer is not None
+        self.optimizer.load_state_dict(training_state["optimizer"])
+
+
+def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
+    """A critic that starts at 0 everywhere."""
+    layer = nn.Linear(hidden_size, 1, device=device)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _end_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a sequence: chat models name several."""
+    generation = getattr(causal, "generation_config", None)
+    named = [getattr(generation, "eos_token_id", None), tokenizer.eos_token_id]
+    flat = [i for ids in named if ids is not None for i in (ids if isinstance(ids, list | tuple) else [ids])]
+    return frozenset(flat)
+
+
+def _to(targets: Targets, device: torch.device) -> Targets:
+    returns = None if targets.return_BT is None else targets.return_BT.to(device)
+    return Targets(targets.adv_BT.to(device), returns)

@@ -1,0 +1,63 @@
+"""What a recipe says about one policy. The defaults of these settings live here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import ConfigDict
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    """Low-rank adapters (arXiv 2106.09685): rank, alpha (scale is alpha / rank), and the modules they sit on."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    rank: int = 16
+    alpha: int = 16
+    targets: list[str] | Literal["all-linear"] = "all-linear"
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"lora.rank is {self.rank}; want at least 1")
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """One policy: which model, which of its weights are trained, how, and where.
+
+    model: name for ``coevolve.models``. weights: "full" trains an own copy, "lora" an adapter on a base that all lora
+    policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW. max_grad_norm: clip
+    the gradient's norm (None: measure only). schedule: of the learning rate over the run's steps, after warmup_steps of
+    linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of the computation; weights are always float32.
+    micro_tokens: tokens (padding included) per forward and backward; more is faster until memory ends.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    model: str
+    weights: Literal["full", "lora", "frozen"] = "full"
+    lora: LoraSpec = field(default_factory=LoraSpec)
+    learning_rate: float = 1.41e-5
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    max_grad_norm: float | None = None
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    device: str = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    micro_tokens: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}; want it above 0, or weights: frozen")
+        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
+            raise ValueError(f"max_grad_norm is {self.max_grad_norm}; want it above 0, or none at all")
+        if self.micro_tokens < 1 or self.warmup_steps < 0 or self.weight_decay < 0:
+            raise ValueError("want micro_tokens >= 1, warmup_steps >= 0 and weight_decay >= 0")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are {self.betas}; want both in [0, 1)")

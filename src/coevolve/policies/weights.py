@@ -1,0 +1,136 @@
+"""Loading models, and sharing them: one base in memory carries any number of LoRA adapters.
+
+With adapters off the base is the start model, so it also serves as the frozen reference of every policy that started
+from it, and as the frozen partner.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from coevolve import noise
+from coevolve.policies.spec import LoraSpec
+
+
+class Shared:
+    """One causal language model in memory and the adapters on it. ``causal`` is the transformers model."""
+
+    def __init__(self, causal: Any) -> None:
+        self.causal = causal
+        self.peft: Any = None
+        self._current: str | None = None
+
+    def add(self, adapter: str, spec: LoraSpec, seed_name: str) -> None:
+        """A new adapter that changes nothing yet (B = 0). Its A is random, as a function of ``seed_name``."""
+        try:
+            from peft import LoraConfig, get_peft_model
+        except ImportError as error:
+            raise ValueError("weights: lora needs the package peft; install coevolve[lora]") from error
+        config = LoraConfig(
+            r=spec.rank, lora_alpha=spec.alpha, target_modules=spec.targets, lora_dropout=0.0, task_type="CAUSAL_LM"
+        )
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            # GPT-2's Conv1D stores weights transposed; peft warns and then does the right thing.
+            warnings.filterwarnings("ignore", message="fan_in_fan_out")
+            torch.manual_seed(noise.key("lora", seed_name) & ((1 << 63) - 1))
+            if self.peft is None:
+                self.peft = get_peft_model(self.causal, config, adapter_name=adapter)
+            else:
+                self.peft.add_adapter(adapter, config)
+        self.peft.eval()
+        self._current = self.peft.active_adapter
+        self.use(None)
+
+    def use(self, adapter: str | None) -> None:
+        """Switch to an adapter, or to the bare base. Costs nothing if it is the one in use."""
+        if self.peft is None or adapter == self._current:
+            return
+        if adapter is None:
+            self.peft.base_model.disable_adapter_layers()
+        else:
+            if self._current is None:
+                self.peft.base_model.enable_adapter_layers()
+            self.peft.set_adapter(adapter)
+        self._current = adapter
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What one policy (or reference) computes with: a shared model and its adapter on it, None for the bare model."""
+
+    shared: Shared
+    adapter: str | None = None
+
+    @contextmanager
+    def active(self) -> Iterator[Any]:
+        """The transformers model, computing as this policy. Not to be nested with others on the same base."""
+        self.shared.use(self.adapter)
+        yield self.shared.causal
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters that training this policy changes."""
+        named = self.shared.causal.named_parameters()
+        if self.adapter is None:
+            return [parameter for _, parameter in named]
+        return [parameter for name, parameter in named if f".{self.adapter}." in name]
+
+    def save(self, folder: Path) -> None:
+        """A folder that transformers or, for an adapter, peft loads alone."""
+        if self.adapter is None:
+            self.shared.causal.save_pretrained(folder)
+            return
+        from peft import get_peft_model_state_dict
+        from safetensors.torch import save_file
+
+        tensors = get_peft_model_state_dict(self.shared.peft, adapter_name=self.adapter)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, _adapter_file(folder))
+        config = self.shared.peft.peft_config[self.adapter]
+        config.save_pretrained(folder)
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        """Take over the weights that ``save`` wrote, bit for bit."""
+        if self.adapter is not None:
+            from peft import set_peft_model_state_dict
+            from safetensors.torch import load_file
+
+            set_peft_model_state_dict(self.shared.peft, load_file(_adapter_file(folder)), self.adapter)
+            return
+        saved = type(self.shared.causal).from_pretrained(folder, dtype=torch.float32)
+        self.shared.causal.load_state_dict(saved.state_dict())
+
+
+def trunk(causal: nn.Module) -> Any:
+    """The model below its language-model head."""
+    return causal.base_model
+
+
+def head(causal: Any) -> Any:
+    """The language-model head."""
+    return causal.get_output_embeddings()
+
+
+@torch.no_grad()
+def check_head(causal: Any, model: str) -> None:
+    """ValueError unless logits are head(trunk(ids)): families that rescale or cap them would be trained wrongly."""
+    ids = torch.arange(3, device=causal.device)[None]
+    logits: Tensor = causal(input_ids=ids).logits
+    ours = head(causal)(trunk(causal)(input_ids=ids).last_hidden_state) if head(causal) is not None else None
+    if ours is None or not torch.allclose(ours, logits, rtol=1e-3, atol=1e-3):
+        raise ValueError(
+            f"model {model!r} ({type(causal).__name__}) changes its logits after the output layer, which Coevolve "
+            "does not reproduce; use a model of another family"
+        )
+
+
+def _adapter_file(folder: Path) -> Path:
+    return folder / "adapter_model.safetensors"

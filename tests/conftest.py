@@ -1,0 +1,71 @@
+"""Micro models, built on the spot: real transformers folders, small enough for a test of milliseconds."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import string
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+torch.set_num_threads(1)
+
+CHARACTERS = string.ascii_lowercase + string.digits + " \n.,!?'\"-:;()/+*=$%&#@_<>"
+VOCABULARY = ["<pad>", "<eos>", "<unk>", *CHARACTERS]
+
+
+def character_tokenizer() -> PreTrainedTokenizerFast:
+    """One lower-case character is one token: ids are easy to predict in a test. <pad> is 0, <eos> is 1."""
+    core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(VOCABULARY)}, unk_token="<unk>"))
+    core.normalizer = normalizers.Lowercase()
+    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    core.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", model_max_length=256
+    )
+
+
+def save_micro(model: PreTrainedModel, folder: Path) -> str:
+    with torch.no_grad():
+        for parameter in model.parameters():  # larger than a usual start, so that distributions are far from uniform
+            if parameter.ndim == 2:
+                parameter.mul_(6.0)
+    model.save_pretrained(folder)
+    character_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def micro_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a Llama (grouped-query attention, tied to no one) with 256 positions."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(VOCABULARY), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, bos_token_id=None, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    return save_micro(LlamaForCausalLM(config), tmp_path_factory.mktemp("micro_llama"))
+
+
+@pytest.fixture(scope="session")
+def micro_gpt2(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a GPT-2 (learned positions, tied embeddings, dropout in its config) with 128 positions."""
+    torch.manual_seed(1)
+    config = GPT2Config(
+        vocab_size=len(VOCABULARY), n_embd=32, n_layer=2, n_head=4, n_positions=128, bos_token_id=None,
+        eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    return save_micro(GPT2LMHeadModel(config), tmp_path_factory.mktemp("micro_gpt2"))
