@@ -196,10 +196,14 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
             seen[problem.id] += 1
             episodes.append(episode)
             live.append(_Live(episode, play(problem, Team(tuple(stage.cast)))))
-    live = [one for one in live if one.advance(None)]
-    while live:
-        answers = _sweep(live, stage)
-        live = [one for one in live if one.advance(answers[id(one.episode)])]
+    try:
+        waiting = [one for one in live if one.advance(None)]
+        while waiting:
+            answers = _sweep(waiting, stage)
+            waiting = [one for one in waiting if one.advance(answers[id(one.episode)])]
+    finally:
+        for one in live:
+            one.coroutine.close()
     return episodes
 
 

@@ -1,0 +1,207 @@
+"""Protocols with the scripted engine: who heard what, in which order, in how many sweeps, with which peers."""
+
+import asyncio
+
+import pytest
+
+from coevolve.play import Stage, do, rollout, score, together
+from coevolve.policies import ScriptedEngine
+from coevolve.protocols import chain
+from coevolve.types import Problem, Sampling, Turn
+
+PAIR = {"pioneer": "ann", "observer": "bob"}
+
+
+class Echo:
+    """Prompts say what was heard; every turn is paid the number of words of its text."""
+
+    train = test = (Problem("p0"), Problem("p1"))
+
+    def __init__(self):
+        self.calls = []
+
+    def prompt(self, p, role, heard):
+        return " ".join([p.id, role, *(h.text if isinstance(h, Turn) else h for h in heard)])
+
+    def reward(self, cases):
+        self.calls.append(len(cases))
+        return [[float(len(t.text.split())) for t in case.turns] for case in cases]
+
+
+def script(role, problem, member, number):
+    return f"{role}-{problem}-{member}-{number}"
+
+
+def played(play, cast=PAIR, members=1, task=None, problems=Echo.train, speak=script):
+    task, engine = task or Echo(), ScriptedEngine(speak)
+    stage = Stage(cast, task, engine, Sampling(8))
+    return rollout(play, problems, stage, members=members), engine, task
+
+
+def said(episode):
+    return [turn.text for turn in episode.turns]
+
+
+def test_chain_lets_the_observer_hear_the_pioneer():
+    heard = []
+
+    class Spy(Echo):
+        def prompt(self, p, role, heard_turns):
+            heard.append((p.id, role, [t.text for t in heard_turns]))
+            return super().prompt(p, role, heard_turns)
+
+    episodes, engine, task = played(chain(), task=Spy())
+    assert heard == [
+        ("p0", "pioneer", []),
+        ("p1", "pioneer", []),
+        ("p0", "observer", ["pioneer-p0-0-0"]),
+        ("p1", "observer", ["pioneer-p1-0-0"]),
+    ]
+    assert [said(e) for e in episodes] == [
+        ["pioneer-p0-0-0", "observer-p0-0-0"],
+        ["pioneer-p1-0-0", "observer-p1-0-0"],
+    ]
+    assert [list(sweep) for sweep in engine.calls] == [["ann"], ["bob"]]  # two sweeps, whatever the batch
+    assert task.calls == [2]  # one reward call for all episodes
+    assert [[t.reward for t in e.turns] for e in episodes] == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_no_transfer_means_nobody_hears():
+    _, engine, _ = played(chain(transfer=False))
+    texts = [say.problem.id for sweep in engine.calls for says in sweep.values() for say in says]
+    assert texts == ["p0", "p1", "p0", "p1"]
+    lengths = {len(say.prompt_ids) for sweep in engine.calls for says in sweep.values() for say in says}
+    assert lengths == {2}  # "<problem> <role>" and nothing else
+
+
+def test_three_roles_hear_all_before():
+    episodes, engine, _ = played(chain(), cast={"a": "x", "b": "y", "c": "x"})
+    assert len(engine.calls) == 3
+    assert [t.policy for t in episodes[0].turns] == ["x", "y", "x"]
+    assert len(engine.calls[2]["x"][0].prompt_ids) == 4  # problem, role, two texts
+
+
+def test_members_and_repeated_problems_never_share_their_noise():
+    episodes, engine, _ = played(chain(), members=2, problems=(Problem("p"), Problem("p")))
+    assert [e.member for e in episodes] == [0, 1, 2, 3]
+    keys = [say.key for sweep in engine.calls for says in sweep.values() for say in says]
+    assert len(set(keys)) == 8
+    assert {t.peers for e in episodes for t in e.turns} == {("p", "pioneer", 0), ("p", "observer", 0)}
+
+
+def test_together_is_one_sweep_and_keeps_the_order():
+    async def both(p, team):
+        turns = await together(*(team[role]() for role in team))
+        assert [t.role for t in turns] == ["pioneer", "observer"]
+        await score(team, turns)
+
+    _, engine, _ = played(both)
+    assert [sorted(sweep) for sweep in engine.calls] == [["ann", "bob"]]
+
+
+def test_together_runs_branches_of_unequal_depth_side_by_side():
+    async def branch(team, role, depth):
+        turns = [await team[role](str(i)) for i in range(depth)]
+        await score(team, turns)
+        return role, depth
+
+    async def play(p, team):
+        assert await together(branch(team, "pioneer", 1), branch(team, "observer", 3)) == [
+            ("pioneer", 1),
+            ("observer", 3),
+        ]
+
+    episodes, engine, _ = played(play)
+    assert [sorted(sweep) for sweep in engine.calls] == [["ann", "bob"], ["bob"], ["bob"]]
+    assert [(t.role, t.round) for t in episodes[0].turns] == [
+        ("pioneer", 0),
+        ("observer", 0),
+        ("observer", 1),
+        ("observer", 2),
+    ]
+
+
+def test_early_stop_shrinks_the_batch():
+    async def play(p, team):
+        for _ in range(3):
+            turn = await team["pioneer"]()
+            if (await score(team, [turn]))[0] > 1:
+                return
+
+    def speak(role, problem, member, number):
+        return "two words" if problem == "p0" and number == 1 else "one"
+
+    _, engine, _ = played(play, cast={"pioneer": "ann"}, speak=speak)
+    assert [len(sweep["ann"]) for sweep in engine.calls] == [2, 2, 1]
+
+
+def test_do_calls_python_between_turns():
+    async def play(p, team):
+        note = await do(lambda word: word.upper(), p.id)
+        turn = await team["pioneer"](note)
+        await score(team, [turn])
+
+    _, engine, _ = played(play, cast={"pioneer": "ann"})
+    assert len(engine.calls[0]["ann"][0].prompt_ids) == 3
+
+
+class Foreign:
+    """An awaitable of some other framework."""
+
+    def __await__(self):
+        yield "a ticket of another loop"
+
+
+@pytest.mark.parametrize(
+    ("foreign", "what"), [(lambda: asyncio.sleep(0), "a bare yield"), (Foreign, "'a ticket of another loop'")]
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_foreign_await_is_named(foreign, what, nested):
+    async def play(p, team):
+        await (together(foreign()) if nested else foreign())
+
+    with pytest.raises(TypeError, match=rf"problem 'p0': a play may await .* this one awaited {what}") as error:
+        played(play)
+    assert isinstance(error.value, ValueError)
+
+
+def test_asking_for_an_unknown_role_names_the_team():
+    async def play(p, team):
+        await team["judge"]()
+
+    with pytest.raises(ValueError, match=r"'p0'.*'judge'.*pioneer, observer"):
+        played(play)
+
+
+class Bad(Echo):
+    def __init__(self, reply):
+        super().__init__()
+        self.reply = reply
+
+    def reward(self, cases):
+        return self.reply(cases)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (lambda cases: [[float("nan"), 1.0] for _ in cases], r"'p0'.*'pioneer' nan.*finite"),
+        (lambda cases: [[1.0, float("inf")] for _ in cases], r"'p0'.*'observer' inf.*finite"),
+        (lambda cases: [[1.0] for _ in cases], r"'p0'.*list of 2 numbers"),
+        (lambda cases: [[1.0, 1.0]], r"given 2 cases and returned 1"),
+        (lambda cases: [[1.0, None] for _ in cases], r"'observer' None.*finite"),
+        (lambda cases: [1.0 for _ in cases], r"list of 2 numbers"),
+        (lambda cases: {}[0], r"reward of Bad, step 0: raised KeyError"),
+    ],
+)
+def test_a_bad_reward_is_named(reply, message):
+    with pytest.raises(ValueError, match=message):
+        played(chain(), task=Bad(reply))
+
+
+def test_a_play_that_breaks_is_named():
+    async def play(p, team):
+        raise KeyError("lost")
+
+    with pytest.raises(ValueError, match=r"the play, on problem 'p0'.*KeyError.*lost"):
+        played(play)

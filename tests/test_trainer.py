@@ -1,0 +1,164 @@
+"""Learning, determinism, reductions and controls of the training step, on a model made on the spot."""
+
+import json
+
+import pytest
+import torch
+from toy import Lucky, toy, without_times
+
+from coevolve import PolicySpec, Trainer, chain, cory, fixed, ppo
+from coevolve.maths.kl import AdaptiveKL
+from coevolve.maths.moments import Moments
+from coevolve.trainer import batch_of
+
+
+def weights(trainer, name):
+    return {k: v.clone() for k, v in trainer.policies[name].weights.shared.causal.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "roles"),
+    [(cory(eta=0.01), ("pioneer", "observer")), (ppo(eta=0.01), ("pioneer",))],
+    ids=["cory", "ppo"],
+)
+def test_it_learns(micro_model, algorithm, roles):
+    trainer = toy(micro_model, roles=roles, steps=30, batch_size=32, algorithm=algorithm)
+    rewards = [trainer.step(i)["reward"] for i in range(30)]
+    assert sum(rewards[-5:]) / 5 > 3 * sum(rewards[:5]) / 5 + 0.3
+
+
+def test_the_same_seed_twice_gives_the_same_metrics_and_another_does_not(micro_model, tmp_path):
+    def run(name, seed):
+        lines = toy(micro_model, seed=seed).run(tmp_path / name) / "metrics.jsonl"
+        return [without_times(json.loads(line)) for line in lines.read_text().splitlines()]
+
+    first = run("first", 0)
+    assert first == run("second", 0)
+    assert first != run("third", 1)
+
+
+def test_cory_with_one_role_is_ppo(micro_model):
+    lines = []
+    for algorithm in (cory(eta=0.05), ppo(eta=0.05)):
+        trainer = toy(micro_model, roles=("pioneer",), algorithm=algorithm)
+        lines.append([without_times(trainer.step(i)) for i in range(3)])
+    assert lines[0] == lines[1]
+
+
+def test_without_transfer_and_with_own_pay_each_agent_is_alone(micro_model):
+    pair = toy(micro_model, play=chain(transfer=False), every=100, algorithm=cory(eta=0.05, credit="own"))
+    alone = toy(micro_model, roles=("pioneer",), algorithm=ppo(eta=0.05))
+    for i in range(3):
+        both, one = pair.step(i), alone.step(i)
+        assert both["reward/pioneer"] == one["reward/pioneer"]
+    assert same(weights(pair, "ann"), weights(alone, "ann"))
+    assert not same(weights(pair, "bob"), weights(alone, "ann"))  # another role, other noise
+
+
+def test_observer_paid_r2_only(micro_model):
+    trainer = toy(micro_model, algorithm=cory(eta=0.0, credit="to_go"), every=100)
+    line = trainer.step(0)
+    r1, r2 = line["reward/pioneer"], line["reward/observer"]
+    assert line["agents/ann/credit"] == pytest.approx(r1 + r2)
+    assert line["agents/bob/credit"] == pytest.approx(r2)
+
+
+def test_collective_reward_pays_both_the_sum(micro_model):
+    line = toy(micro_model).step(0)
+    total = line["reward/pioneer"] + line["reward/observer"]
+    assert line["agents/ann/credit"] == pytest.approx(total)
+    assert line["agents/bob/credit"] == pytest.approx(total)
+
+
+def test_state_follows_the_policy_through_an_exchange(micro_model):
+    trainer = toy(micro_model, every=1, algorithm=cory(eta=0.3, target_kl=0.5, rescale="normalise"))
+    trainer.step(0)
+    optimiser = trainer.policies["ann"].optimizer
+    trainer.step(1)
+    assert trainer.cast(1)["observer"] == "ann"
+    assert trainer.policies["ann"].optimizer is optimiser
+    assert trainer.moments["ann"].count == 16
+    assert trainer.kl["ann"] != AdaptiveKL(0.3, 0.5)
+
+
+def test_reset_every_rebuilds_everything_but_the_weights(micro_model):
+    trainer = toy(micro_model, every=2, reset_every=2, algorithm=cory(target_kl=0.5, rescale="scale"))
+    lengths = [trainer.stage(i, None).sampling.max_new_tokens for i in range(8)]
+    assert lengths[:2] == lengths[2:4] == lengths[4:6]  # the length pattern repeats
+    for i in range(2):
+        trainer.step(i)
+    before = weights(trainer, "ann")
+    trainer.reset()
+    assert same(before, weights(trainer, "ann"))
+    assert trainer.kl["ann"] == AdaptiveKL(0.3, 0.5)
+    assert trainer.moments["ann"] == Moments()
+    assert not trainer.policies["ann"].optimizer.state
+
+
+def test_rescaling_switches(micro_model):
+    plain = toy(micro_model, algorithm=cory()).step(0)["agents/ann/credit"]
+    centred = toy(micro_model, algorithm=cory(rescale="normalise")).step(0)["agents/ann/credit"]
+    assert plain > 0
+    assert centred == pytest.approx(0.0, abs=1e-6)
+
+
+def test_twice_the_samples(micro_model):
+    trainer = toy(micro_model, roles=("pioneer",), members=2, algorithm=ppo())
+    trainer.step(0)
+    assert len(trainer.episodes) == 16
+    assert [e.member for e in trainer.episodes[:2]] == [0, 1]
+
+
+def test_shared_and_frozen_policies(micro_model):
+    roles = {"pioneer": "ann", "observer": "ann", "critic": "cat"}
+    policies = {
+        "ann": PolicySpec(model=str(micro_model), learning_rate=1e-2),
+        "cat": PolicySpec(model=str(micro_model), weights="frozen"),
+    }
+    trainer = Trainer(
+        task=Lucky(), play=chain(), cast=fixed(roles), policies=policies, algorithm=cory(), batch_size=4, steps=1
+    )
+    before = weights(trainer, "ann"), weights(trainer, "cat")
+    line = trainer.step(0)
+    assert not same(before[0], weights(trainer, "ann"))
+    assert same(before[1], weights(trainer, "cat"))
+    assert "agents/cat/kl" not in line
+    assert "agents/cat/reward" in line
+
+
+def test_lora_agents_on_one_base_learn(micro_model):
+    policies = {n: PolicySpec(model=str(micro_model), weights="lora", learning_rate=1e-1) for n in ("ann", "bob")}
+    trainer = Trainer(
+        task=Lucky(),
+        play=chain(),
+        cast=fixed({"pioneer": "ann", "observer": "bob"}),
+        policies=policies,
+        algorithm=cory(eta=0.01),
+        batch_size=16,
+        steps=20,
+    )
+    lines = [trainer.step(i) for i in range(20)]
+    assert lines[0]["agents/ann/kl"] == pytest.approx(0.0, abs=1e-5)
+    assert lines[-1]["agents/ann/kl"] > 1e-4
+    assert sum(x["reward"] for x in lines[-5:]) > sum(x["reward"] for x in lines[:5])
+
+
+def test_every_problem_once_an_epoch_and_the_order_is_a_function_of_the_step():
+    problems = Lucky.train
+    epoch = [p.id for step in range(4) for p in batch_of(problems, step, 4, seed=0)]
+    assert sorted(epoch) == sorted(p.id for p in problems)
+    following = [p.id for step in range(4, 8) for p in batch_of(problems, step, 4, seed=0)]
+    assert sorted(following) == sorted(epoch)
+    assert following != epoch
+    assert batch_of(problems, 5, 4, seed=0) == batch_of(problems, 5, 4, seed=0)
+
+
+def test_mistakes_are_named(micro_model):
+    with pytest.raises(ValueError, match=r"'observer'.*'bob'.*ann"):
+        toy(micro_model, roles=("pioneer",), cast=fixed({"pioneer": "ann", "observer": "bob"}))
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        toy(micro_model, batch_size=0)
