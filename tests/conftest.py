@@ -8,7 +8,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import string
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +23,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+
+from coevolve.policies import LocalPolicy, PolicySpec, build_policies
 
 torch.set_num_threads(1)
 
@@ -69,3 +73,16 @@ def micro_gpt2(tmp_path_factory: pytest.TempPathFactory) -> str:
         eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
     return save_micro(GPT2LMHeadModel(config), tmp_path_factory.mktemp("micro_gpt2"))
+
+
+@pytest.fixture
+def build_policy(micro_model: str) -> Callable[..., LocalPolicy]:
+    """build_policy(**PolicySpec settings, reference=, critic=, steps=) -> one policy named "a"."""
+
+    def one(
+        model: str = micro_model, reference: bool = False, critic: bool = False, steps: int = 10, **settings: Any
+    ) -> LocalPolicy:
+        specs = {"a": PolicySpec(model, **settings)}
+        return build_policies(specs, reference=reference, critic=critic, steps=steps)["a"]
+
+    return one

@@ -40,7 +40,7 @@ def hidden_states(causal: Any, batch: Batch, device: torch.device) -> Tensor:
     where_N = row_N * ids_BS.shape[1] + batch.start_B[row_N] - 1 + t_N
     ids_BS = ids_BS.to(device)
     # The mask of ones says that all tokens count; without one, models guess from padding ids.
-    found = trunk(causal)(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), use_cache=False)
+    found: Any = trunk(causal)(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), use_cache=False)
     hidden_ND: Tensor = found.last_hidden_state.flatten(0, 1)
     chosen_ND: Tensor = hidden_ND[where_N.to(device)]
     return chosen_ND

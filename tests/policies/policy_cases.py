@@ -1,0 +1,84 @@
+"""What the policy tests share: short ways to build says and random ragged batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from coevolve import noise
+from coevolve.collate import pad
+from coevolve.maths.kl import FixedKL
+from coevolve.policies import LocalPolicy
+from coevolve.types import Algorithm, Batch, Outputs, Problem, Sampling, Say, Targets
+
+Build = Callable[..., LocalPolicy]
+EOS = 1
+TOKENS = 60
+"""Ids below this are in the micro models' vocabulary; 0 is padding, 1 the end of sequence."""
+
+
+def make_says(prompts: Sequence[list[int]], sampling: Sampling, policy: str = "a") -> list[Say]:
+    """One say per prompt, each with its own key."""
+    return [
+        Say("role", policy, Problem(f"p{i}"), 0, 0, prompt, sampling, noise.key("test", i))
+        for i, prompt in enumerate(prompts)
+    ]
+
+
+def ragged(n: int, seed: int, longest: int = 25) -> list[list[int]]:
+    """Prompts of all lengths whose ids include padding and the end of sequence."""
+    rng = random.Random(seed)
+    return [[rng.randrange(TOKENS) for _ in range(rng.randint(1, longest))] for _ in range(n)]
+
+
+def make_batch(rows: int, seed: int, longest_prompt: int = 9, longest_action: int = 7) -> Batch:
+    """Random ids (padding and end of sequence among them), ragged on both sides, some rows at other temperatures."""
+    rng = random.Random(seed)
+    prompts = [[rng.randrange(TOKENS) for _ in range(rng.randint(1, longest_prompt))] for _ in range(rows)]
+    actions = [[rng.randrange(TOKENS) for _ in range(rng.randint(1, longest_action))] for _ in range(rows)]
+    lengths = torch.tensor([len(a) for a in actions])
+    action_BT = pad(actions, torch.long)
+    mask_BT = torch.arange(action_BT.shape[1]) < lengths[:, None]
+    return Batch(
+        ids_BS=pad([p + a for p, a in zip(prompts, actions, strict=True)], torch.long),
+        start_B=torch.tensor([len(p) for p in prompts]),
+        length_B=torch.tensor([len(p) for p in prompts]) + lengths,
+        action_BT=action_BT,
+        mask_BT=mask_BT,
+        logp_BT=-torch.rand(mask_BT.shape, generator=torch.Generator().manual_seed(seed)) * 3 * mask_BT,
+        credit_B=torch.zeros(rows),
+        reward_B=torch.zeros(rows),
+        peers_B=torch.arange(rows),
+        temperature_B=torch.tensor([rng.choice([1.0, 1.0, 0.7, 1.6]) for _ in range(rows)]),
+    )
+
+
+def make_targets(batch: Batch, seed: int) -> Targets:
+    noise = torch.randn(2, *batch.mask_BT.shape, generator=torch.Generator().manual_seed(seed))
+    return Targets(noise[0] * batch.mask_BT, noise[1] * batch.mask_BT)
+
+
+def weighted_loss(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    """Policy gradient with a squared critic error: simple, smooth, and it reads everything a loss may read."""
+    ratio_BT = torch.exp((out.logp_BT - batch.logp_BT).masked_fill(~batch.mask_BT, 0.0))
+    loss = -(ratio_BT * targets.adv_BT * weight_BT).sum()
+    if out.value_BT is not None:
+        loss = loss + 0.5 * ((out.value_BT - targets.return_BT).square() * weight_BT).sum()
+    return loss, {"loss/policy": loss.detach()}
+
+
+def make_rule(**changes: Any) -> Algorithm:
+    """An algorithm of which only what a policy reads is real."""
+    settings: dict[str, Any] = {
+        "credit": lambda episode: [],
+        "advantage": lambda batch, eta: None,
+        "loss": weighted_loss,
+        "weights": lambda mask_BT: mask_BT / mask_BT.sum(),
+        "kl": FixedKL(0.1),
+        "reference": True,
+        "critic": True,
+    }
+    return Algorithm(**(settings | changes))

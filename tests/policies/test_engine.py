@@ -1,0 +1,200 @@
+"""The engine against plain transformers forwards, and against itself in other batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import EOS, TOKENS, Build, make_says, ragged
+
+from coevolve import noise
+from coevolve.policies import LocalEngine, PolicySpec, build_policies, decode
+from coevolve.policies.engine import chunks
+from coevolve.types import Sampling, Say, Turn
+
+
+def naive_logits(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
+    """Next-token logits after ids: one row, no padding, no cache."""
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids])).logits[0, -1]
+
+
+def naive_turn(model: torch.nn.Module, say: Say) -> tuple[list[int], list[float]]:
+    """Sampling written plainly: token by token, the first token whose cumulative probability exceeds the uniform."""
+    ids, actions, logps = list(say.prompt_ids), [], []
+    for t in range(say.sampling.length_range[1]):
+        logits = naive_logits(model, ids) / (say.sampling.temperature or 1.0)
+        logp = torch.log_softmax(logits, -1)
+        u = float(noise.uniform(torch.tensor([say.key]), t))
+        token = int(logits.argmax()) if say.sampling.temperature == 0 else -1
+        if token < 0:
+            total = 0.0
+            for candidate, p in enumerate(logp.exp().tolist()):
+                total += p
+                token = candidate
+                if total > u:
+                    break
+        ids.append(token)
+        actions.append(token)
+        logps.append(float(logp[token]))
+        if token == EOS:
+            break
+    return actions, logps
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+def test_turns_are_those_of_a_plain_forward(
+    family: str, temperature: float, build_policy: Build, request: pytest.FixtureRequest
+) -> None:
+    policy = build_policy(model=request.getfixturevalue(family))
+    says = make_says(ragged(24, seed=3), Sampling(9, temperature=temperature))
+    turns = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    for say, turn in zip(says, turns, strict=True):
+        actions, logps = naive_turn(policy.weights.shared.causal, say)
+        assert turn.action_ids == actions
+        torch.testing.assert_close(torch.tensor(turn.logps), torch.tensor(logps), rtol=1e-5, atol=1e-5)
+        assert turn.finished == (actions[-1] == EOS)
+        assert turn.temperature == (temperature or 1.0)
+        assert (turn.prompt_ids, turn.problem, turn.role) == (say.prompt_ids, say.problem, say.role)
+
+
+@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+def test_a_row_does_not_depend_on_its_batch(family: str, build_policy: Build, request: pytest.FixtureRequest) -> None:
+    engine = LocalEngine({"a": build_policy(model=request.getfixturevalue(family))})
+    says = make_says(ragged(16, seed=4), Sampling(12))
+    together = engine.generate({"a": says})["a"]
+    for say, turn in zip(says, together, strict=True):
+        (alone,) = engine.generate({"a": [say]})["a"]
+        assert alone.action_ids == turn.action_ids
+        torch.testing.assert_close(torch.tensor(alone.logps), torch.tensor(turn.logps), rtol=1e-5, atol=1e-5)
+    backwards = engine.generate({"a": says[::-1]})["a"][::-1]
+    assert [t.action_ids for t in backwards] == [t.action_ids for t in together]
+
+
+def test_compaction_changes_nothing(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of all ids end a turn, so rows leave at every step; never leaving must give the same turns."""
+    policy = build_policy()
+    policy.eos = frozenset(range(0, TOKENS, 5))
+    engine, says = LocalEngine({"a": policy}), make_says(ragged(40, seed=5), Sampling(16))
+    sizes: list[int] = []
+    keep_rows = decode.keep_rows
+
+    def counting(cache: Any, order_B: torch.Tensor, holes: torch.Tensor) -> None:
+        sizes.append(len(order_B))
+        keep_rows(cache, order_B, holes)
+
+    monkeypatch.setattr(decode, "keep_rows", counting)
+    compacted = engine.generate({"a": says})["a"]
+    assert len(sizes) > 2 and sizes == sorted(sizes, reverse=True)
+    monkeypatch.setattr(decode, "DEAD_SHARE", 0)  # 0 * dead < rows: never
+    whole = engine.generate({"a": says})["a"]
+    assert [t.action_ids for t in whole] == [t.action_ids for t in compacted]
+    for a, b in zip(whole, compacted, strict=True):
+        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-5, atol=1e-5)
+    assert {len(t.action_ids) for t in whole} >= {1, 2, 3}
+
+
+def test_end_of_sequence_is_part_of_the_turn_and_not_of_its_text(build_policy: Build) -> None:
+    policy = build_policy()
+    engine = LocalEngine({"a": policy})
+    first = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
+    policy.eos = frozenset({first[0].action_ids[2], EOS})
+    again = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"][0]
+    cut = first[0].action_ids.index(first[0].action_ids[2])
+    assert again.finished and again.action_ids == first[0].action_ids[: cut + 1]
+    policy.eos = frozenset(range(100))
+    one = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
+    assert all(t.finished and len(t.action_ids) == len(t.logps) == 1 for t in one)
+    policy.eos = frozenset()
+    never = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
+    assert not any(t.finished for t in never) and all(len(t.action_ids) == 6 for t in never)
+    decoded: Turn = next(t for t in first if t.finished or len(t.action_ids) == 6)
+    assert "<eos>" not in decoded.text and "<pad>" not in decoded.text
+
+
+def test_members_prefill_their_prompt_once(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = build_policy()
+    shapes: list[tuple[int, ...]] = []
+    forward = policy.weights.shared.causal.model.forward
+    monkeypatch.setattr(
+        policy.weights.shared.causal.model,
+        "forward",
+        lambda **inputs: (shapes.append(tuple(inputs["input_ids"].shape)), forward(**inputs))[1],
+    )
+    prompts = ragged(3, seed=7)
+    turns = LocalEngine({"a": policy}).generate({"a": make_says([*prompts * 5], Sampling(4))})["a"]
+    assert shapes[0] == (3, max(map(len, prompts)))
+    assert shapes[1] == (15, 1) or shapes[1][1] == 1
+    assert len({tuple(t.action_ids) for t in turns[::3]}) > 1, "members of one prompt have their own noise"
+
+
+def test_chunks_bound_tokens_and_padding_and_mix_no_samplings() -> None:
+    short, long = Sampling(4), Sampling(8)
+    says = make_says([[5] * n for n in (3, 200, 4, 5, 210)], short) + make_says([[5] * 3] * 2, long)
+    groups = [[len(says[i].prompt_ids) for i in group] for group in chunks(says, max_tokens=1000)]
+    assert sorted(groups) == [[3, 3], [3, 4, 5], [200, 210]]
+    assert [len(g) for g in chunks(make_says([[5] * 6] * 7, short), max_tokens=30)] == [3, 3, 1]
+    assert [len(g) for g in chunks(make_says([[5] * 60] * 2, short), max_tokens=30)] == [1, 1]
+
+
+def test_chunks_do_not_change_turns(build_policy: Build) -> None:
+    policy, says = build_policy(), make_says(ragged(12, seed=8), Sampling(5))
+    whole = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    pieces = LocalEngine({"a": policy}, max_tokens=64).generate({"a": says})["a"]
+    assert [t.action_ids for t in whole] == [t.action_ids for t in pieces]
+
+
+def test_a_prompt_without_room_is_named(build_policy: Build) -> None:
+    engine = LocalEngine({"a": build_policy()})
+    fits, too_long = make_says([[5] * 250, [5] * 251], Sampling(6))
+    assert len(engine.generate({"a": [fits]})["a"]) == 1
+    with pytest.raises(ValueError, match=r"role 'role', policy 'a', problem 'p1': a prompt of 251 tokens and 6 new"):
+        engine.generate({"a": [too_long]})
+
+
+def test_truncation_says_how_far_off_it_is(build_policy: Build) -> None:
+    policy = build_policy()
+    engine, prompts = LocalEngine({"a": policy}), ragged(32, seed=9)
+    engine.generate({"a": make_says(prompts, Sampling(6))})
+    assert engine.excess["a"] == 0
+    says = make_says(prompts, Sampling(6, top_k=3, top_p=0.9, repetition_penalty=1.3))
+    turns = engine.generate({"a": says})["a"]
+    assert engine.excess["a"] > 0
+    model = policy.weights.shared.causal
+    for turn in turns:
+        ids = list(turn.prompt_ids)
+        for token, logp in zip(turn.action_ids, turn.logps, strict=True):
+            logits = naive_logits(model, ids)
+            assert logp == pytest.approx(float(logits.log_softmax(-1)[token]), abs=1e-5)
+            seen = torch.tensor(sorted(set(ids)))
+            logits[seen] = torch.where(logits[seen] > 0, logits[seen] / 1.3, logits[seen] * 1.3)
+            assert int((logits > logits[token]).sum()) < 3
+            ids.append(token)
+
+
+def test_two_policies_answer_in_one_call(micro_model: str, micro_gpt2: str) -> None:
+    policies = build_policies(
+        {"a": PolicySpec(micro_model), "b": PolicySpec(micro_gpt2)}, reference=False, critic=False, steps=1
+    )
+    engine, prompts = LocalEngine(policies), ragged(4, seed=10)
+    both = engine.generate({name: make_says(prompts, Sampling(5), name) for name in ("b", "a")})
+    assert list(both) == ["b", "a"]
+    for name in both:
+        alone = engine.generate({name: make_says(prompts, Sampling(5), name)})[name]
+        assert [t.action_ids for t in alone] == [t.action_ids for t in both[name]]
+    assert [t.action_ids for t in both["a"]] != [t.action_ids for t in both["b"]]
+
+
+def test_bfloat16_runs_and_stays_near(build_policy: Build) -> None:
+    """The log-probability kept is the bfloat16 model's own; against float32 it is off by rounding only."""
+    policy = build_policy(dtype="bfloat16")
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(8, seed=11), Sampling(5))})["a"]
+    assert all(p.dtype == torch.float32 for p in policy.weights.shared.causal.parameters())
+    for turn in turns:
+        ids = list(turn.prompt_ids)
+        for token, logp in zip(turn.action_ids, turn.logps, strict=True):
+            exact = naive_logits(policy.weights.shared.causal, ids).log_softmax(-1)[token]
+            assert logp == pytest.approx(float(exact), abs=0.25)
+            ids.append(token)
