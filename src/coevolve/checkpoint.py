@@ -139,12 +139,12 @@ def _same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]
 
 def _generators() -> dict[str, Any]:
     version, state, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # type: ignore[misc]
+    name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         "random": [version, list(state), gauss],
-        "numpy": [name, keys.tolist(), position, has_gauss, cached],
+        "numpy": [name, np.asarray(keys).tolist(), *rest],
     }
 
 

@@ -106,9 +106,8 @@ class _Together:
         waiting: dict[int, list[Any]] = {}
 
         def advance(child: int, answers: list[Any] | None) -> None:
-            generator = cast(Generator[list[Any], Any, Any], children[child])
             try:
-                waiting[child] = generator.send(answers)
+                waiting[child] = children[child].send(answers)
             except StopIteration as stop:
                 waiting.pop(child, None)
                 results[child] = stop.value
@@ -126,7 +125,7 @@ class _Together:
 
 async def together(*awaitables: Awaitable[Any]) -> list[Any]:
     """Await several effects or coroutines at once; results in the order of the arguments."""
-    return cast(list[Any], await _Together(awaitables))
+    return await _Together(awaitables)
 
 
 def _checked(parked: Any) -> list[Any]:

@@ -184,15 +184,18 @@ class Batch:
             rows = value[rows_B]
             return rows[:, : cut[name[-1]]] if name[-1] in cut else rows
 
+        return self.replace(**{name: take(name, value) for name, value in self.tensors().items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are there, by name."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Batch(**{k: None if v is None else take(k, v) for k, v in fields.items()})
+        return {name: value for name, value in fields.items() if value is not None}
 
     def replace(self, **changes: Tensor) -> Batch:
         return dataclasses.replace(self, **changes)
 
     def to(self, device: Any) -> Batch:
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Batch(**{k: None if v is None else v.to(device, non_blocking=True) for k, v in fields.items()})
+        return self.replace(**{name: value.to(device, non_blocking=True) for name, value in self.tensors().items()})
 
 
 @dataclass(frozen=True)
