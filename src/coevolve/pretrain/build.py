@@ -1,0 +1,64 @@
+"""The tokenizer and the model that a run begins with."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from coevolve import models
+from coevolve.pretrain import causal, classifier
+from coevolve.pretrain.recipe import CausalLMRecipe, Recipe
+from coevolve.pretrain.tokenizer import train_tokenizer
+
+
+def build_tokenizer(recipe: Recipe, folder: Path) -> PreTrainedTokenizerBase:
+    """That of `start`, or one trained on the run's texts and kept in the run folder, where a resumed run finds it."""
+    if recipe.start is not None:
+        return models.load_tokenizer(recipe.start)
+    kept = folder / "tokenizer"
+    if not (kept / "tokenizer_config.json").is_file():
+        assert recipe.vocab_size is not None  # checked by the schema
+        is_classifier = recipe.kind == "classifier"
+        found = causal.texts(recipe) if isinstance(recipe, CausalLMRecipe) else classifier.texts(recipe)
+        train_tokenizer(found, recipe.vocab_size, is_classifier).save_pretrained(kept)
+    tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(kept)
+    return tokenizer
+
+
+def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Float32 weights: those of `start`, or random ones of the recipe's architecture as a function of its seed."""
+    is_lm = isinstance(recipe, CausalLMRecipe)
+    torch.manual_seed(recipe.seed)
+    if recipe.start is not None:
+        return models.load_causal_lm(recipe.start) if is_lm else models.load_classifier(recipe.start)
+    assert recipe.architecture is not None  # checked by the schema
+    config = _config(recipe.architecture, tokenizer)
+    if not is_lm:
+        config.id2label = {0: "NEGATIVE", 1: "POSITIVE"}
+    auto: Any = AutoModelForCausalLM if is_lm else AutoModelForSequenceClassification
+    model: PreTrainedModel = auto.from_config(config, dtype=torch.float32)
+    return model
+
+
+def _config(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> Any:
+    """The transformers config of an architecture; its vocabulary and special tokens are the tokenizer's."""
+    rest = dict(architecture)
+    kind = rest.pop("model_type", None)
+    if kind not in CONFIG_MAPPING:
+        raise ValueError(f"architecture.model_type: transformers has no model type {kind!r}, e.g. 'llama' or 'bert'")
+    make: Any = CONFIG_MAPPING[kind]
+    known = make().to_dict()
+    for key in rest:
+        if key not in known:
+            raise ValueError(f"architecture.{key}: not a setting of {kind}; see its transformers config class")
+    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad", "cls")}
+    special["sep_token_id"] = tokenizer.eos_token_id
+    return make(**rest, vocab_size=len(tokenizer), **{key: id for key, id in special.items() if key in known})

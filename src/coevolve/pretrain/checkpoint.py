@@ -1,0 +1,45 @@
+"""The resumable state of a pre-training run: one file, written beside and renamed, so that it is never torn."""
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+NAME = "checkpoint.pt"
+
+
+def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Stores the state after `step` updates."""
+    beside = folder / (NAME + ".new")
+    torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, beside)
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(beside, folder / NAME)
+
+
+def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Loads the stored state and answers how many updates it holds; 0 if nothing was stored yet."""
+    path = folder / NAME
+    if not path.is_file():
+        return 0
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    except (RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path}: not a checkpoint of this recipe ({error}); delete the run to start over") from error
+    return int(state["step"])
+
+
+def drop_metrics_after(path: Path, step: int) -> None:
+    """Removes the lines that an interrupted run wrote after its last checkpoint; they will be written again."""
+    if not path.is_file():
+        return
+    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    beside = path.with_suffix(".new")
+    beside.write_text("".join(line for line in whole if json.loads(line)["step"] <= step))
+    os.replace(beside, path)

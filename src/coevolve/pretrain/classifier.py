@@ -1,0 +1,81 @@
+"""What a sentiment classifier trains on: reviews and, as it will score short text, crops of them."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedTokenizerBase
+
+from coevolve.pretrain.corpus import labelled
+from coevolve.pretrain.recipe import ClassifierRecipe
+from coevolve.pretrain.training import Loss
+
+_CROP_TOKENS = (8, 40)  # shortest and longest crop
+
+
+def texts(recipe: ClassifierRecipe) -> list[str]:
+    """All training texts."""
+    return [text for text, _ in labelled(recipe.source, held_out=False)]
+
+
+def objective(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: ClassifierRecipe) -> Loss:
+    """Mean cross-entropy of a step: on reviews at even steps, on crops of 8-40 tokens with their label at odd ones."""
+    rows = labelled(recipe.source, held_out=False)
+    ids = _encode(tokenizer, [text for text, _ in rows])
+    labels = torch.tensor([label for _, label in rows])
+
+    def loss(step: int) -> Tensor:
+        rng = np.random.default_rng([recipe.seed, step])
+        chosen = rng.integers(len(ids), size=recipe.batch_size)
+        lengths = rng.integers(_CROP_TOKENS[0], _CROP_TOKENS[1] + 1, size=recipe.batch_size)
+        pieces = [
+            _crop(ids[i], int(length) if step % 2 else recipe.sequence_length - 1, rng)
+            for i, length in zip(chosen, lengths, strict=True)
+        ]
+        return functional.cross_entropy(_logits(model, tokenizer, pieces).float(), labels[chosen])
+
+    return loss
+
+
+@torch.no_grad()
+def accuracies(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: ClassifierRecipe) -> dict[str, float]:
+    """Share of held-out texts labelled rightly: from their beginning, and from one crop of each."""
+    model.eval()
+    rows = labelled(recipe.source, held_out=True)
+    ids = _encode(tokenizer, [text for text, _ in rows])
+    rng = np.random.default_rng(0)
+    views = {
+        "accuracy": [document[: recipe.sequence_length - 1] for document in ids],
+        "accuracy_of_crops": [_crop(document, _CROP_TOKENS[1], rng) for document in ids],
+    }
+    return {name: _accuracy(model, tokenizer, pieces, [y for _, y in rows]) for name, pieces in views.items()}
+
+
+def _accuracy(
+    model: nn.Module, tokenizer: PreTrainedTokenizerBase, pieces: list[list[int]], labels: list[int]
+) -> float:
+    right = 0
+    for start in range(0, len(pieces), 64):
+        guessed = _logits(model, tokenizer, pieces[start : start + 64]).argmax(-1).tolist()
+        right += sum(g == y for g, y in zip(guessed, labels[start : start + 64], strict=True))
+    return right / len(pieces)
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, found: list[str]) -> list[list[int]]:
+    ids: list[list[int]] = tokenizer(found, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
+
+
+def _crop(ids: list[int], length: int, rng: np.random.Generator) -> list[int]:
+    start = int(rng.integers(max(1, len(ids) - length + 1)))
+    return ids[start : start + length]
+
+
+def _logits(model: nn.Module, tokenizer: PreTrainedTokenizerBase, pieces: list[list[int]]) -> Tensor:
+    """Logits [rows, 2] of texts without their special tokens; the classifier's own are added here."""
+    rows = [[tokenizer.cls_token_id, *piece] for piece in pieces]
+    width = max(len(row) for row in rows)
+    ids_BT = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
+    mask_BT = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    logits: Tensor = model(input_ids=ids_BT, attention_mask=mask_BT).logits
+    return logits

@@ -1,0 +1,124 @@
+"""The texts of every source of a mix, each with a held-out part.
+
+File sources read the folder `COEVOLVE_DATA` and hold out every fiftieth record. Generated sources hold out the
+openings of split "test".
+"""
+
+import re
+from collections.abc import Callable
+from random import Random
+
+from coevolve.data import Row, read
+from coevolve.pretrain.opinions import plain_opinions
+from coevolve.pretrain.references import correction, opinion_references, sentence_references
+from coevolve.rewards.sentiment import lexicon
+
+Source = Callable[[Random, bool], list[str]]  # (randomness of this copy, whether the held-out part) -> documents
+
+GENERATED_DOCUMENTS = 10_000  # in one copy of a generated source
+HELD_OUT_DOCUMENTS = 200  # of a generated source
+
+
+def documents(name: str, rng: Random, held_out: bool) -> list[str]:
+    """The documents of one copy of a source."""
+    if name not in SOURCES:
+        raise ValueError(f"sources: there is no source {name!r}; choose among {', '.join(sorted(SOURCES))}")
+    return SOURCES[name](rng, held_out)
+
+
+def labelled(name: str, held_out: bool) -> list[tuple[str, int]]:
+    """Texts with their label, 1 positive and 0 negative; every tenth record is held out."""
+    if name == "opinions":
+        texts = plain_opinions(Random("labelled"), 2000, "test" if held_out else "pretrain")
+        return [(text, int(score > 0)) for text, score in zip(texts, lexicon(texts), strict=True)]
+    return [(_review(row), int(row["label"])) for row in _part(read(name), held_out, every=10)]
+
+
+def _part(rows: list[Row], held_out: bool, every: int = 50) -> list[Row]:
+    return [row for i, row in enumerate(rows) if (i % every == every - 1) == held_out]
+
+
+def _file(name: str, text: Callable[[Row], str]) -> Source:
+    def source(_: Random, held_out: bool) -> list[str]:
+        return [text(row) for row in _part(read(name), held_out) if not row.get("flagged")]
+
+    return source
+
+
+def _story(row: Row) -> str:
+    return str(row["text"])
+
+
+def _review(row: Row) -> str:
+    return re.sub(r"(<br />\s*)+", "\n", str(row["text"]))
+
+
+def _summarised_post(row: Row) -> str:
+    return f"{row['prompt']}{row['completion']}"
+
+
+def _abstract(row: Row) -> str:
+    return f"{row['title']}\n\n{row['abstract_text']}"
+
+
+def _summarised_abstract(row: Row) -> str:
+    return f"{row['abstract']}\n\nTL;DR: {row['tldrs'][0]}"
+
+
+def _word_problem(row: Row) -> tuple[str, str]:
+    """Question and worked answer of a gsm8k or svamp record, without calculator annotations."""
+    if "body" in row:
+        number = float(row["answer"])
+        shown = str(int(number)) if number.is_integer() else str(number)
+        return f"{row['body'].rstrip('. ')}. {row['question']}", f"The answer is {shown}."
+    steps, number_text = str(row["answer"]).rsplit("####", 1)
+    return str(row["question"]), re.sub(r"<<.*?>>", "", steps).strip() + f"\nThe answer is {number_text.strip()}."
+
+
+def _solved(row: Row) -> str:
+    question, answer = _word_problem(row)
+    return f"Question: {question}\nAnswer: {answer}"
+
+
+def _corrections(rng: Random, held_out: bool) -> list[str]:
+    rows = _part(read("gsm8k_train"), held_out)
+    rows = rng.sample(rows, min(1500, len(rows))) + _part(read("svamp"), held_out)
+    return [correction(rng, *_word_problem(row)) for row in rows]
+
+
+def _sentence_references(names: tuple[str, ...]) -> Source:
+    def source(rng: Random, held_out: bool) -> list[str]:
+        texts = [text for name in names for text in SOURCES[name](rng, held_out)]
+        return sentence_references(rng, texts, GENERATED_DOCUMENTS)
+
+    return source
+
+
+def _opinions(rng: Random, held_out: bool) -> list[str]:
+    return plain_opinions(rng, _count(held_out), "test" if held_out else "pretrain")
+
+
+def _opinion_references(rng: Random, held_out: bool) -> list[str]:
+    return opinion_references(rng, _count(held_out), "test" if held_out else "pretrain")
+
+
+def _count(held_out: bool) -> int:
+    return HELD_OUT_DOCUMENTS if held_out else GENERATED_DOCUMENTS
+
+
+SOURCES: dict[str, Source] = {
+    "tinystories": _file("tinystories", _story),
+    "tldr_reddit2013": _file("tldr_reddit2013", _summarised_post),
+    "tldr_openai": _file("tldr_openai", _summarised_post),
+    "arxiv_train": _file("arxiv_train", _abstract),
+    "arxiv_val": _file("arxiv_val", _abstract),
+    "scitldr": _file("scitldr", _summarised_abstract),
+    "gsm8k_train": _file("gsm8k_train", _solved),
+    "svamp": _file("svamp", _solved),
+    "imdb_extra": _file("imdb_extra", _review),
+    "opinions": _opinions,
+    "opinion_references": _opinion_references,
+    "story_references": _sentence_references(("tinystories", "tldr_reddit2013")),
+    "imdb_references": _sentence_references(("imdb_extra",)),
+    "corrections": _corrections,
+}

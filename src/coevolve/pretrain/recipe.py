@@ -1,0 +1,70 @@
+"""The schema of a pre-training recipe: two kinds, strict keys."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter, model_validator
+
+from coevolve.inputs import apply_overrides, load_yaml, validate
+
+Precision = Literal["float32", "bfloat16"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Source(_Strict):
+    """One corpus of the mix. Copies of a file repeat it; copies of a generated source are drawn afresh."""
+
+    name: str
+    repeat: PositiveInt = 1
+
+
+class _Common(_Strict):
+    output_dir: Path | None = None  # default: runs/<recipe>-<seed>
+    seed: int = Field(0, ge=0)
+    steps: PositiveInt
+    threads: PositiveInt = 1
+    dtype: Precision = "float32"  # of the computation; weights and optimiser are float32
+    save_dtype: Precision = "float32"
+    learning_rate: PositiveFloat
+    warmup_steps: PositiveInt = 50
+    weight_decay: float = Field(0.1, ge=0)
+    batch_size: PositiveInt  # sequences
+    sequence_length: PositiveInt = Field(256, ge=16)  # tokens
+    checkpoint_every: PositiveInt = 200  # steps
+    log_every: PositiveInt = 20  # steps
+    start: str | None = None  # a model to continue from, instead of `architecture` and `vocab_size`
+    vocab_size: Annotated[int, Field(ge=300)] | None = None  # bytes and special tokens take the first 259
+    architecture: dict[str, Any] | None = None  # `model_type` and keys of that transformers config
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> "_Common":
+        scratch = self.architecture is not None and self.vocab_size is not None
+        if scratch == (self.start is not None) or (self.start and (self.architecture or self.vocab_size)):
+            raise ValueError("give either `start`, or both `architecture` and `vocab_size`")
+        return self
+
+
+class CausalLMRecipe(_Common):
+    """A language model trained on packed sequences of the mixed sources."""
+
+    kind: Literal["causal_lm"]
+    sources: list[Source] = Field(min_length=1)
+
+
+class ClassifierRecipe(_Common):
+    """A two-label sequence classifier of labelled reviews; half of what it reads are crops of 8-40 tokens."""
+
+    kind: Literal["classifier"]
+    source: Literal["imdb_extra", "opinions"]
+
+
+Recipe = CausalLMRecipe | ClassifierRecipe
+_RECIPE: TypeAdapter[Recipe] = TypeAdapter(Annotated[Recipe, Field(discriminator="kind")])
+
+
+def load(path: Path, overrides: list[str]) -> Recipe:
+    """The recipe of a YAML file with `key.sub=value` overrides; ValueError names the file and the key at fault."""
+    return validate(_RECIPE, apply_overrides(load_yaml(path), overrides), str(path))

@@ -1,0 +1,86 @@
+"""One pre-training run from recipe to model folder."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import yaml
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from coevolve.pretrain import causal, classifier
+from coevolve.pretrain.build import build_model, build_tokenizer
+from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, load
+from coevolve.pretrain.training import train
+
+
+def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
+    """Trains what the recipe describes and returns its model folder, `model/` in the output folder.
+
+    A run that was killed continues from its last checkpoint with `resume` and ends in the same weights as one never
+    interrupted. A finished run is returned as it is. Raises ValueError for the user's mistakes.
+    """
+    resolved = load(recipe, overrides)
+    folder = resolved.output_dir or Path("runs") / f"{recipe.stem}-{resolved.seed}"
+    _claim(folder, resolved, resume)
+    if not (folder / "model").is_dir():
+        with _threads(resolved.threads):
+            _run(resolved, folder)
+    return folder / "model"
+
+
+def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
+    """Writes the resolved recipe; a folder with a run in it is only ever continued, and only by the same recipe."""
+    mine = yaml.safe_dump(recipe.model_dump(mode="json", exclude={"output_dir", "threads"}), sort_keys=False)
+    path = folder / "recipe.yaml"
+    if path.is_file():
+        if path.read_text(encoding="utf-8") != mine:
+            raise ValueError(f"{folder} holds a run of another recipe; choose another output_dir or delete it")
+        if not resume:
+            raise ValueError(f"{folder} already holds a run; pass --resume to continue it, or delete it")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / "recipe.yaml.new"
+    beside.write_text(mine, encoding="utf-8")
+    os.replace(beside, path)
+
+
+def _run(recipe: Recipe, folder: Path) -> None:
+    tokenizer = build_tokenizer(recipe, folder)
+    model = build_model(recipe, tokenizer)
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer):,} tokens", flush=True)
+    if isinstance(recipe, CausalLMRecipe):
+        train(model, causal.objective(model, tokenizer, recipe), recipe, folder)
+        names = [source.name for source in recipe.sources]
+        held_out = causal.perplexities(model, tokenizer, names, recipe.sequence_length)
+    else:
+        train(model, classifier.objective(model, tokenizer, recipe), recipe, folder)
+        held_out = classifier.accuracies(model, tokenizer, recipe)
+    (folder / "held_out.json").write_text(json.dumps(held_out, indent=1) + "\n")
+    for name, value in held_out.items():
+        print(f"held out  {name}  {value:.3f}", flush=True)
+    _save(model, tokenizer, recipe, folder)
+
+
+def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, folder: Path) -> None:
+    """Writes `model/` beside and renames it: its presence means that the run is finished."""
+    beside = folder / "model.new"
+    shutil.rmtree(beside, ignore_errors=True)
+    nn.Module.to(model, dtype=getattr(torch, recipe.save_dtype))
+    model.save_pretrained(beside)
+    tokenizer.save_pretrained(beside)
+    os.replace(beside, folder / "model")
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,86 @@
+"""The training loop that both kinds of recipe share."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from coevolve.pretrain import checkpoint
+from coevolve.pretrain.recipe import Recipe
+
+_FINAL_RATE = 0.05  # of the peak learning rate, at the end of the cosine
+_MAX_GRADIENT_NORM = 1.0
+
+Loss = Callable[[int], Tensor]  # step -> mean loss of its batch, a function of (seed, step) and the weights only
+
+
+def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
+    """Runs the updates that `folder` does not hold yet, with a checkpoint every `checkpoint_every` of them.
+
+    Raises ValueError, before the update, when a loss is not finite.
+    """
+    optimizer = _optimizer(model, recipe)
+    first = checkpoint.restore(folder, model, optimizer)
+    metrics = folder / "metrics.jsonl"
+    checkpoint.drop_metrics_after(metrics, first)
+    model.train()
+    window: list[float] = []
+    began = time.monotonic()
+    for step in range(first, recipe.steps):
+        rate = learning_rate(step, recipe)
+        window.append(_update(model, optimizer, loss, step, rate, recipe))
+        done = step + 1
+        if done % recipe.log_every == 0 or done == recipe.steps:
+            _log(metrics, done, sum(window) / len(window), rate, (time.monotonic() - began) / len(window), recipe)
+            window, began = [], time.monotonic()
+        if done % recipe.checkpoint_every == 0 or done == recipe.steps:
+            checkpoint.save(folder, done, model, optimizer)
+
+
+def learning_rate(step: int, recipe: Recipe) -> float:
+    """Linear warm-up to the peak, then half a cosine down to a twentieth of it."""
+    if step < recipe.warmup_steps:
+        return recipe.learning_rate * (step + 1) / recipe.warmup_steps
+    progress = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
+    return recipe.learning_rate * (_FINAL_RATE + (1 - _FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def _update(
+    model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, step: int, rate: float, recipe: Recipe
+) -> float:
+    torch.manual_seed(recipe.seed * 1_000_003 + step)  # dropout: a function of the step, so that resume is exact
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
+        value = loss(step)
+    number = float(value.detach())
+    if not math.isfinite(number):
+        raise ValueError(f"step {step}: the loss is {number}; lower learning_rate and start over")
+    value.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return number
+
+
+def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """AdamW; vectors (norms, biases) are not decayed."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
+
+
+def _log(path: Path, step: int, loss: float, rate: float, seconds: float, recipe: Recipe) -> None:
+    """One line of the metrics file and of the terminal; `seconds` are those of one step."""
+    line = {"step": step, "loss": round(loss, 5), "learning_rate": rate, "seconds_per_step": round(seconds, 4)}
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    left = (recipe.steps - step) * seconds / 60
+    print(f"step {step}/{recipe.steps}  loss {loss:.3f}  {seconds:.2f} s/step  {left:.1f} min left", flush=True)

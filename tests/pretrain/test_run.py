@@ -1,0 +1,196 @@
+"""A run is a function of its recipe: interrupted or not, and however often."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from coevolve.pretrain import pretrain
+
+MICRO = {
+    "kind": "causal_lm",
+    "steps": 6,
+    "learning_rate": 1e-3,
+    "warmup_steps": 2,
+    "batch_size": 2,
+    "sequence_length": 32,
+    "checkpoint_every": 2,
+    "log_every": 1,
+    "vocab_size": 400,
+    "architecture": {
+        "model_type": "llama",
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    },
+    "sources": [{"name": "opinions"}],
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coevolve.pretrain.corpus.GENERATED_DOCUMENTS", 200)
+    monkeypatch.setattr("coevolve.pretrain.corpus.HELD_OUT_DOCUMENTS", 10)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return _written(tmp_path, MICRO)
+
+
+def _written(folder: Path, tree: dict[str, object]) -> Path:
+    path = folder / "micro.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def _weights(model: Path) -> dict[str, torch.Tensor]:
+    return dict(AutoModelForCausalLM.from_pretrained(model).state_dict())
+
+
+def _assert_same(one: Path, other: Path) -> None:
+    first, second = _weights(one), _weights(other)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def _losses(model: Path) -> list[tuple[int, float]]:
+    lines = (model.parent / "metrics.jsonl").read_text().splitlines()
+    return [(line["step"], line["loss"]) for line in map(json.loads, lines)]
+
+
+def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(recipe: Path, tmp_path: Path) -> None:
+    one, two, other = (
+        pretrain(recipe, [f"output_dir={tmp_path / name}", f"seed={seed}"], resume=False)
+        for name, seed in (("one", 0), ("two", 0), ("other", 1))
+    )
+    _assert_same(one, two)
+    assert _losses(one) == _losses(two) != _losses(other)
+
+
+def test_resume_after_any_checkpoint_ends_in_the_same_weights(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = pretrain(recipe, [f"output_dir={tmp_path / 'whole'}"], resume=False)
+    cut = tmp_path / "cut"
+    real = torch.optim.AdamW.step
+    left = [5]  # updates until the power fails: one after the checkpoint of step 4
+
+    def failing(self: torch.optim.AdamW, *rest: object) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        real(self)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", failing)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe, [f"output_dir={cut}"], resume=False)
+    monkeypatch.setattr(torch.optim.AdamW, "step", real)
+    assert [step for step, _ in _losses(cut / "model")] == [1, 2, 3, 4, 5]
+    resumed = pretrain(recipe, [f"output_dir={cut}"], resume=True)
+    _assert_same(whole, resumed)
+    assert _losses(resumed) == _losses(whole)
+
+
+def test_a_run_killed_by_the_system_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    recipe = _written(tmp_path, MICRO | {"steps": 60, "checkpoint_every": 1})
+    killed = tmp_path / "killed"
+    code = (
+        "import torch; torch.set_num_threads(1)\n"
+        "from coevolve.pretrain import corpus, pretrain; from pathlib import Path\n"
+        "corpus.GENERATED_DOCUMENTS, corpus.HELD_OUT_DOCUMENTS = 200, 10\n"
+        f"pretrain(Path({str(recipe)!r}), ['output_dir={killed}'], False)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
+    while not (killed / "checkpoint.pt").exists() and process.poll() is None:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
+    resumed = pretrain(recipe, [f"output_dir={killed}"], resume=True)
+    _assert_same(pretrain(recipe, [f"output_dir={tmp_path / 'whole'}"], resume=False), resumed)
+
+
+def test_the_model_folder_loads_alone_with_its_own_padding(recipe: Path, tmp_path: Path) -> None:
+    model = pretrain(recipe, [f"output_dir={tmp_path / 'run'}", "save_dtype=bfloat16"], resume=False)
+    loaded, tokenizer = AutoModelForCausalLM.from_pretrained(model, dtype="auto"), AutoTokenizer.from_pretrained(model)
+    assert loaded.dtype == torch.bfloat16
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id == loaded.config.eos_token_id
+    assert (model.parent / "recipe.yaml").is_file()
+    assert json.loads((model.parent / "held_out.json").read_text())["opinions"] > 1
+
+
+def test_training_can_start_from_a_model(recipe: Path, tmp_path: Path) -> None:
+    first = pretrain(recipe, [f"output_dir={tmp_path / 'first'}"], resume=False)
+    more = ["architecture=null", "vocab_size=null", f"start={first}", f"output_dir={tmp_path / 'more'}"]
+    second = pretrain(recipe, more, resume=False)
+    assert _losses(second)[0][1] < _losses(first)[0][1]
+
+
+def test_a_classifier_learns_the_labels(tmp_path: Path) -> None:
+    tree = {key: value for key, value in MICRO.items() if key != "sources"}
+    tree |= {"kind": "classifier", "source": "opinions", "steps": 120, "batch_size": 16, "learning_rate": 5e-3}
+    model = pretrain(_written(tmp_path, tree), [f"output_dir={tmp_path / 'run'}"], resume=False)
+    assert json.loads((model.parent / "held_out.json").read_text())["accuracy"] > 0.7
+    loaded, tokenizer = AutoModelForSequenceClassification.from_pretrained(model), AutoTokenizer.from_pretrained(model)
+    assert loaded.config.id2label == {0: "NEGATIVE", 1: "POSITIVE"}
+    fed = tokenizer(["It was bad.", "The film was great and I loved it."], padding=True, return_tensors="pt")
+    assert fed["input_ids"][0, 0] == tokenizer.cls_token_id
+    bad, good = loaded.eval()(**fed).logits[:, 1].tolist()
+    assert good > bad
+
+
+def test_a_folder_with_a_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None:
+    there = [f"output_dir={tmp_path / 'run'}"]
+    model = pretrain(recipe, there, resume=False)
+    assert pretrain(recipe, there, resume=True) == model
+    with pytest.raises(ValueError, match="already holds a run; pass --resume"):
+        pretrain(recipe, there, resume=False)
+    with pytest.raises(ValueError, match="holds a run of another recipe"):
+        pretrain(recipe, [*there, "seed=1"], resume=True)
+
+
+def test_a_torn_checkpoint_is_named(recipe: Path, tmp_path: Path) -> None:
+    model = pretrain(recipe, [f"output_dir={tmp_path / 'run'}"], resume=False)
+    (model / "config.json").unlink()
+    for file in model.iterdir():
+        file.unlink()
+    model.rmdir()
+    (tmp_path / "run" / "checkpoint.pt").write_bytes(b"half of a check")
+    with pytest.raises(ValueError, match=r"checkpoint\.pt: not a checkpoint of this recipe"):
+        pretrain(recipe, [f"output_dir={tmp_path / 'run'}"], resume=True)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("stepz=3", "did you mean 'steps'"),
+        ("sources=[{nam: opinions}]", "did you mean 'name'"),
+        ("sources=[{name: opinion}]", "no source 'opinion'"),
+        ("start=somewhere", "give either `start`, or both"),
+        ("architecture.model_type=lama", "no model type 'lama'"),
+        ("architecture.hiden_size=8", "not a setting of llama"),
+        ("kind=poem", "poem"),
+        ("batch_size=1000", "too little text"),
+    ],
+)
+def test_mistakes_are_one_line_that_names_them(recipe: Path, tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        pretrain(recipe, [f"output_dir={tmp_path / 'run'}", override], resume=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_data_folder_is_named(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COEVOLVE_DATA", raising=False)
+    with pytest.raises(ValueError, match=r"COEVOLVE_DATA is not set.*svamp\.jsonl\.gz"):
+        pretrain(recipe, [f"output_dir={tmp_path / 'run'}", "sources=[{name: svamp}]"], resume=False)
