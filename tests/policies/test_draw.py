@@ -53,8 +53,16 @@ def test_greedy_keeps_the_plain_log_probability() -> None:
 
 @pytest.mark.parametrize(
     ("top_k", "top_p", "kept"),
-    [(2, 1.0, {0, 1}), (0, 0.5, {0}), (0, 0.51, {0, 1}), (0, 0.8, {0, 1, 2}), (3, 0.5, {0}), (0, 1e-9, {0}), (9, 1.0, set(range(5)))],
-)  # fmt: skip
+    [
+        (2, 1.0, {0, 1}),
+        (9, 1.0, {0, 1, 2, 3, 4}),
+        (0, 0.5, {0}),
+        (0, 0.51, {0, 1}),
+        (0, 0.8, {0, 1, 2}),
+        (0, 1e-9, {0}),
+        (3, 0.5, {0}),
+    ],
+)
 def test_truncation_keeps_the_most_likely(top_k: int, top_p: float, kept: set[int]) -> None:
     for order in (torch.arange(5), torch.tensor([3, 1, 4, 0, 2])):
         alive = truncate(LOGITS[order][None], top_k, top_p)[0].isfinite().nonzero()[:, 0]

@@ -119,8 +119,13 @@ def update_gradient(policy: LocalPolicy, batch: Batch, targets: Targets) -> dict
 @pytest.mark.parametrize("pieces", [False, True])
 @pytest.mark.parametrize(
     ("family", "weights", "critic"),
-    [("micro_model", "full", True), ("micro_gpt2", "full", True), ("micro_model", "lora", True), ("micro_gpt2", "full", False)],
-)  # fmt: skip
+    [
+        ("micro_model", "full", True),
+        ("micro_gpt2", "full", True),
+        ("micro_model", "lora", True),
+        ("micro_gpt2", "full", False),
+    ],
+)
 def test_the_gradient_is_that_of_a_naive_loop(
     family: str, weights: str, critic: bool, pieces: bool, micro_tokens: int, build_policy: Build,
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,

@@ -29,8 +29,8 @@ def _text(tokenizer: Any, text: str) -> list[int]:
     ids: list[int] = tokenizer(text).input_ids
     plain = tokenizer(text, add_special_tokens=False).input_ids
     end = tokenizer.eos_token_id
-    ends_by_itself = plain[-1:] == [end]  # the user wrote the token's name into the text
-    return ids[:-1] if len(ids) > len(plain) and ids[-1] == end and not ends_by_itself and plain else ids
+    asked_for = plain[-1:] == [end]  # the text itself names the token
+    return ids[:-1] if ids[-1:] == [end] and not asked_for else ids
 
 
 def _splice(tokenizer: Any, parts: Sequence[Turn | str], policy: PolicyName) -> list[int]:

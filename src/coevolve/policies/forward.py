@@ -46,9 +46,10 @@ def hidden_states(causal: Any, batch: Batch, device: torch.device) -> Tensor:
     return chosen_ND
 
 
-def per_action(batch: Batch, value_B: Tensor) -> Tensor:
-    """A number per row as one per action token, [N]."""
-    return value_B[:, None].expand(batch.mask_BT.shape)[batch.mask_BT]
+def actions(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The action tokens and their rows' temperatures, [N] each, on the device."""
+    temperature_BT = batch.temperature_B[:, None].expand(batch.mask_BT.shape)
+    return batch.action_BT[batch.mask_BT].to(device), temperature_BT[batch.mask_BT].to(device)
 
 
 def pieces(n: int, vocabulary: int) -> Iterator[slice]:
@@ -79,7 +80,8 @@ def action_logps(head: Any, hidden_ND: Tensor, action_N: Tensor, temperature_N: 
 
 def entropy(logp_NV: Tensor) -> Tensor:
     """-sum_v p log p, [N]."""
-    return torch.special.entr(logp_NV.exp()).sum(-1)
+    entropy_NV: Tensor = torch.special.entr(logp_NV.exp())
+    return entropy_NV.sum(-1)
 
 
 def full_kl(logp_NV: Tensor, ref_NV: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from coevolve import noise
 from coevolve.policies import forward
+from coevolve.policies.annotate import describe
 from coevolve.policies.optim import adamw, lr_factor
 from coevolve.policies.spec import DTYPES, PolicySpec
 from coevolve.policies.weights import Weights, head
@@ -53,7 +54,8 @@ class LocalPolicy:
         self.device: torch.device = weights.shared.causal.device
         self.eos = _end_ids(weights.shared.causal, tokenizer)
         self.value_head = _value_head(config.hidden_size, self.device) if critic and self.trainable else None
-        self.parameters = self._trained() if self.trainable else []
+        value = [] if self.value_head is None else list(self.value_head.parameters())
+        self.parameters = [*self.weights.parameters(), *value] if self.trainable else []
         self.optimizer = adamw(self.parameters, spec) if self.trainable else None
 
     def __repr__(self) -> str:
@@ -79,32 +81,10 @@ class LocalPolicy:
         found: dict[str, Tensor] = {}
         for rows_B in forward.micro_batches(batch.length_B, self.spec.micro_tokens):
             micro = batch.select(rows_B)
-            for name, x_N in self._describe(micro).items():
+            for name, x_N in describe(self, micro).items():
                 whole_BT = found.setdefault(name, torch.zeros(batch.mask_BT.shape))
                 whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
         return batch.replace(**found)
-
-    def _describe(self, micro: Batch) -> dict[str, Tensor]:
-        """Per action token of one micro-batch: entropy, and what reference and critic say."""
-        action_N = micro.action_BT[micro.mask_BT].to(self.device)
-        temperature_N = forward.per_action(micro, micro.temperature_B).to(self.device)
-        with self.active() as causal:
-            hidden_ND = forward.hidden_states(causal, micro, self.device)
-        found = {} if self.value_head is None else {"value_BT": self._value(hidden_ND)}
-        if self.reference is not None:
-            with self.reference.active() as causal, self.computing():
-                ref_ND = forward.hidden_states(causal, micro, self.device)
-        parts: dict[str, list[Tensor]] = {}
-        for p in forward.pieces(len(action_N), head(self.weights.shared.causal).weight.shape[0]):
-            with self.active() as causal:
-                logp_NV = forward.log_softmax(head(causal), hidden_ND[p], temperature_N[p])
-            parts.setdefault("entropy_BT", []).append(forward.entropy(logp_NV))
-            if self.reference is not None:
-                with self.reference.active() as causal, self.computing():
-                    ref_NV = forward.log_softmax(head(causal), ref_ND[p], temperature_N[p])
-                parts.setdefault("kl_BT", []).append(forward.full_kl(logp_NV, ref_NV))
-                parts.setdefault("logp_ref_BT", []).append(ref_NV.gather(-1, action_N[p, None])[:, 0])
-        return found | {name: torch.cat(pieces) for name, pieces in parts.items()}
 
     def update(self, batch: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
         """Learn from the batch: the algorithm's epochs of its mini-batches, each one optimiser step.
@@ -150,13 +130,18 @@ class LocalPolicy:
 
     def outputs(self, micro: Batch) -> Outputs:
         """What the policy says about the actions, differentiable, on its device."""
-        action_N = micro.action_BT[micro.mask_BT].to(self.device)
-        temperature_N = forward.per_action(micro, micro.temperature_B).to(self.device)
+        action_N, temperature_N = forward.actions(micro, self.device)
         with self.active() as causal:
             hidden_ND = forward.hidden_states(causal, micro, self.device)
             logp_N = forward.action_logps(head(causal), hidden_ND, action_N, temperature_N)
-        value_BT = None if self.value_head is None else forward.to_BT(self._value(hidden_ND), micro.mask_BT)
+        value_BT = None if self.value_head is None else forward.to_BT(self.value(hidden_ND), micro.mask_BT)
         return Outputs(forward.to_BT(logp_N, micro.mask_BT), value_BT)
+
+    def value(self, hidden_ND: Tensor) -> Tensor:
+        """The critic's estimate before each action token, [N], from the hidden states that predict the tokens."""
+        assert self.value_head is not None, f"policy {self.name} has no critic"
+        value_N: Tensor = self.value_head(hidden_ND.float())[:, 0]
+        return value_N
 
     def _step(self, total: dict[str, Any], step: int) -> Metrics:
         """The optimiser step, unless something is not finite."""
@@ -167,22 +152,13 @@ class LocalPolicy:
             self.optimizer.zero_grad(set_to_none=True)
             raise ValueError(
                 f"policy {self.name!r}, step {step}: the loss is {metrics['loss']} and its gradient's norm "
-                f"{metrics['grad_norm']}; the weights are unchanged; lower the learning rate, set max_grad_norm, or look "
-                "at the rewards of this step"
+                f"{metrics['grad_norm']}; the weights are unchanged; lower the learning rate, set max_grad_norm, "
+                "or look at the rewards of this step"
             )
         if self.spec.max_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.spec.max_grad_norm, norm)
         self.optimizer.step()
         return metrics
-
-    def _value(self, hidden_ND: Tensor) -> Tensor:
-        assert self.value_head is not None
-        value_N: Tensor = self.value_head(hidden_ND.float())[:, 0]
-        return value_N
-
-    def _trained(self) -> list[nn.Parameter]:
-        value = [] if self.value_head is None else list(self.value_head.parameters())
-        return [*self.weights.parameters(), *value]
 
     def reset_optimizer(self) -> None:
         """Forget the optimiser's moments and step count."""
@@ -215,7 +191,7 @@ class LocalPolicy:
 
 def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
     """A critic that starts at 0 everywhere."""
-    layer = nn.Linear(hidden_size, 1, device=device)
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, hidden_size, 1, device=device)  # type: ignore[no-untyped-call]
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer

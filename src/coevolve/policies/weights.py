@@ -40,6 +40,7 @@ class Shared:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             # GPT-2's Conv1D stores weights transposed; peft warns and then does the right thing.
             warnings.filterwarnings("ignore", message="fan_in_fan_out")
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
             torch.manual_seed(noise.key("lora", seed_name) & ((1 << 63) - 1))
             if self.peft is None:
                 self.peft = get_peft_model(self.causal, config, adapter_name=adapter)
