@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from coevolve.models import load_causal_lm, load_tokenizer
+from coevolve.policies.linear import use_onednn
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import PolicySpec
 from coevolve.policies.weights import Shared, Weights, check_head
@@ -45,6 +46,8 @@ def _weights(
     causal: Any = load_causal_lm(model, torch.float32)
     causal = causal.to(device).eval()
     check_head(causal, model)
+    if device.type == "cpu":
+        use_onednn(causal)
     full = [name for name, spec in specs.items() if spec.weights == "full"]
     # Copied before adapters are put on it; without another use, the first full policy takes the loaded model itself.
     spare = not reference and len(full) == len(specs)

@@ -1,6 +1,6 @@
 """One token per row from logits: inverse-CDF with the row's own uniform number, so the batch around it has no say.
 
-Letters: B rows, V vocabulary.
+Letters: B rows, V vocabulary, K blocks of the vocabulary, I tokens inside one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from coevolve.types import Sampling
+
+_BLOCK = 64
 
 
 class Draw(NamedTuple):
@@ -29,18 +31,21 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tens
     """
     logits_BV = logits_BV.float()
     greedy = sampling.temperature == 0
-    scaled_BV = logits_BV if greedy else logits_BV / sampling.temperature
-    total_B = scaled_BV.logsumexp(-1)
+    scaled_BV = logits_BV if greedy or sampling.temperature == 1 else logits_BV / sampling.temperature
+    top_B1 = scaled_BV.amax(-1, keepdim=True)
+    mass_BV = (scaled_BV - top_B1).exp_()
+    blocks_BK = _block_sums(mass_BV)
+    lse_B = top_B1[:, 0] + blocks_BK.sum(-1).log().float()
     if not sampling.truncated:
-        token_B = scaled_BV.argmax(-1) if greedy else _invert((scaled_BV - total_B[:, None]).exp(), uniform_B)
-        return Draw(token_B, _at(scaled_BV, token_B) - total_B, None)
+        token_B = scaled_BV.argmax(-1) if greedy else _invert(mass_BV, blocks_BK, uniform_B)
+        return Draw(token_B, _at(scaled_BV, token_B) - lse_B, None)
     if sampling.repetition_penalty != 1.0:
         assert seen_BV is not None, "a repetition penalty needs the tokens seen so far"
         logits_BV = _penalised(logits_BV, seen_BV, sampling.repetition_penalty)
     chosen_BV = truncate(logits_BV if greedy else logits_BV / sampling.temperature, sampling.top_k, sampling.top_p)
     drawn_BV = chosen_BV.softmax(-1)
-    token_B = chosen_BV.argmax(-1) if greedy else _invert(drawn_BV, uniform_B)
-    logp_B = _at(scaled_BV, token_B) - total_B
+    token_B = chosen_BV.argmax(-1) if greedy else _invert(drawn_BV, _block_sums(drawn_BV), uniform_B)
+    logp_B = _at(scaled_BV, token_B) - lse_B
     return Draw(token_B, logp_B, _at(drawn_BV, token_B).log() - logp_B)
 
 
@@ -67,14 +72,32 @@ def _penalised(logits_BV: Tensor, seen_BV: Tensor, penalty: float) -> Tensor:
     return torch.where(seen_BV, worse_BV, logits_BV)
 
 
-def _invert(probs_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """The first token whose cumulative probability exceeds the uniform number.
+def _block_sums(mass_BV: Tensor) -> Tensor:
+    """The mass of each block of _BLOCK tokens, in float64."""
+    return _blocks(mass_BV).sum(-1).double()
 
-    In float64: a float32 sum over a large vocabulary would lose the tail and could miss the end.
+
+def _blocks(mass_BV: Tensor) -> Tensor:
+    vocabulary = mass_BV.shape[-1]
+    return torch.nn.functional.pad(mass_BV, (0, -vocabulary % _BLOCK)).view(len(mass_BV), -1, _BLOCK)
+
+
+def _invert(mass_BV: Tensor, blocks_BK: Tensor, uniform_B: Tensor) -> Tensor:
+    """The first token whose cumulative mass exceeds uniform * total: first its block, then the token inside.
+
+    Cumulative sums are float64: in float32 they would lose the tail of a large vocabulary. Over all of it they would be
+    slow, hence the blocks.
     """
-    cdf_BV = probs_BV.cumsum(-1, dtype=torch.float64)
-    target_B1 = uniform_B.double()[:, None] * cdf_BV[:, -1:]
-    return torch.searchsorted(cdf_BV, target_B1, right=True)[:, 0]
+    cdf_BK = blocks_BK.cumsum(-1)
+    target_B1 = uniform_B.double()[:, None] * cdf_BK[:, -1:]
+    block_B1 = torch.searchsorted(cdf_BK, target_B1, right=True)
+    mass_B1 = blocks_BK.gather(-1, block_B1)
+    share_B1 = 1 - (cdf_BK.gather(-1, block_B1) - target_B1) / mass_B1  # of the block that lies before the target
+    rows_B = torch.arange(len(mass_BV), device=mass_BV.device)
+    inside_BI = _blocks(mass_BV)[rows_B, block_B1[:, 0]].double().cumsum(-1)
+    # Below 1, so that rounding cannot step past the last token with mass.
+    inner_B1 = share_B1.clamp(0, 1 - 2**-40) * inside_BI[:, -1:]
+    return (block_B1 * _BLOCK + torch.searchsorted(inside_BI, inner_B1, right=True))[:, 0]
 
 
 def _at(x_BV: Tensor, token_B: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class PolicySpec:
     warmup_steps: int = 0
     device: str = "auto"
     dtype: Literal["float32", "bfloat16"] = "float32"
-    micro_tokens: int = 4096
+    micro_tokens: int = 2048
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0:
