@@ -20,6 +20,7 @@ GRADE_WEIGHTS = (3, 5, 5, 5, 5, 4, 2)  # of sentences without a reference: mean 
 
 _FORMS = ("The {s} {p} {v}", "Our {s} {p} {v}", "I thought the {s} {p} {v}", "To me the {s} {p} {v}")
 _VERBS = ("was", "felt", "seemed")
+_JOINTS = (" and ", ",", ".", " but ")  # how a slot begins that is not the first of its sentence
 _DEGREES = ("very ", "really ", "so ", "quite ")
 
 
@@ -51,7 +52,7 @@ def opinion(rng: Random, opening: str, grade: int, keep: tuple[str, ...] = ()) -
     """A sentence on `opening` of about `grade`; slots of `keep` (of an earlier sentence) come before new ones."""
     topic = _all_openings()[opening][0]
     slots = list(keep[:2])
-    if not slots or not slots[0].startswith(" "):
+    if not slots or slots[0].startswith(_JOINTS):
         slots.insert(0, " " + _judgement(rng, grade))
     for _ in range(rng.choices((0, 1, 2), (3, 6, 2))[0]):
         near = _clamp(grade + rng.choice((0, 0, 0, -1, 1)))

@@ -12,7 +12,7 @@ import yaml
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from coevolve.pretrain import causal, classifier
+from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, load
 from coevolve.pretrain.training import train
@@ -34,19 +34,18 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
 
 
 def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
-    """Writes the resolved recipe; a folder with a run in it is only ever continued, and only by the same recipe."""
-    mine = yaml.safe_dump(recipe.model_dump(mode="json", exclude={"output_dir", "threads"}), sort_keys=False)
+    """Writes the resolved recipe; a folder with a checkpoint in it is only ever continued, by the same recipe."""
+    mine = yaml.safe_dump(recipe.model_dump(mode="json", exclude={"output_dir"}), sort_keys=False)
     path = folder / "recipe.yaml"
-    if path.is_file():
-        if path.read_text(encoding="utf-8") != mine:
+    if (folder / checkpoint.NAME).exists():
+        if not path.is_file() or path.read_text(encoding="utf-8") != mine:
             raise ValueError(f"{folder} holds a run of another recipe; choose another output_dir or delete it")
         if not resume:
             raise ValueError(f"{folder} already holds a run; pass --resume to continue it, or delete it")
         return
+    shutil.rmtree(folder / "tokenizer", ignore_errors=True)  # of a run that ended before its first checkpoint
     folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / "recipe.yaml.new"
-    beside.write_text(mine, encoding="utf-8")
-    os.replace(beside, path)
+    path.write_text(mine, encoding="utf-8")
 
 
 def _run(recipe: Recipe, folder: Path) -> None:
