@@ -10,7 +10,7 @@ import torch
 from policy_cases import Build, make_batch, make_rule, make_targets
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from coevolve.policies import LocalPolicy
+from coevolve.policies import LocalPolicy, PolicySpec, build_policies
 
 
 def train(policy: LocalPolicy, steps: range) -> None:
@@ -87,6 +87,19 @@ def test_a_frozen_policy_keeps_its_start(build_policy: Build, tmp_path: Path) ->
     assert policy.training_state() == {}
     policy.load(tmp_path, {})
     assert not (tmp_path / "value_head.safetensors").exists()
+
+
+def test_a_frozen_policy_is_saved_without_the_adapters_on_its_base(micro_gpt2: str, tmp_path: Path) -> None:
+    specs = {"a": PolicySpec(micro_gpt2, weights="lora"), "b": PolicySpec(micro_gpt2, weights="frozen")}
+    policies = build_policies(specs, reference=False, critic=False, steps=3)
+    train_one = make_batch(6, seed=0)
+    policies["a"].update(train_one, make_targets(train_one, 0), make_rule(), 0)
+    policies["b"].save(tmp_path)
+    ids = torch.tensor([[5, 9, 1, 0, 7]])
+    start, alone = (AutoModelForCausalLM.from_pretrained(path).eval() for path in (micro_gpt2, tmp_path))
+    assert {n for n, _ in alone.named_parameters()} == {n for n, _ in start.named_parameters()}
+    with torch.no_grad():
+        assert torch.equal(alone(input_ids=ids).logits, start(input_ids=ids).logits)
 
 
 def test_a_reset_optimiser_knows_nothing(build_policy: Build) -> None:

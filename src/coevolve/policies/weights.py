@@ -50,6 +50,14 @@ class Shared:
         self._current = self.peft.active_adapter
         self.use(None)
 
+    def bare_state(self) -> dict[str, Tensor]:
+        """The model's own weights under their own names, whatever adapters sit on it."""
+        state = self.causal.state_dict()
+        if self.peft is None:
+            return dict(state)
+        prefix: str = self.peft.base_model.prefix  # of the parameters that adapters add
+        return {name.replace(".base_layer.", "."): t for name, t in state.items() if prefix not in name}
+
     def use(self, adapter: str | None) -> None:
         """Switch to an adapter, or to the bare base. Costs nothing if it is the one in use."""
         if self.peft is None or adapter == self._current:
@@ -86,7 +94,7 @@ class Weights:
     def save(self, folder: Path) -> None:
         """A folder that transformers or, for an adapter, peft loads alone."""
         if self.adapter is None:
-            self.shared.causal.save_pretrained(folder)
+            self.shared.causal.save_pretrained(folder, state_dict=self.shared.bare_state())
             return
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
