@@ -187,6 +187,26 @@ def test_two_policies_answer_in_one_call(micro_model: str, micro_gpt2: str) -> N
     assert [t.action_ids for t in both["a"]] != [t.action_ids for t in both["b"]]
 
 
+def test_devices_answer_side_by_side(micro_model: str) -> None:
+    """Two names of the CPU stand for two devices: each answers in its own thread, and nothing else changes."""
+    specs = {name: PolicySpec(micro_model, weights="frozen", device=name) for name in ("cpu", "cpu:0")}
+    policies = {n: build_policies({n: s}, reference=False, critic=False, steps=1)[n] for n, s in specs.items()}
+    policies["cpu:0"].device = torch.device("cpu", 0)
+    assert policies["cpu"].device != policies["cpu:0"].device
+    says = {name: make_says(ragged(4, seed=12), Sampling(5), name) for name in policies}
+    turns = LocalEngine(policies).generate(says)
+    assert list(turns) == ["cpu", "cpu:0"]
+    assert [t.action_ids for t in turns["cpu"]] == [t.action_ids for t in turns["cpu:0"]]
+
+
+def test_diverged_weights_are_named(build_policy: Build) -> None:
+    policy = build_policy()
+    with torch.no_grad():
+        policy.parameters[0].fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"policy 'a', problem 'p0': the model's probabilities are not finite"):
+        LocalEngine({"a": policy}).generate({"a": make_says(ragged(3, seed=13), Sampling(5))})
+
+
 def test_bfloat16_runs_and_stays_near(build_policy: Build) -> None:
     """The log-probability kept is the bfloat16 model's own; against float32 it is off by rounding only."""
     policy = build_policy(dtype="bfloat16")

@@ -27,10 +27,10 @@ def encode(tokenizer: Any, prompt: Prompt, policy: PolicyName) -> list[int]:
 
 def _text(tokenizer: Any, text: str) -> list[int]:
     ids: list[int] = tokenizer(text).input_ids
-    plain = tokenizer(text, add_special_tokens=False).input_ids
-    end = tokenizer.eos_token_id
-    asked_for = plain[-1:] == [end]  # the text itself names the token
-    return ids[:-1] if ids[-1:] == [end] and not asked_for else ids
+    end = [tokenizer.eos_token_id]
+    if ids[-1:] != end or tokenizer(text, add_special_tokens=False).input_ids[-1:] == end:
+        return ids  # the usual case, or the text itself names the token
+    return ids[:-1]
 
 
 def _splice(tokenizer: Any, parts: Sequence[Turn | str], policy: PolicyName) -> list[int]:

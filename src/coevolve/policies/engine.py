@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,7 +34,10 @@ class LocalEngine:
         return encoding.encode(self.policies[policy].tokenizer, prompt, policy)
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
-        """One turn per say, in the order given. Raises ValueError for a prompt with no room left in the context."""
+        """One turn per say, in the order given.
+
+        Raises ValueError for a prompt with no room left in the context, and for weights that have diverged.
+        """
         for name, asked in says.items():
             for say in asked:
                 _check_room(say, self.policies[name])
@@ -55,16 +59,18 @@ class LocalEngine:
     @torch.inference_mode()
     def _answer(self, name: PolicyName, says: Sequence[Say]) -> list[Turn]:
         policy = self.policies[name]
-        spoken: dict[int, Spoken] = {}
+        found: dict[int, Spoken] = {}
         with policy.active() as causal:
             for rows in chunks(says, self.max_tokens):
-                found = decode(causal, [says[row] for row in rows], policy.eos, policy.device)
-                spoken |= zip(rows, found, strict=True)
-        tokens = sum(len(row.action_ids) for row in spoken.values())
-        self.excess[name] = sum(row.excess for row in spoken.values()) / max(1, tokens)
-        actions = [spoken[i].action_ids for i in range(len(says))]
-        texts = policy.tokenizer.batch_decode(actions, skip_special_tokens=True)
-        return [_turn(say, spoken[i], text) for i, (say, text) in enumerate(zip(says, texts, strict=True))]
+                drawn = decode(causal, [says[row] for row in rows], policy.eos, policy.device)
+                found |= zip(rows, drawn, strict=True)
+        spoken = [found[i] for i in range(len(says))]
+        for say, row in zip(says, spoken, strict=True):
+            _check_finite(say, row)
+        tokens = sum(len(row.action_ids) for row in spoken)
+        self.excess[name] = sum(row.excess for row in spoken) / max(1, tokens)
+        texts = policy.tokenizer.batch_decode([row.action_ids for row in spoken], skip_special_tokens=True)
+        return [_turn(say, row, text) for say, row, text in zip(says, spoken, texts, strict=True)]
 
 
 def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
@@ -93,6 +99,14 @@ def _check_room(say: Say, policy: LocalPolicy) -> None:
             f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: a prompt of {prompt} tokens and "
             f"{new} new ones exceed the model's context of {policy.context}; shorten the task's prompts, lower "
             "sampling.max_new_tokens, or use a model with a longer context"
+        )
+
+
+def _check_finite(say: Say, row: Spoken) -> None:
+    if not math.isfinite(sum(row.logps)):
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "
+            "finite; its weights have diverged: go back to a checkpoint and lower the learning rate"
         )
 
 

@@ -90,14 +90,16 @@ def _invert(mass_BV: Tensor, blocks_BK: Tensor, uniform_B: Tensor) -> Tensor:
     """
     cdf_BK = blocks_BK.cumsum(-1)
     target_B1 = uniform_B.double()[:, None] * cdf_BK[:, -1:]
-    block_B1 = torch.searchsorted(cdf_BK, target_B1, right=True)
+    # Clamped for the sake of NaN, which must reach the log-probabilities rather than index out of range.
+    block_B1 = torch.searchsorted(cdf_BK, target_B1, right=True).clamp(max=blocks_BK.shape[1] - 1)
     mass_B1 = blocks_BK.gather(-1, block_B1)
     share_B1 = 1 - (cdf_BK.gather(-1, block_B1) - target_B1) / mass_B1  # of the block that lies before the target
     rows_B = torch.arange(len(mass_BV), device=mass_BV.device)
     inside_BI = _blocks(mass_BV)[rows_B, block_B1[:, 0]].double().cumsum(-1)
     # Below 1, so that rounding cannot step past the last token with mass.
     inner_B1 = share_B1.clamp(0, 1 - 2**-40) * inside_BI[:, -1:]
-    return (block_B1 * _BLOCK + torch.searchsorted(inside_BI, inner_B1, right=True))[:, 0]
+    token_B1 = block_B1 * _BLOCK + torch.searchsorted(inside_BI, inner_B1, right=True)
+    return token_B1[:, 0].clamp(max=mass_BV.shape[1] - 1)
 
 
 def _at(x_BV: Tensor, token_B: Tensor) -> Tensor:

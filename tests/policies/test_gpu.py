@@ -1,0 +1,49 @@
+"""The same turns, annotations and updates on a GPU as on the CPU, up to float rounding. Skipped where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+
+from coevolve.policies import LocalEngine
+from coevolve.types import Sampling
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_the_same_turns(build_policy: Build) -> None:
+    says = make_says(ragged(40, seed=1), Sampling(16))
+    cpu, gpu = (
+        LocalEngine({"a": build_policy(device=device)}).generate({"a": says})["a"] for device in ("cpu", "cuda")
+    )
+    same = [a.action_ids == b.action_ids for a, b in zip(cpu, gpu, strict=True)]
+    assert sum(same) >= 38  # a uniform number may fall between two devices' roundings
+    for a, b, equal in zip(cpu, gpu, same, strict=True):
+        if equal:
+            torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("weights", ["full", "lora"])
+def test_the_same_annotations_and_gradient_norm(weights: str, build_policy: Build) -> None:
+    batch = make_batch(12, seed=2)
+    policies = [
+        build_policy(device=d, weights=weights, reference=True, critic=True, learning_rate=1e-2)
+        for d in ("cpu", "cuda")
+    ]
+    for step in range(2):
+        cpu, gpu = (p.update(p.annotate(batch), make_targets(batch, step), make_rule(), step) for p in policies)
+        assert gpu["grad_norm"] == pytest.approx(cpu["grad_norm"], rel=1e-2)
+    seen, seen_gpu = (p.annotate(batch) for p in policies)
+    for name in ("kl_BT", "entropy_BT", "value_BT", "logp_ref_BT"):
+        assert getattr(seen_gpu, name).device.type == "cpu"
+        torch.testing.assert_close(getattr(seen, name), getattr(seen_gpu, name), rtol=2e-2, atol=2e-2)
+
+
+def test_bfloat16_on_the_gpu(build_policy: Build) -> None:
+    policy = build_policy(device="cuda", dtype="bfloat16", reference=True, critic=True)
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(20, seed=3), Sampling(8, top_k=5))})["a"]
+    assert all(turn.logps for turn in turns)
+    batch = make_batch(6, seed=4)
+    assert policy.annotate(batch).kl_BT.abs().max() == 0
+    policy.update(policy.annotate(batch), make_targets(batch, 5), make_rule(), 0)
