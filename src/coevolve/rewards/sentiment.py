@@ -67,8 +67,7 @@ class Classifier:
             model.config.pad_token_id = self.tokenizer.pad_token_id
         limit = getattr(model.config, "max_position_embeddings", None)
         self.limit = min(limit or self.tokenizer.model_max_length, self.tokenizer.model_max_length)
-        self.model: torch.nn.Module = model  # its own type is wider than mypy can follow
-        self.model.to(self.device).eval()
+        self.model = torch.nn.Module.to(model, self.device).eval()
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str]) -> list[float]:

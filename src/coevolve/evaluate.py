@@ -1,0 +1,215 @@
+"""Play without learning: the team, and each policy alone on the bare problem, greedy and sampled, on held-out problems.
+
+Every number is a row of its own, so that a data frame or ``jq`` reads ``eval.json`` without unpacking it:
+
+    weights    "start" before any update, "trained" from the checkpoint
+    setting    "team": the play with its cast; "alone": one policy in the first role, hearing nobody
+    role, policy, decoding ("greedy" or "sampled")
+    turns, reward, reward_se (over problems), length, eos_rate, distinct_1, distinct_2, kl (where there is a reference)
+
+Problems and random numbers are the same in all rows, so rows compare problem by problem.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Protocol
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from coevolve import checkpoint as checkpoints
+from coevolve import noise
+from coevolve.collate import collate
+from coevolve.config import build, load_recipe
+from coevolve.maths.credit import own
+from coevolve.measure import spoken
+from coevolve.play import Stage, rollout
+from coevolve.protocols import chain
+from coevolve.rundir import RunDir, plain, write_text
+from coevolve.trainer import Trainer
+from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task, Turn
+
+Row = dict[str, Any]
+
+PROBLEMS = 256
+"""Held-out problems of an evaluation that does not say how many; fewer where the task has fewer."""
+
+SEED = 0
+"""The same for every run: two runs are compared on the same problems with the same random numbers."""
+
+
+class Annotator(Protocol):
+    """What evaluation needs of a policy beyond its engine."""
+
+    def annotate(self, batch: Batch) -> Batch: ...
+
+
+def evaluate(
+    *,
+    task: Task,
+    play: Play,
+    cast_at: Mapping[Role, PolicyName],
+    policies: Mapping[PolicyName, Annotator],
+    engine: Engine,
+    sampling: Sampling,
+    problems: Sequence[Problem],
+    seed: int = SEED,
+    alone: Sequence[PolicyName] | None = None,
+) -> list[Row]:
+    """One row per role of the team and one per policy alone, each greedy and sampled; see the module.
+
+    cast_at: who plays whom. policies: by name, to ask for their KL. sampling: a range of lengths is played at its
+    longest; greedy changes the temperature only. alone: whom to try alone (None: every policy). Raises ValueError as
+    ``rollout`` does.
+    """
+    longest = sampling.at_length(sampling.length_range[1])
+    first = next(iter(cast_at))
+    rows: list[Row] = []
+    for decoding, chosen in (("greedy", dataclasses.replace(longest, temperature=0.0)), ("sampled", longest)):
+        settings = [
+            ("team", play, cast_at),
+            *(("alone", chain(), {first: name}) for name in (policies if alone is None else alone)),
+        ]
+        for setting, how, cast in settings:
+            stage = Stage(cast, task, engine, chosen, seed, "evaluate")
+            episodes = rollout(how, problems, stage)
+            for role, name, measured in _by_role(episodes, cast, policies):
+                rows.append({"setting": setting, "role": role, "policy": name, "decoding": decoding, **measured})
+    return rows
+
+
+def _by_role(
+    episodes: Sequence[Episode], cast: Mapping[Role, PolicyName], policies: Mapping[PolicyName, Annotator]
+) -> Iterator[tuple[Role, PolicyName, Row]]:
+    """The numbers of each role that spoke."""
+    kl: dict[int, float] = {}
+    for name in dict.fromkeys(cast.values()):
+        if name in policies:
+            kl |= _kl(episodes, name, policies[name])
+    for role, name in cast.items():
+        turns = [turn for episode in episodes for turn in episode.turns if turn.role == role]
+        if turns:
+            row = {"turns": len(turns), **spoken(turns), "reward_se": _standard_error(turns)}
+            if all(id(turn) in kl for turn in turns):
+                row["kl"] = fmean(kl[id(turn)] for turn in turns)
+            yield role, name, row
+
+
+def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Annotator) -> dict[int, float]:
+    """id(turn) -> nats against the reference, of the turns of this policy; empty where there is no reference."""
+    turns = [turn for episode in episodes for turn in episode.turns if turn.policy == name]
+    if not turns:
+        return {}
+    kl_BT = policy.annotate(collate(episodes, own, name)).kl_BT
+    return {} if kl_BT is None else dict(zip(map(id, turns), kl_BT.sum(1).tolist(), strict=True))
+
+
+def _standard_error(turns: Sequence[Turn]) -> float:
+    """Of the mean reward, with the problem as the unit: turns on one problem are not independent. NaN for one."""
+    by_problem: dict[str, list[float]] = {}
+    for turn in turns:
+        by_problem.setdefault(turn.problem.id, []).append(turn.reward or 0.0)
+    means = [fmean(rewards) for rewards in by_problem.values()]
+    return stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+
+
+def evaluate_run(run: Path, *, problems: int | None = None, checkpoint: int | None = None) -> dict[str, Any]:
+    """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
+
+    Prints a table, writes ``eval.json`` into the run and returns the same. The cast is that of the last step trained.
+    Raises ValueError for a folder that is no run, a step without a checkpoint, or more problems than the task has.
+    """
+    directory = RunDir(Path(run))
+    folder = _chosen(directory, checkpoint)
+    trainer = _rebuilt(directory)
+    held_out = choose(trainer.task, problems)
+    step = int(folder.name.removeprefix("checkpoint-"))
+    cast = trainer.cast(max(step - 1, 0))
+    distinct = {policy.spec.model: name for name, policy in reversed(trainer.policies.items())}
+    rows = [{"weights": "start", **row} for row in _evaluated(trainer, cast, list(distinct.values()), held_out)]
+    checkpoints.load(trainer, folder)
+    rows += [{"weights": "trained", **row} for row in _evaluated(trainer, cast, None, held_out)]
+    found = {
+        "checkpoint": step,
+        "problems": len(held_out),
+        "max_new_tokens": trainer.sampling.length_range[1],
+        "temperature": trainer.sampling.temperature,
+        "rows": rows,
+    }
+    result: dict[str, Any] = plain(found)
+    write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
+    console = Console()
+    console.print(table(result), width=None if console.is_terminal else 120)  # a log is not cut at 80 columns
+    return result
+
+
+def _evaluated(
+    trainer: Trainer, cast: Mapping[Role, PolicyName], alone: Sequence[PolicyName] | None, problems: Sequence[Problem]
+) -> list[Row]:
+    return evaluate(
+        task=trainer.task,
+        play=trainer.play,
+        cast_at=cast,
+        policies=trainer.policies,
+        engine=trainer.engine,
+        sampling=trainer.sampling,
+        problems=problems,
+        alone=alone,
+    )
+
+
+def choose(task: Task, problems: int | None) -> list[Problem]:
+    """This many held-out problems (None: PROBLEMS, or all if there are fewer), the same ones every time."""
+    available = len(task.test)
+    wanted = min(PROBLEMS, available) if problems is None else problems
+    if not 1 <= wanted <= available:
+        raise ValueError(f"{problems or PROBLEMS} problems asked for; {type(task).__name__} has {available} held out")
+    return [task.test[position] for position in noise.permutation(available, SEED, "evaluate")[:wanted]]
+
+
+def _chosen(run: RunDir, step: int | None) -> Path:
+    """The folder of the newest checkpoint, or of this one."""
+    if not (run.path / "recipe.yaml").is_file():
+        raise ValueError(f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote")
+    found = {int(folder.name.removeprefix("checkpoint-")): folder for folder in run.checkpoints()}
+    if not found:
+        raise ValueError(f"{run.path} has no checkpoint yet; train on with --resume")
+    if step is not None and step not in found:
+        raise ValueError(f"{run.path} has no checkpoint of step {step}; there are {', '.join(map(str, found))}")
+    return found[max(found) if step is None else step]
+
+
+def _rebuilt(run: RunDir) -> Trainer:
+    try:
+        recipe = load_recipe(run.path / "recipe.yaml")
+    except ValueError as error:
+        raise ValueError(f"{error}; a run that Python built is evaluated by coevolve.evaluate.evaluate") from error
+    return build(recipe)
+
+
+def table(result: Mapping[str, Any]) -> Table:
+    """The rows for a terminal."""
+    title = f"checkpoint {result['checkpoint']}, {result['problems']} held-out problems"
+    shown = Table(title=f"{title}, at most {result['max_new_tokens']} new tokens", box=box.SIMPLE)
+    for name in ("weights", "setting", "role", "policy", "decoding"):
+        shown.add_column(name)
+    for name in ("reward", "kl", "length", "eos", "distinct-1", "distinct-2"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        names = [str(row[key]) for key in ("weights", "setting", "role", "policy", "decoding")]
+        reward = f"{_number(row['reward'], 2)} ± {_number(row['reward_se'], 2)}"
+        digits = {"kl": 2, "length": 1, "eos_rate": 2, "distinct_1": 3, "distinct_2": 3}
+        shown.add_row(*names, reward, *(_number(row.get(key), n) for key, n in digits.items()))
+    return shown
+
+
+def _number(value: float | None, digits: int) -> str:
+    """Fixed point; a dash for what could not be measured."""
+    return "-" if value is None else f"{value:.{digits}f}"
