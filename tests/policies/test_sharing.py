@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
+from typing import Any
 
 import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, MambaConfig
 
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, build_policies, plan_memory
 from coevolve.policies.optim import lr_factor
-from coevolve.policies.weights import check_head
+from coevolve.policies.weights import check_model
 from coevolve.types import Sampling
 
 
@@ -102,13 +103,24 @@ def test_lora_settings_are_used(micro_model: str) -> None:
     assert shapes == [(3, 32), (32, 3)] * 2  # A and B of q_proj in two layers
 
 
-def test_a_head_that_changes_logits_is_refused(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    causal = build_policy().weights.shared.causal
-    check_head(causal, "fine")
-    calls = itertools.count(1)  # the head as the model calls it, and as we do, differ
-    monkeypatch.setattr(causal.lm_head, "forward", lambda hidden: hidden.sum(-1, keepdim=True) * next(calls))
-    with pytest.raises(ValueError, match=r"model 'odd' \(LlamaForCausalLM\) changes its logits"):
-        check_head(causal, "odd")
+ODD = {"num_hidden_layers": 1, "hidden_size": 16, "vocab_size": 64, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (Gemma2Config(**ODD, num_key_value_heads=2, head_dim=8), "changes its logits after the output layer"),
+        (GraniteConfig(**ODD, logits_scaling=3.0), "changes its logits after the output layer"),
+        (MambaConfig(**ODD, state_size=4), "keeps no key-value cache"),
+    ],
+)
+def test_families_that_would_be_trained_wrongly_are_refused(config: Any, message: str) -> None:
+    torch.manual_seed(0)
+    causal = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        causal.get_output_embeddings().weight.mul_(50)
+    with pytest.raises(ValueError, match=rf"model 'odd' \({type(causal).__name__}\) {message}"):
+        check_model(causal, "odd")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from coevolve.models import load_causal_lm, load_tokenizer
 from coevolve.policies.linear import use_onednn
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import PolicySpec
-from coevolve.policies.weights import Shared, Weights, check_head
+from coevolve.policies.weights import Shared, Weights, check_model
 from coevolve.types import PolicyName
 
 
@@ -45,7 +45,7 @@ def _weights(
     """The weights of the policies on one model, and the reference if there is to be one."""
     causal: Any = load_causal_lm(model, torch.float32)
     causal = causal.to(device).eval()
-    check_head(causal, model)
+    check_model(causal, model)
     if device.type == "cpu":
         use_onednn(causal)
     full = [name for name, spec in specs.items() if spec.weights == "full"]

@@ -129,12 +129,18 @@ def head(causal: Any) -> Any:
 
 
 @torch.no_grad()
-def check_head(causal: Any, model: str) -> None:
-    """ValueError unless logits are head(trunk(ids)): families that rescale or cap them would be trained wrongly."""
+def check_model(causal: Any, model: str) -> None:
+    """ValueError unless logits are head(trunk(ids)), and the trunk keeps a key-value cache.
+
+    Families that rescale or cap their logits would be trained wrongly, others could not be sampled.
+    """
     ids = torch.arange(3, device=causal.device)[None]
     logits: Tensor = causal(input_ids=ids).logits
-    ours = head(causal)(trunk(causal)(input_ids=ids).last_hidden_state) if head(causal) is not None else None
-    if ours is None or not torch.allclose(ours, logits, rtol=1e-3, atol=1e-3):
+    found = trunk(causal)(input_ids=ids, use_cache=True)
+    if getattr(found, "past_key_values", None) is None:
+        raise ValueError(f"model {model!r} ({type(causal).__name__}) keeps no key-value cache; use an attention model")
+    ours = head(causal)(found.last_hidden_state) if head(causal) is not None else torch.full_like(logits, torch.nan)
+    if not torch.allclose(ours, logits, rtol=1e-5, atol=1e-5 * float(logits.abs().max())):
         raise ValueError(
             f"model {model!r} ({type(causal).__name__}) changes its logits after the output layer, which Coevolve "
             "does not reproduce; use a model of another family"
