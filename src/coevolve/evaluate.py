@@ -20,10 +20,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from coevolve import checkpoint as checkpoints
 from coevolve import noise
 from coevolve.collate import collate
@@ -32,6 +28,7 @@ from coevolve.maths.credit import own
 from coevolve.measure import spoken
 from coevolve.play import Stage, rollout
 from coevolve.protocols import chain
+from coevolve.report.evaluation import show_evaluation
 from coevolve.rundir import RunDir, plain, write_text
 from coevolve.trainer import Trainer
 from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task, Turn
@@ -145,8 +142,7 @@ def evaluate_run(run: Path, *, problems: int | None = None, checkpoint: int | No
     }
     result: dict[str, Any] = plain(found)
     write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
-    console = Console()
-    console.print(table(result), width=None if console.is_terminal else 120)  # a log is not cut at 80 columns
+    show_evaluation(result)
     return result
 
 
@@ -170,7 +166,7 @@ def choose(task: Task, problems: int | None) -> list[Problem]:
     available = len(task.test)
     wanted = min(PROBLEMS, available) if problems is None else problems
     if not 1 <= wanted <= available:
-        raise ValueError(f"{problems or PROBLEMS} problems asked for; {type(task).__name__} has {available} held out")
+        raise ValueError(f"{wanted} problems asked for; {type(task).__name__} has {available} held out")
     return [task.test[position] for position in noise.permutation(available, SEED, "evaluate")[:wanted]]
 
 
@@ -192,24 +188,3 @@ def _rebuilt(run: RunDir) -> Trainer:
     except ValueError as error:
         raise ValueError(f"{error}; a run that Python built is evaluated by coevolve.evaluate.evaluate") from error
     return build(recipe)
-
-
-def table(result: Mapping[str, Any]) -> Table:
-    """The rows for a terminal."""
-    title = f"checkpoint {result['checkpoint']}, {result['problems']} held-out problems"
-    shown = Table(title=f"{title}, at most {result['max_new_tokens']} new tokens", box=box.SIMPLE)
-    for name in ("weights", "setting", "role", "policy", "decoding"):
-        shown.add_column(name)
-    for name in ("reward", "kl", "length", "eos", "distinct-1", "distinct-2"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    for row in result["rows"]:
-        names = [str(row[key]) for key in ("weights", "setting", "role", "policy", "decoding")]
-        reward = f"{_number(row['reward'], 2)} ± {_number(row['reward_se'], 2)}"
-        digits = {"kl": 2, "length": 1, "eos_rate": 2, "distinct_1": 3, "distinct_2": 3}
-        shown.add_row(*names, reward, *(_number(row.get(key), n) for key, n in digits.items()))
-    return shown
-
-
-def _number(value: float | None, digits: int) -> str:
-    """Fixed point; a dash for what could not be measured."""
-    return "-" if value is None else f"{value:.{digits}f}"

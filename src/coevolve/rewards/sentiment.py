@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import cast
 
 import torch
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
@@ -67,7 +68,7 @@ class Classifier:
             model.config.pad_token_id = self.tokenizer.pad_token_id
         limit = getattr(model.config, "max_position_embeddings", None)
         self.limit = min(limit or self.tokenizer.model_max_length, self.tokenizer.model_max_length)
-        self.model = torch.nn.Module.to(model, self.device).eval()
+        self.model = cast(torch.nn.Module, model).to(self.device).eval()  # transformers types these two badly
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str]) -> list[float]:

@@ -1,0 +1,191 @@
+"""Evaluation: who is tried, hearing what, and how the numbers are made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy import __file__ as toy_file
+from toy import toy
+
+from coevolve import Case, Problem, Sampling, ScriptedEngine, chain
+from coevolve.config import build, load_recipe
+from coevolve.evaluate import choose, evaluate, evaluate_run
+from coevolve.types import Batch
+
+CAST = {"pioneer": "ann", "observer": "bob"}
+RECIPE = """
+task: {toy}:Lucky
+play: chain
+roles: {{pioneer: ann, observer: bob}}
+cast: {{name: exchange, every: 2}}
+policies:
+  ann: {{model: {model}, learning_rate: 1.0e-2}}
+  bob: {{model: {model}, learning_rate: 1.0e-2}}
+algorithm: cory
+sampling: {{max_new_tokens: [2, 5]}}
+steps: 4
+batch_size: 8
+save_every: 2
+samples: 1
+output_dir: {out}
+"""
+
+
+class Words:
+    """Pays one per word."""
+
+    train = test = tuple(Problem(f"p{i}") for i in range(4))
+
+    def prompt(self, p: Problem, role: str, heard: Any) -> str:
+        return " ".join([p.id, *(turn.text for turn in heard)])
+
+    def reward(self, cases: list[Case]) -> list[list[float]]:
+        return [[float(len(turn.text.split())) for turn in case.turns] for case in cases]
+
+
+class Tenth:
+    """A policy whose KL is 0.1 per token."""
+
+    def annotate(self, batch: Batch) -> Batch:
+        return batch.replace(kl_BT=0.1 * batch.mask_BT.float())
+
+
+class NoReference:
+    def annotate(self, batch: Batch) -> Batch:
+        return batch
+
+
+def script(role: str, problem: str, member: int, round: int) -> str:
+    return {"pioneer": "a", "observer": "a b"}[role] + (" c d" if problem == "p0" else "")
+
+
+def played(policies: dict[str, Any], engine: ScriptedEngine, **settings: Any) -> list[dict[str, Any]]:
+    return evaluate(
+        task=Words(), play=chain(), cast_at=CAST, policies=policies, engine=engine,
+        sampling=Sampling((2, 9), temperature=0.7), problems=Words.test, **settings,
+    )  # fmt: skip
+
+
+def test_the_team_and_each_policy_alone_greedy_and_sampled() -> None:
+    rows = played({"ann": Tenth(), "bob": Tenth()}, ScriptedEngine(script))
+    assert [(row["decoding"], row["setting"], row["role"], row["policy"]) for row in rows] == [
+        (decoding, *who)
+        for decoding in ("greedy", "sampled")
+        for who in [
+            ("team", "pioneer", "ann"),
+            ("team", "observer", "bob"),
+            ("alone", "pioneer", "ann"),
+            ("alone", "pioneer", "bob"),
+        ]
+    ]
+
+
+def test_the_numbers() -> None:
+    rows = played({"ann": Tenth(), "bob": NoReference()}, ScriptedEngine(script))
+    pioneer, observer = rows[:2]
+    # Words 3, 1, 1, 1: mean 1.5, sample deviation 1, standard error 1 / sqrt(4). The end of sequence is a token too.
+    assert (pioneer["turns"], pioneer["reward"], pioneer["reward_se"]) == (4, 1.5, pytest.approx(0.5))
+    assert (pioneer["length"], pioneer["eos_rate"]) == (2.5, 1.0)
+    assert pioneer["kl"] == pytest.approx(0.25)
+    assert pioneer["distinct_1"] == pytest.approx(4 / 10)  # a, c, d, end of 10 tokens
+    assert observer["reward"] == 2.5
+    assert "kl" not in observer
+
+
+def test_one_problem_has_no_standard_error() -> None:
+    rows = evaluate(
+        task=Words(), play=chain(), cast_at=CAST, policies={}, engine=ScriptedEngine(script),
+        sampling=Sampling(4), problems=Words.test[:1],
+    )  # fmt: skip
+    assert rows[0]["reward_se"] != rows[0]["reward_se"]
+
+
+def test_alone_hears_nobody_and_only_the_temperature_differs() -> None:
+    engine = ScriptedEngine(script)
+    played({"ann": Tenth(), "bob": Tenth()}, engine)
+    heard = [engine.read(next(iter(call.values()))[0].prompt_ids) for call in engine.calls]
+    assert heard == ["p0", "p0 a c d", "p0", "p0"] * 2  # team: two sweeps; each alone: one
+    sampling = [next(iter(call.values()))[0].sampling for call in engine.calls]
+    assert sampling == [Sampling(9, temperature=0.0)] * 4 + [Sampling(9, temperature=0.7)] * 4
+
+
+def test_whom_to_try_alone() -> None:
+    rows = played({"ann": Tenth(), "bob": Tenth()}, ScriptedEngine(script), alone=["bob"])
+    assert [row["policy"] for row in rows if row["setting"] == "alone"] == ["bob", "bob"]
+    assert all("kl" in row for row in rows)
+
+
+def test_problems_are_the_same_every_time() -> None:
+    few, more = choose(Words(), 2), choose(Words(), 3)
+    assert more[:2] == few
+    assert {p.id for p in choose(Words(), None)} == {"p0", "p1", "p2", "p3"}
+
+
+@pytest.mark.parametrize("wanted", [0, 5])
+def test_more_problems_than_there_are(wanted: int) -> None:
+    with pytest.raises(ValueError, match=f"{wanted} problems asked for; Words has 4 held out"):
+        choose(Words(), wanted)
+
+
+@pytest.fixture(scope="module")
+def run(micro_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("eval")
+    (folder / "recipe.yaml").write_text(
+        RECIPE.format(model=micro_model, out=folder / "run", toy=Path(toy_file).resolve())
+    )
+    recipe = load_recipe(folder / "recipe.yaml")
+    build(recipe).run(recipe.output_dir, save_every=2, samples=1, recipe=recipe.record())
+    return folder / "run"
+
+
+def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = evaluate_run(run, problems=4)
+    assert json.loads((run / "eval.json").read_text()) == result
+    assert (result["checkpoint"], result["problems"], result["max_new_tokens"]) == (4, 4, 5)
+    start, trained = ([row for row in result["rows"] if row["weights"] == w] for w in ("start", "trained"))
+    # Both policies began as the same model, so one of them alone is enough at the start.
+    assert (len(start), len(trained)) == (2 * 3, 2 * 4)
+    assert all(row["kl"] == pytest.approx(0, abs=1e-5) for row in start)
+    assert all(row["kl"] > 0 for row in trained)
+    # Steps 2 and 3 were played after the exchange.
+    assert {(r["role"], r["policy"]) for r in trained if r["setting"] == "team"} == {
+        ("pioneer", "bob"),
+        ("observer", "ann"),
+    }
+    assert "checkpoint 4, 4 held-out problems" in capsys.readouterr().out
+    assert evaluate_run(run, problems=4) == result
+
+
+def test_an_earlier_checkpoint(run: Path) -> None:
+    rows = evaluate_run(run, problems=2, checkpoint=2)["rows"]
+    assert {(r["role"], r["policy"]) for r in rows if r["setting"] == "team"} == {
+        ("pioneer", "ann"),
+        ("observer", "bob"),
+    }
+
+
+def test_a_checkpoint_that_is_not_there(run: Path) -> None:
+    with pytest.raises(ValueError, match="has no checkpoint of step 3; there are 2, 4"):
+        evaluate_run(run, checkpoint=3)
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is no run: it has no recipe\.yaml; name the folder"):
+        evaluate_run(tmp_path)
+
+
+def test_a_run_without_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("task: sentiment")
+    with pytest.raises(ValueError, match="has no checkpoint yet; train on with --resume"):
+        evaluate_run(tmp_path)
+
+
+def test_a_run_that_python_built(micro_model: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    toy(micro_model, steps=1).run(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"a run that Python built is evaluated by coevolve\.evaluate\.evaluate"):
+        evaluate_run(tmp_path / "run")
