@@ -20,7 +20,7 @@ from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.components import component, resolve
 from coevolve.inputs import apply_overrides, did_you_mean, load_yaml, validate
-from coevolve.policies import PolicySpec
+from coevolve.policies.spec import PolicySpec
 from coevolve.protocols import PLAYS
 from coevolve.tasks import TASKS
 from coevolve.trainer import Trainer
