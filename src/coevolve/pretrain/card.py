@@ -23,7 +23,7 @@ Byte-level BPE of {tokens:,} tokens, `<|endoftext|>` begins and ends, `<|pad|>` 
 
 ```
 export COEVOLVE_DATA=<folder with the files below>
-coevolve pretrain recipes/pretrain-tiny.yaml        # about half an hour on one CPU thread; --resume after a kill
+coevolve pretrain recipes/pretrain-tiny.yaml        # about 20 minutes on one CPU thread; --resume after a kill
 python -m coevolve.pretrain.card runs/pretrain-tiny-0
 cp runs/pretrain-tiny-0/model/* src/coevolve/assets/coevolve-tiny/
 ```
@@ -34,7 +34,8 @@ cp runs/pretrain-tiny-0/model/* src/coevolve/assets/coevolve-tiny/
 |---|---|---:|
 {sources}
 
-Held out: every fiftieth record of a file; of generated text, openings about subjects that training does not hold.
+Held out: every fiftieth record of a file; of generated text, openings whose subject and
+place training does not hold together ("film ... on television"). Problems of svamp are close to each other by design.
 About half of the training tokens are reference-then-answer examples, which is what an observer needs to have seen.
 
 ## Does it read its reference?
