@@ -154,9 +154,10 @@ class Trainer:
         return run.path
 
     def sample(self, n: int) -> list[Episode]:
-        """The team as it starts (step 0's cast) on the first held-out problems: the same noise before and after."""
+        """The team as it starts (step 0's cast) on n held-out problems, the same with the same noise every time."""
         stage = dataclasses.replace(self.stage(0, Clock()), step="sample")
-        return rollout(self.play, self.task.test[:n], stage)
+        chosen = noise.permutation(len(self.task.test), "sample")[:n]
+        return rollout(self.play, [self.task.test[i] for i in chosen], stage)
 
     def describe(self) -> dict[str, Any]:
         """What identifies this training, for a run that was built without a recipe."""

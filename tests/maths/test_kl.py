@@ -27,6 +27,12 @@ def test_full_agrees_with_torch_and_a_loop():
     assert full(pi, pi).tolist() == [0.0] * 5
 
 
+def test_an_impossible_token_costs_nothing():
+    certain, ref = torch.tensor([[0.0, -math.inf]]), torch.tensor([[0.5, 0.5]]).log()
+    assert full(certain, ref).item() == pytest.approx(math.log(2))
+    assert entropy(certain).item() == 0.0
+
+
 def test_entropy_of_a_uniform_distribution():
     assert entropy(torch.full((1, 8), -math.log(8))).item() == pytest.approx(math.log(8))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -13,13 +14,15 @@ def full(logp_NV: Tensor, ref_NV: Tensor) -> Tensor:
     CORY's token penalty (arXiv 2410.06101, section 2): the whole vocabulary, not the log-ratio of the sampled token.
     """
     assert logp_NV.ndim == 2 and logp_NV.shape == ref_NV.shape, (logp_NV.shape, ref_NV.shape)
-    return (logp_NV.exp() * (logp_NV - ref_NV)).sum(1)
+    p_NV = logp_NV.exp()
+    return (p_NV * (logp_NV - ref_NV)).masked_fill(p_NV == 0, 0.0).sum(1)  # 0 log 0 = 0
 
 
 def entropy(logp_NV: Tensor) -> Tensor:
     """-sum_v pi(v) log pi(v) at each position, in nats; shape N."""
     assert logp_NV.ndim == 2, logp_NV.shape
-    return -(logp_NV.exp() * logp_NV).sum(1)
+    entropy_NV: Tensor = torch.special.entr(logp_NV.exp())
+    return entropy_NV.sum(1)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from coevolve.maths import kl
 from coevolve.policies import forward
 from coevolve.policies.weights import head
 from coevolve.types import Batch
@@ -35,11 +36,11 @@ def describe(policy: LocalPolicy, micro: Batch) -> dict[str, Tensor]:
     for p in forward.pieces(len(action_N), vocabulary):
         with policy.active() as causal:
             logp_NV = forward.log_softmax(head(causal), hidden_ND[p], temperature_N[p])
-        parts.setdefault("entropy_BT", []).append(forward.entropy(logp_NV))
+        parts.setdefault("entropy_BT", []).append(kl.entropy(logp_NV))
         if policy.reference is not None:
             with policy.reference.active() as causal, policy.computing():
                 ref_NV = forward.log_softmax(head(causal), ref_ND[p], temperature_N[p])
-            parts.setdefault("kl_BT", []).append(forward.full_kl(logp_NV, ref_NV))
+            parts.setdefault("kl_BT", []).append(kl.full(logp_NV, ref_NV))
             parts.setdefault("logp_ref_BT", []).append(ref_NV.gather(-1, action_N[p, None])[:, 0])
     value = {} if policy.value_head is None else {"value_BT": policy.value(hidden_ND)}
     return value | {name: torch.cat(pieces) for name, pieces in parts.items()}

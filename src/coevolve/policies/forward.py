@@ -78,18 +78,6 @@ def action_logps(head: Any, hidden_ND: Tensor, action_N: Tensor, temperature_N: 
     return torch.cat(made)
 
 
-def entropy(logp_NV: Tensor) -> Tensor:
-    """-sum_v p log p, [N]."""
-    entropy_NV: Tensor = torch.special.entr(logp_NV.exp())
-    return entropy_NV.sum(-1)
-
-
-def full_kl(logp_NV: Tensor, ref_NV: Tensor) -> Tensor:
-    """KL(policy || reference) = sum_v p (log p - log ref) over the whole vocabulary, [N]."""
-    p_NV = logp_NV.exp()
-    return (p_NV * (logp_NV - ref_NV)).masked_fill(p_NV == 0, 0.0).sum(-1)  # 0 log 0 = 0
-
-
 def to_BT(x_N: Tensor, mask_BT: Tensor) -> Tensor:
     """One number per action token back in its place, 0 outside the mask; differentiable."""
     mask_BT = mask_BT.to(x_N.device)
