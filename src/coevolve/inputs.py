@@ -115,7 +115,7 @@ def _explain(error: ValidationError, schema: Any) -> str:
     first = errors[0]
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
-        return f"unknown key {path}{did_you_mean(str(first['loc'][-1]), known)}; known: {', '.join(known)}"
+        return f"unknown key {path}{did_you_mean(str(first['loc'][-1]), known)}; known: {', '.join(known) or 'none'}"
     message = first["msg"].removeprefix("Value error, ")
     given = "" if first["type"].startswith("missing") else f", found {first['input']!r}"
     if first["type"].startswith("value_error"):

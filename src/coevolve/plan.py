@@ -1,0 +1,89 @@
+"""What a recipe would do, before it does it (``coevolve train --dry-run``): writes nothing and reads no weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import yaml
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from coevolve import models
+from coevolve.config import Recipe, parts
+from coevolve.play import Stage, rollout
+from coevolve.policies import ScriptedEngine, plan_memory
+from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
+
+_MIB = 1 << 20
+
+
+class _NoTask:
+    """Stands in for the task: a plan must not load data, nor train the reward model of an imdb recipe."""
+
+    train = test = (Problem("planned"),)
+
+    def prompt(self, p: Problem, role: str, heard: Sequence[Turn | str]) -> str:
+        return ""
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        return [[0.0] * len(case.turns) for case in cases]
+
+
+def plan(recipe: Recipe) -> str:
+    """The resolved recipe as YAML, then the plan as comments. Raises ValueError for what training would refuse."""
+    algorithm = parts(recipe).algorithm()
+    lines = [f"would write {recipe.output_dir}", "", *_work(recipe, algorithm), "", *_memory(recipe, algorithm)]
+    return yaml.safe_dump(recipe.record(), sort_keys=False) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
+
+
+def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
+    """Tokens of one step. Turns and sweeps are counted by playing one episode without models."""
+    checked = parts(recipe)
+    cast = checked.cast()(0)
+    engine = ScriptedEngine(lambda role, problem, member, number: "")
+    stage = Stage(cast, _NoTask(), engine, recipe.sampling)
+    try:
+        rollout(checked.play(), [Problem("planned")], stage)
+    except ValueError as error:
+        return [f"the work of a step depends on the problem: this play does not run without one ({error})"]
+    turns: Counter[PolicyName] = Counter(say.policy for call in engine.calls for says in call.values() for say in says)
+    episodes, longest = recipe.batch_size * recipe.members, recipe.sampling.length_range[1]
+    lines = [
+        f"one of {recipe.steps} steps: {recipe.batch_size} problems x {recipe.members} members, "
+        f"sweeps: {len(engine.calls)}, each of at most {longest} model calls per policy"
+    ]
+    for name, count in turns.items():
+        rows = episodes * count
+        trained = rows * longest * algorithm.epochs if recipe.policies[name].weights != "frozen" else 0
+        lines.append(f"  {name}: {rows} turns, at most {rows * longest} tokens sampled and {trained} trained on")
+    return lines
+
+
+def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
+    lines = ["memory, without activations (a base or reference of the same model is there once):"]
+    for name, spec in recipe.policies.items():
+        count = parameters(spec.model)
+        if isinstance(count, str):
+            lines.append(f"  {name}: {count}")
+            continue
+        bytes_of = plan_memory(spec, count, algorithm.reference, algorithm.critic)
+        detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items())
+        lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
+    return lines
+
+
+def parameters(model: str) -> int | str:
+    """How many parameters a model has, from its config alone, or the reason why that cannot be known now.
+
+    Raises ValueError for a folder that holds no model.
+    """
+    if Path(model).suffix in (".yaml", ".yml"):
+        return f"size unknown until {model} has been run, which training does first if need be"
+    try:
+        config = AutoConfig.from_pretrained(models.resolve(model))
+    except OSError as error:
+        return f"size unknown: no config of {model!r} can be had ({str(error).splitlines()[0]})"
+    with torch.device("meta"):
+        return int(AutoModelForCausalLM.from_config(config).num_parameters())

@@ -1,0 +1,132 @@
+"""The command line: what it prints, what it writes, and its exit codes."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from coevolve import cli
+from coevolve.trainer import Trainer
+
+SHRINK = ["steps=2", "batch_size=4", "samples=1"]
+QUICKSTART = str(Path(__file__).parents[1] / "recipes" / "quickstart.yaml")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(cli.DEBUG, raising=False)
+
+
+def test_train_writes_a_run_and_shows_it(capsys):
+    assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 0
+    said = capsys.readouterr().out
+    assert "step 2/2" in said
+    assert "plot: out/reward-kl.png" in said
+    assert "before" in said and "after" in said
+    assert Path("out/reward-kl.png").is_file()
+    assert len(Path("out/metrics.jsonl").read_text().splitlines()) == 2
+    assert len(json.loads(Path("out/samples.json").read_text())) == 1
+
+
+def test_a_run_is_not_overwritten_but_resumed(capsys):
+    command = ["train", QUICKSTART, *SHRINK, "output_dir=out"]
+    assert cli.main(command) == 0
+    assert cli.main(command) == 2
+    assert "already holds a run; pass --resume" in capsys.readouterr().err
+    assert cli.main([*command[:2], "--resume", *command[2:], "steps=3"]) == 0  # options may stand anywhere
+    steps = [json.loads(line)["step"] for line in Path("out/metrics.jsonl").read_text().splitlines()]
+    assert steps == [0, 1, 2]
+    assert cli.main([*command, "--resume", "seed=9"]) == 2
+    assert "belongs to another recipe: seed" in capsys.readouterr().err
+
+
+def test_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
+    assert cli.main(["train", QUICKSTART, "--dry-run", "batch_size=8", "members=2", "policies.bob.weights=frozen"]) == 0
+    said = capsys.readouterr().out
+    assert "batch_size: 8" in said
+    assert "would write runs/quickstart-0" in said
+    # 8 problems x 2 members = 16 turns of at most 16 tokens, 4 epochs of training
+    assert "ann: 16 turns, at most 256 tokens sampled and 1024 trained on" in said
+    assert "bob: 16 turns, at most 256 tokens sampled and 0 trained on" in said
+    assert "sweeps: 2" in said
+    assert "parameters" in said and "MiB" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_does_not_pretrain(tmp_path, capsys):
+    recipe = Path(QUICKSTART).with_name("cory-imdb-tiny.yaml")
+    assert cli.main(["train", str(recipe), "--dry-run"]) == 0
+    assert "pretrain-imdb-lm.yaml has been run" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", QUICKSTART, "steps"], "override 'steps': want key=value"),
+        (["train", "nowhere.yaml"], "error: no file nowhere.yaml"),
+        (["train", QUICKSTART, "stepz=2"], "unknown key stepz; did you mean 'steps'?"),
+        (["train", QUICKSTART, "task.size=2", "--dry-run"], "task: unknown key size"),
+        (["train", QUICKSTART, "report_to=wandbb"], "report_to: unknown 'wandbb'"),
+        (["train", QUICKSTART, "policies.ann.model=./no/model"], "no/model"),
+        (["report", "nowhere"], "nowhere has no metrics to draw"),
+        (["eval", "nowhere"], "nowhere is no run"),
+        (["pretrain", "nowhere.yaml"], "error: no file nowhere.yaml"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words, said, capsys):
+    assert cli.main(words) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("words", [["train", QUICKSTART, "--fast"], [], ["fly"]])
+def test_words_that_mean_nothing_are_refused(words):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 2
+
+
+def raising(error):
+    def step(self, i):
+        raise error
+
+    return step
+
+
+def test_a_full_disk_is_exit_code_1(monkeypatch, capsys):
+    monkeypatch.setattr(Trainer, "step", raising(OSError(errno.ENOSPC, "No space left on device")))
+    assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 1
+    assert "No space left on device; free some space, then go on with --resume" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(monkeypatch, capsys):
+    real = Trainer.step
+    monkeypatch.setattr(
+        Trainer, "step", lambda self, i: real(self, i) if i < 1 else raising(KeyboardInterrupt)(self, i)
+    )
+    assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 130
+    assert "stopped at step 1; continue with --resume" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback(monkeypatch):
+    monkeypatch.setenv(cli.DEBUG, "1")
+    with pytest.raises(ValueError, match="no file"):
+        cli.main(["train", "nowhere.yaml"])
+
+
+def test_report_draws_several_runs(tmp_path, capsys):
+    for seed in (0, 1):
+        run = tmp_path / f"mine-{seed}"
+        run.mkdir()
+        lines = [json.dumps({"step": i, "reward": float(i)}) for i in range(10)]
+        (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert cli.main(["report", "mine-0", "mine-1", "--output", "both.png"]) == 0
+    assert Path("both.png").is_file()
+    assert cli.main(["report", "mine-0"]) == 0
+    assert Path("mine-0/reward-kl.png").is_file()
+    assert "mine-1: reward 0.500 -> 8.500" in capsys.readouterr().out

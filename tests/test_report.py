@@ -1,0 +1,158 @@
+"""Curves, progress, dialogues and trackers, from metrics written by hand."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from coevolve.report.plot import reward_kl, rise
+from coevolve.report.samples import show_samples
+from coevolve.report.terminal import progress
+from coevolve.report.trackers import tracker
+
+
+def line(step, reward=1.0, kl=0.5):
+    return {"step": step, "cast": {"solo": "ann"}, "reward": reward, "kl": kl, "objective": reward - 0.3 * kl} | {
+        f"agents/{name}/{key}": reward for name in ("ann", "bob") for key in ("reward", "kl", "objective")
+    }
+
+
+def write_run(folder, steps=5, **values):
+    folder.mkdir(parents=True)
+    text = "".join(json.dumps(line(i, **values)) + "\n" for i in range(steps))
+    (folder / "metrics.jsonl").write_text(text)
+    return folder
+
+
+def curves(runs, tmp_path, monkeypatch):
+    """The labelled lines (label -> y values) of each panel, and the number of bands."""
+    from matplotlib.axes import Axes
+
+    drawn, bands = [], []
+    plot, fill = Axes.plot, Axes.fill_between
+    monkeypatch.setattr(
+        Axes, "plot", lambda axis, x, y, *a, **k: drawn.append((k["label"], list(y))) or plot(axis, x, y, *a, **k)
+    )
+    monkeypatch.setattr(
+        Axes,
+        "fill_between",
+        lambda axis, x, low, high, **k: bands.append((list(low), list(high))) or fill(axis, x, low, high, **k),
+    )
+    reward_kl(runs, tmp_path / "deep" / "out.png")
+    assert (tmp_path / "deep" / "out.png").read_bytes().startswith(b"\x89PNG")
+    return drawn, bands
+
+
+def test_one_run_is_drawn_with_its_policies(tmp_path, monkeypatch):
+    drawn, bands = curves([write_run(tmp_path / "cory-0")], tmp_path, monkeypatch)
+    assert [label for label, _ in drawn] == ["cory", "ann", "bob"] * 3
+    assert drawn[0][1] == [1.0] * 5
+    assert drawn[6][1] == pytest.approx([0.85] * 5)
+    assert bands == []
+
+
+def test_seeds_of_one_recipe_become_a_mean_with_a_standard_error(tmp_path, monkeypatch):
+    runs = [write_run(tmp_path / "cory-0", reward=1.0), write_run(tmp_path / "cory-1", steps=3, reward=3.0)]
+    drawn, bands = curves([*runs, write_run(tmp_path / "ppo-0")], tmp_path, monkeypatch)
+    teams = [(label, y) for label, y in drawn if label][:2]
+    assert teams == [("cory (2 seeds)", [2.0] * 3), ("ppo", [1.0] * 5)]  # only steps that both seeds have
+    assert bands[0] == ([1.0] * 3, [3.0] * 3)  # deviation sqrt(2), over sqrt(2) runs: 1
+
+
+def test_a_run_without_metrics_is_named(tmp_path):
+    with pytest.raises(ValueError, match="nothing-0 has no metrics to draw"):
+        reward_kl([tmp_path / "nothing-0"], tmp_path / "out.png")
+
+
+def test_the_rise_is_stated_in_standard_errors():
+    lines = [line(i, reward=r) for i, r in enumerate([0.0, 2.0, 1, 1, 1, 1, 1, 1, 4.0, 6.0])]
+    # Two steps at each end: means 1 and 5, variances 2 and 2; the error is sqrt(2/2 + 2/2), and 4 / sqrt(2) = 2.8
+    assert rise(lines) == "reward 1.000 -> 5.000 (means of the first and last 2 steps, +2.8 standard errors)"
+
+
+def test_progress_is_plain_lines_without_a_terminal():
+    out = io.StringIO()
+    with progress(3, Console(file=out, width=40)) as show:
+        for step in range(3):
+            show(line(step) | {"tokens_per_second": 1234.5})
+    said = out.getvalue().splitlines()
+    assert said[0] == "step 1/3  reward 1  KL 0.5  r-eta*KL 0.85  tok/s 1234"
+    assert said[2].startswith("step 3/3") and said[2].endswith("ETA 0 s")
+
+
+def test_progress_is_live_on_a_terminal():
+    out = io.StringIO()
+    with progress(3, Console(file=out, width=120, force_terminal=True)) as show:
+        show(line(2))
+    assert "3/3" in out.getvalue()
+    assert "r-eta*KL 0.85" in out.getvalue()
+
+
+def test_dialogues_stand_side_by_side(tmp_path):
+    def turns(text, reward):
+        return [{"role": "pioneer", "policy": "ann", "text": text, "reward": reward}]
+
+    rows = [{"problem": "p0", "before": turns("so\ndull [b]", -1.5), "after": turns("so good", 2.0)}]
+    (tmp_path / "samples.json").write_text(json.dumps(rows * 2))
+    out = io.StringIO()
+    show_samples(tmp_path, Console(file=out), limit=1)
+    text = out.getvalue()
+    assert text.count("problem p0") == 1
+    row = next(one for one in text.splitlines() if "dull" in one)
+    assert row.index("pioneer (ann, -1.50): so dull [b]") < row.index("pioneer (ann, +2.00): so good")
+
+
+def test_tensorboard_gets_the_numbers_of_each_step(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for steps in (range(4), range(2, 5)):  # the second is a resume from step 2
+        with tracker("tensorboard", tmp_path, {}) as send:
+            for step in steps:
+                send(line(step, reward=float(step)))
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("reward")] == [(i, float(i)) for i in range(5)]
+    assert "cast" not in events.Tags()["scalars"]
+
+
+def test_wandb_and_trackio_go_on_in_the_same_run(tmp_path, monkeypatch):
+    """A stand-in for the package, because both want an account or a server."""
+    for name in ("wandb", "trackio"):
+        script = (
+            "calls = []\n"
+            "def init(**k): calls.append(k); return __import__(__name__)\n"
+            "def log(values, step): calls.append((step, values))\n"
+            "def finish(): calls.append('finish')\n"
+        )
+        (tmp_path / f"{name}.py").write_text(script)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        run = tmp_path / f"run-{name}"
+        for _ in range(2):
+            with tracker(name, run, {"seed": 1}) as send:
+                send({"step": 4, "reward": 1.0, "cast": {}})
+        calls = sys.modules.pop(name).calls
+        assert calls[0] == calls[3]
+        assert calls[0]["config"] == {"seed": 1}
+        assert calls[1:3] == [(4, {"reward": 1.0}), "finish"]
+
+
+def test_an_unknown_tracker_is_named():
+    with pytest.raises(ValueError, match="report_to: unknown 'wandbb'; did you mean 'wandb'"):
+        tracker("wandbb", None, {})
+
+
+def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(ValueError, match=r"pip install 'coevolve\[trackio\]'"):
+        tracker("trackio", None, {})
+
+
+def test_no_tracker_is_imported_unless_asked_for():
+    code = "import sys, coevolve, coevolve.config, coevolve.cli, coevolve.report.trackers as t\n"
+    code += "with t.tracker('none', None, {}) as send: send({'step': 0})\n"
+    code += "print([m for m in ('wandb', 'trackio', 'tensorboard') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
