@@ -1,4 +1,4 @@
-"""Every recipe of the repository trains two steps, shrunk, on the packaged model where its own is not in the package."""
+"""Every recipe of the repository trains two steps, shrunk, on the packaged model where its own is not packaged."""
 
 import gzip
 import json

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coevolve.config import Recipe
@@ -161,8 +161,9 @@ def _quiet() -> None:
     """Keep transformers from drawing progress bars between ours."""
     from transformers.utils import logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    chatter: Any = logging
+    chatter.set_verbosity_error()
+    chatter.disable_progress_bar()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -22,7 +23,8 @@ _MIB = 1 << 20
 class _NoTask:
     """Stands in for the task: a plan must not load data, nor train the reward model of an imdb recipe."""
 
-    train = test = (Problem("planned"),)
+    train: Sequence[Problem] = (Problem("planned"),)
+    test: Sequence[Problem] = train
 
     def prompt(self, p: Problem, role: str, heard: Sequence[Turn | str]) -> str:
         return ""
@@ -85,5 +87,6 @@ def parameters(model: str) -> int | str:
         config = AutoConfig.from_pretrained(models.resolve(model))
     except OSError as error:
         return f"size unknown: no config of {model!r} can be had ({str(error).splitlines()[0]})"
+    auto: Any = AutoModelForCausalLM
     with torch.device("meta"):
-        return int(AutoModelForCausalLM.from_config(config).num_parameters())
+        return int(auto.from_config(config).num_parameters())
