@@ -24,6 +24,22 @@ from coevolve.maths.kl import AdaptiveKL, FixedKL
 from coevolve.maths.losses import clipped_policy, clipped_value
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Loss, Outputs, Targets
 
+
+def full_kl(batch: Batch) -> Tensor:
+    """KL(policy || reference) where each token was drawn, the same for any token.
+
+    So as a reward it steers only which states come next; the policy gradient does not feel the KL of its own state.
+    """
+    assert batch.kl_BT is not None, "the KL penalty needs a reference"
+    return batch.kl_BT
+
+
+def log_ratio(batch: Batch) -> Tensor:
+    """log pi(a) - log pi_0(a) of the sampled token: full_kl on average, with the gradient of the KL as a reward."""
+    assert batch.logp_ref_BT is not None, "the KL penalty needs a reference"
+    return batch.logp_BT - batch.logp_ref_BT
+
+
 _CREDITS: dict[str, Credit] = {
     "own": credits.own,
     "team_sum": credits.team_sum,
@@ -35,6 +51,7 @@ _RESCALES: dict[str, Callable[[Tensor, moments.Moments], Tensor] | None] = {
     "scale": moments.scale,
     "normalise": moments.normalise,
 }
+_PENALTIES: dict[str, Callable[[Batch], Tensor]] = {"full": full_kl, "sampled": log_ratio}
 _WEIGHTS = {"token": masked.per_token, "turn": masked.per_turn}
 
 
@@ -54,17 +71,19 @@ def ppo(
     credit: Literal["own", "team_sum", "team_mean", "to_go"] = "own",
     rescale: Literal["none", "scale", "normalise"] = "none",
     weights: Literal["token", "turn"] = "token",
+    penalty: Literal["full", "sampled"] = "full",
 ) -> Algorithm:
     """PPO as a value. Defaults are the IMDB column of the paper's table 1.
 
     eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. minibatch: turns per
     optimiser step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what a
     turn is paid. rescale: credit divided by its running standard deviation ("normalise" also centres it). weights: does
-    every token count alike, or every turn.
+    every token count alike, or every turn. penalty: what eta multiplies at each token, the KL over the whole
+    vocabulary (the paper) or the log-ratio of the sampled token, which has the same mean and the gradient of the KL.
     """
     return Algorithm(
         credit=_CREDITS[credit],
-        advantage=_advantage(gamma, lam, whiten),
+        advantage=_advantage(_PENALTIES[penalty], gamma, lam, whiten),
         loss=_loss(clip, value_clip, value_coef),
         weights=_WEIGHTS[weights],
         kl=FixedKL(eta) if target_kl is None else AdaptiveKL(eta, target_kl, horizon),
@@ -76,10 +95,10 @@ def ppo(
     )
 
 
-def _advantage(gamma: float, lam: float, whiten: bool) -> Advantage:
+def _advantage(penalty: Callable[[Batch], Tensor], gamma: float, lam: float, whiten: bool) -> Advantage:
     def advantage(batch: Batch, eta: float) -> Targets:
-        assert batch.kl_BT is not None and batch.value_BT is not None, "PPO needs a reference and a critic"
-        reward_BT = token_rewards(batch.credit_B, batch.kl_BT, batch.mask_BT, eta)
+        assert batch.value_BT is not None, "PPO needs a critic"
+        reward_BT = token_rewards(batch.credit_B, penalty(batch), batch.mask_BT, eta)
         adv_BT, return_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, gamma, lam)
         return Targets(masked.whiten(adv_BT, batch.mask_BT) if whiten else adv_BT, return_BT)
 
