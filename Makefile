@@ -42,6 +42,7 @@ $(BIN)/python:
 
 # torch first and alone: it is nine tenths of the download, and an interrupted install keeps it.
 $(VENV)/.torch: constraints.txt | $(BIN)/python
+	@echo "installing torch (once)"
 	$(PIP) install -q -c constraints.txt torch
 	touch $@
 
