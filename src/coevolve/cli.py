@@ -97,12 +97,15 @@ def _train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.config import build
     from coevolve.report.terminal import progress
     from coevolve.report.trackers import tracker
+    from coevolve.rundir import RunDir
 
     done: list[int] = []
     try:
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         record, run = recipe.record(), recipe.output_dir
+        if not resume:
+            RunDir(run).check_free()  # before models are loaded, or pre-trained
         with tracker(recipe.report_to, run, record) as track:
             trainer = build(recipe)
             with progress(recipe.steps) as show:

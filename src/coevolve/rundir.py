@@ -50,10 +50,14 @@ class RunDir:
         found = [p for p in self.path.glob("checkpoint-*") if p.name.removeprefix("checkpoint-").isdigit()]
         return sorted(found, key=lambda p: int(p.name.removeprefix("checkpoint-")))
 
-    def create(self) -> int:
-        """Make the folder for a new run; returns its first step, 0. Raises ValueError if it holds a run already."""
+    def check_free(self) -> None:
+        """Raises ValueError if the folder holds a run already."""
         if self.checkpoints() or read_lines(self.metrics):
             raise ValueError(f"{self.path} already holds a run; pass --resume to go on, or another output_dir")
+
+    def create(self) -> int:
+        """Make the folder for a new run; returns its first step, 0. Raises ValueError if it holds a run already."""
+        self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         self.truncate(0)
         return 0
@@ -81,9 +85,12 @@ class RunDir:
         """Merge these episodes into samples.json under ``when`` ("before" or "after")."""
         file = self.path / "samples.json"
         fresh = when == "before" or not file.exists()
-        rows = [{"problem": e.problem.id} for e in episodes] if fresh else json.loads(file.read_text("utf-8"))
-        for row, episode in zip(rows, episodes, strict=True):
-            row[when] = episode_record(episode)["turns"]
+        records = [episode_record(episode) for episode in episodes]
+        rows = [{"problem": r["problem"], "data": r["data"]} for r in records]
+        if not fresh:
+            rows = json.loads(file.read_text("utf-8"))
+        for row, record in zip(rows, records, strict=True):
+            row[when] = record["turns"]
         write_text(file, json.dumps(rows, indent=1) + "\n")
 
     def plot(self) -> Path:

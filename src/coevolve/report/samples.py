@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_DATA = 80  # characters of a problem's columns that are shown
 _WIDTH = 110  # where the output is not a terminal, and so has no width
 
 
@@ -28,7 +29,10 @@ def show_samples(run: Path, console: Console | None = None, limit: int = 3) -> N
 
 
 def _table(row: Mapping[str, Any]) -> Table:
-    table = Table(title=f"problem {row['problem']}", title_justify="left", box=box.SIMPLE_HEAD, expand=True)
+    data = ", ".join(f"{key}: {value}" for key, value in row.get("data", {}).items())
+    table = Table(
+        title=f"problem {row['problem']}  {data[:_DATA]}", title_justify="left", box=box.SIMPLE_HEAD, expand=True
+    )
     for heading in ("before", "after"):
         table.add_column(heading, ratio=1)
     before, after = row.get("before", []), row.get("after", [])
