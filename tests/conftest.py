@@ -83,6 +83,6 @@ def build_policy(micro_model: str) -> Callable[..., LocalPolicy]:
         model: str = micro_model, reference: bool = False, critic: bool = False, steps: int = 10, **settings: Any
     ) -> LocalPolicy:
         specs = {"a": PolicySpec(model, **settings)}
-        return build_policies(specs, reference=reference, critic=critic, steps=steps)["a"]
+        return build_policies(specs, reference=reference, critic=critic, steps=steps, seed=0)["a"]
 
     return one

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from coevolve.play import Stage, do, rollout, score, together
@@ -191,12 +192,33 @@ class Bad(Echo):
         (lambda cases: [[1.0, 1.0]], r"given 2 cases and returned 1"),
         (lambda cases: [[1.0, None] for _ in cases], r"'observer' None.*finite"),
         (lambda cases: [1.0 for _ in cases], r"list of 2 numbers"),
+        (lambda cases: None, r"reward of Bad, step 0, was given 2 cases and returned None"),
         (lambda cases: {}[0], r"reward of Bad, step 0: raised KeyError"),
     ],
 )
 def test_a_bad_reward_is_named(reply, message):
     with pytest.raises(ValueError, match=message):
         played(chain(), task=Bad(reply))
+
+
+def test_numpy_numbers_are_numbers():
+    episodes, _, _ = played(chain(), task=Bad(lambda cases: [[np.float32(0.5)] * 2 for _ in cases]))
+    assert [t.reward for t in episodes[0].turns] == [0.5, 0.5]
+
+
+def test_forgetting_to_score_and_scoring_twice_are_named():
+    async def forgets(p, team):
+        await team["pioneer"]()
+
+    async def twice(p, team):
+        turn = await team["pioneer"]()
+        await score(team, [turn])
+        await score(team, [turn])
+
+    with pytest.raises(ValueError, match=r"scored no turn of problem 'p0'"):
+        played(forgets)
+    with pytest.raises(ValueError, match=r"one turn of role 'pioneer' twice, problem 'p0'"):
+        played(twice)
 
 
 def test_a_play_that_breaks_is_named():

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,37 @@ def test_a_checkpoint_of_another_recipe_is_named(micro_model, tmp_path):
     run = finished(micro_model, tmp_path)
     with pytest.raises(ValueError, match=r"another recipe: batch_size is 8 there and 4 here"):
         toy(micro_model, batch_size=4).run(run, resume=True)
+
+
+def test_a_torn_manifest_is_named(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    (run / "checkpoint-4" / "manifest.json").write_text("")
+    with pytest.raises(ValueError, match=r"checkpoint-4 is torn: its manifest"):
+        toy(micro_model).run(run, resume=True)
+
+
+def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    for folder in RunDir(run).checkpoints():
+        shutil.rmtree(folder)
+    before = (run / "metrics.jsonl").read_text()
+    with pytest.raises(ValueError, match=r"another recipe: batch_size is 8 there and 4 here"):
+        toy(micro_model, batch_size=4).run(run, resume=True)
+    assert (run / "metrics.jsonl").read_text() == before
+
+
+def test_another_algorithm_is_another_recipe(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    with pytest.raises(ValueError, match=r"another recipe: algorithm is"):
+        toy(micro_model, algorithm=cory(eta=0.9)).run(run, resume=True)
+
+
+def test_resuming_with_fewer_samples(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    toy(micro_model, steps=5).run(run, resume=True, samples=2)
+    rows = json.loads((run / "samples.json").read_text())
+    assert [sorted(row) for row in rows] == [["after", "before", "data", "problem"]] * 2
+    assert len(json.loads((run / "environment.json").read_text())["resumed"]) == 1
 
 
 def test_a_torn_last_line_is_dropped(micro_model, tmp_path):

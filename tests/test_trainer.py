@@ -6,7 +6,7 @@ import pytest
 import torch
 from toy import Lucky, toy, without_times
 
-from coevolve import PolicySpec, Trainer, chain, cory, fixed, ppo
+from coevolve import PolicySpec, Sampling, Trainer, chain, cory, fixed, ppo, score
 from coevolve.maths.kl import AdaptiveKL
 from coevolve.maths.moments import Moments
 from coevolve.trainer import batch_of
@@ -99,6 +99,16 @@ def test_reset_every_rebuilds_everything_but_the_weights(micro_model):
     assert not trainer.policies["ann"].optimizer.state
 
 
+def test_the_trainer_resets_by_itself(micro_model):
+    trainer = toy(micro_model, every=2, reset_every=2, algorithm=cory(target_kl=0.5, rescale="scale"))
+    for i in range(3):
+        trainer.step(i)
+    assert trainer.moments["ann"].count == 8  # of step 2 alone
+    steps = {int(state["step"]) for state in trainer.policies["ann"].optimizer.state.values()}
+    assert steps == {4}  # its four epochs
+    assert trainer.kl["ann"].coef == pytest.approx(0.3, rel=0.2 * 8 / 10000 + 1e-9)
+
+
 def test_rescaling_switches(micro_model):
     plain = toy(micro_model, algorithm=cory()).step(0)["agents/ann/credit"]
     centred = toy(micro_model, algorithm=cory(rescale="normalise")).step(0)["agents/ann/credit"]
@@ -157,7 +167,31 @@ def test_every_problem_once_an_epoch_and_the_order_is_a_function_of_the_step():
     assert batch_of(problems, 5, 4, seed=0) == batch_of(problems, 5, 4, seed=0)
 
 
+def test_a_role_may_be_silent_for_a_step(micro_model):
+    async def sometimes(p, team):
+        turn = await team["pioneer"]()
+        await score(team, [turn])
+
+    line = toy(micro_model, play=sometimes).step(0)
+    assert "agents/ann/kl" in line
+    assert not any(key.startswith("agents/bob/") for key in line)
+
+
+def test_truncated_sampling_is_told_and_measured(micro_model):
+    with pytest.warns(UserWarning, match="excess"):
+        trainer = toy(micro_model, sampling=Sampling(4, top_k=2))
+    assert trainer.step(0)["agents/ann/excess"] > 0
+    assert "agents/ann/excess" not in toy(micro_model).step(0)
+
+
 def test_mistakes_are_named(micro_model):
+    with pytest.raises(ValueError, match="temperature is 0"):
+        toy(micro_model, sampling=Sampling(4, temperature=0))
+    with pytest.raises(ValueError, match="'cat' at step 3"):
+        toy(micro_model, cast=lambda i: {"pioneer": "ann" if i < 3 else "cat", "observer": "bob"})
+    frozen = PolicySpec(model=str(micro_model), weights="frozen")
+    with pytest.raises(ValueError, match="nobody learns"):
+        Trainer(task=Lucky(), play=chain(), cast=fixed({"a": "x"}), policies={"x": frozen}, algorithm=ppo())
     with pytest.raises(ValueError, match=r"'observer'.*'bob'.*ann"):
         toy(micro_model, roles=("pioneer",), cast=fixed({"pioneer": "ann", "observer": "bob"}))
     with pytest.raises(ValueError, match="batch_size is 0"):

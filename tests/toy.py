@@ -1,6 +1,6 @@
 """A team small enough for exact tests: be paid for each token of one kind."""
 
-from coevolve import PolicySpec, Problem, Sampling, Trainer, chain, cory, exchange
+from coevolve import PolicySpec, Problem, Sampling, Trainer, chain, cory, exchange, fixed
 
 LUCKY = 7
 
@@ -23,7 +23,7 @@ def toy(model, *, roles=("pioneer", "observer"), every=2, learning_rate=1e-2, al
     settings = {"steps": 6, "batch_size": 8, "sampling": Sampling((2, 5)), "play": chain()} | settings
     return Trainer(
         task=Lucky(),
-        cast=settings.pop("cast", None) or (exchange(cast, every) if len(cast) == 2 else (lambda i: cast)),
+        cast=settings.pop("cast", None) or (exchange(cast, every) if len(cast) == 2 else fixed(cast)),
         policies={name: PolicySpec(model=str(model), learning_rate=learning_rate) for name in cast.values()},
         algorithm=algorithm or cory(eta=0.05),
         **settings,

@@ -8,7 +8,7 @@
       training/rng.pt           generator states, for user code that draws from them
 
 A checkpoint is written beside its place and renamed, so a crash leaves the one before. Cast and sampler positions are
-functions of the step and need no state.
+functions of the step and need no state. On a GPU, "the same weights" is as good as its kernels are deterministic.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import yaml
 from safetensors import SafetensorError
 
 from coevolve.maths.moments import Moments
@@ -48,7 +49,8 @@ def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], 
     except (OSError, RuntimeError, SafetensorError) as error:
         # torch and safetensors report a full disk as errors of their own.
         shutil.rmtree(beside, ignore_errors=True)
-        raise OSError(f"could not write {target}: {error}; the run and its older checkpoints are intact") from error
+        intact = "the run and its older checkpoints are intact, so free some space and go on with --resume"
+        raise OSError(f"could not write {target}: {error}; {intact}") from error
     for old in run.checkpoints()[: -max(keep_last, 1)]:
         shutil.rmtree(old)
     return target
@@ -57,7 +59,9 @@ def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], 
 def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
     """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet."""
     run.path.mkdir(parents=True, exist_ok=True)
-    found = run.checkpoints()
+    found, recipe = run.checkpoints(), run.path / "recipe.yaml"
+    if not found and recipe.exists():
+        _same_recipe(run.path, yaml.safe_load(recipe.read_text("utf-8")), plain(identity))
     step = load(trainer, found[-1], identity) if found else 0
     run.truncate(step)
     return step
@@ -89,7 +93,11 @@ def verify(folder: Path) -> dict[str, Any]:
     manifest = folder / "manifest.json"
     if not manifest.exists():
         raise ValueError(f"{folder} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
-    for name, expected in json.loads(manifest.read_text("utf-8")).items():
+    try:
+        files = json.loads(manifest.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{folder} is torn: its manifest.json is not JSON; delete the folder") from error
+    for name, expected in files.items():
         file = folder / name
         if not file.exists() or _fingerprint(file) != expected:
             how = "changed since it was written" if file.exists() else "missing"

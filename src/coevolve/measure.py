@@ -31,11 +31,16 @@ class Clock:
 
 
 def spoken(turns: Sequence[Turn]) -> Metrics:
-    """What the turns themselves say: reward, length, share that ended by itself, diversity."""
+    """What the turns themselves say: reward, length, share that ended by itself, diversity.
+
+    Under truncated sampling also excess: nats per token between what was drawn from and what is scored.
+    """
     actions = [turn.action_ids for turn in turns]
-    return {
+    tokens = sum(len(ids) for ids in actions)
+    excess = {"excess": sum(t.excess for t in turns) / tokens} if any(t.excess for t in turns) else {}
+    return excess | {
         "reward": fmean(turn.reward or 0.0 for turn in turns),
-        "length": fmean(len(ids) for ids in actions),
+        "length": tokens / len(turns),
         "eos_rate": fmean(turn.finished for turn in turns),
         "distinct_1": distinct(actions, 1),
         "distinct_2": distinct(actions, 2),

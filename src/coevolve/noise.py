@@ -13,6 +13,7 @@ import hashlib
 import random
 from collections.abc import Hashable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +39,14 @@ def permutation(n: int, *parts: Hashable) -> list[int]:
     order = list(range(n))
     random.Random(key(*parts)).shuffle(order)
     return order
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators, which Coevolve itself never draws from, for the user's tasks and plays that do."""
+    number = key(seed, "global") & 0xFFFFFFFF
+    random.seed(number)
+    np.random.seed(number)
+    torch.manual_seed(number)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, cast
 
 from coevolve import noise
@@ -203,6 +204,11 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
     finally:
         for one in live:
             one.coroutine.close()
+    for episode in episodes:
+        if all(turn.reward is None for turn in episode.turns):
+            raise ValueError(
+                f"the play scored no turn of problem {episode.problem.id!r}; await score(team, turns) in it"
+            )
     return episodes
 
 
@@ -251,12 +257,17 @@ def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]
     cases = [Case(one.episode.problem, effect.turns) for one, effect in asked]
     with stage.timer("reward"), blame(f"the reward of {type(stage.task).__name__}, step {stage.step}"):
         paid = stage.task.reward(cases)
-    if len(paid) != len(cases):
-        raise ValueError(f"the reward was given {len(cases)} cases and returned {len(paid)} results; want one per case")
+    if not isinstance(paid, Sequence) or len(paid) != len(cases):
+        found = len(paid) if isinstance(paid, Sequence) else repr(paid)
+        raise ValueError(
+            f"the reward of {type(stage.task).__name__}, step {stage.step}, was given {len(cases)} cases and returned "
+            f"{found}; want a list with one result per case"
+        )
     for case, rewards in zip(cases, paid, strict=True):
         _check_reward(case, rewards, stage)
         for turn, reward in zip(case.turns, rewards, strict=True):
-            assert turn.reward is None, f"{turn.role} was paid twice for one turn"
+            if turn.reward is not None:
+                raise ValueError(f"the play scores one turn of role {turn.role!r} twice, problem {turn.problem.id!r}")
             turn.reward = float(reward)
     return [[float(r) for r in rewards] for rewards in paid]
 
@@ -265,8 +276,8 @@ def _check_reward(case: Case, rewards: Sequence[float], stage: Stage) -> None:
     where = f"the reward of {type(stage.task).__name__} on problem {case.problem.id!r}, step {stage.step}"
     if not isinstance(rewards, Sequence) or len(rewards) != len(case.turns):
         raise ValueError(f"{where}, returned {rewards!r}; want a list of {len(case.turns)} numbers, one per turn")
-    for turn, reward in zip(case.turns, rewards, strict=True):
-        if not isinstance(reward, int | float) or not math.isfinite(reward):
+    for turn, reward in zip(case.turns, cast(Sequence[Any], rewards), strict=True):
+        if not isinstance(reward, Real) or not math.isfinite(reward):
             raise ValueError(f"{where}, paid role {turn.role!r} {reward!r} for {turn.text!r}; want a finite number")
 
 

@@ -68,10 +68,14 @@ class RunDir:
             kept = [line for line in read_lines(file) if line["step"] < step]
             write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
 
-    def describe(self, recipe: Mapping[str, Any], seed: int) -> None:
-        """Write what this run is and what it runs on."""
+    def describe(self, recipe: Mapping[str, Any], seed: int, *, fresh: bool) -> None:
+        """Write what this run is and what it runs on; a resumed run adds where it went on."""
         write_text(self.path / "recipe.yaml", yaml.safe_dump(plain(recipe), sort_keys=False))
-        write_text(self.path / "environment.json", json.dumps(environment() | {"seed": seed}, indent=2) + "\n")
+        file, here = self.path / "environment.json", environment() | {"seed": seed}
+        if not fresh and file.exists():
+            first = json.loads(file.read_text("utf-8"))
+            here = first | {"resumed": [*first.get("resumed", []), here]}
+        write_text(file, json.dumps(here, indent=2) + "\n")
 
     def append(self, line: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
         """One step's metrics, and some of its episodes."""
@@ -86,11 +90,11 @@ class RunDir:
         file = self.path / "samples.json"
         fresh = when == "before" or not file.exists()
         records = [episode_record(episode) for episode in episodes]
-        rows = [{"problem": r["problem"], "data": r["data"]} for r in records]
-        if not fresh:
-            rows = json.loads(file.read_text("utf-8"))
-        for row, record in zip(rows, records, strict=True):
-            row[when] = record["turns"]
+        earlier = {} if fresh else {row["problem"]: row for row in json.loads(file.read_text("utf-8"))}
+        rows = [
+            {"problem": r["problem"], "data": r["data"], **earlier.get(r["problem"], {}), when: r["turns"]}
+            for r in records
+        ]
         write_text(file, json.dumps(rows, indent=1) + "\n")
 
     def plot(self) -> Path:

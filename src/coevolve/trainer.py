@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -25,11 +26,13 @@ from coevolve.types import (
     Play,
     PolicyName,
     Problem,
-    Role,
     Sampling,
     Targets,
     Task,
 )
+
+_CAST_WINDOW = 64
+"""Steps of the cast that identify a run: long enough to see when it changes."""
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -63,7 +66,15 @@ class Trainer:
         self.steps, self.batch_size, self.members, self.seed = steps, batch_size, members, seed
         self.reset_every = reset_every
         _check(self, policies)
-        self.policies = _built(policies, algorithm, steps)
+        self.policies = _built(policies, algorithm, steps, seed)
+        if not any(policy.trainable for policy in self.policies.values()):
+            raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
+        if sampling.truncated:
+            warnings.warn(
+                "top_k, top_p or repetition_penalty is on: tokens are drawn from another distribution than is scored, "
+                "and PPO's ratio is an approximation; the metric excess says how far off it is, in nats per token",
+                stacklevel=2,
+            )
         self.engine = engine or LocalEngine(self.policies)
         self.kl = dict.fromkeys(self.policies, algorithm.kl)
         self.moments = {name: Moments() for name in self.policies}
@@ -81,7 +92,10 @@ class Trainer:
             self.episodes = rollout(self.play, problems, self.stage(i, clock), members=self.members)
             agents = {}
             for name in dict.fromkeys(cast.values()):
-                agents[name] = spoken([t for e in self.episodes for t in e.turns if t.policy == name])
+                turns = [t for e in self.episodes for t in e.turns if t.policy == name]
+                if not turns:
+                    continue  # this step's play had no use for it
+                agents[name] = spoken(turns)
                 if self.policies[name].trainable:
                     agents[name] |= self.learn(name, i, clock)
         return step_metrics(self.episodes, agents, clock)
@@ -139,8 +153,9 @@ class Trainer:
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
         start = checkpoint.resume(self, run, identity) if resume else run.create()
-        run.describe(identity, self.seed)
+        run.describe(identity, self.seed, fresh=start == 0)
         if start == 0:
+            noise.seed_everything(self.seed)
             run.write_samples("before", self.sample(samples))
         for i in range(start, self.steps):
             line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
@@ -165,7 +180,9 @@ class Trainer:
             "task": type(self.task).__name__,
             "problems": len(self.task.train),
             "policies": {name: dataclasses.asdict(policy.spec) for name, policy in self.policies.items()},
-            "roles": dict(self.cast(0)),
+            "play": getattr(self.play, "__qualname__", type(self.play).__name__),
+            "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
+            "algorithm": dict(self.algorithm.settings),
             "sampling": dataclasses.asdict(self.sampling),
             **{key: getattr(self, key) for key in ("steps", "batch_size", "members", "seed", "reset_every")},
         }
@@ -185,7 +202,7 @@ def _shuffle(n: int, seed: int, epoch: int) -> list[int]:
 
 
 def _built(
-    policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy], algorithm: Algorithm, steps: int
+    policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy], algorithm: Algorithm, steps: int, seed: int
 ) -> dict[PolicyName, LocalPolicy]:
     """Policies as given, the others loaded together so that equal start models share one reference."""
     specs = {
@@ -193,17 +210,21 @@ def _built(
         for name, value in policies.items()
         if not isinstance(value, LocalPolicy)
     }
-    made = build_policies(specs, reference=algorithm.reference, critic=algorithm.critic, steps=steps) if specs else {}
+    needs = {"reference": algorithm.reference, "critic": algorithm.critic}
+    made = build_policies(specs, **needs, steps=steps, seed=seed) if specs else {}
     return {name: value if isinstance(value, LocalPolicy) else made[name] for name, value in policies.items()}
 
 
 def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
-    roles: Mapping[Role, PolicyName] = trainer.cast(0)
-    for role, name in roles.items():
-        if name not in policies:
-            raise ValueError(f"role {role!r} is cast with policy {name!r}; there are {', '.join(policies)}")
     for label in ("steps", "batch_size", "members"):
         if getattr(trainer, label) < 1:
             raise ValueError(f"{label} is {getattr(trainer, label)}; want at least 1")
+    for step in range(trainer.steps):
+        for role, name in trainer.cast(step).items():
+            if name not in policies:
+                known = ", ".join(policies)
+                raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
+    if trainer.sampling.temperature == 0:
+        raise ValueError("sampling.temperature is 0: training needs samples; greedy is for evaluation")
     if not trainer.task.train:
         raise ValueError(f"the task {type(trainer.task).__name__} has no training problems")

@@ -95,8 +95,9 @@ class Turn:
     logps[t] is the log-probability of action_ids[t] under the distribution it was drawn from (temperature included,
     truncation not). ``text`` is the decoded action without special tokens. ``finished``: it ended by itself, and then
     action_ids[-1] is the end of sequence. ``round`` counts the turns of this role in this episode from 0. ``reward`` is
-    what the task paid, None until it was scored. ``temperature`` is what logps were taken at (1 when greedy). ``peers``
-    names the turns it is compared with.
+    what the task paid, None until it was scored. ``temperature`` is what logps were taken at (1 when greedy).
+    ``excess`` is what truncated sampling (top-k, top-p, repetition penalty) added to the log-probabilities, in nats.
+    ``peers`` names the turns it is compared with.
     """
 
     role: Role
@@ -110,6 +111,7 @@ class Turn:
     text: str
     finished: bool
     temperature: float = 1.0
+    excess: float = 0.0
     reward: float | None = None
     peers: tuple[Any, ...] = ()
 
@@ -280,3 +282,5 @@ class Algorithm:
     reference: bool = False
     critic: bool = False
     rescale: Callable[[Tensor, Moments], Tensor] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What it was made with: a checkpoint belongs to one algorithm."""

@@ -73,6 +73,14 @@ def test_cory_is_ppo_with_the_sum_of_the_team():
     assert cory().epochs == 4
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 0}, {"minibatch": 0}, {"eta": -1.0}, {"lam": 1.5}, {"clip": -0.1}, {"horizon": 0}]
+)
+def test_settings_out_of_range_are_named(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        cory(**wrong)
+
+
 def test_token_rewards_are_what_the_paper_says():
     got = token_rewards(torch.tensor([3.0]), torch.tensor([[1.0, 2.0]]), torch.ones(1, 2, dtype=torch.bool), 0.3)
     assert got.tolist() == [[pytest.approx(-0.3), pytest.approx(2.4)]]

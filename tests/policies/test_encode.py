@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from policy_cases import EOS
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from coevolve.policies.encode import encode
+from coevolve.policies.encode import encode, said
 from coevolve.types import Problem, Turn
 
 
@@ -69,3 +70,12 @@ def test_messages_need_a_chat_template(tokenizer: Any) -> None:
         "{% for m in messages %}{{ m['content'] }}.{% endfor %}{% if add_generation_prompt %}>{% endif %}"
     )
     assert encode(tokenizer, messages, "a") == tokenizer("ab.c.>").input_ids
+
+
+def test_the_space_before_a_first_word_is_kept() -> None:
+    """A Metaspace decoder, as Llama 2's, strips the space of the first word it decodes."""
+    inner = Tokenizer(models.WordLevel({"\u2581The": 0, "\u2581film": 1, "\u2581was": 2, "<u>": 3}, unk_token="<u>"))
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<u>")
+    assert tokenizer.decode([2, 1]) == "was film"
+    assert said(tokenizer, [([0, 1], [2, 1]), ([0], [1])]) == [" was film", " film"]

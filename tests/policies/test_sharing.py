@@ -17,7 +17,7 @@ from coevolve.types import Sampling
 
 def team(model: str, *, reference: bool = True, critic: bool = True, **weights: str) -> dict[str, LocalPolicy]:
     specs = {name: PolicySpec(model, weights=kind, learning_rate=1e-2) for name, kind in weights.items()}  # type: ignore[arg-type]
-    return build_policies(specs, reference=reference, critic=critic, steps=5)
+    return build_policies(specs, reference=reference, critic=critic, steps=5, seed=0)
 
 
 def storages(policies: dict[str, LocalPolicy]) -> int:
@@ -98,7 +98,7 @@ def test_loading_leaves_the_global_generator_alone(micro_model: str) -> None:
 
 def test_lora_settings_are_used(micro_model: str) -> None:
     spec = PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=3, alpha=6, targets=["q_proj"]))
-    policy = build_policies({"a": spec}, reference=False, critic=False, steps=1)["a"]
+    policy = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)["a"]
     shapes = [tuple(p.shape) for p in policy.parameters]
     assert shapes == [(3, 32), (32, 3)] * 2  # A and B of q_proj in two layers
 

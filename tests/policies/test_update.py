@@ -238,3 +238,14 @@ def test_frozen_policies_are_not_updated(build_policy: Build) -> None:
     with pytest.raises(AssertionError, match="frozen"):
         policy.update(batch, make_targets(batch, 0), make_rule(), 0)
     assert policy.annotate(batch).entropy_BT is not None
+
+
+def test_bfloat16_logits_are_float32_and_the_ratio_starts_at_one(build_policy: Build) -> None:
+    """A constant added to all logits changes no probability, but bfloat16 logits of -100 are half a nat apart."""
+    policy = build_policy(dtype="bfloat16", critic=True)
+    layer = policy.weights.shared.causal.get_output_embeddings()
+    layer.bias = torch.nn.Parameter(torch.full((layer.out_features,), -100.0))
+    batch = policy.annotate(make_batch(8, seed=3))
+    out = policy.outputs(batch)
+    drift = (out.logp_BT.detach().cpu() - batch.logp_BT)[batch.mask_BT].abs()
+    assert drift.max() < 1e-3

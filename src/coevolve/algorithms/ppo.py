@@ -52,6 +52,7 @@ _RESCALES: dict[str, Callable[[Tensor, moments.Moments], Tensor] | None] = {
     "normalise": moments.normalise,
 }
 _PENALTIES: dict[str, Callable[[Batch], Tensor]] = {"full": full_kl, "sampled": log_ratio}
+_COUNTS = ("epochs", "minibatch", "horizon")
 _WEIGHTS = {"token": masked.per_token, "turn": masked.per_turn}
 
 
@@ -80,7 +81,12 @@ def ppo(
     a turn is paid. rescale: credit divided by its running standard deviation ("normalise" also centres it). weights:
     does every token count alike, or every turn. penalty: what eta multiplies at each token, the KL over the whole
     vocabulary (the paper) or the log-ratio of the sampled token, which has the same mean and the gradient of the KL.
+    Raises ValueError for a setting out of range.
     """
+    settings = dict(locals())
+    _check(epochs=epochs, minibatch=minibatch, horizon=horizon, eta=eta, clip=clip, value_clip=value_clip)
+    if not (0 <= gamma <= 1 and 0 <= lam <= 1):
+        raise ValueError(f"algorithm: gamma is {gamma} and lam is {lam}; want both in [0, 1]")
     return Algorithm(
         credit=_CREDITS[credit],
         advantage=_advantage(_PENALTIES[penalty], gamma, lam, whiten),
@@ -92,7 +98,16 @@ def ppo(
         reference=True,
         critic=True,
         rescale=_RESCALES[rescale],
+        settings=settings,
     )
+
+
+def _check(**settings: float | None) -> None:
+    """Counts are at least 1, coefficients not negative."""
+    for name, value in settings.items():
+        low = 1 if name in _COUNTS else 0
+        if value is not None and value < low:
+            raise ValueError(f"algorithm: {name} is {value}; want at least {low}")
 
 
 def _advantage(penalty: Callable[[Batch], Tensor], gamma: float, lam: float, whiten: bool) -> Advantage:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coevolve.maths import kl
 from coevolve.policies import forward
+from coevolve.policies.spec import DTYPES
 from coevolve.policies.weights import head
 from coevolve.types import Batch
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def describe(policy: LocalPolicy, micro: Batch) -> dict[str, Tensor]:
-    """Per action token, [N] each: entropy_BT; kl_BT and logp_ref_BT with a reference; value_BT with a critic.
+    """Per action token, [N] each: entropy_BT; kl_BT and logp_ref_BT with a reference; value_BT with a critic;
+    logp_BT anew where the computation is not float32.
 
     Of the vocabulary only one piece of logits exists at a time.
     """
@@ -36,6 +38,9 @@ def describe(policy: LocalPolicy, micro: Batch) -> dict[str, Tensor]:
     for p in forward.pieces(len(action_N), vocabulary):
         with policy.active() as causal:
             logp_NV = forward.log_softmax(head(causal), hidden_ND[p], temperature_N[p])
+        if DTYPES[policy.spec.dtype] != torch.float32:
+            # Decoding rounds differently; the ratio must start at 1, so these become the old log-probabilities.
+            parts.setdefault("logp_BT", []).append(logp_NV.gather(-1, action_N[p, None])[:, 0])
         parts.setdefault("entropy_BT", []).append(kl.entropy(logp_NV))
         if policy.reference is not None:
             with policy.reference.active() as causal, policy.computing():

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from coevolve import noise
 from coevolve.models import load_causal_lm, load_tokenizer
 from coevolve.policies.linear import use_onednn
 from coevolve.policies.policy import LocalPolicy
@@ -17,30 +18,31 @@ from coevolve.types import PolicyName
 
 
 def build_policies(
-    specs: Mapping[PolicyName, PolicySpec], *, reference: bool, critic: bool, steps: int
+    specs: Mapping[PolicyName, PolicySpec], *, reference: bool, critic: bool, steps: int, seed: int
 ) -> dict[PolicyName, LocalPolicy]:
     """Policies that share what they can: per model and device there is one base, which carries all lora adapters, is
     every frozen policy, and is the reference (adapters off) of all. A full policy has its own copy.
 
-    reference, critic: whether the algorithm needs them. steps: of the run, for the learning-rate schedule. Raises
-    ValueError for a model that cannot be loaded or is of a family Coevolve does not reproduce.
+    reference, critic: whether the algorithm needs them. steps, seed: of the run, for the learning-rate schedule, the
+    adapters' first values and the order of mini-batches. Raises ValueError for a model that cannot be loaded or is of
+    a family Coevolve does not reproduce.
     """
     groups: dict[tuple[str, torch.device], list[PolicyName]] = {}
     for name, spec in specs.items():
         groups.setdefault((spec.model, _device(spec.device)), []).append(name)
     built: dict[PolicyName, LocalPolicy] = {}
     for (model, device), names in groups.items():
-        weights, base = _weights(model, device, {name: specs[name] for name in names}, reference)
+        weights, base = _weights(model, device, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
         for name in names:
             built[name] = LocalPolicy(
-                name, specs[name], tokenizer, weights[name], reference=base, critic=critic, steps=steps
+                name, specs[name], tokenizer, weights[name], reference=base, critic=critic, steps=steps, seed=seed
             )
     return {name: built[name] for name in specs}
 
 
 def _weights(
-    model: str, device: torch.device, specs: Mapping[PolicyName, PolicySpec], reference: bool
+    model: str, device: torch.device, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
 ) -> tuple[dict[PolicyName, Weights], Weights | None]:
     """The weights of the policies on one model, and the reference if there is to be one."""
     causal: Any = load_causal_lm(model, torch.float32)
@@ -58,7 +60,7 @@ def _weights(
     base = Shared(causal.requires_grad_(False))
     for i, (name, spec) in enumerate(specs.items()):
         if spec.weights == "lora":
-            base.add(f"agent{i}", spec.lora, name)
+            base.add(f"agent{i}", spec.lora, noise.key("lora", seed, name))
             weights[name] = Weights(base, f"agent{i}")
         elif spec.weights == "frozen":
             weights[name] = Weights(base)

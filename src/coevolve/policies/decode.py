@@ -16,7 +16,7 @@ from transformers import DynamicCache
 from coevolve import noise
 from coevolve.policies.cache import keep_rows, spread
 from coevolve.policies.sampling import draw
-from coevolve.policies.weights import head, trunk
+from coevolve.policies.weights import head, logits, trunk
 from coevolve.types import Say
 
 DEAD_SHARE = 8
@@ -99,7 +99,7 @@ def _advance(causal: Any, state: _State, ids_RT: Tensor, t: int) -> bool:
         past_key_values=state.cache,
         use_cache=True,
     )
-    state.logits_BV = head(causal)(found.last_hidden_state[:, -1])
+    state.logits_BV = logits(head(causal), found.last_hidden_state[:, -1])
     return True
 
 
@@ -119,7 +119,7 @@ def _prefill(causal: Any, says: Sequence[Say], steps: int, device: torch.device)
         past_key_values=DynamicCache(config=causal.config),
         use_cache=True,
     )
-    logits_UV = head(causal)(found.last_hidden_state[:, -1])
+    logits_UV = logits(head(causal), found.last_hidden_state[:, -1])
     seen_BV = None
     if says[0].sampling.repetition_penalty != 1.0:
         seen_UV = torch.zeros(logits_UV.shape, dtype=torch.int32, device=device)

@@ -7,6 +7,9 @@ from typing import Any, cast
 
 from coevolve.types import Message, PolicyName, Prompt, Turn
 
+_CONTEXT = 8
+"""Prompt tokens before an action that its text is decoded with."""
+
 
 def encode(tokenizer: Any, prompt: Prompt, policy: PolicyName) -> list[int]:
     """Token ids of a prompt for this tokenizer.
@@ -60,3 +63,17 @@ def _start(tokenizer: Any, policy: PolicyName) -> int:
         if token is not None:
             return int(token)
     raise ValueError(f"policy {policy!r} got an empty prompt and its tokenizer has no start token; give it some text")
+
+
+def said(tokenizer: Any, spoken: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[str]:
+    """The text that each action adds to its prompt, from (prompt_ids, action_ids), without special tokens.
+
+    Decoded behind the end of its prompt: some decoders drop the space before a first word.
+    """
+    tails = [list(prompt)[-_CONTEXT:] for prompt, _ in spoken]
+    wholes = [[*tail, *action] for tail, (_, action) in zip(tails, spoken, strict=True)]
+    before = tokenizer.batch_decode(tails, skip_special_tokens=True)
+    after = tokenizer.batch_decode(wholes, skip_special_tokens=True)
+    alone = tokenizer.batch_decode([list(action) for _, action in spoken], skip_special_tokens=True)
+    # A prompt may end inside a character; then its own text is no prefix, and the action's alone is all there is.
+    return [a[len(b) :] if a.startswith(b) else text for a, b, text in zip(after, before, alone, strict=True)]

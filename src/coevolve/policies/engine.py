@@ -21,13 +21,10 @@ class LocalEngine:
     """Samples turns from policies in this process.
 
     max_tokens: positions (prompt padding and new tokens included) decoded at a time; it bounds the cache's memory.
-    excess: per policy, by how many nats per token truncated sampling (top-k, top-p, repetition penalty) departed from
-    the log-probabilities in the last ``generate``: the mean of log q - log p, 0 where nothing was truncated.
     """
 
     def __init__(self, policies: Mapping[PolicyName, LocalPolicy], *, max_tokens: int = 1 << 16) -> None:
         self.policies, self.max_tokens = policies, max_tokens
-        self.excess: dict[PolicyName, float] = {}
 
     def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
         """Token ids of a prompt (see ``policies.encode``)."""
@@ -67,9 +64,8 @@ class LocalEngine:
         spoken = [found[i] for i in range(len(says))]
         for say, row in zip(says, spoken, strict=True):
             _check_finite(say, row)
-        tokens = sum(len(row.action_ids) for row in spoken)
-        self.excess[name] = sum(row.excess for row in spoken) / max(1, tokens)
-        texts = policy.tokenizer.batch_decode([row.action_ids for row in spoken], skip_special_tokens=True)
+        pairs = [(say.prompt_ids, row.action_ids) for say, row in zip(says, spoken, strict=True)]
+        texts = encoding.said(policy.tokenizer, pairs)
         return [_turn(say, row, text) for say, row, text in zip(says, spoken, texts, strict=True)]
 
 
@@ -122,5 +118,6 @@ def _turn(say: Say, spoken: Spoken, text: str) -> Turn:
         logps=spoken.logps,
         text=text,
         finished=spoken.finished,
+        excess=spoken.excess,
         temperature=say.sampling.temperature or 1.0,
     )

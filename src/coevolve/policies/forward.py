@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from coevolve.policies.weights import trunk
+from coevolve.policies.weights import logits, trunk
 from coevolve.types import Batch
 
 LOGITS_AT_ONCE = 1 << 24
@@ -60,8 +60,7 @@ def pieces(n: int, vocabulary: int) -> Iterator[slice]:
 
 def log_softmax(head: Any, hidden_ND: Tensor, temperature_N: Tensor) -> Tensor:
     """log softmax(logits / temperature) over the vocabulary in float32, [N, V]."""
-    logits_NV: Tensor = head(hidden_ND)
-    return (logits_NV.float() / temperature_N[:, None]).log_softmax(-1)
+    return (logits(head, hidden_ND) / temperature_N[:, None]).log_softmax(-1)
 
 
 def action_logps(head: Any, hidden_ND: Tensor, action_N: Tensor, temperature_N: Tensor) -> Tensor:

@@ -45,8 +45,10 @@ class LocalPolicy:
         reference: Weights | None,
         critic: bool,
         steps: int,
+        seed: int,
     ) -> None:
-        self.name, self.spec, self.tokenizer, self.weights, self.steps = name, spec, tokenizer, weights, steps
+        self.name, self.spec, self.tokenizer, self.weights = name, spec, tokenizer, weights
+        self.steps, self.seed = steps, seed
         self.trainable = spec.weights != "frozen"
         self.reference = reference if self.trainable else None
         config = weights.shared.causal.config.get_text_config()
@@ -107,7 +109,7 @@ class LocalPolicy:
         if size is None or size >= rows:
             yield torch.arange(rows)
             return
-        order = noise.permutation(rows, "minibatch", self.name, step, epoch)
+        order = noise.permutation(rows, "minibatch", self.seed, self.name, step, epoch)
         yield from (torch.tensor(order[start : start + size]) for start in range(0, rows, size))
 
     def _learn(self, mini: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
@@ -152,8 +154,8 @@ class LocalPolicy:
             self.optimizer.zero_grad(set_to_none=True)
             raise ValueError(
                 f"policy {self.name!r}, step {step}: the loss is {metrics['loss']} and its gradient's norm "
-                f"{metrics['grad_norm']}; the weights are unchanged; lower the learning rate, set max_grad_norm, "
-                "or look at the rewards of this step"
+                f"{metrics['grad_norm']}; this optimiser step was not taken; lower the learning rate, set "
+                "max_grad_norm, or look at the rewards of this step"
             )
         if self.spec.max_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.spec.max_grad_norm, norm)

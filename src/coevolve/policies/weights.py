@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coevolve import noise
 from coevolve.policies.spec import LoraSpec
 
 
@@ -28,8 +27,8 @@ class Shared:
         self.peft: Any = None
         self._current: str | None = None
 
-    def add(self, adapter: str, spec: LoraSpec, seed_name: str) -> None:
-        """A new adapter that changes nothing yet (B = 0). Its A is random, as a function of ``seed_name``."""
+    def add(self, adapter: str, spec: LoraSpec, seed: int) -> None:
+        """A new adapter that changes nothing yet (B = 0). Its A is random, as a function of ``seed``."""
         try:
             from peft import LoraConfig, get_peft_model
         except ImportError as error:
@@ -41,7 +40,7 @@ class Shared:
             # GPT-2's Conv1D stores weights transposed; peft warns and then does the right thing.
             warnings.filterwarnings("ignore", message="fan_in_fan_out")
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-            torch.manual_seed(noise.key("lora", seed_name) & ((1 << 63) - 1))
+            torch.manual_seed(seed & ((1 << 63) - 1))
             if self.peft is None:
                 self.peft = get_peft_model(self.causal, config, adapter_name=adapter)
             else:
@@ -126,6 +125,13 @@ def trunk(causal: nn.Module) -> Any:
 def head(causal: Any) -> Any:
     """The language-model head."""
     return causal.get_output_embeddings()
+
+
+def logits(layer: Any, hidden: Tensor) -> Tensor:
+    """The head's output in float32 even if the rest computes in bfloat16, whose steps are 0.25 at a logit of 40."""
+    with torch.autocast(hidden.device.type, enabled=False):
+        found: Tensor = layer(hidden.float())
+    return found
 
 
 @torch.no_grad()
