@@ -166,6 +166,25 @@ def test_a_foreign_await_is_named(foreign, what, nested):
     assert isinstance(error.value, ValueError)
 
 
+def test_a_play_that_is_no_coroutine_is_named():
+    with pytest.raises(ValueError, match=r"a play is an async function of \(problem, team\)"):
+        played(lambda p, team: None)
+
+
+def test_scoring_what_is_no_turn_is_named():
+    async def play(p, team):
+        await score(team, ["a text"])
+
+    with pytest.raises(ValueError, match=r"score wants turns, got 'a text'"):
+        played(play)
+
+
+def test_four_roles_are_a_chain_too():
+    episodes, engine, _ = played(chain(), cast={"a": "x", "b": "y", "c": "z", "d": "x"})
+    assert [len(next(iter(sweep.values()))[0].prompt_ids) for sweep in engine.calls] == [2, 3, 4, 5]
+    assert len(episodes[0].turns) == 4
+
+
 def test_asking_for_an_unknown_role_names_the_team():
     async def play(p, team):
         await team["judge"]()

@@ -1,5 +1,6 @@
 """Exact resume, whatever happens: SIGKILL, a torn file, a foreign recipe, a full disk."""
 
+import dataclasses
 import json
 import os
 import random
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy import toy, without_times
+from toy import Lucky, toy, without_times
 
-from coevolve import checkpoint, cory
+from coevolve import Trainer, chain, checkpoint, cory
 from coevolve.rundir import RunDir, read_lines
 
 HERE = Path(__file__).parent
@@ -142,8 +143,28 @@ def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, 
 
 def test_another_algorithm_is_another_recipe(micro_model, tmp_path):
     run = finished(micro_model, tmp_path)
-    with pytest.raises(ValueError, match=r"another recipe: algorithm is"):
+    with pytest.raises(ValueError, match=r"another recipe: algorithm.eta is 0.05 there and 0.9 here"):
         toy(micro_model, algorithm=cory(eta=0.9)).run(run, resume=True)
+
+
+def test_steps_may_not_change_under_a_schedule(micro_model, tmp_path):
+    def scheduled(steps):
+        trainer = toy(micro_model, steps=steps)
+        spec = dataclasses.replace(trainer.policies["ann"].spec, schedule="linear")
+        policies = dict.fromkeys(("ann", "bob"), spec)
+        return Trainer(
+            task=Lucky(),
+            play=chain(),
+            cast=trainer.cast,
+            policies=policies,
+            algorithm=cory(),
+            steps=steps,
+            batch_size=4,
+        )
+
+    run = scheduled(2).run(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"another recipe: steps is 2 there and 3 here"):
+        scheduled(3).run(run, resume=True)
 
 
 def test_resuming_with_fewer_samples(micro_model, tmp_path):

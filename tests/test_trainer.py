@@ -1,6 +1,7 @@
 """Learning, determinism, reductions and controls of the training step, on a model made on the spot."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -189,6 +190,16 @@ def test_mistakes_are_named(micro_model):
         toy(micro_model, sampling=Sampling(4, temperature=0))
     with pytest.raises(ValueError, match="'cat' at step 3"):
         toy(micro_model, cast=lambda i: {"pioneer": "ann" if i < 3 else "cat", "observer": "bob"})
+    with pytest.raises(ValueError, match="weights is 'lroa'; want one of full, lora, frozen"):
+        PolicySpec(model="m", weights="lroa")
+    with pytest.raises(ValueError, match="task SimpleNamespace has no test"):
+        Trainer(
+            task=SimpleNamespace(train=Lucky.train),
+            play=chain(),
+            cast=fixed({"a": "x"}),
+            policies={"x": str(micro_model)},
+            algorithm=ppo(),
+        )
     frozen = PolicySpec(model=str(micro_model), weights="frozen")
     with pytest.raises(ValueError, match="nobody learns"):
         Trainer(task=Lucky(), play=chain(), cast=fixed({"a": "x"}), policies={"x": frozen}, algorithm=ppo())

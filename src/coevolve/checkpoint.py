@@ -49,8 +49,9 @@ def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], 
     except (OSError, RuntimeError, SafetensorError) as error:
         # torch and safetensors report a full disk as errors of their own.
         shutil.rmtree(beside, ignore_errors=True)
-        intact = "the run and its older checkpoints are intact, so free some space and go on with --resume"
-        raise OSError(f"could not write {target}: {error}; {intact}") from error
+        free = shutil.disk_usage(run.path).free >> 20
+        intact = "the run and its older checkpoints are intact: make room and go on with --resume"
+        raise OSError(f"could not write {target} ({free} MiB are free there): {error}; {intact}") from error
     for old in run.checkpoints()[: -max(keep_last, 1)]:
         shutil.rmtree(old)
     return target
@@ -137,12 +138,23 @@ def _read(file: Path) -> Any:
 
 
 def _same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    for key in dict.fromkeys((*there, *here)):
-        if key not in _FREE and there.get(key) != here.get(key):
+    old, new = _flat(there), _flat(here)
+    # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
+    free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
+    for key in dict.fromkeys((*old, *new)):
+        if key not in free and old.get(key) != new.get(key):
             raise ValueError(
-                f"{folder} belongs to another recipe: {key} is {there.get(key)!r} there and {here.get(key)!r} here; "
+                f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
                 "resume with the recipe it was made with, or choose another output_dir"
             )
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted keys, as they are written on the command line."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
 
 
 def _generators() -> dict[str, Any]:

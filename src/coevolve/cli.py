@@ -1,7 +1,7 @@
 """``coevolve train | eval | report | pretrain``.
 
 Exit codes: 0 done, 1 the machine's fault (a full disk), 2 the user's (one line says what to change), 130 interrupted.
-``COEVOLVE_DEBUG=1`` shows the traceback of an error. Heavy imports happen inside the command that needs them.
+``COEVOLVE_DEBUG=1`` shows the traceback of an error. What only one command needs is imported inside it.
 """
 
 from __future__ import annotations

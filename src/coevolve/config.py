@@ -20,6 +20,7 @@ from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.components import component, resolve
 from coevolve.inputs import apply_overrides, did_you_mean, load_yaml, validate
+from coevolve.play import blame
 from coevolve.policies.spec import PolicySpec
 from coevolve.protocols import PLAYS
 from coevolve.tasks import TASKS
@@ -125,11 +126,15 @@ def parts(recipe: Recipe) -> Parts:
 def build(recipe: Recipe) -> Trainer:
     """The trainer of a recipe, models loaded. Raises ValueError naming the key or file that is wrong."""
     made = parts(recipe)
+    with blame("play"):
+        play = made.play()
+    with blame("task"):
+        task = made.task()
     return Trainer(
-        play=made.play(),
+        play=play,
         cast=made.cast(),
         algorithm=made.algorithm(),
-        task=made.task(),
+        task=task,
         policies=recipe.policies,
         sampling=recipe.sampling,
         steps=recipe.steps,

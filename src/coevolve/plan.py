@@ -34,7 +34,9 @@ class _NoTask:
 
 
 def plan(recipe: Recipe) -> str:
-    """The resolved recipe as YAML, then the plan as comments. Raises ValueError for what training would refuse."""
+    """The resolved recipe as YAML, then the plan as comments. Raises ValueError for a wrong key or setting.
+
+    Models, data and plays that do not work on them are found out when training starts."""
     algorithm = parts(recipe).algorithm()
     lines = [f"would write {recipe.output_dir}", "", *_work(recipe, algorithm), "", *_memory(recipe, algorithm)]
     return yaml.safe_dump(recipe.record(), sort_keys=False) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)

@@ -14,6 +14,7 @@ loop.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
@@ -87,6 +88,9 @@ class Team:
 
 async def score(team: Team, turns: Sequence[Turn]) -> list[float]:
     """Let the task pay these turns; returns one number per turn, which is also written to ``Turn.reward``."""
+    for turn in turns:
+        if not isinstance(turn, Turn):
+            raise ValueError(f"score wants turns, got {turn!r}; write `await team[role](...)`")
     return cast(list[float], (await _Parked([_Scoring(tuple(turns))]))[0])
 
 
@@ -195,7 +199,7 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
             episode = Episode(problem, seen[problem.id])
             seen[problem.id] += 1
             episodes.append(episode)
-            live.append(_Live(episode, play(problem, Team(tuple(stage.cast)))))
+            live.append(_Live(episode, _begun(play, problem, stage)))
     try:
         waiting = [one for one in live if one.advance(None)]
         while waiting:
@@ -210,6 +214,13 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
                 f"the play scored no turn of problem {episode.problem.id!r}; await score(team, turns) in it"
             )
     return episodes
+
+
+def _begun(play: Play, problem: Problem, stage: Stage) -> Coroutine[Any, Any, None]:
+    coroutine = play(problem, Team(tuple(stage.cast)))
+    if not inspect.iscoroutine(coroutine):
+        raise ForeignAwaitError(f"a play is an async function of (problem, team); {play!r} returned {coroutine!r}")
+    return coroutine
 
 
 def _sweep(live: Sequence[_Live], stage: Stage) -> dict[int, list[Any]]:

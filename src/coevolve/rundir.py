@@ -51,7 +51,9 @@ class RunDir:
         return sorted(found, key=lambda p: int(p.name.removeprefix("checkpoint-")))
 
     def check_free(self) -> None:
-        """Raises ValueError if the folder holds a run already."""
+        """Raises ValueError if the folder holds a run already, or cannot be one."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"output_dir: {self.path} is a file; choose another output_dir")
         if self.checkpoints() or read_lines(self.metrics):
             raise ValueError(f"{self.path} already holds a run; pass --resume to go on, or another output_dir")
 

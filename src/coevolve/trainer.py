@@ -150,6 +150,8 @@ class Trainer:
         held-out problems played before and after. recipe: the resolved recipe, kept for ``coevolve eval`` and compared
         on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another recipe.
         """
+        if save_every < 1:
+            raise ValueError(f"save_every is {save_every}; want at least 1 step between checkpoints")
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
         start = checkpoint.resume(self, run, identity) if resume else run.create()
@@ -226,5 +228,12 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
                 raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
     if trainer.sampling.temperature == 0:
         raise ValueError("sampling.temperature is 0: training needs samples; greedy is for evaluation")
+    task = trainer.task
+    for part in ("train", "test", "prompt", "reward"):
+        if not hasattr(task, part):
+            raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")
+    for problem in (*task.train[:1], *task.test[:1]):
+        if not isinstance(problem, Problem):
+            raise ValueError(f"the task {type(task).__name__} has {problem!r} for a problem; want coevolve.Problem")
     if not trainer.task.train:
         raise ValueError(f"the task {type(trainer.task).__name__} has no training problems")

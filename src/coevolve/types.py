@@ -76,7 +76,8 @@ class Sampling:
 
     @property
     def length_range(self) -> tuple[int, int]:
-        return self.max_new_tokens if isinstance(self.max_new_tokens, tuple) else (self.max_new_tokens,) * 2
+        tokens = self.max_new_tokens
+        return (tokens, tokens) if isinstance(tokens, int) else (tokens[0], tokens[1])
 
     def at_length(self, tokens: int) -> Sampling:
         """The same with one fixed length."""

@@ -194,3 +194,12 @@ def test_a_missing_data_folder_is_named(recipe: Path, tmp_path: Path, monkeypatc
     monkeypatch.delenv("COEVOLVE_DATA", raising=False)
     with pytest.raises(ValueError, match=r"COEVOLVE_DATA is not set.*svamp\.jsonl\.gz"):
         pretrain(recipe, [f"output_dir={tmp_path / 'run'}", "sources=[{name: svamp}]"], resume=False)
+
+
+def test_a_training_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.yaml").write_text("task: sentiment\n")
+    with pytest.raises(ValueError, match=r"run of coevolve train; choose another output_dir"):
+        pretrain(recipe, [f"output_dir={run}"], False)
+    assert (run / "recipe.yaml").read_text() == "task: sentiment\n"

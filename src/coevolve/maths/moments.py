@@ -33,9 +33,11 @@ class Moments:
 
 def scale(credit_B: Tensor, seen: Moments) -> Tensor:
     """credit / std: the released CORY script's score scaling. The small constant keeps constant rewards finite."""
+    assert credit_B.ndim == 1, credit_B.shape
     return credit_B / (seen.std + 1e-8)
 
 
 def normalise(credit_B: Tensor, seen: Moments) -> Tensor:
     """(credit - mean) / std: the released CORY script's score normalisation."""
+    assert credit_B.ndim == 1, credit_B.shape
     return (credit_B - seen.mean) / (seen.std + 1e-8)

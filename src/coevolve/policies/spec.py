@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -53,6 +54,10 @@ class PolicySpec:
     micro_tokens: int = 2048
 
     def __post_init__(self) -> None:
+        for name in ("weights", "schedule", "dtype"):
+            allowed = typing.get_args(typing.get_type_hints(PolicySpec)[name])
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; want one of {', '.join(allowed)}")
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate is {self.learning_rate}; want it above 0, or weights: frozen")
         if self.max_grad_norm is not None and self.max_grad_norm <= 0:

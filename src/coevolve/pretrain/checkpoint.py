@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,12 @@ NAME = "checkpoint.pt"
 def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Stores the state after `step` updates."""
     beside = folder / (NAME + ".new")
-    torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, beside)
+    try:
+        torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, beside)
+    except RuntimeError as error:  # torch's word for a full disk
+        beside.unlink(missing_ok=True)
+        free = shutil.disk_usage(folder).free >> 20
+        raise OSError(f"could not write {folder / NAME}: {error}; {free} MiB are free there") from error
     with beside.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(beside, folder / NAME)

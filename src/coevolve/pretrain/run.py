@@ -22,7 +22,7 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     """Trains what the recipe describes and returns its model folder, `model/` in the output folder.
 
     A run that was killed continues from its last checkpoint with `resume` and ends in the same weights as one never
-    interrupted. A finished run is returned as it is. Raises ValueError for the user's mistakes.
+    interrupted. With `resume` a finished run is returned as it is. Raises ValueError for the user's mistakes.
     """
     resolved = load(recipe, overrides)
     folder = resolved.output_dir or Path("runs") / f"{recipe.stem}-{resolved.seed}"
@@ -43,6 +43,8 @@ def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
         if not resume:
             raise ValueError(f"{folder} already holds a run; pass --resume to continue it, or delete it")
         return
+    if path.is_file() and "kind" not in yaml.safe_load(path.read_text(encoding="utf-8")):
+        raise ValueError(f"{folder} holds a run of coevolve train; choose another output_dir")
     shutil.rmtree(folder / "tokenizer", ignore_errors=True)  # of a run that ended before its first checkpoint
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(mine, encoding="utf-8")
