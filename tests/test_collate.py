@@ -10,9 +10,8 @@ P = Problem("film")
 
 
 def turn(role, prompt, action, finished, reward, policy="ann"):
-    return Turn(
-        role, policy, P, 0, 0, prompt, action, [-1.0] * len(action), "", finished, 1.0, reward, ("film", role, 0)
-    )
+    logps, peers = [-1.0] * len(action), ("film", role, 0)
+    return Turn(role, policy, P, 0, 0, prompt, action, logps, "", finished, reward=reward, peers=peers)
 
 
 def drawn():
