@@ -34,7 +34,7 @@ from coevolve.rundir import RunDir, plain
 if TYPE_CHECKING:
     from coevolve.trainer import Trainer
 
-# Changing these does not change what a step computes, so a resumed run may.
+# Changing these does not change what a step computes (threads: but for rounding), so a resumed run may.
 _FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads"})
 
 
@@ -69,7 +69,7 @@ def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
 
 
 def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = None) -> int:
-    """Restore a checkpoint, everything or nothing; returns its step.
+    """Restore a checkpoint once all its files have been checked; returns its step.
 
     identity: if given, must equal the recorded recipe but for keys that do not change a step. Raises ValueError naming
     the folder if it is torn, foreign, or has other policies.

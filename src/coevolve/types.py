@@ -139,6 +139,25 @@ class Say:
     sampling: Sampling
     key: int
 
+    def answered(
+        self, action_ids: Sequence[int], logps: Sequence[float], text: str, finished: bool, excess: float = 0.0
+    ) -> Turn:
+        """The turn that this request became."""
+        return Turn(
+            role=self.role,
+            policy=self.policy,
+            problem=self.problem,
+            member=self.member,
+            round=self.round,
+            prompt_ids=self.prompt_ids,
+            action_ids=action_ids,
+            logps=logps,
+            text=text,
+            finished=finished,
+            excess=excess,
+            temperature=self.sampling.temperature or 1.0,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

@@ -74,6 +74,8 @@ def said(tokenizer: Any, spoken: Sequence[tuple[Sequence[int], Sequence[int]]]) 
     wholes = [[*tail, *action] for tail, (_, action) in zip(tails, spoken, strict=True)]
     before = tokenizer.batch_decode(tails, skip_special_tokens=True)
     after = tokenizer.batch_decode(wholes, skip_special_tokens=True)
-    alone = tokenizer.batch_decode([list(action) for _, action in spoken], skip_special_tokens=True)
     # A prompt may end inside a character; then its own text is no prefix, and the action's alone is all there is.
-    return [a[len(b) :] if a.startswith(b) else text for a, b, text in zip(after, before, alone, strict=True)]
+    return [
+        a[len(b) :] if a.startswith(b) else tokenizer.decode(list(action), skip_special_tokens=True)
+        for a, b, (_, action) in zip(after, before, spoken, strict=True)
+    ]

@@ -66,7 +66,10 @@ class LocalEngine:
             _check_finite(say, row)
         pairs = [(say.prompt_ids, row.action_ids) for say, row in zip(says, spoken, strict=True)]
         texts = encoding.said(policy.tokenizer, pairs)
-        return [_turn(say, row, text) for say, row, text in zip(says, spoken, texts, strict=True)]
+        return [
+            say.answered(row.action_ids, row.logps, text, row.finished, row.excess)
+            for say, row, text in zip(says, spoken, texts, strict=True)
+        ]
 
 
 def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
@@ -104,20 +107,3 @@ def _check_finite(say: Say, row: Spoken) -> None:
             f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "
             "finite; its weights have diverged: go back to a checkpoint and lower the learning rate"
         )
-
-
-def _turn(say: Say, spoken: Spoken, text: str) -> Turn:
-    return Turn(
-        role=say.role,
-        policy=say.policy,
-        problem=say.problem,
-        member=say.member,
-        round=say.round,
-        prompt_ids=say.prompt_ids,
-        action_ids=spoken.action_ids,
-        logps=spoken.logps,
-        text=text,
-        finished=spoken.finished,
-        excess=spoken.excess,
-        temperature=say.sampling.temperature or 1.0,
-    )

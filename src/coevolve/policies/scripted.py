@@ -73,16 +73,4 @@ class ScriptedEngine:
         place = (say.role, say.problem.id, say.member, say.round)
         text = self.script[place] if isinstance(self.script, Mapping) else self.script(*place)
         ids = [*self.tokenizer(text).input_ids, _END]
-        return Turn(
-            role=say.role,
-            policy=say.policy,
-            problem=say.problem,
-            member=say.member,
-            round=say.round,
-            prompt_ids=say.prompt_ids,
-            action_ids=ids,
-            logps=[_LOGP] * len(ids),
-            text=text,
-            finished=True,
-            temperature=say.sampling.temperature or 1.0,
-        )
+        return say.answered(ids, [_LOGP] * len(ids), text, finished=True)
