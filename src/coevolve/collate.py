@@ -28,10 +28,10 @@ def collate(episodes: Sequence[Episode], credit: Credit, policy: PolicyName) -> 
                 turns.append(turn)
                 credits.append(share)
     assert turns, f"policy {policy} took no turn in these episodes"
-    return _batch(turns, credits)
+    return _batch(turns, credits, len(turns) / len(episodes))
 
 
-def _batch(turns: Sequence[Turn], credits: Sequence[float]) -> Batch:
+def _batch(turns: Sequence[Turn], credits: Sequence[float], turns_per_episode: float) -> Batch:
     groups: dict[object, int] = {}
     action_BT = pad([t.action_ids for t in turns], torch.long)
     actions_B = torch.tensor([len(t.action_ids) for t in turns])
@@ -47,6 +47,7 @@ def _batch(turns: Sequence[Turn], credits: Sequence[float]) -> Batch:
         reward_B=torch.tensor([t.reward or 0.0 for t in turns]),
         peers_B=torch.tensor([groups.setdefault(t.peers, len(groups)) for t in turns]),
         temperature_B=torch.tensor([t.temperature for t in turns]),
+        share_B=torch.tensor([t.share * turns_per_episode for t in turns]),
     )
 
 

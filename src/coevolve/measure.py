@@ -12,7 +12,7 @@ from statistics import fmean
 
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance, mean
-from coevolve.types import Batch, Episode, Metrics, Targets, Turn
+from coevolve.types import Batch, Case, Episode, Metrics, Targets, Task, Turn
 
 
 class Clock:
@@ -49,7 +49,7 @@ def spoken(turns: Sequence[Turn]) -> Metrics:
 
 def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
     """What the annotated batch says before its update: KL, objective, entropy, how good the critic was."""
-    metrics = {"credit": float(batch.credit_B.mean()), "eta": eta}
+    metrics = {"credit": float(batch.credit_B.mean()), "eta": eta, **targets.metrics}
     if batch.entropy_BT is not None:
         metrics["entropy"] = float(mean(batch.entropy_BT, batch.mask_BT))
     if batch.kl_BT is not None:
@@ -60,10 +60,31 @@ def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
     return metrics
 
 
-def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], clock: Clock) -> Metrics:
+def interaction(episodes: Sequence[Episode], task: Task) -> Metrics:
+    """What the joints say: reward of each turn of the interaction, and the task's parts of the joints that end it."""
+    levels: dict[int, list[float]] = {}
+    endings = []
+    for episode in episodes:
+        depth: list[int] = []
+        for joint in episode.joints:
+            depth.append(0 if joint.after is None else depth[joint.after] + 1)
+            levels.setdefault(depth[-1], []).append(fmean(joint.rewards))
+        continued = {joint.after for joint in episode.joints}
+        endings += [Case(episode.problem, j.turns) for i, j in enumerate(episode.joints) if i not in continued]
+    found = {f"reward/turn{level + 1}": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
+    parts = getattr(task, "parts", None)
+    return found | (mean_parts(parts(endings)) if parts else {})
+
+
+def mean_parts(parts: Sequence[Mapping[str, float]]) -> Metrics:
+    """``parts/<name>``: the mean of each component over the cases."""
+    return {f"parts/{name}": fmean(case[name] for case in parts) for name in parts[0]}
+
+
+def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], task: Task, clock: Clock) -> Metrics:
     """One flat line: the team first, then each role's reward, each policy's numbers under agents/<policy>/, times."""
     turns = [turn for episode in episodes for turn in episode.turns]
-    line = spoken(turns)
+    line = spoken(turns) | interaction(episodes, task)
     for name in ("kl", "objective"):
         values = [metrics[name] for metrics in agents.values() if name in metrics]
         if values:

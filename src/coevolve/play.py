@@ -3,7 +3,7 @@
 A play is ``async def play(problem, team)`` and awaits three effects and nothing else:
 
     turn    = await team[role](*heard)        # say: sample a turn of this role, which heard these turns or texts
-    rewards = await score(team, turns)        # score: let the task pay these turns
+    rewards = await score(team, turns)        # score: let the task pay these turns, a joint action
     result  = await do(function, *args)       # do: call blocking Python
 
 ``await together(a, b, ...)`` parks several of them at once. The driver advances every episode until it is parked,
@@ -17,14 +17,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, cast
 
 from coevolve import noise
-from coevolve.types import Case, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
+from coevolve.types import Case, Engine, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
 
 
 class ForeignAwaitError(TypeError, ValueError):
@@ -32,17 +32,21 @@ class ForeignAwaitError(TypeError, ValueError):
 
 
 Timer = Callable[[str], AbstractContextManager[None]]
+Feedback = Callable[[Problem, Sequence[Turn]], list[str]]
 
 
 @dataclass(frozen=True)
 class _Saying:
     role: Role
     heard: tuple[Turn | str, ...]
+    peers: Hashable
+    share: float
 
 
 @dataclass(frozen=True)
 class _Scoring:
     turns: tuple[Turn, ...]
+    after: tuple[Turn, ...] | None
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,22 @@ class _Parked:
 
 
 class Team:
-    """The roles of one episode, in order. ``team[role](*heard)`` samples a turn; iterating gives the roles."""
+    """The roles of one episode, in order. ``team[role](*heard)`` samples a turn; iterating gives the roles.
 
-    def __init__(self, roles: Sequence[Role]) -> None:
-        self._roles = tuple(roles)
+    ``team[role](*heard, peers=node, share=s)``: the turn is compared with this episode's turns of the same role and
+    node (else with the turns of the same role and round of all members), and counts s times (see ``Turn.share``).
+    ``team.feedback`` is the task's feedback function; asking for it is an error where the task has none.
+    """
+
+    def __init__(self, roles: Sequence[Role], task: Task | None = None) -> None:
+        self._roles, self._task = tuple(roles), task
+
+    @property
+    def feedback(self) -> Feedback:
+        found = getattr(self._task, "feedback", None)
+        if found is None:
+            raise ValueError(f"the play wants feedback between turns; {type(self._task).__name__} has no `feedback`")
+        return cast(Feedback, found)
 
     def __iter__(self) -> Iterator[Role]:
         return iter(self._roles)
@@ -80,18 +96,23 @@ class Team:
         if role not in self._roles:
             raise ValueError(f"the play asks for role {role!r}; this team has {', '.join(self._roles)}")
 
-        async def say(*heard: Turn | str) -> Turn:
-            return cast(Turn, (await _Parked([_Saying(role, heard)]))[0])
+        async def say(*heard: Turn | str, peers: Hashable = None, share: float = 1.0) -> Turn:
+            return cast(Turn, (await _Parked([_Saying(role, heard, peers, share)]))[0])
 
         return say
 
 
-async def score(team: Team, turns: Sequence[Turn]) -> list[float]:
-    """Let the task pay these turns; returns one number per turn, which is also written to ``Turn.reward``."""
+async def score(team: Team, turns: Sequence[Turn], after: Sequence[Turn] | None = None) -> list[float]:
+    """Let the task pay these turns as one joint action; returns one number per turn, as ``Turn.reward`` will say.
+
+    after: the turns of the joint that this one continues, which is then responsible for it too; None: the joint scored
+    last in this episode, if any; ``()``: none, this is a beginning.
+    """
     for turn in turns:
         if not isinstance(turn, Turn):
             raise ValueError(f"score wants turns, got {turn!r}; write `await team[role](...)`")
-    return cast(list[float], (await _Parked([_Scoring(tuple(turns))]))[0])
+    parent = None if after is None else tuple(after)
+    return cast(list[float], (await _Parked([_Scoring(tuple(turns), parent)]))[0])
 
 
 async def do(function: Callable[..., Any], *args: Any) -> Any:
@@ -149,6 +170,10 @@ class _Live:
     coroutine: Coroutine[Any, Any, None]
     parked: list[Any] = field(default_factory=list)
     rounds: Counter[Role] = field(default_factory=Counter)
+    joints: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """The turns of a joint, by identity, -> its position in the episode."""
+    paid: dict[int, list[float]] = field(default_factory=dict)
+    """A turn, by identity, -> what each of its joints paid it."""
 
     def advance(self, answers: list[Any] | None) -> bool:
         """Run to the next effect. False when the play has returned."""
@@ -158,6 +183,24 @@ class _Live:
             except StopIteration:
                 return False
         return True
+
+    def join(self, effect: _Scoring, rewards: tuple[float, ...]) -> None:
+        """Write down a joint that was just paid. Raises ValueError if it was scored before or continues nothing."""
+        key = tuple(map(id, effect.turns))
+        if key in self.joints:
+            roles = ", ".join(turn.role for turn in effect.turns)
+            raise ValueError(f"scores the same turns ({roles}) twice")
+        joints = self.episode.joints
+        after = len(joints) - 1 if joints else None
+        if effect.after is not None:
+            after = self.joints.get(tuple(map(id, effect.after)))
+            if effect.after and after is None:
+                raise ValueError("scores turns `after` turns that were not scored together before")
+        self.joints[key] = len(joints)
+        joints.append(Joint(effect.turns, rewards, after))
+        for turn, reward in zip(effect.turns, rewards, strict=True):
+            self.paid.setdefault(id(turn), []).append(reward)
+            turn.reward = sum(self.paid[id(turn)]) / len(self.paid[id(turn)])
 
 
 @contextmanager
@@ -217,7 +260,7 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
 
 
 def _begun(play: Play, problem: Problem, stage: Stage) -> Coroutine[Any, Any, None]:
-    coroutine = play(problem, Team(tuple(stage.cast)))
+    coroutine = play(problem, Team(tuple(stage.cast), stage.task))
     if not inspect.iscoroutine(coroutine):
         raise ForeignAwaitError(f"a play is an async function of (problem, team); {play!r} returned {coroutine!r}")
     return coroutine
@@ -248,8 +291,11 @@ def _speak(asked: list[tuple[_Live, _Saying]], stage: Stage) -> list[Turn]:
     with stage.timer("generate"):
         spoken = {name: iter(turns) for name, turns in stage.engine.generate(by_policy).items()}
     turns = [next(spoken[say.policy]) for say in says]
-    for (one, _), turn in zip(asked, turns, strict=True):
-        turn.peers = (turn.problem.id, turn.role, turn.round)
+    for (one, effect), turn in zip(asked, turns, strict=True):
+        alone = effect.peers is None  # then members are compared, round by round
+        inside = (turn.round,) if alone else (one.episode.member, effect.peers)
+        turn.peers = (turn.problem.id, turn.role, *inside)
+        turn.share = effect.share
         one.episode.turns.append(turn)
     return turns
 
@@ -274,12 +320,10 @@ def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]
             f"the reward of {type(stage.task).__name__}, step {stage.step}, was given {len(cases)} cases and returned "
             f"{found}; want a list with one result per case"
         )
-    for case, rewards in zip(cases, paid, strict=True):
+    for (one, effect), case, rewards in zip(asked, cases, paid, strict=True):
         _check_reward(case, rewards, stage)
-        for turn, reward in zip(case.turns, rewards, strict=True):
-            if turn.reward is not None:
-                raise ValueError(f"the play scores one turn of role {turn.role!r} twice, problem {turn.problem.id!r}")
-            turn.reward = float(reward)
+        with blame(f"the play, on problem {case.problem.id!r}"):
+            one.join(effect, tuple(map(float, rewards)))
     return [[float(r) for r in rewards] for rewards in paid]
 
 

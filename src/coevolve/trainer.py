@@ -34,6 +34,9 @@ from coevolve.types import (
 _CAST_WINDOW = 64
 """Steps of the cast that identify a run: long enough to see when it changes."""
 
+_MANY_ALONE = 0.25
+"""A share of turns without peers that is worth a warning."""
+
 Listener = Callable[[Mapping[str, Any]], None]
 
 
@@ -98,7 +101,7 @@ class Trainer:
                 agents[name] = spoken(turns)
                 if self.policies[name].trainable:
                     agents[name] |= self.learn(name, i, clock)
-        return step_metrics(self.episodes, agents, clock)
+        return step_metrics(self.episodes, agents, self.task, clock)
 
     def learn(self, name: PolicyName, i: int, clock: Clock) -> Metrics:
         """One update of one policy: credit, annotation, advantage, loss, KL weight."""
@@ -109,6 +112,12 @@ class Trainer:
             metrics = learnt(batch, targets, eta)
         with clock("update"):
             metrics |= policy.update(batch, targets, rule, i)
+        if metrics.get("groups_of_one", 0.0) > _MANY_ALONE:
+            warnings.warn(
+                f"policy {name!r}: {metrics['groups_of_one']:.0%} of its turns have no peers to be compared with and "
+                "teach nothing; raise members, or the k of the play",
+                stacklevel=2,
+            )
         if "kl" in metrics:
             self.kl[name] = self.kl[name].after(metrics["kl"], len(batch))
         return metrics

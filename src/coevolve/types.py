@@ -44,6 +44,12 @@ class Message(TypedDict):
     content: str
 
 
+class Instruction(str):
+    """A prompt for any model: a user message where the policy speaks through a chat template, plain text elsewhere."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One row of a task. ``id`` is unique within the task's split; ``data`` holds the row's columns."""
@@ -96,9 +102,11 @@ class Turn:
     logps[t] is the log-probability of action_ids[t] under the distribution it was drawn from (temperature included,
     truncation not). ``text`` is the decoded action without special tokens. ``finished``: it ended by itself, and then
     action_ids[-1] is the end of sequence. ``round`` counts the turns of this role in this episode from 0. ``reward`` is
-    what the task paid, None until it was scored. ``temperature`` is what logps were taken at (1 when greedy).
-    ``excess`` is what truncated sampling (top-k, top-p, repetition penalty) added to the log-probabilities, in nats.
-    ``peers`` names the turns it is compared with.
+    what the task paid, None until it was scored; the mean where the turn is part of several joints. ``temperature`` is
+    what logps were taken at (1 when greedy). ``excess`` is what truncated sampling (top-k, top-p, repetition penalty)
+    added to the log-probabilities, in nats. ``peers`` names the turns it is compared with. ``share`` is how much it
+    counts in its episode: 1, or less where a play sampled several continuations of one state (1 / their number, along
+    the whole path), so that deep levels of a tree do not outweigh its root.
     """
 
     role: Role
@@ -115,15 +123,29 @@ class Turn:
     excess: float = 0.0
     reward: float | None = None
     peers: tuple[Any, ...] = ()
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """What the task judged together: the turns of one joint action, what each was paid, and what it continues.
+
+    after: the position in ``Episode.joints`` of the joint that led here, None for a beginning.
+    """
+
+    turns: tuple[Turn, ...]
+    rewards: tuple[float, ...]
+    after: int | None = None
 
 
 @dataclass(slots=True)
 class Episode:
-    """All turns on one problem by one member of its group, in the order they were spoken."""
+    """All turns on one problem by one member of its group, and its joints, in the order they were spoken and scored."""
 
     problem: Problem
     member: int
     turns: list[Turn] = field(default_factory=list)
+    joints: list[Joint] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +195,9 @@ class Batch:
 
     ids_BS long; start_B long, prompt length; length_B long, prompt + action; action_BT long (0 where padded);
     mask_BT bool; logp_BT float, as sampled; credit_B float; reward_B float, the turn's own pay; peers_B long, equal
-    numbers are compared with each other; temperature_B float, what the row was sampled at (1 for greedy).
+    numbers are compared with each other; temperature_B float, what the row was sampled at (1 for greedy); share_B
+    float, ``Turn.share`` times turns per episode, so that the mean of share_B * x_B over the rows is the mean over
+    episodes of the sum over an episode's turns of share * x.
     ``Policy.annotate`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
     logp_ref_BT; entropy_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
     """
@@ -188,6 +212,7 @@ class Batch:
     reward_B: Tensor
     peers_B: Tensor
     temperature_B: Tensor
+    share_B: Tensor
     kl_BT: Tensor | None = None
     logp_ref_BT: Tensor | None = None
     entropy_BT: Tensor | None = None
@@ -222,15 +247,20 @@ class Batch:
 
 @dataclass(frozen=True)
 class Targets:
-    """What the loss aims at: adv_BT for the policy, return_BT for the critic (None without one)."""
+    """What the loss aims at: adv_BT for the policy, return_BT for the critic (None without one).
+
+    eta: weight of a KL term in the loss. metrics: what the advantage has to say about the batch, to be logged.
+    """
 
     adv_BT: Tensor
     return_BT: Tensor | None = None
+    eta: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     def select(self, rows_B: Tensor, steps: int) -> Targets:
         """The named rows, cut to ``steps`` action tokens (the T of the matching ``Batch.select``)."""
         returns = None if self.return_BT is None else self.return_BT[rows_B, :steps]
-        return Targets(self.adv_BT[rows_B, :steps], returns)
+        return dataclasses.replace(self, adv_BT=self.adv_BT[rows_B, :steps], return_BT=returns)
 
 
 @dataclass(frozen=True)
@@ -245,8 +275,8 @@ Play = Callable[[Problem, "Team"], Coroutine[Any, Any, None]]
 Cast = Callable[[int], Mapping[Role, PolicyName]]
 Credit = Callable[[Episode], list[float]]
 Advantage = Callable[[Batch, float], Targets]
-Weights = Callable[[Tensor], Tensor]
-"""mask_BT -> weight_BT: how much each token counts; the loss of a batch is the weighted *sum* over its tokens."""
+Weights = Callable[[Batch], Tensor]
+"""(mini-)batch -> weight_BT: how much each token counts; the loss of a batch is the weighted *sum* over its tokens."""
 Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
 """(outputs, batch, targets, weight_BT) -> (scalar, detached metrics); both add up over micro-batches."""
 
@@ -255,7 +285,12 @@ Prompt = str | Sequence[Message] | Sequence[Turn | str]
 
 
 class Task(Protocol):
-    """Problems, what each role is told, and what turns are worth."""
+    """Problems, what each role is told, and what turns are worth.
+
+    A task may also have ``feedback(p, turns) -> list[str]``, one text per turn for plays of several turns;
+    ``parts(cases) -> list[dict[str, float]]``, named components of each case, which are logged and never trained on;
+    and ``solo = False`` where one policy alone cannot be paid, so that an evaluation does not try.
+    """
 
     train: Sequence[Problem]
     test: Sequence[Problem]

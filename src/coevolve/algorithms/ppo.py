@@ -22,6 +22,7 @@ from coevolve.maths import masked, moments
 from coevolve.maths.advantage import gae, token_rewards
 from coevolve.maths.kl import AdaptiveKL, FixedKL
 from coevolve.maths.losses import clipped_policy, clipped_value
+from coevolve.maths.weights import WEIGHTS
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Loss, Outputs, Targets
 
 
@@ -53,7 +54,6 @@ _RESCALES: dict[str, Callable[[Tensor, moments.Moments], Tensor] | None] = {
 }
 _PENALTIES: dict[str, Callable[[Batch], Tensor]] = {"full": full_kl, "sampled": log_ratio}
 _COUNTS = ("epochs", "minibatch", "horizon")
-_WEIGHTS = {"token": masked.per_token, "turn": masked.per_turn}
 
 
 def ppo(
@@ -91,7 +91,7 @@ def ppo(
         credit=_CREDITS[credit],
         advantage=_advantage(_PENALTIES[penalty], gamma, lam, whiten),
         loss=_loss(clip, value_clip, value_coef),
-        weights=_WEIGHTS[weights],
+        weights=WEIGHTS[weights],
         kl=FixedKL(eta) if target_kl is None else AdaptiveKL(eta, target_kl, horizon),
         epochs=epochs,
         minibatch=minibatch,

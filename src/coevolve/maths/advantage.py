@@ -1,4 +1,4 @@
-"""From credit to what the policy is pushed by. Letters: B turns, T action tokens."""
+"""From credit to what the policy is pushed by: GAE over tokens. Letters: B turns, T action tokens."""
 
 from __future__ import annotations
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from coevolve.types import Credit, Episode
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import fmean
+
+from coevolve.types import Credit, Episode, Joint, Role
 
 
 def _paid(episode: Episode) -> list[float]:
@@ -40,3 +44,61 @@ def to_go(gamma: float = 1.0) -> Credit:
         return returns[::-1]
 
     return credit
+
+
+Worth = Callable[..., float]
+"""(joint, role) -> what the joint is worth to the agent in this role."""
+
+
+def team_reward(joint: Joint, role: Role) -> float:
+    """The mean over the joint's agents: the team's reward itself where the task pays everybody that."""
+    return fmean(joint.rewards)
+
+
+def own_reward(joint: Joint, role: Role) -> float:
+    """What this role was paid: independent learners. 0 if it took no part."""
+    return sum(reward for turn, reward in zip(joint.turns, joint.rewards, strict=True) if turn.role == role)
+
+
+def tree_to_go(gamma: float = 1.0, worth: Worth = team_reward) -> Credit:
+    """The return of the joint a turn was part of: R(j) = r(j) + gamma * mean of R over the joints that continue j.
+
+    With one continuation each this is MAGRPO's return (arXiv 2508.04652, algorithm 1); with several it is the tree's.
+    A turn of several joints is paid their mean, so the number of partners it met does not scale its step. A turn that
+    nobody scored answers for the next joint scored after it, and for nothing if there is none.
+    """
+
+    def credit(episode: Episode) -> list[float]:
+        roles = dict.fromkeys(turn.role for turn in episode.turns)
+        returns = {role: _returns(episode.joints, gamma, partial(worth, role=role)) for role in roles}
+        joints_of = _joints_of(episode)
+        return [fmean(returns[t.role][j] for j in joints_of[id(t)]) if joints_of[id(t)] else 0.0 for t in episode.turns]
+
+    return credit
+
+
+def _returns(joints: list[Joint], gamma: float, worth: Callable[[Joint], float]) -> list[float]:
+    """R of every joint; a joint stands after the one it continues."""
+    returns = [0.0] * len(joints)
+    later: dict[int, list[float]] = {}
+    for number in reversed(range(len(joints))):
+        following = later.get(number)
+        returns[number] = worth(joints[number]) + (gamma * fmean(following) if following else 0.0)
+        after = joints[number].after
+        if after is not None:
+            later.setdefault(after, []).append(returns[number])
+    return returns
+
+
+def _joints_of(episode: Episode) -> Mapping[int, list[int]]:
+    """A turn, by identity, -> the numbers of its joints, or of the joint that it led to."""
+    position = {id(turn): number for number, turn in enumerate(episode.turns)}
+    found: dict[int, list[int]] = {key: [] for key in position}
+    for number, joint in enumerate(episode.joints):
+        for turn in joint.turns:
+            found[id(turn)].append(number)
+    last = [max(position[id(turn)] for turn in joint.turns) for joint in episode.joints]
+    for key, joints in found.items():
+        if not joints:
+            joints += [number for number, at in enumerate(last) if at > position[key]][:1]
+    return found

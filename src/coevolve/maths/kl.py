@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,25 @@ def full(logp_NV: Tensor, ref_NV: Tensor) -> Tensor:
     assert logp_NV.ndim == 2 and logp_NV.shape == ref_NV.shape, (logp_NV.shape, ref_NV.shape)
     p_NV = logp_NV.exp()
     return (p_NV * (logp_NV - ref_NV)).masked_fill(p_NV == 0, 0.0).sum(1)  # 0 log 0 = 0
+
+
+def k1(log_ratio: Tensor) -> Tensor:
+    """log pi - log pi_0 of the sampled token: its mean is the KL; differentiated, its mean gradient is 0."""
+    return log_ratio
+
+
+def k2(log_ratio: Tensor) -> Tensor:
+    """Half the squared log-ratio: biased in value, but differentiated it has the gradient of the KL."""
+    return 0.5 * log_ratio.square()
+
+
+def k3(log_ratio: Tensor) -> Tensor:
+    """pi_0 / pi - 1 - log(pi_0 / pi): never negative, its mean is the KL; its mean gradient is that of KL(pi_0 || pi)."""
+    return torch.expm1(-log_ratio) + log_ratio
+
+
+ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
+"""Schulman's estimators of KL(pi || pi_0) from samples of pi, as functions of log pi - log pi_0 (any shape)."""
 
 
 def entropy(logp_NV: Tensor) -> Tensor:

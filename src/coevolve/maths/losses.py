@@ -1,14 +1,30 @@
 """Losses as weighted sums over tokens, so that micro-batches add up exactly. Letters: B turns, T action tokens.
 
-weight_BT says how much each token counts (``masked.per_token``, ``per_turn``); it is 0 where there is no token.
+weight_BT says how much each token counts (``maths.weights``); it is 0 where there is no token.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from coevolve.maths.masked import check_BT
+
+
+def score_function(logp_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor) -> Tensor:
+    """-sum w A log pi: its gradient is REINFORCE's (MAGRPO, arXiv 2508.04652, equation 2). No ratio, no clipping."""
+    check_BT(mask_BT, logp_BT, adv_BT, weight_BT)
+    return -(adv_BT * logp_BT.masked_fill(~mask_BT, 0.0) * weight_BT).sum()
+
+
+def reference_kl(
+    logp_BT: Tensor, ref_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor, estimator: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """sum w k(log pi - log pi_0) of the sampled tokens, differentiable; estimator: one of ``kl.ESTIMATORS``."""
+    check_BT(mask_BT, logp_BT, ref_BT, weight_BT)
+    return (estimator((logp_BT - ref_BT).masked_fill(~mask_BT, 0.0)) * weight_BT).sum()
 
 
 def clipped_policy(

@@ -39,15 +39,3 @@ def explained_variance(value_BT: Tensor, return_BT: Tensor, mask_BT: Tensor) -> 
     check_BT(mask_BT, value_BT, return_BT)
     error = (return_BT - value_BT)[mask_BT]
     return 1 - error.var(correction=0) / return_BT[mask_BT].var(correction=0)
-
-
-def per_token(mask_BT: Tensor) -> Tensor:
-    """Every token of the batch counts alike: long turns weigh more than short ones."""
-    check_BT(mask_BT)
-    return mask_BT / mask_BT.sum()
-
-
-def per_turn(mask_BT: Tensor) -> Tensor:
-    """Every turn counts alike: each token weighs 1 / (tokens of its turn), each turn 1 / turns."""
-    check_BT(mask_BT)
-    return mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1) / mask_BT.shape[0]

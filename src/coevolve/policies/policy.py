@@ -6,6 +6,7 @@ Letters: B rows, T action tokens, N the action tokens of all rows in one line, D
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,7 +116,7 @@ class LocalPolicy:
     def _learn(self, mini: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
         """One optimiser step on one mini-batch, its gradient added up over micro-batches."""
         assert self.optimizer is not None
-        weight_BT = algorithm.weights(mini.mask_BT)
+        weight_BT = algorithm.weights(mini)
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
         with self.weights.active():
@@ -209,4 +210,4 @@ def _end_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
 
 def _to(targets: Targets, device: torch.device) -> Targets:
     returns = None if targets.return_BT is None else targets.return_BT.to(device)
-    return Targets(targets.adv_BT.to(device), returns)
+    return dataclasses.replace(targets, adv_BT=targets.adv_BT.to(device), return_BT=returns)

@@ -1,0 +1,23 @@
+"""Single-agent GRPO, RLOO and REINFORCE: a play of one role with ``members`` samples a problem.
+
+They are MAGRPO's parts with other settings, and may be given to a team just as well. Deviations:
+
+1. GRPO (arXiv 2402.03300) keeps its KL and 1/|o| normalisation; the reference is the start model, never renewed.
+2. RLOO (arXiv 2402.14740) takes the KL of the sampled tokens from the return, before the leave-one-out mean.
+3. REINFORCE has no baseline at all; the moving average of older returns that some call by that name is not here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from coevolve.algorithms.group_relative import group_relative
+
+grpo = partial(group_relative, baseline="mean", std="group", clip=0.2, weights="turn", beta=0.04)
+"""Mean and standard deviation of the group, clipped ratio, every turn alike, k3 in the loss."""
+
+rloo = partial(group_relative, baseline="loo", beta=0.05, kl="reward", estimator="k1")
+"""Leave-one-out, whole responses, log-ratio in the return."""
+
+reinforce = partial(group_relative, baseline="none")
+"""The return itself."""

@@ -1,0 +1,24 @@
+"""Everybody answers, then revises having read everybody: the paper's discussion baseline, trainable here."""
+
+from __future__ import annotations
+
+from coevolve.play import Team, score, together
+from coevolve.types import Play, Problem, Turn
+
+
+def discussion(n: int = 1) -> Play:
+    """A round of answers and n rounds of revision, in each of which an agent hears the last turns of all, its own too.
+
+    The last round is scored, and all rounds answer for it (``credit.tree_to_go``). n=1 is the paper's one-round
+    discussion (arXiv 2508.04652, baselines). Raises ValueError for n < 1.
+    """
+    if n < 1:
+        raise ValueError(f"play: n is {n}; want at least 1 round of revision")
+
+    async def play(p: Problem, team: Team) -> None:
+        acts: list[Turn] = []
+        for _ in range(1 + n):
+            acts = await together(*(team[role](*acts) for role in team))
+        await score(team, acts)
+
+    return play
