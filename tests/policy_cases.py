@@ -53,6 +53,7 @@ def make_batch(rows: int, seed: int, longest_prompt: int = 9, longest_action: in
         reward_B=torch.zeros(rows),
         peers_B=torch.arange(rows),
         temperature_B=torch.tensor([rng.choice([1.0, 1.0, 0.7, 1.6]) for _ in range(rows)]),
+        share_B=torch.ones(rows),
     )
 
 
@@ -76,7 +77,7 @@ def make_rule(**changes: Any) -> Algorithm:
         "credit": lambda episode: [],
         "advantage": lambda batch, eta: None,
         "loss": weighted_loss,
-        "weights": lambda mask_BT: mask_BT / mask_BT.sum(),
+        "weights": lambda batch: batch.mask_BT / batch.mask_BT.sum(),
         "kl": FixedKL(0.1),
         "reference": True,
         "critic": True,

@@ -3,8 +3,8 @@
 import torch
 
 from coevolve.collate import collate
-from coevolve.maths.credit import team_sum
-from coevolve.types import Episode, Problem, Targets, Turn
+from coevolve.maths.credit import team_sum, tree_to_go
+from coevolve.types import Episode, Joint, Problem, Targets, Turn
 
 P = Problem("film")
 
@@ -31,6 +31,7 @@ def test_the_worked_example():
     assert batch.credit_B.tolist() == [3.0, 3.0]
     assert batch.reward_B.tolist() == [1.0, 2.0]
     assert batch.peers_B.tolist() == [0, 1]
+    assert batch.share_B.tolist() == [2.0, 2.0]  # two turns of this policy an episode
 
 
 def test_only_the_turns_of_the_policy():
@@ -50,6 +51,40 @@ def test_select_cuts_to_what_the_rows_need():
     assert row.credit_B.tolist() == [3.0]
     assert row.value_BT is None
     assert Targets(torch.ones(2, 3)).select(torch.tensor([0]), 2).adv_BT.shape == (1, 2)
+
+
+def two_turns_with_feedback():
+    """One agent, two turns: prompt 5 6, says 7 0; hears "8", says 9. The history is spliced, never encoded again."""
+    first = turn("pioneer", [5, 6], [7, 0], True, 1.0)
+    second = turn("pioneer", [5, 6, 7, 0, 8], [9], False, 2.0)
+    second.round, second.peers = 1, ("film", "pioneer", 1)
+    return Episode(P, 0, [first, second], [Joint((first,), (1.0,)), Joint((second,), (2.0,), after=0)])
+
+
+def test_a_two_turn_episode_token_by_token():
+    batch = collate([two_turns_with_feedback()], tree_to_go(0.5), "ann")
+    # S        0  1  2  3  4  5
+    # row 0    5  6 |7  0| .  .     the end of sequence it sampled is trained, the padding after it is not
+    # row 1    5  6  7  0  8 |9|    what it said before is prompt now: trained once, in its own row
+    assert batch.ids_BS.tolist() == [[5, 6, 7, 0, 0, 0], [5, 6, 7, 0, 8, 9]]
+    assert batch.start_B.tolist() == [2, 5]
+    assert batch.action_BT.tolist() == [[7, 0], [9, 0]]
+    assert batch.mask_BT.tolist() == [[True, True], [True, False]]
+    assert batch.credit_B.tolist() == [2.0, 2.0]  # 1 + 0.5 * 2, and 2
+    assert batch.peers_B.tolist() == [0, 1]
+
+
+def test_masks_count_tokens_and_never_look_at_ids():
+    """A prompt with the pad id, an end of sequence inside the action, one-token responses, unequal lengths; pad = 0."""
+    turns = [
+        turn("pioneer", [0, 5, 0], [0, 7, 0], True, 0.0),  # pad ids in the prompt, the end token twice in the action
+        turn("pioneer", [5], [0], True, 0.0),  # nothing but the end of sequence
+        turn("pioneer", [5, 5], [7], False, 0.0),  # one token, cut
+    ]
+    batch = collate([Episode(P, m, [t]) for m, t in enumerate(turns)], team_sum, "ann")
+    assert batch.mask_BT.tolist() == [[True, True, True], [True, False, False], [True, False, False]]
+    assert batch.ids_BS.tolist() == [[0, 5, 0, 0, 7, 0], [5, 0, 0, 0, 0, 0], [5, 5, 7, 0, 0, 0]]
+    assert batch.length_B.tolist() == [6, 2, 3]
 
 
 def test_members_of_a_group_are_peers():

@@ -236,7 +236,7 @@ def test_forgetting_to_score_and_scoring_twice_are_named():
 
     with pytest.raises(ValueError, match=r"scored no turn of problem 'p0'"):
         played(forgets)
-    with pytest.raises(ValueError, match=r"one turn of role 'pioneer' twice, problem 'p0'"):
+    with pytest.raises(ValueError, match=r"problem 'p0': scores the same turns \(pioneer\) twice"):
         played(twice)
 
 

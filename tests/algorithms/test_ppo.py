@@ -24,6 +24,7 @@ def batch(logp, ref, kl, credit, value=None):
         reward_B=torch.tensor(credit),
         peers_B=ones,
         temperature_B=torch.ones(rows),
+        share_B=torch.ones(rows),
         kl_BT=torch.tensor(kl),
         logp_ref_BT=torch.tensor(ref),
         value_BT=torch.zeros(rows, tokens) if value is None else torch.tensor(value),

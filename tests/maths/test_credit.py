@@ -2,8 +2,8 @@
 
 import pytest
 
-from coevolve.maths.credit import own, team_mean, team_sum, to_go
-from coevolve.types import Episode, Problem, Turn
+from coevolve.maths.credit import own, own_reward, team_mean, team_sum, to_go, tree_to_go
+from coevolve.types import Episode, Joint, Problem, Turn
 
 P = Problem("p")
 
@@ -30,3 +30,44 @@ def test_one_agent_alone_is_paid_its_reward(credit):
 
 def test_a_turn_nobody_scored_was_paid_nothing():
     assert team_sum(episode(None, 2.0)) == [2.0, 2.0]
+
+
+def spoke(role):
+    return Turn(role, role, P, 0, 0, [1], [2], [0.0], "", True)
+
+
+def test_a_trees_returns_come_back_to_its_root():
+    # A root paying (1, 0); the first joint continues with (2, 4), the second with (6, 8). gamma 0.5:
+    # 1 + 0.5 * (2 + 4) / 2 = 2.5 and 0 + 0.5 * (6 + 8) / 2 = 3.5
+    turns = [spoke("a") for _ in range(6)]
+    joints = [
+        Joint((t,), (pay,), after)
+        for t, pay, after in zip(turns, (1.0, 0.0, 2.0, 4.0, 6.0, 8.0), (None, None, 0, 0, 1, 1), strict=True)
+    ]
+    assert tree_to_go(0.5)(Episode(P, 0, turns, joints)) == [2.5, 3.5, 2, 4, 6, 8]
+
+
+def test_rounds_are_trees_of_one_branch_and_the_team_is_paid_its_mean():
+    # rounds pay (1, 3), (2, 2), (4, 0): team means 2, 2, 2; gamma 0.5: 2 + 0.5 * (2 + 0.5 * 2) = 3.5, 3, 2
+    turns = [spoke(role) for _ in range(3) for role in "ab"]
+    pays = [(1.0, 3.0), (2.0, 2.0), (4.0, 0.0)]
+    joints = [Joint(tuple(turns[2 * i : 2 * i + 2]), pay, i - 1 if i else None) for i, pay in enumerate(pays)]
+    episode = Episode(P, 0, turns, joints)
+    assert tree_to_go(0.5)(episode) == [3.5, 3.5, 3.0, 3.0, 2.0, 2.0]
+    # each its own: a gets 1 + 0.5 * (2 + 0.5 * 4) = 3, 2 + 2 = 4, 4; b gets 3 + 0.5 * (2 + 0) = 4, 2, 0
+    assert tree_to_go(0.5, own_reward)(episode) == [3.0, 4.0, 4.0, 2.0, 4.0, 0.0]
+
+
+def test_a_response_that_met_several_partners_is_paid_their_mean():
+    # a0 with b0, b1: 1, 2; a1 with b0, b1: 5, 9. a0 gets 1.5, a1 7; b0 gets 3, b1 5.5
+    a0, a1, b0, b1 = spoke("a"), spoke("a"), spoke("b"), spoke("b")
+    pays = {(0, 0): 1.0, (0, 1): 2.0, (1, 0): 5.0, (1, 1): 9.0}
+    joints = [Joint(((a0, a1)[i], (b0, b1)[j]), (pay, pay)) for (i, j), pay in pays.items()]
+    assert tree_to_go()(Episode(P, 0, [a0, a1, b0, b1], joints)) == [1.5, 7.0, 3.0, 5.5]
+
+
+def test_an_unscored_turn_answers_for_what_is_scored_next():
+    # a and b answer (unscored), revise (scored 3), say a last word nobody scores
+    turns = [spoke(role) for role in "ababa"]
+    joints = [Joint((turns[2], turns[3]), (3.0, 3.0))]
+    assert tree_to_go()(Episode(P, 0, turns, joints)) == [3.0, 3.0, 3.0, 3.0, 0.0]

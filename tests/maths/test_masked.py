@@ -26,11 +26,6 @@ def test_whiten_of_one_token_is_zero():
     assert masked.whiten(torch.tensor([[5.0, 9.0]]), torch.tensor([[True, False]])).tolist() == [[0.0, 0.0]]
 
 
-def test_weights_sum_to_one_and_differ_for_unequal_turns():
-    torch.testing.assert_close(masked.per_token(MASK), torch.tensor([[1 / 3, 1 / 3, 0], [1 / 3, 0, 0]]))
-    torch.testing.assert_close(masked.per_turn(MASK), torch.tensor([[1 / 4, 1 / 4, 0], [1 / 2, 0, 0]]))
-
-
 def test_explained_variance():
     returns = torch.tensor([[1.0, 3.0, 99.0], [5.0, 99.0, 99.0]])
     assert masked.explained_variance(returns, returns, MASK).item() == 1.0

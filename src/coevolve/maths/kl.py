@@ -30,7 +30,7 @@ def k2(log_ratio: Tensor) -> Tensor:
 
 
 def k3(log_ratio: Tensor) -> Tensor:
-    """pi_0 / pi - 1 - log(pi_0 / pi): never negative, its mean is the KL; its mean gradient is that of KL(pi_0 || pi)."""
+    """pi_0 / pi - 1 - log(pi_0 / pi) >= 0: its mean is the KL; differentiated, the mean gradient of KL(pi_0 || pi)."""
     return torch.expm1(-log_ratio) + log_ratio
 
 

@@ -1,0 +1,170 @@
+"""MAGRPO and its family: literal advantages, options, reductions, and that no two of them are ever the same."""
+
+import inspect
+import itertools
+
+import pytest
+import torch
+from policy_cases import make_batch
+
+from coevolve.algorithms import ALGORITHMS, grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
+from coevolve.types import Outputs
+
+TEAM = {"magrpo": magrpo, "marloo": marloo, "maremax": maremax, "mareinforce": mareinforce}
+
+
+def batch(credit, peers, logp=None, ref=None):
+    """One-token turns with these returns and groups."""
+    rows = len(credit)
+    ones = torch.ones(rows, dtype=torch.long)
+    found = make_batch(rows, 0).replace(
+        ids_BS=torch.zeros(rows, 2, dtype=torch.long),
+        start_B=ones,
+        length_B=ones * 2,
+        action_BT=torch.zeros(rows, 1, dtype=torch.long),
+        mask_BT=torch.ones(rows, 1, dtype=torch.bool),
+        logp_BT=torch.tensor(logp or [0.0] * rows)[:, None],
+        credit_B=torch.tensor(credit),
+        peers_B=torch.tensor(peers),
+    )
+    return found if ref is None else found.replace(logp_ref_BT=torch.tensor(ref)[:, None])
+
+
+def advantages(algorithm, given):
+    return algorithm.advantage(given, algorithm.kl.coef).adv_BT[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("magrpo", [1 / 3, 1 / 3, -2 / 3]),
+        ("marloo", [0.5, 0.5, -1.0]),
+        ("maremax", [0.0, 0.0, -1.0]),
+        ("mareinforce", [1.0, 1.0, 0.0]),
+    ],
+)
+def test_advantages_literal(name, want):
+    assert advantages(TEAM[name](), batch([1.0, 1.0, 0.0], [0, 0, 0])) == pytest.approx(want)
+
+
+def test_the_advantage_stands_at_every_token_of_the_turn_and_nowhere_else():
+    given = make_batch(4, 3).replace(credit_B=torch.tensor([1.0, 0.0, 1.0, 0.0]), peers_B=torch.zeros(4).long())
+    adv_BT = magrpo().advantage(given, 0.0).adv_BT
+    want_BT = torch.tensor([0.5, -0.5, 0.5, -0.5])[:, None] * given.mask_BT
+    assert torch.equal(adv_BT, want_BT)
+
+
+def test_the_loss_is_minus_a_log_pi_summed_over_the_response_and_averaged_over_the_group():
+    # two turns of one agent, A = +-1/2: log pi = -1 - 2 = -3 and -1: -(0.5 * -3 - 0.5 * -1) / 2 = 0.5
+    given = make_batch(2, 0).replace(
+        mask_BT=torch.tensor([[True, True], [True, False]]),
+        credit_B=torch.tensor([1.0, 0.0]),
+        peers_B=torch.tensor([0, 0]),
+    )
+    rule = magrpo()
+    out = Outputs(torch.tensor([[-1.0, -2.0], [-1.0, 99.0]]))
+    loss, _ = rule.loss(out, given, rule.advantage(given, 0.0), rule.weights(given))
+    assert loss.item() == pytest.approx(0.5)
+
+
+def test_kl_in_the_reward_comes_off_the_return_before_it_is_compared():
+    # returns 1, 1; log-ratios 0.5, -0.5 (k1), beta 2: 1 - 1 = 0 and 1 + 1 = 2, minus their mean
+    given = batch([1.0, 1.0], [0, 0], logp=[-0.5, -1.0], ref=[-1.0, -0.5])
+    assert advantages(magrpo(beta=2.0, kl="reward", estimator="k1"), given) == [-1.0, 1.0]
+    # k2: both cost 2 * 0.125, so nothing is left
+    assert advantages(magrpo(beta=2.0, kl="reward", estimator="k2"), given) == [0.0, 0.0]
+
+
+def test_kl_in_the_loss_is_added_with_its_weight():
+    given = batch([1.0, 1.0], [0, 0], logp=[-0.5, -1.0], ref=[-1.0, -0.5])
+    rule = magrpo(beta=2.0, kl="loss", estimator="k2")
+    targets = rule.advantage(given, 2.0)
+    loss, metrics = rule.loss(Outputs(given.logp_BT), given, targets, rule.weights(given))
+    assert targets.adv_BT.tolist() == [[0.0], [0.0]]
+    assert metrics["loss/kl"].item() == pytest.approx(0.125)  # 0.5 ** 2 / 2
+    assert loss.item() == pytest.approx(0.25)
+    assert rule.reference
+    assert not magrpo().reference
+
+
+OPTIONS = {
+    "std": ["none", "group", "agent"],
+    "clip": [None, 0.2],
+    "weights": ["sequence", "turn", "token"],
+    "kl": ["loss", "reward"],
+    "estimator": ["k1", "k2", "k3"],
+    "beta": [0.0, 0.3],
+    "gamma": [1.0, 0.5],
+    "credit": ["team", "own"],
+}
+
+
+def test_the_four_variants_stay_distinct_under_every_option_combination():
+    given = batch([1.0, 1.0, 0.0, 3.0], [0, 0, 0, 0], logp=[-1.0, -0.5, -2.0, -0.1], ref=[-1.2, -0.4, -1.0, -0.5])
+    count = 0
+    for values in itertools.product(*OPTIONS.values()):
+        options = dict(zip(OPTIONS, values, strict=True))
+        gradients = {}
+        for name, maker in TEAM.items():
+            rule = maker(**options)
+            logp = given.logp_BT.clone().requires_grad_()
+            targets = rule.advantage(given, options["beta"])
+            loss, _ = rule.loss(Outputs(logp), given, targets, rule.weights(given))
+            loss.backward()
+            gradients[name] = logp.grad
+        for one, other in itertools.combinations(TEAM, 2):
+            assert not torch.allclose(gradients[one], gradients[other], rtol=1e-3), (one, other, options)
+        count += 1
+    assert count == 3 * 2 * 3 * 2 * 3 * 2 * 2 * 2
+
+
+def test_mean_is_leave_one_out_times_g_minus_one_over_g():
+    given = batch([1.0, 5.0, 2.0, 7.0], [0, 0, 0, 0])
+    mean, loo = advantages(magrpo(), given), advantages(marloo(), given)
+    assert mean == pytest.approx([a * 3 / 4 for a in loo])
+
+
+def test_grpo_without_its_options_is_magrpo():
+    given = batch([1.0, 5.0, 2.0], [0, 0, 0])
+    plain = grpo(std="none", clip=None, weights="sequence", beta=0.0)
+    assert plain.settings == magrpo().settings
+    assert advantages(plain, given) == advantages(magrpo(), given)
+    assert reinforce().settings == mareinforce().settings
+    assert rloo(beta=0.0, kl="loss", estimator="k3").settings == marloo().settings
+
+
+def test_groups_without_a_signal_are_counted():
+    # group 0 differs, group 1 is one turn, group 2 is equal
+    metrics = magrpo().advantage(batch([1.0, 0.0, 5.0, 2.0, 2.0], [0, 0, 1, 2, 2]), 0.0).metrics
+    assert metrics == {"groups_of_one": pytest.approx(0.2), "groups_flat": pytest.approx(0.4)}
+
+
+@pytest.mark.parametrize("name", ["magrpo", "marloo", "maremax", "grpo", "rloo"])
+def test_a_batch_of_groups_of_one_is_an_error_that_says_what_to_do(name):
+    with pytest.raises(ValueError, match="set members to at least 2"):
+        ALGORITHMS[name](beta=0.0).advantage(batch([1.0, 2.0], [0, 1]), 0.0)
+
+
+def test_without_a_baseline_one_is_enough():
+    assert advantages(mareinforce(), batch([1.0, 2.0], [0, 1])) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"gamma": 1.5}, "gamma"),
+        ({"beta": -1.0}, "beta"),
+        ({"epochs": 2}, "set clip"),
+        ({"minibatch": 4}, "set clip"),
+        ({"epochs": 0, "clip": 0.2}, "epochs"),
+        ({"clip": 0.0}, "clip"),
+    ],
+)
+def test_settings_out_of_range_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        magrpo(**wrong)
+
+
+def test_the_single_agent_names_are_settings_of_one_builder():
+    for name in (*TEAM, "grpo", "rloo", "reinforce"):
+        assert inspect.signature(ALGORITHMS[name]).parameters.keys() == inspect.signature(magrpo).parameters.keys()
