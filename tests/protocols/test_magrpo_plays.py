@@ -1,4 +1,4 @@
-"""rounds, tree, best_of and discussion with the scripted engine: who hears what, in how many sweeps, who is compared."""
+"""rounds, tree, best_of, discussion with the scripted engine: who hears what, in how many sweeps, who is compared."""
 
 import pytest
 
