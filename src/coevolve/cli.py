@@ -67,8 +67,9 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
         if command is _train:
             one.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the plan, and stop")
-    one = add("eval", _eval, "play a trained team, and each policy alone, on held-out problems")
-    one.add_argument("run", type=Path, help="a run directory")
+    one = add("eval", _eval, "play a team, and each policy alone, on held-out problems")
+    one.add_argument("run", type=Path, help="a run directory, or a recipe to play untrained")
+    one.add_argument("overrides", nargs="*", metavar="key=value", help="override a key of the recipe: seed=1")
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
     one = add("report", _report, "draw the curves of runs; several seeds of one recipe become one line with a band")
@@ -135,11 +136,17 @@ def _show(run: Path) -> None:
 
 
 def _eval(args: argparse.Namespace) -> None:
-    from coevolve.evaluate import evaluate_run
+    from coevolve.evaluate import evaluate_recipe, evaluate_run
 
     _quiet()
-    settings = {"problems": args.problems, "checkpoint": args.checkpoint}
-    evaluate_run(args.run, **{key: value for key, value in settings.items() if value is not None})
+    if args.run.suffix in (".yaml", ".yml"):
+        if args.checkpoint is not None:
+            raise ValueError("--checkpoint is for runs; a recipe is played untrained")
+        evaluate_recipe(args.run, args.overrides, problems=args.problems)
+        return
+    if args.overrides:
+        raise ValueError(f"{args.overrides[0]}: a run is evaluated as it was trained; only a recipe takes overrides")
+    evaluate_run(args.run, problems=args.problems, checkpoint=args.checkpoint)
 
 
 def _report(args: argparse.Namespace) -> None:

@@ -7,6 +7,9 @@ Every number is a row of its own, so that a data frame or ``jq`` reads ``eval.js
     role, policy, decoding ("greedy" or "sampled")
     turns, reward, reward_se (over problems), length, eos_rate, distinct_1, distinct_2, kl (where there is a reference)
 
+Where the task names components of its reward there is a row with role "all" too: reward of what the interaction came
+to, tokens sampled and seconds taken per problem, and ``parts/<name>``.
+
 Problems and random numbers are the same in all rows, so rows compare problem by problem.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,13 +29,13 @@ from coevolve import noise
 from coevolve.collate import collate
 from coevolve.config import build, load_recipe
 from coevolve.maths.credit import own
-from coevolve.measure import spoken
+from coevolve.measure import endings, mean_parts, spoken
 from coevolve.play import Stage, rollout
 from coevolve.protocols import chain
 from coevolve.report.evaluation import show_evaluation
 from coevolve.rundir import RunDir, plain, write_text
 from coevolve.trainer import Trainer
-from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task, Turn
+from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task
 
 Row = dict[str, Any]
 
@@ -63,23 +67,51 @@ def evaluate(
     """One row per role of the team and one per policy alone, each greedy and sampled; see the module.
 
     cast_at: who plays whom. policies: by name, to ask for their KL. sampling: a range of lengths is played at its
-    longest; greedy changes the temperature only. alone: whom to try alone (None: every policy). Raises ValueError as
-    ``rollout`` does.
+    longest; greedy changes the temperature only. alone: whom to try alone (None: every policy), nobody where the task
+    is not ``solo``. Raises ValueError as ``rollout`` does.
     """
     longest = sampling.at_length(sampling.length_range[1])
     first = next(iter(cast_at))
+    tried = policies if alone is None else alone
+    if not getattr(task, "solo", True):
+        tried = []
     rows: list[Row] = []
     for decoding, chosen in (("greedy", dataclasses.replace(longest, temperature=0.0)), ("sampled", longest)):
         settings = [
             ("team", play, cast_at),
-            *(("alone", chain(), {first: name}) for name in (policies if alone is None else alone)),
+            *(("alone", chain(), {first: name}) for name in tried),
         ]
         for setting, how, cast in settings:
             stage = Stage(cast, task, engine, chosen, seed, "evaluate")
+            start = time.perf_counter()
             episodes = rollout(how, problems, stage)
-            for role, name, measured in _by_role(episodes, cast, policies):
+            seconds = time.perf_counter() - start
+            for role, name, measured in (*_by_role(episodes, cast, policies), *_whole(episodes, cast, task, seconds)):
                 rows.append({"setting": setting, "role": role, "policy": name, "decoding": decoding, **measured})
     return rows
+
+
+def _whole(
+    episodes: Sequence[Episode], cast: Mapping[Role, PolicyName], task: Task, seconds: float
+) -> Iterator[tuple[Role, PolicyName, Row]]:
+    """What the team came to and what it cost, if the task names the components of its reward."""
+    ended = endings(episodes)
+    parts = mean_parts(ended, task)
+    if parts:
+        tokens = sum(len(turn.action_ids) for episode in episodes for turn in episode.turns)
+        paid = [(episode.problem.id, fmean(joint.rewards)) for episode, joint in ended]
+        yield (
+            "all",
+            "+".join(dict.fromkeys(cast.values())),
+            {
+                "turns": sum(len(episode.turns) for episode in episodes),
+                "reward": fmean(reward for _, reward in paid),
+                "reward_se": _standard_error(paid),
+                "tokens": tokens / len(episodes),
+                "seconds": seconds / len(episodes),
+                **parts,
+            },
+        )
 
 
 def _by_role(
@@ -93,7 +125,8 @@ def _by_role(
     for role, name in cast.items():
         turns = [turn for episode in episodes for turn in episode.turns if turn.role == role]
         if turns:
-            row = {"turns": len(turns), **spoken(turns), "reward_se": _standard_error(turns)}
+            paid = [(turn.problem.id, turn.reward or 0.0) for turn in turns]
+            row = {"turns": len(turns), **spoken(turns), "reward_se": _standard_error(paid)}
             if all(id(turn) in kl for turn in turns):
                 row["kl"] = fmean(kl[id(turn)] for turn in turns)
             yield role, name, row
@@ -108,11 +141,11 @@ def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Annotator) -> dic
     return {} if kl_BT is None else dict(zip(map(id, turns), kl_BT.sum(1).tolist(), strict=True))
 
 
-def _standard_error(turns: Sequence[Turn]) -> float:
-    """Of the mean reward, with the problem as the unit: turns on one problem are not independent. NaN for one."""
+def _standard_error(paid: Sequence[tuple[str, float]]) -> float:
+    """Of the mean of (problem id, reward), with the problem as the unit: its turns are not independent. NaN for one."""
     by_problem: dict[str, list[float]] = {}
-    for turn in turns:
-        by_problem.setdefault(turn.problem.id, []).append(turn.reward or 0.0)
+    for problem, reward in paid:
+        by_problem.setdefault(problem, []).append(reward)
     means = [fmean(rewards) for rewards in by_problem.values()]
     return stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
 
@@ -133,6 +166,25 @@ def evaluate_run(run: Path, *, problems: int | None = None, checkpoint: int | No
     rows = [{"weights": "start", **row} for row in _evaluated(trainer, cast, list(distinct.values()), held_out)]
     checkpoints.load(trainer, folder)
     rows += [{"weights": "trained", **row} for row in _evaluated(trainer, cast, None, held_out)]
+    result = _shown(trainer, step, held_out, rows)
+    write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def evaluate_recipe(path: Path, overrides: Sequence[str] = (), *, problems: int | None = None) -> dict[str, Any]:
+    """Evaluate the start weights of a recipe without training: an untrained baseline.
+
+    Prints a table and returns what it shows. Raises ValueError as ``load_recipe`` does, or for more problems than the
+    task has.
+    """
+    trainer = build(load_recipe(path, overrides))
+    held_out = choose(trainer.task, problems)
+    rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out)]
+    return _shown(trainer, 0, held_out, rows)
+
+
+def _shown(trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows with what they were made of, as plain data, printed."""
     found = {
         "checkpoint": step,
         "problems": len(held_out),
@@ -141,7 +193,6 @@ def evaluate_run(run: Path, *, problems: int | None = None, checkpoint: int | No
         "rows": rows,
     }
     result: dict[str, Any] = plain(found)
-    write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
     show_evaluation(result)
     return result
 

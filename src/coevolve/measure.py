@@ -12,7 +12,7 @@ from statistics import fmean
 
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance, mean
-from coevolve.types import Batch, Case, Episode, Metrics, Targets, Task, Turn
+from coevolve.types import Batch, Case, Episode, Joint, Metrics, Targets, Task, Turn
 
 
 class Clock:
@@ -61,23 +61,31 @@ def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
 
 
 def interaction(episodes: Sequence[Episode], task: Task) -> Metrics:
-    """What the joints say: reward of each turn of the interaction, and the task's parts of the joints that end it."""
+    """What the joints say: the reward of each turn of the interaction, and the task's parts of its end."""
     levels: dict[int, list[float]] = {}
-    endings = []
     for episode in episodes:
         depth: list[int] = []
         for joint in episode.joints:
             depth.append(0 if joint.after is None else depth[joint.after] + 1)
             levels.setdefault(depth[-1], []).append(fmean(joint.rewards))
-        continued = {joint.after for joint in episode.joints}
-        endings += [Case(episode.problem, j.turns) for i, j in enumerate(episode.joints) if i not in continued]
     found = {f"reward/turn{level + 1}": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
-    parts = getattr(task, "parts", None)
-    return found | (mean_parts(parts(endings)) if parts else {})
+    return found | mean_parts(endings(episodes), task)
 
 
-def mean_parts(parts: Sequence[Mapping[str, float]]) -> Metrics:
-    """``parts/<name>``: the mean of each component over the cases."""
+def endings(episodes: Sequence[Episode]) -> list[tuple[Episode, Joint]]:
+    """The joints that nothing continues: what the interactions came to."""
+    found = []
+    for episode in episodes:
+        continued = {joint.after for joint in episode.joints}
+        found += [(episode, joint) for number, joint in enumerate(episode.joints) if number not in continued]
+    return found
+
+
+def mean_parts(joints: Sequence[tuple[Episode, Joint]], task: Task) -> Metrics:
+    """``parts/<name>``: the mean of each of the task's components over these joints; empty where it names none."""
+    if not hasattr(task, "parts"):
+        return {}
+    parts = task.parts([Case(episode.problem, joint.turns) for episode, joint in joints])
     return {f"parts/{name}": fmean(case[name] for case in parts) for name in parts[0]}
 
 

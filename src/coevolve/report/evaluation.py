@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -11,13 +11,31 @@ from rich.table import Table
 
 _NAMES = ("weights", "setting", "role", "policy", "decoding")
 _DIGITS = {"kl": 2, "length": 1, "eos_rate": 2, "distinct_1": 3, "distinct_2": 3}
+_PART = "parts/"
 _LOG_WIDTH = 120  # where there is no terminal to ask; rich's 80 columns would cut the names
 
 
 def show_evaluation(result: Mapping[str, Any]) -> None:
     """Print what ``evaluate_run`` found."""
     terminal = Console().is_terminal
-    Console(width=None if terminal else _LOG_WIDTH).print(_table(result))
+    console = Console(width=None if terminal else _LOG_WIDTH)
+    console.print(_table(result))
+    whole = [row for row in result["rows"] if any(key.startswith(_PART) for key in row)]
+    if whole:
+        console.print(_parts(whole))
+
+
+def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """What the reward is made of and what it cost, one column per row of the evaluation."""
+    shown = Table(title="components, means over problems", box=box.SIMPLE)
+    shown.add_column("")
+    for row in rows:
+        shown.add_column(f"{row['weights']}\n{row['setting']}\n{row['decoding']}", justify="right")
+    for key in ("reward", *(key for key in rows[0] if key.startswith(_PART))):
+        shown.add_row(key.removeprefix(_PART), *(_number(row[key], 3) for row in rows))
+    for key, digits in (("tokens", 1), ("seconds", 3)):
+        shown.add_row(f"{key} per problem", *(_number(row[key], digits) for row in rows))
+    return shown
 
 
 def _table(result: Mapping[str, Any]) -> Table:

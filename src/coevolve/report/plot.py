@@ -1,4 +1,4 @@
-"""The curves of one or several runs: reward, KL, and what is optimised, reward - eta * KL."""
+"""The curves of one or several runs: reward, KL, reward - eta * KL, and the components of the reward."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from coevolve.rundir import read_lines
 
 _PANELS = {"reward": "task reward per turn", "kl": "KL to the start model, nats per turn", "objective": "reward − η·KL"}
+_COLUMNS = 4
 _STYLES = ("--", ":", "-.")
 _SEED = re.compile(r"-\d+$")
 
@@ -33,18 +34,30 @@ def reward_kl(runs: Sequence[Path], output: Path) -> None:
         if not lines:
             raise ValueError(f"{run} has no metrics to draw; is it a run directory, and did it finish a step?")
         groups.setdefault(_SEED.sub("", Path(run).resolve().name), []).append(lines)
-    panels = [key for key in _PANELS if any(key in lines[0] for group in groups.values() for lines in group)]
-    figure = Figure(figsize=(5 * len(panels), 3.8), layout="constrained")
-    axes: list[Axes] = list(figure.subplots(1, len(panels), squeeze=False)[0])
-    for axis, key in zip(axes, panels, strict=True):
+    panels = _panels([lines[0] for group in groups.values() for lines in group])
+    columns = min(_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(5 * columns, 3.8 * rows), layout="constrained")
+    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    for axis, (key, title) in zip(axes, panels.items(), strict=False):
         for number, (name, group) in enumerate(groups.items()):
-            _draw(axis, name, group, key, f"C{number}", one=len(groups) == 1)
-        axis.set_title(_PANELS[key], fontsize=10)
+            if all(key in lines[0] for lines in group):
+                _draw(axis, name, group, key, f"C{number}", one=len(groups) == 1)
+        axis.set_title(title, fontsize=10)
         axis.set_xlabel("step")
         axis.grid(alpha=0.25)
     axes[0].legend(fontsize=8)
     output.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure).print_figure(str(output), dpi=130)
+
+
+def _panels(first: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Metric -> title, of what the runs' first steps have: the known metrics, then the parts of the reward."""
+    present = dict.fromkeys(key for line in first for key in line)
+    parts = {key: key.removeprefix("parts/").replace("_", " ") for key in present if key.startswith("parts/")}
+    return {key: title for key, title in _PANELS.items() if key in present} | parts
 
 
 def _draw(axis: Axes, name: str, group: Sequence[Lines], key: str, colour: str, *, one: bool) -> None:
