@@ -15,30 +15,35 @@ RECIPES = sorted(
 
 
 @pytest.fixture
-def reviews(tmp_path, monkeypatch):
-    """A folder of film reviews in the format of imdb_*.jsonl.gz; tests/tasks reads the real ones."""
+def texts(tmp_path, monkeypatch):
+    """A folder of reviews, posts and abstracts in the format of the real ones, which tests/tasks reads."""
     opinions = ("I loved the pictures", "The plot is dull", "A great cast saves it", "What a waste of an evening")
-    rows = [{"id": str(i), "text": f"{opinions[i % 4]} in film {i}. " * 10} for i in range(16)]
-    for split in ("train", "test"):
-        with gzip.open(tmp_path / f"imdb_{split}.jsonl.gz", "wt") as file:
+    for name in ("imdb_train", "imdb_test", "tldr_reddit2013", "tldr_openai", "arxiv_train", "arxiv_val"):
+        column = {"imdb": "text", "tldr": "prompt", "arxiv": "abstract_text"}[name.split("_")[0]]
+        rows = [{"id": str(i), column: f"{opinions[i % 4]} in film {i}. " * 10} for i in range(16)]
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.setenv("COEVOLVE_DATA", str(tmp_path))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_trains(path, reviews, tmp_path, monkeypatch):
+def test_a_recipe_trains(path, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recipe = load_recipe(path)
-    overrides = ["steps=2", "batch_size=4", "samples=1", "output_dir=out"]
+    overrides = ["steps=2", "batch_size=2", "samples=1", "output_dir=out"]
     if recipe.task["name"] == "imdb":
-        overrides += [f"policies.{name}.model=coevolve-tiny" for name in recipe.policies]
-        overrides += ["task.tokenizer=coevolve-tiny", "task.reward_model=lexicon"]
+        overrides += ["task.tokenizer=coevolve-tiny", "task.reward_model=lexicon", "batch_size=4"]
+    if recipe.task["name"] in ("tldr", "arxiv"):  # short texts would fail the reward's first level, and teach nothing
+        overrides += ["sampling.max_new_tokens=8", "task.bands.words=[0, 99]", "task.bands.ratio=[1e-9, 1, 1, 99]"]
+    if recipe.task["name"] in ("imdb", "tldr", "arxiv"):
+        for name, spec in recipe.policies.items():
+            overrides += [f"policies.{name}={{model: coevolve-tiny, learning_rate: {spec.learning_rate}}}"]
     assert cli.main(["train", str(path), *overrides]) == 0
     lines = [json.loads(line) for line in Path("out/metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1]
     assert set(lines[0]["cast"]) == set(recipe.roles)
-    for name in recipe.policies:
-        assert lines[1][f"agents/{name}/grad_norm"] > 0
+    for name, spec in recipe.policies.items():
+        assert (lines[1].get(f"agents/{name}/grad_norm", 0.0) > 0) == (spec.weights != "frozen")
     assert Path("out/checkpoint-2/agents").is_dir()
 
 

@@ -8,8 +8,10 @@ import torch
 from toy import Lucky, toy, without_times
 
 from coevolve import PolicySpec, Sampling, Trainer, chain, cory, fixed, ppo, score
+from coevolve.algorithms import grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
 from coevolve.maths.kl import AdaptiveKL
 from coevolve.maths.moments import Moments
+from coevolve.protocols import best_of, discussion, rounds, tree
 from coevolve.trainer import batch_of
 
 
@@ -30,6 +32,112 @@ def test_it_learns(micro_model, algorithm, roles):
     trainer = toy(micro_model, roles=roles, steps=30, batch_size=32, algorithm=algorithm)
     rewards = [trainer.step(i)["reward"] for i in range(30)]
     assert sum(rewards[-5:]) / 5 > 3 * sum(rewards[:5]) / 5 + 0.3
+
+
+TEAM_RULES = {"magrpo": magrpo, "marloo": marloo, "maremax": maremax, "mareinforce": mareinforce}
+PLAYS = {
+    "rounds": (rounds(), 4),
+    "two rounds": (rounds(2), 4),
+    "tree": (tree(2, 2), 1),
+    "cross": (tree(1, 3, joint="cross"), 1),
+    "best_of": (best_of(2, 3), 1),
+    "discussion": (discussion(), 4),
+    "pipeline": (chain(), 4),
+}
+
+
+def learns(trainer, steps):
+    rewards = [trainer.step(i)["reward"] for i in range(steps)]
+    assert sum(rewards[-5:]) / 5 > 3 * sum(rewards[:5]) / 5 + 0.3
+
+
+@pytest.mark.parametrize("name", TEAM_RULES)
+def test_a_team_learns_from_its_joint_return(micro_model, name):
+    rule = TEAM_RULES[name]()
+    learns(toy(micro_model, roles=("a", "b"), every=99, play=rounds(), members=4, steps=40, algorithm=rule), 40)
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_magrpo_learns_in_every_play(micro_model, name):
+    play, members = PLAYS[name]
+    learns(toy(micro_model, roles=("a", "b"), every=99, play=play, members=members, steps=40, algorithm=magrpo()), 40)
+
+
+@pytest.mark.parametrize("rule", [grpo(), grpo(epochs=2, minibatch=16), rloo(), reinforce()])
+def test_one_agent_learns_from_its_group(micro_model, rule):
+    learns(toy(micro_model, roles=("a",), play=rounds(), members=4, steps=40, algorithm=rule), 40)
+
+
+def test_a_team_of_other_models_other_weights_and_other_learning_rates(micro_model, micro_gpt2):
+    policies = {
+        "full": PolicySpec(model=str(micro_model), learning_rate=1e-2),
+        "lora": PolicySpec(model=str(micro_gpt2), weights="lora", learning_rate=5e-2),
+        "frozen": PolicySpec(model=str(micro_gpt2), weights="frozen"),
+    }
+    roles = {"a": "full", "b": "lora", "c": "frozen", "d": "full"}  # one set of weights has two roles
+    trainer = Trainer(
+        task=Lucky(), play=rounds(2), cast=fixed(roles), policies=policies, algorithm=magrpo(), batch_size=4, members=4
+    )
+    before = {name: weights(trainer, name) for name in policies}
+    for i in range(2):
+        line = trainer.step(i)
+    assert line["agents/full/lr"] == 1e-2
+    assert line["agents/lora/lr"] == 5e-2
+    assert "agents/frozen/lr" not in line
+    assert same(before["frozen"], trainer.policies["frozen"].weights.shared.bare_state())
+    assert not same(before["full"], weights(trainer, "full"))
+    assert line["agents/lora/grad_norm"] > 0
+
+
+def test_weights_in_two_roles_get_the_sum_of_both_gradients(micro_model):
+    """One policy in two roles has twice the gradient that one role gives, where both roles say the same."""
+
+    class Deaf(Lucky):
+        def prompt(self, p, role, heard):
+            return "a b"
+
+    def gradient(roles):
+        trainer = Trainer(
+            task=Deaf(),
+            play=rounds(),
+            cast=fixed(roles),
+            policies={name: PolicySpec(model=str(micro_model)) for name in roles.values()},
+            algorithm=magrpo(credit="own"),
+            batch_size=64,
+            members=4,
+            sampling=Sampling(1),
+        )
+        return trainer.step(0)["agents/ann/grad_norm"]
+
+    one, two = gradient({"a": "ann", "b": "bob"}), gradient({"a": "ann", "b": "ann"})
+    assert one < two < 3 * one  # the same direction twice, with other samples
+
+
+def test_the_return_of_each_turn_and_parts_are_logged(micro_model):
+    class Parted(Lucky):
+        def parts(self, cases):
+            return [{"tokens": float(sum(len(t.action_ids) for t in case.turns))} for case in cases]
+
+    trainer = toy(micro_model, play=rounds(2), members=2, algorithm=magrpo())
+    trainer.task = Parted()
+    line = trainer.step(0)
+    ends = [sum(len(t.action_ids) for t in e.turns[2:]) for e in trainer.episodes]
+    firsts = [sum(t.reward for t in e.turns[:2]) / 2 for e in trainer.episodes]
+    assert line["parts/tokens"] == pytest.approx(sum(ends) / len(ends))
+    assert line["turn/1/reward"] == pytest.approx(sum(firsts) / len(firsts))
+    assert line["turn/1/reward"] + line["turn/2/reward"] == pytest.approx(2 * line["reward"])
+
+
+def test_groups_of_one_are_warned_of(micro_model):
+    async def sometimes(p, team):
+        a = await team["a"](peers=p.id, share=1.0)
+        if p.id in ("p1", "p2"):
+            a = await team["a"](peers=p.id)
+        await score(team, [a])
+
+    trainer = toy(micro_model, roles=("a",), play=sometimes, algorithm=magrpo(), batch_size=16)
+    with pytest.warns(UserWarning, match="78% of its turns have no peers"):  # 14 of 18
+        trainer.step(0)
 
 
 def test_the_same_seed_twice_gives_the_same_metrics_and_another_does_not(micro_model, tmp_path):

@@ -12,7 +12,8 @@ class Lucky:
     test = tuple(Problem(f"t{i}") for i in range(4))
 
     def prompt(self, p, role, heard):
-        return "a b" + "".join(" c" if LUCKY in turn.action_ids else " d" for turn in heard)
+        turns = [turn for turn in heard if turn != ""]  # plays of several turns put a note behind each
+        return "a b" + "".join(" c" if LUCKY in turn.action_ids else " d" for turn in turns)
 
     def reward(self, cases):
         return [[float(list(t.action_ids).count(LUCKY)) for t in case.turns] for case in cases]

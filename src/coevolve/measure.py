@@ -68,7 +68,7 @@ def interaction(episodes: Sequence[Episode], task: Task) -> Metrics:
         for joint in episode.joints:
             depth.append(0 if joint.after is None else depth[joint.after] + 1)
             levels.setdefault(depth[-1], []).append(fmean(joint.rewards))
-    found = {f"reward/turn{level + 1}": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
+    found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
     return found | mean_parts(endings(episodes), task)
 
 

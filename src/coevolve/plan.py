@@ -32,6 +32,9 @@ class _NoTask:
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         return [[0.0] * len(case.turns) for case in cases]
 
+    def feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
+        return [""] * len(turns)
+
 
 def plan(recipe: Recipe) -> str:
     """The resolved recipe as YAML, then the plan as comments. Raises ValueError for a wrong key or setting.

@@ -75,7 +75,7 @@ class Trainer:
         if sampling.truncated:
             warnings.warn(
                 "top_k, top_p or repetition_penalty is on: tokens are drawn from another distribution than is scored, "
-                "and PPO's ratio is an approximation; the metric excess says how far off it is, in nats per token",
+                "so gradients and ratios are approximations; the metric excess says how far off, in nats per token",
                 stacklevel=2,
             )
         self.engine = engine or LocalEngine(self.policies)
