@@ -15,18 +15,19 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-PACKAGED = "coevolve-tiny"
+PACKAGED = ("coevolve-tiny", "coevolve-coin")
 _HUB_SECONDS = 10.0
 
 
 def resolve(name: str) -> Path | str:
     """Where transformers finds the model `name`.
 
-    `coevolve-tiny` is the folder in the package; an existing path is itself; the path of a pre-training recipe
-    (`*.yaml`) is the model it trains, at first use; anything else is a name on the Hugging Face hub.
+    `coevolve-tiny` and `coevolve-coin` are folders in the package; an existing path is itself; the path of a
+    pre-training recipe (`*.yaml`) is the model it trains, at first use; anything else is a name on the Hugging Face
+    hub.
     """
-    if name == PACKAGED:
-        return Path(str(files("coevolve"))) / "assets" / PACKAGED
+    if name in PACKAGED:
+        return Path(str(files("coevolve"))) / "assets" / name
     path = Path(name)
     if name.endswith((".yaml", ".yml")):
         if not path.is_file():
@@ -88,6 +89,6 @@ def _require_on_hub(name: str) -> None:
 def _unusable(name: str, error: Exception) -> ValueError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return ValueError(
-        f"model {name!r} cannot be loaded ({type(error).__name__}: {reason[:160]}); use {PACKAGED!r}, a model folder, "
-        "a pre-training recipe, or a name of the Hugging Face hub while it can be reached"
+        f"model {name!r} cannot be loaded ({type(error).__name__}: {reason[:160]}); use {PACKAGED[0]!r}, a model "
+        "folder, a pre-training recipe, or a name of the Hugging Face hub while it can be reached"
     )

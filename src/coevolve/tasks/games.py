@@ -1,0 +1,107 @@
+"""Task ``game``: two agents, two moves each, C and D, and a table of what each agent is paid.
+
+So small that the exact gradient of the expected pay is a finite sum: what the estimators are proved against, and the
+two games in which paying everybody the team's reward does, or does not, change where learning ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+from coevolve.models import load_tokenizer
+from coevolve.types import Case, Problem, Role, Turn
+
+MODEL = "coevolve-coin"
+"""The packaged model of these games: it knows the tokens C, D, c and d, all of them moves."""
+
+START = "c"
+"""What every prompt begins with; moves are quoted in capitals."""
+
+_GROUPS = 64
+
+Pays = Mapping[str, tuple[float, float]]
+"""Joint move, first role's first ("CD") -> what each role is paid."""
+
+Name = Literal["harmony", "chicken", "trust", "harvest"]
+
+
+def _pays(cc: tuple[float, float], cd: tuple[float, float], dc: tuple[float, float], dd: tuple[float, float]) -> Pays:
+    return {"CC": cc, "CD": cd, "DC": dc, "DD": dd}
+
+
+GAMES: dict[Name, dict[str, Pays]] = {
+    "harmony": {"": _pays((5, 5), (4, 3), (3, 4), (0, 0))},
+    "chicken": {"": _pays((5, 5), (1, 6), (6, 1), (0, 0))},
+    "trust": {"": _pays((3, 3), (0, 4), (1, 2), (2, 0))},
+    "harvest": {
+        "": _pays((1, 1), (0, 3), (3, 0), (2, 2)),
+        "CC": _pays((5, 5), (1, 6), (6, 1), (0, 0)),
+        "CD": _pays((2, 1), (3, 2), (0, 0), (1, 0)),
+        "DC": _pays((1, 2), (0, 0), (2, 3), (0, 1)),
+        "DD": _pays((0, 0), (1, 0), (0, 1), (1, 1)),
+    },
+}
+"""Game -> joint moves so far ("" before the first) -> pays of the next."""
+
+
+class Game:
+    """A game of ``GAMES``, many times over: a problem is one group to be compared, they are all the same.
+
+    harmony, chicken: arXiv 2508.04652, figure "utility spaces": C is best whatever the other does, and the team's
+    optimum; in chicken the optimum (5, 5) is no equilibrium. trust: for ``chain``; the second role hears the first
+    one's move, and would answer C with D. harvest: two turns for ``rounds`` or ``tree`` with ``feedback: true``; taking
+    (D) pays more at once and leaves less for the second turn, which is another game after every first one.
+
+    A response is one token (``sampling.max_new_tokens: 1``) of the model ``coevolve-coin``: C or D, in either case. The
+    team has two roles. The feedback is the joint move. Reward: each agent its own pay; the algorithm's credit decides
+    whether it learns from that or from the team's mean.
+    """
+
+    solo = False
+
+    def __init__(self, *, game: Name) -> None:
+        if game not in get_args(Name):
+            raise ValueError(f"task: no game {game!r}; there are {', '.join(get_args(Name))}")
+        self.pays = GAMES[game]
+        self.train: Sequence[Problem] = [Problem(f"{game} {i}") for i in range(_GROUPS)]
+        self.test: Sequence[Problem] = [Problem(f"{game} test")]
+        self._tokenizer = load_tokenizer(MODEL)
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> str:
+        """c, then the moves and feedback that were heard: "cCCD" after the own move C and the feedback CD."""
+        return START + "".join(part if isinstance(part, str) else move(part) for part in heard)
+
+    def feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
+        """The joint move, told to everybody."""
+        return [_joint(turns)] * len(turns)
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        """Each role its own pay. ValueError for a response that is no move, or a turn that the game does not have."""
+        return [list(map(float, self._matrix(case)[_joint(case.turns)])) for case in cases]
+
+    def _matrix(self, case: Case) -> Pays:
+        """The pays that the earlier joint moves lead to; the prompt of a later turn quotes them (see ``prompt``)."""
+        if len(self.pays) == 1:
+            return self.pays[""]
+        told = str(self._tokenizer.decode(list(case.turns[0].prompt_ids)))[len(START) :]
+        before = "".join(told[at + 1 : at + 3] for at in range(0, len(told), 3))
+        if len(told) % 3 or before not in self.pays:
+            raise ValueError(
+                "task: this game has two turns and both agents hear the first; use `rounds`, n: 2, feedback"
+            )
+        return self.pays[before]
+
+
+def move(turn: Turn) -> str:
+    """C or D. Raises ValueError if the turn is neither."""
+    said = turn.text.upper()
+    if said not in ("C", "D"):
+        raise ValueError(f"role {turn.role!r} said {turn.text!r}, no move; use model {MODEL} and max_new_tokens: 1")
+    return said
+
+
+def _joint(turns: Sequence[Turn]) -> str:
+    if len(turns) != 2:
+        raise ValueError(f"task: a game is for two, and {len(turns)} act together here; give `roles` two")
+    return "".join(map(move, turns))
