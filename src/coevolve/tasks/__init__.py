@@ -1,8 +1,11 @@
 """One file per task. ``TASKS`` is what a recipe may name; a user's own is an object or ``file.py:Name``."""
 
+from coevolve.tasks.arxiv import Arxiv
 from coevolve.tasks.imdb import Imdb
 from coevolve.tasks.sentiment import Sentiment
+from coevolve.tasks.tldr import Tldr
+from coevolve.tasks.writing_mini import WritingMini
 
-TASKS = {"sentiment": Sentiment, "imdb": Imdb}
+TASKS = {"sentiment": Sentiment, "imdb": Imdb, "tldr": Tldr, "arxiv": Arxiv, "writing-mini": WritingMini}
 
-__all__ = ["TASKS", "Imdb", "Sentiment"]
+__all__ = ["TASKS", "Arxiv", "Imdb", "Sentiment", "Tldr", "WritingMini"]

@@ -1,0 +1,189 @@
+"""Do two texts make a good pair? The gated reward of MAGRPO's writing tasks (arXiv 2508.04652, section "Writing").
+
+Four levels, and the first one that fails ends the sum:
+
+    1 structure    +0.5   the words of both texts are within bounds, else nothing at all
+    2 ratio       <=+1.0  characters of the second / of the first: full inside its band, linear to 0 at the outer edges
+    3 unique      <=+0.5  different words of the second / of the first, likewise
+    4 style       <=+1.0  0.6 for shared content words (Jaccard, capped) and 0.4 for transition words
+
+A level fails where its number is outside the outer edges. On an edge it earns exactly 0 and the sum goes on. The most
+there is to earn is 2.98, because the transition words of all twelve categories are worth 0.95.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+from math import inf
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, TypeAdapter
+
+from coevolve.inputs import validate
+from coevolve.rewards.writing_words import STOP_WORDS, TRANSITIONS
+
+Ramp = tuple[float, float, float, float]
+"""(zero_low, full_low, full_high, zero_high) of a ratio: 1 in the inner two, linear to 0 at the outer two, all
+included. Two equal neighbours are a cliff; a last pair of infinities is no upper bound."""
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Every threshold of the reward.
+
+    words: fewest and most words (white space between them) of each text. ratio: of the characters, second text / first.
+    unique: of the different words, second / first. jaccard: the similarity that earns all there is. transitions: worth
+    of the first category found and of each further one. searched: whose text must have them, of the second or of
+    both (joined without a space). Then what each part pays at most.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    words: tuple[int, int]
+    ratio: Ramp
+    unique: Ramp
+    jaccard: float
+    searched: Literal["second", "both"]
+    transitions: tuple[float, float] = (0.4, 0.05)
+    structure_pays: float = 0.5
+    ratio_pays: float = 1.0
+    unique_pays: float = 0.5
+    jaccard_pays: float = 0.6
+    transitions_pay: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.words[0] <= self.words[1]:
+            raise ValueError(f"words are {list(self.words)}; want 0 <= fewest <= most")
+        for name in ("ratio", "unique"):
+            edges = getattr(self, name)
+            if edges[0] <= 0 or list(edges) != sorted(edges) or edges[0] == inf:
+                raise ValueError(f"{name} is {list(edges)}; want 0 < zero_low <= full_low <= full_high <= zero_high")
+        if self.searched not in ("second", "both"):
+            raise ValueError(f"searched is {self.searched!r}; want second or both")
+        if self.jaccard <= 0 or min(*self.transitions, *self.pays) < 0 or sum(self.pays[:3]) <= 0:
+            raise ValueError("want jaccard above 0, no negative payment, and some for the first three levels")
+
+    @property
+    def pays(self) -> tuple[float, ...]:
+        """The most of each part: structure, ratio, unique, jaccard, transitions."""
+        return self.structure_pays, self.ratio_pays, self.unique_pays, self.jaccard_pays, self.transitions_pay
+
+    def changed(self, changes: Mapping[str, Any]) -> Bands:
+        """With what a recipe's ``task.bands`` says in place of some. ValueError: an unknown key, a wrong value."""
+        return validate(TypeAdapter(Bands), {**asdict(self), **changes}, "task.bands")
+
+
+TLDR = Bands(words=(8, 256), ratio=(1.1, 1.6, 3.2, 5.0), unique=(1.3, 2.0, inf, inf), jaccard=0.03, searched="second")
+ARXIV = Bands(words=(128, 256), ratio=(0.8, 1.3, 1.6, 2.0), unique=(0.5, 0.7, 1.3, 1.7), jaccard=0.23, searched="both")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What the reward looks at. A ratio to an empty text is 0, which is outside every band."""
+
+    words: tuple[int, int]
+    ratio: float
+    unique: float
+    jaccard: float
+    found: tuple[str, ...]
+    """The transition categories of the text or texts that are searched."""
+
+
+def compare(first: str, second: str, bands: Bands) -> Pair:
+    """The statistics of two texts. Texts count as they are, white space at their ends included."""
+    return Pair(
+        words=(len(first.split()), len(second.split())),
+        ratio=_ratio(len(second), len(first)),
+        unique=_ratio(len(vocabulary(second)), len(vocabulary(first))),
+        jaccard=jaccard(first, second),
+        found=transitions(first + second if bands.searched == "both" else second),
+    )
+
+
+def vocabulary(text: str) -> set[str]:
+    """Its different words in lower case, runs of letters and digits."""
+    return set(_WORD.findall(text.lower()))
+
+
+def jaccard(first: str, second: str) -> float:
+    """Shared content words / all content words of both, 0 to 1; 1 where neither text has one."""
+    a, b = vocabulary(first) - STOP_WORDS, vocabulary(second) - STOP_WORDS
+    return len(a & b) / len(a | b) if a | b else 1.0
+
+
+def transitions(text: str) -> tuple[str, ...]:
+    """The categories of transition words in a text, found as substrings whatever their case."""
+    lower = text.lower()
+    return tuple(category for category, phrases in TRANSITIONS.items() if any(phrase in lower for phrase in phrases))
+
+
+def ramp(x: float, edges: Ramp) -> float | None:
+    """0 to 1 inside the outer edges, None outside."""
+    zero_low, full_low, full_high, zero_high = edges
+    if not zero_low <= x <= zero_high:
+        return None
+    if x < full_low:
+        return (x - zero_low) / (full_low - zero_low)
+    return 1.0 if x <= full_high else (zero_high - x) / (zero_high - full_high)
+
+
+def shares(pair: Pair, bands: Bands) -> list[float | None]:
+    """What each part earns of what it pays, 0 to 1, in the order of ``Bands.pays``; None where a level fails."""
+    low, high = bands.words
+    first, further = bands.transitions
+    return [
+        1.0 if all(low <= n <= high for n in pair.words) else None,
+        ramp(pair.ratio, bands.ratio),
+        ramp(pair.unique, bands.unique),
+        min(pair.jaccard, bands.jaccard) / bands.jaccard,
+        min(1.0, first + further * (len(pair.found) - 1)) if pair.found else 0.0,
+    ]
+
+
+def total(pair: Pair, bands: Bands) -> float:
+    """The reward of a pair, 0 to 2.98 (with the weights as they are)."""
+    return _paid(_gated(shares(pair, bands)), bands)
+
+
+def components(pair: Pair, bands: Bands) -> dict[str, float]:
+    """The columns of the paper's tables as fractions, and what they come from.
+
+    structure: levels 1-3 / 2.0. consistency: the Jaccard part / 0.6. coherence: the transition part / 0.4. return: the
+    sum / 3. All of them gated, and ``ungated_``: every level on its own, whether or not an earlier one failed. Then
+    length_ratio (characters) and unique_ratio (different words), second / first.
+    """
+    earned = shares(pair, bands)
+    return {
+        **_columns(_gated(earned), bands, ""),
+        **_columns([share or 0.0 for share in earned], bands, "ungated_"),
+        "length_ratio": pair.ratio,
+        "unique_ratio": pair.unique,
+    }
+
+
+def _columns(earned: list[float], bands: Bands, prefix: str) -> dict[str, float]:
+    return {
+        f"{prefix}structure": _paid(earned[:3], bands) / sum(bands.pays[:3]),
+        f"{prefix}consistency": earned[3],
+        f"{prefix}coherence": earned[4],
+        f"{prefix}return": _paid(earned, bands) / sum(bands.pays),
+    }
+
+
+def _gated(earned: list[float | None]) -> list[float]:
+    """Zeros from the first level that fails."""
+    kept = list(takewhile(lambda share: share is not None, earned))
+    return [share or 0.0 for share in kept] + [0.0] * (len(earned) - len(kept))
+
+
+def _paid(earned: list[float], bands: Bands) -> float:
+    return sum(pay * share for pay, share in zip(bands.pays, earned, strict=False))
+
+
+def _ratio(second: int, first: int) -> float:
+    return second / first if first else 0.0

@@ -1,0 +1,73 @@
+"""Task ``arxiv``: background and method of a paper from its abstract, by two writers who do not see each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coevolve import data
+from coevolve.rewards.writing import ARXIV
+from coevolve.tasks.writing import WRITER, Voice, Writing, problems
+from coevolve.types import Problem
+
+VOICES = {
+    "background": Voice(
+        name="Background and motivation",
+        first="Expand this abstract for an introduction: write its background and motivation. Another writer adds "
+        "method and implications; do not repeat those.\n\n{text}\n\n{told}Background and motivation:",
+        again="\n\n{told}Background and motivation:",
+    ),
+    "method": Voice(
+        name="Method and implications",
+        first="Expand this abstract for an introduction: write its method and implications. Another writer adds "
+        "background and motivation; do not repeat those.\n\n{text}\n\n{told}Method and implications:",
+        again="\n\n{told}Method and implications:",
+    ),
+    WRITER: Voice(
+        name="Introduction",
+        first="Expand this abstract into two paragraphs of an introduction with a line --- between them: background "
+        "and motivation, then method and implications, with transition words in both.\n\n{text}\n\n"
+        "{told}Introduction:",
+        again="\n\n{told}Introduction:",
+    ),
+}
+
+
+class Arxiv(Writing):
+    """MAGRPO's arXiv task (arXiv 2508.04652, section "Writing"): roles ``background`` and ``method``, or ``writer``.
+
+    Abstracts are the column ``abstract_text`` of ``arxiv_train`` (train) and ``arxiv_val`` (test) in the folder that
+    COEVOLVE_DATA names, else of the hub's OpenMLRL/arXiv_abstract. max_words: only so many words of an abstract. bands:
+    thresholds to change, see ``rewards.writing.Bands``. reward: your own function instead, see ``rewards.function``.
+    All of a row's columns are in ``Problem.data``, and ``text``, what the prompts show.
+
+    Deviations and notes 1-5, 7 and 8 of ``Tldr`` hold here too. Then:
+    1. The ratio of lengths is full in 1.3-1.6 and 0 at 0.8 and 2.0, as in the reward's code. (Its docstring and its
+       evaluation logger have 1.0-1.3, 0.8 and 1.5, which the paper's runs may have been paid by.) For those:
+       ``bands: {ratio: [0.8, 1.0, 1.3, 1.5]}``.
+    2. Transition words are searched in both texts joined without a space, so that one may begin in the first text.
+    3. Prompts say the same in fewer words and end in the name of the paragraph, for base models.
+
+    Raises ValueError for a row without the column, an unknown band, or no such data.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_words: int | None = None,
+        bands: dict[str, Any] | None = None,
+        reward: str | Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(
+            train=_abstracts("train", max_words),
+            test=_abstracts("val", max_words),
+            voices=VOICES,
+            bands=ARXIV.changed(bands or {}),
+            reward=reward,
+        )
+
+
+def _abstracts(split: str, max_words: int | None) -> list[Problem]:
+    rows = data.rows(f"arxiv_{split}", dataset="OpenMLRL/arXiv_abstract", split=split)
+    where = f"arxiv, split {split!r}"
+    return problems(rows, where=where, column="abstract_text", id="article_id", max_words=max_words)

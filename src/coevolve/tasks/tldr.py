@@ -1,0 +1,79 @@
+"""Task ``tldr``: a brief and a detailed summary of a Reddit post, by two writers who do not see each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coevolve import data
+from coevolve.rewards.writing import TLDR
+from coevolve.tasks.writing import WRITER, Voice, Writing, problems
+from coevolve.types import Problem
+
+VOICES = {
+    "short": Voice(
+        name="Brief summary",
+        first="Write a brief, factual summary of this post.\n\n{text}\n\n{told}TL;DR:",
+        again="\n\n{told}TL;DR:",
+        beside="Keep yours brief; the detailed summary builds on it.",
+    ),
+    "detailed": Voice(
+        name="Detailed summary",
+        first="Write a detailed summary of this post, with more unique words and some transition words.\n\n"
+        "{text}\n\n{told}TL;DR:",
+        again="\n\n{told}TL;DR:",
+        beside="Build on it: 2 to 3 times as long, with more unique words and some transition words.",
+    ),
+    WRITER: Voice(
+        name="Both summaries",
+        first="Write two summaries of this post with a line --- between them: a brief, factual one, then a detailed "
+        "one, 2 to 3 times as long, with more unique words and some transition words.\n\n{text}\n\n{told}TL;DR:",
+        again="\n\n{told}TL;DR:",
+    ),
+}
+
+
+class Tldr(Writing):
+    """MAGRPO's TLDR task (arXiv 2508.04652, section "Writing"): roles ``short`` and ``detailed``, or ``writer`` alone.
+
+    Posts are the column ``prompt`` of ``tldr_reddit2013`` (train) and of the rows of ``tldr_openai`` that are not
+    ``flagged`` (test) in the folder that COEVOLVE_DATA names, else of the hub's trl-lib/tldr. max_words: only so many
+    words of a post, its subreddit and title included. bands: thresholds to change, see ``rewards.writing.Bands``.
+    reward: your own function instead, see ``rewards.function``. All of a row's columns are in ``Problem.data``, and
+    ``text``, what the prompts show.
+
+    The paper leaves thresholds to its code, whose reward, docstring and evaluation logger disagree. We follow the
+    reward:
+    1. Stop words count as different words in level 3. (Its docstring and logger leave them out.)
+    2. A level on its outer edge earns 0 and the next one still counts. (Docstring and logger stop there.)
+    3. Transition words are found inside other words, "so" in "also", and lengths include white space at the ends.
+    4. The maximum is 2.98, though 3.0 is stated everywhere; ``return`` is still the total / 3.0, as in its tables.
+    Ours differ in this:
+    5. The lists of stop words and transition words are our own, in twelve categories as there. (On 1,535 real pairs
+       the return moves by 0.005, on average by 0.002 down.)
+    6. Prompts say the same in fewer words and end in "TL;DR:", so that a base model continues with a summary.
+    7. The writer puts a line of dashes between its texts; another delimiter there. The fallbacks are the same.
+    8. An agent that revises continues its own turn, rather than reading its text in a new prompt.
+
+    Raises ValueError for a row without the column, an unknown band, or no such data.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_words: int | None = None,
+        bands: dict[str, Any] | None = None,
+        reward: str | Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(
+            train=_posts("tldr_reddit2013", "train", max_words),
+            test=_posts("tldr_openai", "test", max_words),
+            voices=VOICES,
+            bands=TLDR.changed(bands or {}),
+            reward=reward,
+        )
+
+
+def _posts(name: str, split: str, max_words: int | None) -> list[Problem]:
+    rows = data.rows(name, dataset="trl-lib/tldr", split=split)
+    return problems(rows, where=f"tldr, split {split!r}", column="prompt", id="id", end="TL;DR:", max_words=max_words)

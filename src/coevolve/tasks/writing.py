@@ -1,0 +1,182 @@
+"""Several writers, one text each, paid for how the texts go together: what the writing tasks have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from statistics import fmean
+from typing import Any
+
+from coevolve import data
+from coevolve.inputs import did_you_mean
+from coevolve.rewards.writing import Bands, Pair, compare, components, total
+from coevolve.tasks.writing_feedback import advice
+from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
+
+WRITER = "writer"
+"""The role of a model that writes both texts in one turn, the paper's single-model baseline."""
+
+OTHER = "{name}: {text}\n\n"
+AGAIN = "Write it again, better.\n\n"
+
+_DELIMITER = re.compile(r"^[ \t]*-{3,}[ \t]*$", re.MULTILINE)
+_SECOND = re.compile(r"\bparagraph 2:", re.IGNORECASE)
+_HEADING = re.compile(r"^\s*paragraph [12]:", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Voice:
+    """What one role is told. first: the whole prompt of a first turn, a template of the problem's columns and of
+    ``{told}``, what it has heard ("" or blocks that end in an empty line). again: what follows its own turn, likewise.
+    name: what the others' prompts call its text. beside: what it is told about texts that it was shown.
+    """
+
+    name: str
+    first: str
+    again: str
+    beside: str = "Complement it, do not repeat it."
+
+
+def split(text: str) -> tuple[str, str]:
+    """The two texts of a writer: around a line of dashes, else around "Paragraph 2:", else first third and rest.
+
+    White space at the ends goes, and so do the headings "Paragraph 1:" and "Paragraph 2:". The third is counted in
+    characters, and is at least one.
+    """
+    text = text.strip()
+    border = _DELIMITER.search(text) or _SECOND.search(text)
+    third = max(1, len(text) // 3)
+    first, second = (text[: border.start()], text[border.end() :]) if border else (text[:third], text[third:])
+    return _HEADING.sub("", first).strip(), _HEADING.sub("", second).strip()
+
+
+class Writing:
+    """Problems with one text each, roles that write about it in different ways, and the pair reward over neighbours.
+
+    train, test: the problems; their columns fill the templates. voices: role -> what it is told, in the order in which
+    their texts are compared; the role ``writer`` may be among them if the others are two. bands: the reward's
+    thresholds. reward: the user's own function instead (see ``coevolve.rewards.function``); ``parts`` and ``feedback``
+    stay as they are.
+
+    Every turn of a case is paid the team's total (0 to 2.98): with two texts that of the pair, with more the mean over
+    neighbours.
+    """
+
+    solo = False
+
+    def __init__(
+        self,
+        *,
+        train: Sequence[Problem],
+        test: Sequence[Problem],
+        voices: Mapping[Role, Voice],
+        bands: Bands,
+        reward: str | Callable[..., Any] | None,
+    ) -> None:
+        self.train, self.test = train, test
+        self.voices, self.bands = dict(voices), bands
+        self.roles = [role for role in voices if role != WRITER]
+        self._reward = self._paid
+        if reward is not None:
+            from coevolve.rewards.function import user_reward
+
+            self._reward = user_reward(reward)
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """What this role is told: the text and its instruction, or, after a turn of its own, only what is new.
+
+        heard: nothing (a first turn); the others' turns, of which the last of each is shown; its own last turn, which
+        is continued as exact token ids, with the notes after it and the others' turns as what is new. Nothing new, or
+        an empty note, asks for a revision. Raises ValueError for an unknown role.
+        """
+        voice = self._voice(role)
+        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
+        others = {item.role: item for item in heard if isinstance(item, Turn) and item.role != role}
+        told = [OTHER.format(name=self._voice(other).name, text=turn.text.strip()) for other, turn in others.items()]
+        notes = [f"{item}\n\n" for item in heard[own or 0 :] if isinstance(item, str) and item]
+        if told:
+            told.append(f"{voice.beside}\n\n")
+        if own is None:
+            return Instruction(_filled(voice.first, p, [*told, *notes]))
+        return [heard[own], Instruction(_filled(voice.again, p, [*told, *(notes or [AGAIN])]))]
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        """The team's total for every turn. Raises ValueError where a case has not one turn of each role."""
+        return self._reward(cases)
+
+    def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
+        """The components of ``rewards.writing``, means over the neighbours; words_1, words_2, ... of the texts."""
+        return [self._parts(self.texts(case.turns)) for case in cases]
+
+    def feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
+        """For each turn, what its writer should change: its own numbers and its ratio to a neighbour, never a text."""
+        notes = advice(self.texts(turns), self.bands)
+        if len(turns) < len(notes):  # a writer's
+            return [" ".join(f"Text {i}: {note}" for i, note in enumerate(notes.values(), 1))]
+        return [notes[turn.role] for turn in turns]
+
+    def texts(self, turns: Sequence[Turn]) -> dict[Role, str]:
+        """role -> text, in the order of the roles, whoever spoke first; a writer's turn is split in two."""
+        spoken = {turn.role: turn.text for turn in turns}
+        if WRITER in self.voices and list(spoken) == [WRITER] and len(turns) == 1:
+            return dict(zip(self.roles, split(spoken[WRITER]), strict=True))
+        if len(turns) != len(self.roles) or set(spoken) != set(self.roles):
+            alone = f", or one of {WRITER}" if WRITER in self.voices else ""
+            given = ", ".join(turn.role for turn in turns)
+            raise ValueError(
+                f"want one turn of each role, {', '.join(self.roles)}{alone}; were given {given or 'none'}"
+            )
+        return {role: spoken[role] for role in self.roles}
+
+    def _paid(self, cases: Sequence[Case]) -> list[list[float]]:
+        totals = [fmean(total(pair, self.bands) for pair in self._pairs(self.texts(case.turns))) for case in cases]
+        return [[paid] * len(case.turns) for case, paid in zip(cases, totals, strict=True)]
+
+    def _pairs(self, texts: Mapping[Role, str]) -> list[Pair]:
+        return [compare(first, second, self.bands) for first, second in pairwise(texts.values())]
+
+    def _parts(self, texts: Mapping[Role, str]) -> dict[str, float]:
+        found = [components(pair, self.bands) for pair in self._pairs(texts)]
+        words = {f"words_{i}": float(len(text.split())) for i, text in enumerate(texts.values(), 1)}
+        return {key: fmean(one[key] for one in found) for key in found[0]} | words
+
+    def _voice(self, role: Role) -> Voice:
+        if role not in self.voices:
+            known = ", ".join(self.voices)
+            raise ValueError(f"no role {role!r}{did_you_mean(role, self.voices)}; known: {known}")
+        return self.voices[role]
+
+
+def _filled(template: str, p: Problem, told: Sequence[str]) -> str:
+    return template.format_map({**p.data, "told": "".join(told)})
+
+
+def problems(
+    rows: Sequence[data.Row], *, where: str, column: str, id: str, max_words: int | None, end: str = ""
+) -> list[Problem]:
+    """Rows that are not ``flagged`` as problems, with ``text`` added to their columns: what the prompts show.
+
+    That is the column without white space around it and without this end, and its first max_words words where that is
+    given. Rows without the id column are named by their position. Raises ValueError where a row's column is not there
+    or is no text, and if max_words is below 1.
+    """
+    if max_words is not None and max_words < 1:
+        raise ValueError(f"task.max_words is {max_words}; want at least 1, or none")
+    found = []
+    for position, row in enumerate(rows):
+        if not isinstance(text := row.get(column), str) or not text.strip():
+            raise ValueError(f"{where}, row {position}: want text in column {column!r}; the row has {sorted(row)}")
+        if not row.get("flagged"):
+            shown = first_words(text.strip().removesuffix(end).strip(), max_words)
+            found.append(Problem(str(row.get(id, position)), {**row, "text": shown}))
+    return found
+
+
+def first_words(text: str, count: int | None) -> str:
+    """The first so many words, with the white space between them as it is; the whole text for None."""
+    if count is None:
+        return text
+    ends = [word.end() for word in islice(re.finditer(r"\S+", text), count)]
+    return text[: ends[-1]] if ends else ""

@@ -1,0 +1,80 @@
+"""Task ``writing-mini``: the pair reward of ``tldr`` on generated opinions. Everything it needs is in the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from coevolve.pretrain.opinions import Split, openings, opinion, random_grade
+from coevolve.rewards.writing import TLDR
+from coevolve.tasks.writing import WRITER, Voice, Writing
+from coevolve.types import Problem
+
+MINI = replace(TLDR, words=(3, 24))
+
+_SENTENCES = 2
+_FIRST = '{{told}}I can make this sentence "{{text}}" {how}: {{opening}}'
+_AGAIN = "\n\n{{told}}I can make it {how}: {{opening}}"
+
+
+class WritingMini(Writing):
+    """MAGRPO's TLDR reward (arXiv 2508.04652) small enough for ``coevolve-tiny`` on a laptop.
+
+    A text is two generated opinions on one subject, no train or test subject of which was in the pre-training text of
+    ``coevolve-tiny``; a writer continues a third one, which begins with the same words ("The soup at the cafe was").
+    roles: two or more, each of which should write more, and with more different words, than the one before; with two,
+    ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. reward: your own function
+    instead, see ``rewards.function``.
+
+    Differences from ``Tldr``:
+    1. Texts may have 3 to 24 words, rather than 8 to 256; all other thresholds are the same.
+    2. Prompts are those that ``coevolve-tiny`` was pre-trained on, "I can make this sentence ... longer:".
+    3. The reward of three or more writers is the mean of the pair reward over neighbours. The paper has two.
+
+    Raises ValueError for fewer than two roles, one given twice or named ``writer``, and an unknown band.
+    """
+
+    def __init__(
+        self,
+        *,
+        roles: Sequence[str] = ("short", "detailed"),
+        bands: dict[str, Any] | None = None,
+        reward: str | Callable[..., Any] | None = None,
+    ) -> None:
+        if len(roles) < 2 or len(set(roles)) < len(roles) or WRITER in roles:
+            raise ValueError(f"task.roles are {list(roles)}; want two or more different names, none of them {WRITER}")
+        super().__init__(
+            train=_problems("train"),
+            test=_problems("test"),
+            voices=_voices(roles),
+            bands=MINI.changed(bands or {}),
+            reward=reward,
+        )
+
+
+def _voices(roles: Sequence[str]) -> dict[str, Voice]:
+    found = {role: _voice(f"The {role} one", _how(rank)) for rank, role in enumerate(roles)}
+    if len(roles) == 2:
+        found[WRITER] = _voice("Both", "shorter, then --- and longer")
+    return found
+
+
+def _voice(name: str, how: str) -> Voice:
+    return Voice(name=name, first=_FIRST.format(how=how), again=_AGAIN.format(how=how))
+
+
+def _how(rank: int) -> str:
+    """The first writer is the briefest; the third and later are told how many times they should go beyond it."""
+    return ("shorter", "longer")[rank] if rank < 2 else f"{rank} times longer"
+
+
+def _problems(split: Split) -> list[Problem]:
+    found = []
+    for opening in openings(split):
+        rng = Random(opening)
+        text = " ".join(opinion(rng, opening, random_grade(rng)).text for _ in range(_SENTENCES))
+        found.append(Problem(opening, {"text": text, "opening": opening}))
+    Random(split).shuffle(found)  # the first few are of all kinds
+    return found
