@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coevolve import data
+from coevolve.components import component
 from coevolve.play import Stage, rollout
 from coevolve.policies.scripted import ScriptedEngine
 from coevolve.protocols import chain, discussion, rounds, tree
-from coevolve.tasks import Arxiv, Tldr, WritingMini
+from coevolve.tasks import TASKS, Arxiv, Tldr, WritingMini
 from coevolve.tasks.writing import Writing, split
 from coevolve.types import Case, Instruction, Play, Problem, Sampling, Turn
 
@@ -249,6 +251,25 @@ def test_parts_are_the_components_and_the_words_of_each(tldr: Tldr) -> None:
     )
     assert (bad["return"], bad["consistency"], bad["ungated_consistency"]) == (0.5 / 3, 0.0, 1.0)
     assert (bad["words_1"], bad["words_2"]) == (14.0, 8.0)
+
+
+def test_the_users_own_reward_has_texts_by_role_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, POST)
+    task = Tldr(
+        reward=lambda short, detailed, completion: {"short": len(short), "detailed": len(completion + detailed)}
+    )
+    case = said(task, detailed="", short="four")
+    assert task.reward([case]) == [[9.0, 4.0]]  # " cat gone" has nine characters
+    assert task.parts([case])[0]["words_1"] == 1.0  # the components stay
+    trl = Tldr(reward=lambda completions, **columns: [len(text) for text in completions])
+    assert trl.reward([said(trl, writer="abc")]) == [[3.0]]
+
+
+def test_the_users_own_reward_from_a_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def worth(short, detailed):\n    return 0.25 * len(short.split())\n")
+    serve(monkeypatch, POST)
+    task = component({"name": "tldr", "reward": f"{tmp_path}/mine.py:worth"}, TASKS, "task")
+    assert task.reward([said(task, short="a b", detailed="c")]) == [[0.5, 0.5]]
 
 
 def test_one_policy_alone_is_not_evaluated() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from coevolve import data
 from coevolve.inputs import did_you_mean
+from coevolve.rewards.function import user_reward
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.tasks.writing_feedback import advice
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
@@ -78,11 +79,7 @@ class Writing:
         self.train, self.test = train, test
         self.voices, self.bands = dict(voices), bands
         self.roles = [role for role in voices if role != WRITER]
-        self._reward = self._paid
-        if reward is not None:
-            from coevolve.rewards.function import user_reward
-
-            self._reward = user_reward(reward)
+        self._reward = self._paid if reward is None else user_reward(reward)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """What this role is told: the text and its instruction, or, after a turn of its own, only what is new.
