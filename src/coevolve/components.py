@@ -34,7 +34,7 @@ def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, *
         raise ValueError(f"{kind}: want a name, or a mapping with `name` and its settings; found {spec!r}")
     name = settings["name"]
     rest = {key: value for key, value in settings.items() if key != "name"}
-    factory = registry[name] if name in registry else _from_file(name, registry, kind)
+    factory = registry[name] if name in registry else from_file(name, registry, kind)
     if not _is_factory(factory):
         if rest:
             raise ValueError(f"{kind}: {name} is the {kind} itself and takes no settings; found {', '.join(rest)}")
@@ -67,14 +67,16 @@ def _is_factory(found: Any) -> bool:
     return maker and not inspect.iscoroutinefunction(found)
 
 
-def _from_file(name: str, registry: Iterable[str], kind: str) -> Any:
-    """The object ``Name`` of ``file.py:Name``. Raises ValueError if there is no such thing."""
+def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
+    """The object ``Name`` of ``file.py:Name``. registry: other names that could have been meant, for messages.
+
+    Raises ValueError if there is no such thing.
+    """
     file, colon, attribute = name.rpartition(":")
     if not colon or not file.endswith(".py"):
         known = sorted(registry)
-        raise ValueError(
-            f"{kind}: unknown name {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}, file.py:Name"
-        )
+        listed = ", ".join([*known, "file.py:Name"])
+        raise ValueError(f"{kind}: unknown name {name!r}{did_you_mean(name, known)}; known: {listed}")
     path = Path(file).resolve()
     if not path.is_file():
         raise ValueError(f"{kind}: no file {path}, named by {name!r}")

@@ -2,60 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from coevolve.types import Message, PolicyName, Prompt, Turn
+from coevolve.types import Instruction, Message, PolicyName, Prompt, Turn
+
+Chat = bool | Mapping[str, Any] | None
+"""``PolicySpec.chat``."""
 
 _CONTEXT = 8
 """Prompt tokens before an action that its text is decoded with."""
 
+_SAID, _NEXT = "coevolve-said", "coevolve-next"
+"""Stand in for messages in a rendered template; without white space, which templates may strip."""
 
-def encode(tokenizer: Any, prompt: Prompt, policy: PolicyName) -> list[int]:
+
+def encode(tokenizer: Any, prompt: Prompt, policy: PolicyName, chat: Chat) -> list[int]:
     """Token ids of a prompt for this tokenizer.
 
     str: the tokenizer's own default (a start token if it adds one, never an end of sequence). Messages: its chat
-    template with the generation prompt. [Turn, str, ...]: exactly the turn's prompt and action, then the new text. An
-    empty prompt is the start token. Raises ValueError where there is no chat template, no start token, or the spliced
-    turn is another policy's.
+    template with the generation prompt. Instruction: a user's message where the policy speaks through its template
+    (``PolicySpec.chat``), without the white space around it; else as str. [Turn, str, ...]: exactly the turn's prompt
+    and action, then the new text; if an Instruction is in it and the policy speaks through its template, the new text
+    is the user's next message, and the turn is ended as the template ends it unless it sampled that end itself. An
+    empty prompt is the start token.
+
+    Raises ValueError where there is no chat template, no start token, or the spliced turn is another policy's.
     """
-    if isinstance(prompt, str):
+    if isinstance(prompt, Instruction) and speaks(tokenizer, chat):
+        ids = _chat(tokenizer, [_by("user", prompt.strip())], policy, chat)
+    elif isinstance(prompt, str):
         ids = _text(tokenizer, prompt)
     elif any(isinstance(part, Turn) for part in prompt):
-        ids = _splice(tokenizer, cast(Sequence[Turn | str], prompt), policy)
+        ids = _splice(tokenizer, cast(Sequence[Turn | str], prompt), policy, chat)
     else:
-        ids = _chat(tokenizer, cast(Sequence[Message], prompt), policy)
+        ids = _chat(tokenizer, cast(Sequence[Message], prompt), policy, chat)
     return ids or [_start(tokenizer, policy)]
+
+
+def speaks(tokenizer: Any, chat: Chat) -> bool:
+    """Whether an Instruction is a message: if there is a template (None), never (False), or always."""
+    return _has_template(tokenizer) if chat is None else chat is not False
+
+
+def check_chat(tokenizer: Any, chat: Chat, policy: PolicyName) -> None:
+    """Raises ValueError if the policy must speak through a template that it lacks, or that ignores its keywords."""
+    if chat is None or chat is False:
+        return
+    _need_template(tokenizer, policy)
+    mentioned = set(re.findall(r"\w+", tokenizer.get_chat_template()))
+    for key in _keywords(chat):
+        if key not in mentioned:
+            raise ValueError(f"policy {policy!r}: its tokenizer's chat template knows no {key!r}; remove chat.{key}")
 
 
 def _text(tokenizer: Any, text: str) -> list[int]:
     ids: list[int] = tokenizer(text).input_ids
     end = [tokenizer.eos_token_id]
-    if ids[-1:] != end or tokenizer(text, add_special_tokens=False).input_ids[-1:] == end:
+    if ids[-1:] != end or _ids(tokenizer, text)[-1:] == end:
         return ids  # the usual case, or the text itself names the token
     return ids[:-1]
 
 
-def _splice(tokenizer: Any, parts: Sequence[Turn | str], policy: PolicyName) -> list[int]:
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    """Of this text and nothing else."""
+    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    return ids
+
+
+def _splice(tokenizer: Any, parts: Sequence[Turn | str], policy: PolicyName, chat: Chat) -> list[int]:
     first, *rest = parts
-    if not isinstance(first, Turn) or not all(isinstance(part, str) for part in rest):
+    texts = [part for part in rest if isinstance(part, str)]
+    if not isinstance(first, Turn) or len(texts) < len(rest):
         raise ValueError("a prompt that splices a Turn must be [the role's own last Turn, new text, ...]")
     if first.policy != policy:
         raise ValueError(f"policy {policy!r} cannot splice a turn of policy {first.policy!r}; pass its text instead")
-    ids = [*first.prompt_ids, *first.action_ids]
-    for text in rest:
-        ids += tokenizer(text, add_special_tokens=False).input_ids
+    said = [*first.prompt_ids, *first.action_ids]
+    if any(isinstance(text, Instruction) for text in texts) and speaks(tokenizer, chat):
+        return said + _next_message(tokenizer, first, "".join(texts).strip(), chat)
+    return said + [id for text in texts for id in _ids(tokenizer, text)]
+
+
+def _next_message(tokenizer: Any, turn: Turn, text: str, chat: Chat) -> list[int]:
+    """What comes between the turn, an assistant's message, and the next one: its end, and the user's message."""
+    talk = [_by("user", "."), _by("assistant", _SAID), _by("user", _NEXT)]
+    _need_template(tokenizer, turn.policy)
+    shown = tokenizer.apply_chat_template(talk, add_generation_prompt=True, tokenize=False, **_keywords(chat))
+    _, was_said, after = shown.partition(_SAID)
+    before, was_next, behind = after.partition(_NEXT)
+    if not (was_said and was_next):
+        raise ValueError(f"policy {turn.policy!r}: its chat template does not show a user's message after an answer")
+    ids = _ids(tokenizer, before + text + behind)
+    end = turn.action_ids[-1] if turn.finished else None
+    # Cut behind the end that the turn sampled; where the template ends a message with another token, nothing is cut.
+    return ids[ids.index(end) + 1 :] if end in _ids(tokenizer, before) else ids
+
+
+def _chat(tokenizer: Any, messages: Sequence[Message], policy: PolicyName, chat: Chat) -> list[int]:
+    _need_template(tokenizer, policy)
+    ids: list[int] = tokenizer.apply_chat_template(
+        list(messages), add_generation_prompt=True, return_dict=False, **_keywords(chat)
+    )
     return ids
 
 
-def _chat(tokenizer: Any, messages: Sequence[Message], policy: PolicyName) -> list[int]:
-    if not getattr(tokenizer, "chat_template", None):
+def _by(role: str, content: str) -> Message:
+    return {"role": role, "content": content}
+
+
+def _keywords(chat: Chat) -> Mapping[str, Any]:
+    return chat if isinstance(chat, Mapping) else {}
+
+
+def _has_template(tokenizer: Any) -> bool:
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def _need_template(tokenizer: Any, policy: PolicyName) -> None:
+    if not _has_template(tokenizer):
         raise ValueError(
-            f"policy {policy!r}: its tokenizer has no chat template, but the task's prompt is a list of messages; "
-            "use an instruction-tuned model, or a task whose prompts are text"
+            f"policy {policy!r}: its tokenizer has no chat template, but `chat` or a prompt that is a list of messages "
+            "wants one; use an instruction-tuned model, chat: false, or a task whose prompts are text"
         )
-    ids: list[int] = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=False)
-    return ids
 
 
 def _start(tokenizer: Any, policy: PolicyName) -> int:

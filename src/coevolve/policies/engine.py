@@ -21,14 +21,18 @@ class LocalEngine:
     """Samples turns from policies in this process.
 
     max_tokens: positions (prompt padding and new tokens included) decoded at a time; it bounds the cache's memory.
+    Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
     """
 
     def __init__(self, policies: Mapping[PolicyName, LocalPolicy], *, max_tokens: int = 1 << 16) -> None:
         self.policies, self.max_tokens = policies, max_tokens
+        for name, policy in policies.items():
+            encoding.check_chat(policy.tokenizer, policy.spec.chat, name)
 
     def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
         """Token ids of a prompt (see ``policies.encode``)."""
-        return encoding.encode(self.policies[policy].tokenizer, prompt, policy)
+        speaker = self.policies[policy]
+        return encoding.encode(speaker.tokenizer, prompt, policy, speaker.spec.chat)
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
         """One turn per say, in the order given.

@@ -48,7 +48,7 @@ class WordTokenizer:
 
 
 class ScriptedEngine:
-    """Every turn says its script's text, ends by itself, and has log-probability -1 per token.
+    """Every turn says its script's text, ends by itself, and has log-probability -1 per token. Instructions are text.
 
     calls: what was asked so far, one entry per sweep. ``read`` turns prompt ids back into words. A script that is a
     mapping and lacks a turn raises KeyError with that turn.
@@ -60,7 +60,7 @@ class ScriptedEngine:
         self.tokenizer = WordTokenizer()
 
     def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
-        return encode(self.tokenizer, prompt, policy)
+        return encode(self.tokenizer, prompt, policy, chat=False)
 
     def read(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids)

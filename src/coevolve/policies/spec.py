@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import typing
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import ConfigDict
+
+_OURS = frozenset(
+    {"messages", "conversation", "add_generation_prompt", "continue_final_message", "tokenize", "return_dict"}
+)
+"""Keywords of a chat template that are not a recipe's to set."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -35,7 +40,9 @@ class PolicySpec:
     policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW. max_grad_norm: clip
     the gradient's norm (None: measure only). schedule: of the learning rate over the run's steps, after warmup_steps of
     linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of the computation; weights are always float32.
-    micro_tokens: tokens (padding included) per forward and backward; more is faster until memory ends.
+    micro_tokens: tokens (padding included) per forward and backward; more is faster until memory ends. chat: whether a
+    task's instructions are messages of the model's chat template: None if it has one, False never, True always (an
+    error without one), or always with these keywords for it, such as ``{enable_thinking: false}``.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -52,6 +59,7 @@ class PolicySpec:
     device: str = "auto"
     dtype: Literal["float32", "bfloat16"] = "float32"
     micro_tokens: int = 2048
+    chat: bool | dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("weights", "schedule", "dtype"):
@@ -66,3 +74,7 @@ class PolicySpec:
             raise ValueError("want micro_tokens >= 1, warmup_steps >= 0 and weight_decay >= 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}; want both in [0, 1)")
+        if not isinstance(self.chat, bool | dict | None):
+            raise ValueError(f"chat is {self.chat!r}; want true, false, none, or keywords for the chat template")
+        if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
+            raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")
