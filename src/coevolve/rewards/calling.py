@@ -92,6 +92,8 @@ class UserFunction:
         where = f"{self.name}, problem {case.problem.id!r}: parameter {name!r}"
         if name in offered:
             return f"{where} could be two things: the problem has a column of that name too; rename one of them"
+        if name == "prompts" and TRL in self.named:
+            return f"{where} is the column 'prompt', which the problem lacks; it has {', '.join(columns) or 'none'}"
         known = f"there are {', '.join(offered)}, and the columns {', '.join(columns) or 'none'}"
         return f"{where} has no value{did_you_mean(name, [*offered, *columns])}; {known}"
 

@@ -166,10 +166,11 @@ def _lines(path: Path) -> list[sources.Row]:
             for text in lines:
                 row = json.loads(text)
                 if not isinstance(row, dict):
-                    raise ValueError(f"a {type(row).__name__}; want an object such as {{...}}")
+                    raise ValueError(f"a {type(row).__name__}")
                 found.append(row)
     except (OSError, EOFError, zlib.error, ValueError) as error:  # bad JSON and bad UTF-8 are ValueErrors
-        raise ValueError(f"task: {path}, after row {len(found)}: {error}; want a JSON object on each line") from error
+        why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise ValueError(f"task: {path}, after row {len(found)}: {why}; want a JSON object on each line") from error
     if not found:
         raise ValueError(f"task: {path} holds no rows; want a JSON object on each line")
     return found
