@@ -1,12 +1,13 @@
 """Coevolve: fine-tune several language models together by reinforcement learning."""
 
-from coevolve.algorithms import cory, ppo
+from coevolve.algorithms import cory, grpo, magrpo, mareinforce, maremax, marloo, ppo, reinforce, rloo
 from coevolve.cast import exchange, fixed, rotate
 from coevolve.play import Team, do, score, together
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, ScriptedEngine, build_policies
-from coevolve.protocols import chain
+from coevolve.protocols import best_of, chain, discussion, rounds, tree
+from coevolve.rewards.function import batched
 from coevolve.trainer import Trainer
-from coevolve.types import Algorithm, Case, Episode, Message, Problem, Sampling, Turn
+from coevolve.types import Algorithm, Case, Episode, Instruction, Joint, Message, Problem, Sampling, Turn
 
 __version__ = "0.1.0"
 
@@ -14,6 +15,8 @@ __all__ = [
     "Algorithm",
     "Case",
     "Episode",
+    "Instruction",
+    "Joint",
     "LocalEngine",
     "LocalPolicy",
     "LoraSpec",
@@ -25,14 +28,26 @@ __all__ = [
     "Team",
     "Trainer",
     "Turn",
+    "batched",
+    "best_of",
     "build_policies",
     "chain",
     "cory",
+    "discussion",
     "do",
     "exchange",
     "fixed",
+    "grpo",
+    "magrpo",
+    "mareinforce",
+    "maremax",
+    "marloo",
     "ppo",
+    "reinforce",
+    "rloo",
     "rotate",
+    "rounds",
     "score",
     "together",
+    "tree",
 ]

@@ -1,11 +1,21 @@
 """One file per task. ``TASKS`` is what a recipe may name; a user's own is an object or ``file.py:Name``."""
 
 from coevolve.tasks.arxiv import Arxiv
+from coevolve.tasks.games import Game
 from coevolve.tasks.imdb import Imdb
+from coevolve.tasks.rows import Rows
 from coevolve.tasks.sentiment import Sentiment
 from coevolve.tasks.tldr import Tldr
 from coevolve.tasks.writing_mini import WritingMini
 
-TASKS = {"sentiment": Sentiment, "imdb": Imdb, "tldr": Tldr, "arxiv": Arxiv, "writing-mini": WritingMini}
+TASKS = {
+    "sentiment": Sentiment,
+    "imdb": Imdb,
+    "tldr": Tldr,
+    "arxiv": Arxiv,
+    "writing-mini": WritingMini,
+    "game": Game,
+    "rows": Rows,
+}
 
-__all__ = ["TASKS", "Arxiv", "Imdb", "Sentiment", "Tldr", "WritingMini"]
+__all__ = ["TASKS", "Arxiv", "Game", "Imdb", "Rows", "Sentiment", "Tldr", "WritingMini"]
