@@ -2,7 +2,7 @@
 
 A recipe may begin with ``base: other.yaml`` (one level, relative to the recipe): it is laid over that one key by key.
 ``key: null`` removes a key of the base; a component of another name replaces the base's with all its settings.
-A value that ends in ``.yaml`` or is ``file.py:Name`` is relative to the recipe it stands in.
+A value that ends in ``.yaml`` or ``.jsonl(.gz)``, or is ``file.py:Name``, is relative to the recipe it stands in.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling, Ta
 __all__ = ["Parts", "Recipe", "apply_overrides", "build", "component", "load_recipe", "load_yaml", "parts", "validate"]
 
 _COMPONENTS = ("task", "play", "cast", "algorithm")
-_A_FILE = re.compile(r"[^:]+(\.ya?ml|\.py:\w+)$")
+_A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.py:\w+)$")
 
 Component = dict[str, Any]
 """``name`` and the settings of a registered factory, or of the user's own ``file.py:Name``."""

@@ -24,20 +24,27 @@ def rows(name: str, *, dataset: str, split: str) -> list[Row]:
 
 
 def read(name: str) -> list[Row]:
-    """The rows of ``$COEVOLVE_DATA/<name>.jsonl.gz``, one JSON object a line.
-
-    ValueError: the variable is not set, the file is missing, empty or not gzip, or a line is no JSON object.
-    """
+    """The rows of ``$COEVOLVE_DATA/<name>.jsonl.gz``. ValueError: the variable is not set, no file, or a bad one."""
     folder = os.environ.get(FOLDER)
     if not folder:
         raise ValueError(f"data {name!r}: {FOLDER} is not set; set it to the folder that holds {name}.jsonl.gz")
     path = Path(folder) / f"{name}.jsonl.gz"
     if not path.is_file():
         raise ValueError(f"data {name!r}: {path} does not exist; put it there or point {FOLDER} at the right folder")
+    return jsonl(path)
+
+
+def jsonl(path: Path) -> list[Row]:
+    """The rows of a file with one JSON object a line, compressed if its name ends in ``.gz``.
+
+    ValueError: the file is missing, empty or damaged, or a line is no JSON object.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; check the path")
     found = []
     line = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             for line, text in enumerate(lines, start=1):
                 found.append(_row(path, line, text))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import string
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,27 +147,7 @@ def _split(problems: Sequence[Problem], share: float, seed: int) -> tuple[list[P
 def _read(source: str, split: str) -> list[sources.Row]:
     """The rows of a file, or of a hub data set, whose split is this one if the source names none."""
     if source.endswith((".jsonl", ".jsonl.gz")):
-        return _lines(Path(source))
+        return sources.jsonl(Path(source))
     dataset, _, named = source.partition(":")
     split = named or split
     return sources.rows(f"{dataset.rpartition('/')[2]}_{split}", dataset=dataset, split=split)
-
-
-def _lines(path: Path) -> list[sources.Row]:
-    """The rows of a file of JSON lines. ValueError: no such file, no rows in it, or a line that is no JSON object."""
-    if not path.is_file():
-        raise ValueError(f"task: no file {path}; the path is relative to where you are")
-    found: list[sources.Row] = []
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            for text in lines:
-                row = json.loads(text)
-                if not isinstance(row, dict):
-                    raise ValueError(f"a {type(row).__name__}")
-                found.append(row)
-    except (OSError, EOFError, zlib.error, ValueError) as error:  # bad JSON and bad UTF-8 are ValueErrors
-        why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-        raise ValueError(f"task: {path}, after row {len(found)}: {why}; want a JSON object on each line") from error
-    if not found:
-        raise ValueError(f"task: {path} holds no rows; want a JSON object on each line")
-    return found

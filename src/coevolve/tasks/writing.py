@@ -58,8 +58,8 @@ class Writing:
 
     train, test: the problems; their columns fill the templates. voices: role -> what it is told, in the order in which
     their texts are compared; the role ``writer`` may be among them if the others are two. bands: the reward's
-    thresholds. reward: the user's own function instead (see ``coevolve.rewards.function``); ``parts`` and ``feedback``
-    stay as they are.
+    thresholds. reward: the user's own function instead (see ``coevolve.rewards.function``), which is given a writer's
+    text whole, as ``writer``; ``parts`` and ``feedback`` stay as they are.
 
     Every turn of a case is paid the team's total (0 to 2.98): with two texts that of the pair, with more the mean over
     neighbours.
