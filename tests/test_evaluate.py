@@ -11,9 +11,9 @@ import torch
 from toy import __file__ as toy_file
 from toy import toy
 
-from coevolve import Case, Problem, Sampling, ScriptedEngine, chain
+from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
 from coevolve.config import build, load_recipe
-from coevolve.evaluate import choose, evaluate, evaluate_run
+from coevolve.evaluate import choose, evaluate, evaluate_recipe, evaluate_run
 from coevolve.types import Batch
 
 CAST = {"pioneer": "ann", "observer": "bob"}
@@ -119,6 +119,31 @@ def test_whom_to_try_alone() -> None:
     assert all("kl" in row for row in rows)
 
 
+class Parted(Words):
+    """Its reward has components, and one policy alone cannot be paid."""
+
+    solo = False
+
+    def parts(self, cases: list[Case]) -> list[dict[str, float]]:
+        return [{"turns": float(len(case.turns)), "first": float(case.problem.id == "p0")} for case in cases]
+
+
+def test_the_whole_team_has_a_row_where_the_reward_has_parts() -> None:
+    rows = evaluate(
+        task=Parted(), play=discussion(), cast_at=CAST, policies={}, engine=ScriptedEngine(script),
+        sampling=Sampling(9), problems=Words.test,
+    )  # fmt: skip
+    assert {row["setting"] for row in rows} == {"team"}  # nobody is tried alone
+    whole = [row for row in rows if row["role"] == "all"]
+    assert [(row["decoding"], row["policy"]) for row in whole] == [("greedy", "ann+bob"), ("sampled", "ann+bob")]
+    # Of the scored round: pioneer 1 or 3 words, observer 2 or 4; team means 1.5, and 3.5 for p0: mean 2, deviation 1.
+    assert (whole[0]["reward"], whole[0]["reward_se"]) == (2.0, pytest.approx(0.5))
+    # Two rounds of (words + end): p0 (4 + 5) * 2, others (2 + 3) * 2: (18 + 3 * 10) / 4
+    assert (whole[0]["turns"], whole[0]["tokens"]) == (16, 12.0)
+    assert (whole[0]["parts/turns"], whole[0]["parts/first"]) == (2.0, 0.25)
+    assert whole[0]["seconds"] > 0
+
+
 def test_problems_are_the_same_every_time() -> None:
     few, more = choose(Words(), 2), choose(Words(), 3)
     assert more[:2] == few
@@ -158,6 +183,18 @@ def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -
     }
     assert "checkpoint 4, 4 held-out problems" in capsys.readouterr().out
     assert evaluate_run(run, problems=4) == result
+
+
+def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = evaluate_recipe(run / "recipe.yaml", ["policies.ann.weights=frozen"], problems=4)
+    of_run = [row for row in evaluate_run(run, problems=4)["rows"] if row["weights"] == "start"]
+    team = [row for row in result["rows"] if row["setting"] == "team"]
+    # The run was asked with the roles of its last step, and both begin as the same model.
+    expected = [row | {"policy": {"ann": "bob", "bob": "ann"}[row["policy"]]} for row in of_run[:2] + of_run[3:5]]
+    assert [{k: v for k, v in row.items() if k != "kl"} for row in team] == [
+        {k: v for k, v in row.items() if k != "kl"} for row in expected
+    ]
+    assert "checkpoint 0, 4 held-out problems" in capsys.readouterr().out
 
 
 def test_an_earlier_checkpoint(run: Path) -> None:

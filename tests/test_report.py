@@ -8,6 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from coevolve.report.evaluation import show_evaluation
 from coevolve.report.plot import reward_kl, rise
 from coevolve.report.samples import show_samples
 from coevolve.report.terminal import progress
@@ -52,6 +53,28 @@ def test_one_run_is_drawn_with_its_policies(tmp_path, monkeypatch):
     assert drawn[0][1] == [1.0] * 5
     assert drawn[6][1] == pytest.approx([0.85] * 5)
     assert bands == []
+
+
+def test_parts_of_the_reward_have_a_panel_each(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "pair-0")
+    lines = [json.loads(text) | {"parts/return": 0.25, "parts/ungated_return": 0.75} for text in run_lines(run)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    drawn, _ = curves([run, write_run(tmp_path / "alone-0")], tmp_path, monkeypatch)
+    assert [(label, y) for label, y in drawn if y[0] in (0.25, 0.75)] == [("pair", [0.25] * 5), ("pair", [0.75] * 5)]
+
+
+def run_lines(run):
+    return (run / "metrics.jsonl").read_text().splitlines()
+
+
+def test_an_evaluation_with_parts_prints_them(capsys):
+    row = {"weights": "start", "setting": "team", "role": "all", "policy": "a+b", "decoding": "greedy", "reward": 1.5}
+    row |= {"reward_se": 0.1, "tokens": 40.0, "seconds": 0.25, "parts/return": 0.5, "parts/words_1": 12.0}
+    show_evaluation({"checkpoint": 3, "problems": 4, "max_new_tokens": 8, "rows": [row]})
+    lines = [text.split() for text in capsys.readouterr().out.splitlines()]
+    assert ["return", "0.500"] in lines
+    assert ["words_1", "12.000"] in lines
+    assert ["tokens", "per", "problem", "40.0"] in lines
 
 
 def test_seeds_of_one_recipe_become_a_mean_with_a_standard_error(tmp_path, monkeypatch):
