@@ -133,7 +133,11 @@ def write_text(file: Path, text: str) -> None:
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:
-    """An episode as JSON: its problem and who said what for which reward."""
+    """An episode as JSON: its problem, who said what for which reward, and which turns were judged together.
+
+    joints: the positions of their turns, what each was paid, and the position of the joint that they continue.
+    """
+    position = {id(turn): number for number, turn in enumerate(episode.turns)}
     turns = [
         {"role": t.role, "policy": t.policy, "text": t.text, "reward": t.reward, "tokens": len(t.action_ids)}
         for t in episode.turns
@@ -143,6 +147,10 @@ def episode_record(episode: Episode) -> dict[str, Any]:
         "member": episode.member,
         "data": plain(episode.problem.data),
         "turns": turns,
+        "joints": [
+            {"turns": [position[id(t)] for t in joint.turns], "rewards": list(joint.rewards), "after": joint.after}
+            for joint in episode.joints
+        ],
     }
 
 

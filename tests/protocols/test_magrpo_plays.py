@@ -3,10 +3,12 @@
 import pytest
 
 from coevolve.collate import collate
+from coevolve.components import component
 from coevolve.maths.credit import tree_to_go
 from coevolve.play import Stage, rollout
 from coevolve.policies import ScriptedEngine
-from coevolve.protocols import best_of, discussion, rounds, tree
+from coevolve.protocols import PLAYS, best_of, discussion, rounds, tree
+from coevolve.rundir import episode_record
 from coevolve.types import Problem, Sampling, Turn
 
 CAST = {"a": "ann", "b": "bob"}
@@ -113,6 +115,19 @@ def test_the_crossed_tree_grows_from_every_combination():
     assert shapes(engine) == [{"ann": 2, "bob": 2, "cat": 2}]
 
 
+def test_the_tree_is_written_down():
+    episodes, _, _ = played(tree(2, 2))
+    record = episode_record(episodes[0])
+    # turns: a a b b | a a b b below the first joint, a a b b below the second
+    assert [(one["turns"], one["after"]) for one in record["joints"][:4]] == [
+        ([0, 2], None),
+        ([1, 3], None),
+        ([4, 6], 0),
+        ([5, 7], 0),
+    ]
+    assert record["joints"][1]["rewards"] == [2.0, 2.0]
+
+
 def test_a_done_branch_does_not_grow():
     # root joints pay 0 and 2; the second is done
     episodes, engine, _ = played(tree(2, 2, done=1.0))
@@ -154,6 +169,12 @@ def test_a_discussion_hears_everybody_and_pays_the_last_round():
 def test_settings_out_of_range_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_recipes_done_is_a_number():
+    assert component({"name": "rounds", "n": 2, "done": 2}, PLAYS, "play")
+    with pytest.raises(ValueError, match=r"play: done.*True"):
+        component({"name": "rounds", "n": 2, "done": True}, PLAYS, "play")
 
 
 def test_feedback_that_is_missing_or_misshapen_is_named():

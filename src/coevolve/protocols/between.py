@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
+
+from pydantic import Field
 
 from coevolve.play import Feedback, Team, do
 from coevolve.types import Problem, Role, Turn
@@ -19,7 +22,11 @@ def silence(team: Team) -> Heard:
     return {role: () for role in team}  # noqa: C420  (fromkeys would be typed as a dict of empty tuples)
 
 
-def stops(done: float | Done | None) -> Done:
+Threshold = Annotated[float, Field(strict=True)]
+"""A mean reward; ``done: true`` in a recipe is none."""
+
+
+def stops(done: Threshold | Done | None) -> Done:
     """``done`` as a function: None never stops, a number stops where the mean reward is above it."""
     if done is None:
         return lambda rewards: False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from coevolve.play import Feedback, Team, score, together
-from coevolve.protocols.between import Done, heard_next, notes, silence, stops
+from coevolve.protocols.between import Done, Threshold, heard_next, notes, silence, stops
 from coevolve.types import Play, Problem
 
 
-def rounds(n: int = 1, feedback: bool | Feedback = False, done: float | Done | None = None) -> Play:
+def rounds(n: int = 1, feedback: bool | Feedback = False, done: Threshold | Done | None = None) -> Play:
     """n joint turns, each scored. Side by side the ``members`` of a problem are the group.
 
     An agent hears its own turns and, after each, a note: the task's feedback (True), your function's

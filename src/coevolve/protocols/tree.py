@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from coevolve.play import Feedback, Team, score, together
-from coevolve.protocols.between import Done, Heard, heard_next, notes, silence, stops
+from coevolve.protocols.between import Done, Heard, Threshold, heard_next, notes, silence, stops
 from coevolve.types import Play, Problem, Turn
 
 
@@ -16,7 +16,7 @@ def tree(
     k: int,
     joint: Literal["aligned", "cross"] = "aligned",
     feedback: bool | Feedback = False,
-    done: float | Done | None = None,
+    done: Threshold | Done | None = None,
 ) -> Play:
     """n turns; at every node each agent samples k responses, which are each other's peers.
 
