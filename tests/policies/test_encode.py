@@ -331,3 +331,15 @@ def test_the_space_before_a_first_word_is_kept() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<u>")
     assert tokenizer.decode([2, 1]) == "was film"
     assert said(tokenizer, [([0, 1], [2, 1]), ([0], [1])]) == [" was film", " film"]
+
+
+def test_text_of_which_the_tokenizer_knows_nothing_is_no_empty_prompt():
+    class Deaf:
+        bos_token_id, eos_token_id, chat_template = 1, 2, None
+
+        def __call__(self, text, add_special_tokens=True):
+            return SimpleNamespace(input_ids=[])
+
+    assert encode(Deaf(), "", "a", None) == [1]
+    with pytest.raises(ValueError, match="policy 'a': its tokenizer makes no tokens of 'hello there'"):
+        encode(Deaf(), "hello there", "a", None)

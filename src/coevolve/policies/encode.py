@@ -28,12 +28,15 @@ def encode(tokenizer: Any, prompt: Prompt, policy: PolicyName, chat: Chat) -> li
     is the user's next message, and the turn is ended as the template ends it unless it sampled that end itself. An
     empty prompt is the start token.
 
-    Raises ValueError where there is no chat template, no start token, or the spliced turn is another policy's.
+    Raises ValueError where there is no chat template, no start token, text without tokens, or the spliced turn is
+    another policy's.
     """
     if isinstance(prompt, Instruction) and speaks(tokenizer, chat):
         ids = _chat(tokenizer, [_by("user", prompt.strip())], policy, chat)
     elif isinstance(prompt, str):
         ids = _text(tokenizer, prompt)
+        if not ids and prompt.strip():  # a tokenizer loaded as another kind knows none of its words
+            raise ValueError(f"policy {policy!r}: its tokenizer makes no tokens of {prompt[:60]!r}; check its files")
     elif any(isinstance(part, Turn) for part in prompt):
         ids = _splice(tokenizer, cast(Sequence[Turn | str], prompt), policy, chat)
     else:
