@@ -53,4 +53,5 @@ def _batch(turns: Sequence[Turn], credits: Sequence[float], turns_per_episode: f
 
 def pad(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
     """Ragged rows as one tensor, filled with 0 on the right."""
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(list(r), dtype=dtype) for r in rows], batch_first=True)
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=dtype)

@@ -85,7 +85,7 @@ def mean_parts(joints: Sequence[tuple[Episode, Joint]], task: Task) -> Metrics:
     """``parts/<name>``: the mean of each of the task's components over these joints; empty where it names none."""
     if not hasattr(task, "parts"):
         return {}
-    parts = task.parts([Case(episode.problem, joint.turns) for episode, joint in joints])
+    parts = task.parts([Case(episode.problem, joint.turns, episode.history(joint.after)) for episode, joint in joints])
     return {f"parts/{name}": fmean(case[name] for case in parts) for name in parts[0]}
 
 

@@ -106,7 +106,7 @@ async def score(team: Team, turns: Sequence[Turn], after: Sequence[Turn] | None 
     """Let the task pay these turns as one joint action; returns one number per turn, as ``Turn.reward`` will say.
 
     after: the turns of the joint that this one continues, which is then responsible for it too; None: the joint scored
-    last in this episode, if any; ``()``: none, this is a beginning.
+    last in this episode, if any (joints scored at once do not continue each other); ``()``: none, this is a beginning.
     """
     for turn in turns:
         if not isinstance(turn, Turn):
@@ -184,21 +184,24 @@ class _Live:
                 return False
         return True
 
-    def join(self, effect: _Scoring, rewards: tuple[float, ...]) -> None:
-        """Write down a joint that was just paid. Raises ValueError if it was scored before or continues nothing."""
-        key = tuple(map(id, effect.turns))
+    def parent(self, effect: _Scoring) -> int | None:
+        """The position of the joint that this one continues. Raises ValueError if there is no such joint."""
+        if effect.after is None:
+            return len(self.episode.joints) - 1 if self.episode.joints else None
+        found = self.joints.get(tuple(map(id, effect.after)))
+        if effect.after and found is None:
+            raise ValueError("scores turns `after` turns that were not scored together before")
+        return found
+
+    def join(self, joint: Joint) -> None:
+        """Write down a joint that was just paid. Raises ValueError if it was scored before."""
+        key = tuple(map(id, joint.turns))
         if key in self.joints:
-            roles = ", ".join(turn.role for turn in effect.turns)
+            roles = ", ".join(turn.role for turn in joint.turns)
             raise ValueError(f"scores the same turns ({roles}) twice")
-        joints = self.episode.joints
-        after = len(joints) - 1 if joints else None
-        if effect.after is not None:
-            after = self.joints.get(tuple(map(id, effect.after)))
-            if effect.after and after is None:
-                raise ValueError("scores turns `after` turns that were not scored together before")
-        self.joints[key] = len(joints)
-        joints.append(Joint(effect.turns, rewards, after))
-        for turn, reward in zip(effect.turns, rewards, strict=True):
+        self.joints[key] = len(self.episode.joints)
+        self.episode.joints.append(joint)
+        for turn, reward in zip(joint.turns, joint.rewards, strict=True):
             self.paid.setdefault(id(turn), []).append(reward)
             turn.reward = sum(self.paid[id(turn)]) / len(self.paid[id(turn)])
 
@@ -311,7 +314,14 @@ def _say(one: _Live, effect: _Saying, stage: Stage) -> Say:
 
 
 def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]:
-    cases = [Case(one.episode.problem, effect.turns) for one, effect in asked]
+    parents = []  # of all joints before any is written down: those of one sweep do not continue each other
+    for one, effect in asked:
+        with blame(f"the play, on problem {one.episode.problem.id!r}"):
+            parents.append(one.parent(effect))
+    cases = [
+        Case(one.episode.problem, effect.turns, one.episode.history(parent))
+        for (one, effect), parent in zip(asked, parents, strict=True)
+    ]
     with stage.timer("reward"), blame(f"the reward of {type(stage.task).__name__}, step {stage.step}"):
         paid = stage.task.reward(cases)
     if not isinstance(paid, Sequence) or len(paid) != len(cases):
@@ -320,10 +330,10 @@ def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]
             f"the reward of {type(stage.task).__name__}, step {stage.step}, was given {len(cases)} cases and returned "
             f"{found}; want a list with one result per case"
         )
-    for (one, effect), case, rewards in zip(asked, cases, paid, strict=True):
+    for (one, _), case, parent, rewards in zip(asked, cases, parents, paid, strict=True):
         _check_reward(case, rewards, stage)
         with blame(f"the play, on problem {case.problem.id!r}"):
-            one.join(effect, tuple(map(float, rewards)))
+            one.join(Joint(case.turns, tuple(map(float, rewards)), parent))
     return [[float(r) for r in rewards] for rewards in paid]
 
 

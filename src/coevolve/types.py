@@ -147,6 +147,14 @@ class Episode:
     turns: list[Turn] = field(default_factory=list)
     joints: list[Joint] = field(default_factory=list)
 
+    def history(self, last: int | None) -> tuple[tuple[Turn, ...], ...]:
+        """The turns of the joint at this position and of those that it continues, the first one first."""
+        found: list[tuple[Turn, ...]] = []
+        while last is not None:
+            found.append(self.joints[last].turns)
+            last = self.joints[last].after
+        return tuple(reversed(found))
+
 
 @dataclass(frozen=True, slots=True)
 class Say:
@@ -183,10 +191,11 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a reward judges: turns on one problem. It returns one number per turn."""
+    """What a reward judges: turns on one problem, and the joints before them. It returns one number per turn."""
 
     problem: Problem
     turns: tuple[Turn, ...]
+    history: tuple[tuple[Turn, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import pytest
 from coevolve.collate import collate
 from coevolve.components import component
 from coevolve.maths.credit import tree_to_go
-from coevolve.play import Stage, rollout
+from coevolve.play import Stage, rollout, score, together
 from coevolve.policies import ScriptedEngine
 from coevolve.protocols import PLAYS, best_of, discussion, rounds, tree
 from coevolve.rundir import episode_record
@@ -66,6 +66,35 @@ def test_rounds_without_feedback_hear_an_empty_note():
     _, _, task = played(rounds(2))
     assert task.heard[2] == ("p", "a", ["a0", ""])
     assert task.noted == []
+
+
+def test_a_reward_sees_what_came_before():
+    histories = []
+
+    class Nosy(Numbers):
+        def reward(self, cases):
+            histories.extend([[t.text for t in joint] for joint in case.history] for case in cases)
+            return super().reward(cases)
+
+    def play(which):
+        stage = Stage(CAST, Nosy(), ScriptedEngine(lambda role, p, member, number: str(number)), Sampling(4))
+        rollout(which, P[:1], stage)
+
+    play(rounds(3))
+    assert histories == [[], [["0", "0"]], [["0", "0"], ["1", "1"]]]
+    histories.clear()
+    play(tree(2, 2))
+    assert histories == [[], [], [["0", "0"]], [["0", "0"]], [["1", "1"]], [["1", "1"]]]
+
+
+def test_joints_scored_at_once_do_not_continue_each_other():
+    async def apart(p, team):
+        for _ in range(2):
+            a, b = await together(team["a"](), team["b"]())
+            await together(score(team, [a]), score(team, [b]))
+
+    episodes, _, _ = played(apart)
+    assert [joint.after for joint in episodes[0].joints] == [None, None, 1, 1]
 
 
 def test_members_of_the_same_round_are_peers():
@@ -193,8 +222,6 @@ def test_feedback_that_is_missing_or_misshapen_is_named():
 
 
 def test_scoring_after_turns_that_were_never_scored_together_is_named():
-    from coevolve.play import score
-
     async def lost(p, team):
         first = await team["a"]()
         second = await team["b"]()

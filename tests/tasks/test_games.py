@@ -14,14 +14,16 @@ from coevolve.types import Case, Problem, Sampling, Turn
 P = Problem("p")
 
 
-def said(role, text, prompt="c"):
-    ids = ["CDcd".index(token) for token in prompt]
-    return Turn(role, "ann", P, 0, 0, ids, [0], [0.0], text, False)
+def said(role, text):
+    return Turn(role, "ann", P, 0, 0, [2], [0], [0.0], text, False)
 
 
-def paid(game, moves, prompts=("c", "c")):
-    turns = (said("a", moves[0], prompts[0]), said("b", moves[1], prompts[1]))
-    return Game(game=game).reward([Case(P, turns)])[0]
+def joint(moves):
+    return said("a", moves[0]), said("b", moves[1])
+
+
+def paid(game, moves, *before):
+    return Game(game=game).reward([Case(P, joint(moves), tuple(map(joint, before)))])[0]
 
 
 @pytest.mark.parametrize(
@@ -41,10 +43,10 @@ def test_capitals_and_small_letters_are_the_same_move():
 
 
 def test_the_second_harvest_depends_on_the_first():
-    told = {"CC": ("cCCC", "cCCC"), "CD": ("cCCD", "cDCD"), "DC": ("cDDC", "cCDC"), "DD": ("cDDD", "cDDD")}
-    assert [paid("harvest", moves) for moves in told] == [[1, 1], [0, 3], [3, 0], [2, 2]]
-    assert [paid("harvest", "CC", told[first]) for first in told] == [[5, 5], [2, 1], [1, 2], [0, 0]]
-    assert [paid("harvest", "CD", told[first]) for first in told] == [[1, 6], [3, 2], [0, 0], [1, 0]]
+    firsts = ("CC", "CD", "DC", "DD")
+    assert [paid("harvest", moves) for moves in firsts] == [[1, 1], [0, 3], [3, 0], [2, 2]]
+    assert [paid("harvest", "CC", first) for first in firsts] == [[5, 5], [2, 1], [1, 2], [0, 0]]
+    assert [paid("harvest", "CD", first) for first in firsts] == [[1, 6], [3, 2], [0, 0], [1, 0]]
 
 
 def test_both_roles_of_every_game_but_trust_are_alike():
@@ -68,7 +70,7 @@ def test_prompts_quote_what_was_heard_in_capitals():
     [
         (lambda: Game(game="poker"), "no game 'poker'; there are harmony, chicken, trust, harvest"),
         (lambda: paid("chicken", ("CD", "C")), "role 'a' said 'CD', no move"),
-        (lambda: paid("harvest", "CC", ("cC", "cC")), "both agents hear the first"),
+        (lambda: paid("harvest", "CC", "CC", "CC"), "this game has two turns"),
         (lambda: Game(game="chicken").reward([Case(P, (said("a", "C"),))]), "for two, and 1 act together"),
     ],
 )

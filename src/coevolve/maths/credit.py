@@ -32,8 +32,8 @@ def team_mean(episode: Episode) -> list[float]:
 def to_go(gamma: float = 1.0) -> Credit:
     """Each turn its own reward and those of the turns after it, discounted by gamma per turn.
 
-    In a chain nothing a later role does changes an earlier reward, so this has the same expected gradient as team_sum
-    and less variance: CORY's observer is paid r2 alone, the pioneer r1 + r2.
+    Where no later role changes an earlier reward, as in CORY's tasks, which score every answer by itself, this has the
+    same expected gradient as team_sum and less variance: the observer is paid r2 alone, the pioneer r1 + r2.
     """
 
     def credit(episode: Episode) -> list[float]:

@@ -140,7 +140,7 @@ def check_model(causal: Any, model: str) -> None:
 
     Families that rescale or cap their logits would be trained wrongly, others could not be sampled.
     """
-    ids = torch.arange(3, device=causal.device)[None]
+    ids = (torch.arange(3, device=causal.device) % causal.config.get_text_config().vocab_size)[None]
     logits: Tensor = causal(input_ids=ids).logits
     found = trunk(causal)(input_ids=ids, use_cache=True)
     if getattr(found, "past_key_values", None) is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
-from coevolve.models import load_tokenizer
 from coevolve.types import Case, Problem, Role, Turn
 
 MODEL = "coevolve-coin"
@@ -66,7 +65,6 @@ class Game:
         self.pays = GAMES[game]
         self.train: Sequence[Problem] = [Problem(f"{game} {i}") for i in range(_GROUPS)]
         self.test: Sequence[Problem] = [Problem(f"{game} test")]
-        self._tokenizer = load_tokenizer(MODEL)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> str:
         """c, then the moves and feedback that were heard: "cCCD" after the own move C and the feedback CD."""
@@ -81,15 +79,10 @@ class Game:
         return [list(map(float, self._matrix(case)[_joint(case.turns)])) for case in cases]
 
     def _matrix(self, case: Case) -> Pays:
-        """The pays that the earlier joint moves lead to; the prompt of a later turn quotes them (see ``prompt``)."""
-        if len(self.pays) == 1:
-            return self.pays[""]
-        told = str(self._tokenizer.decode(list(case.turns[0].prompt_ids)))[len(START) :]
-        before = "".join(told[at + 1 : at + 3] for at in range(0, len(told), 3))
-        if len(told) % 3 or before not in self.pays:
-            raise ValueError(
-                "task: this game has two turns and both agents hear the first; use `rounds`, n: 2, feedback"
-            )
+        """The pays that the earlier joint moves lead to; a game of one turn is played anew."""
+        before = "".join(map(_joint, case.history)) if len(self.pays) > 1 else ""
+        if before not in self.pays:
+            raise ValueError("task: this game has two turns; use `rounds` or `tree` with n: 2")
         return self.pays[before]
 
 
