@@ -47,6 +47,7 @@ class _Saying:
 class _Scoring:
     turns: tuple[Turn, ...]
     after: tuple[Turn, ...] | None
+    answered: bool
 
 
 @dataclass(frozen=True)
@@ -102,17 +103,20 @@ class Team:
         return say
 
 
-async def score(team: Team, turns: Sequence[Turn], after: Sequence[Turn] | None = None) -> list[float]:
+async def score(
+    team: Team, turns: Sequence[Turn], after: Sequence[Turn] | None = None, answered: bool = True
+) -> list[float]:
     """Let the task pay these turns as one joint action; returns one number per turn, as ``Turn.reward`` will say.
 
-    after: the turns of the joint that this one continues, which is then responsible for it too; None: the joint scored
-    last in this episode, if any (joints scored at once do not continue each other); ``()``: none, this is a beginning.
+    after: the turns of the joint that this one continues; None: the joint scored last in this episode, if any (joints
+    scored at once do not continue each other); ``()``: none, this is a beginning. answered: that joint's return has
+    this one's in it (see ``credit.tree_to_go``).
     """
     for turn in turns:
         if not isinstance(turn, Turn):
             raise ValueError(f"score wants turns, got {turn!r}; write `await team[role](...)`")
     parent = None if after is None else tuple(after)
-    return cast(list[float], (await _Parked([_Scoring(tuple(turns), parent)]))[0])
+    return cast(list[float], (await _Parked([_Scoring(tuple(turns), parent, answered)]))[0])
 
 
 async def do(function: Callable[..., Any], *args: Any) -> Any:
@@ -330,10 +334,10 @@ def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]
             f"the reward of {type(stage.task).__name__}, step {stage.step}, was given {len(cases)} cases and returned "
             f"{found}; want a list with one result per case"
         )
-    for (one, _), case, parent, rewards in zip(asked, cases, parents, paid, strict=True):
+    for (one, effect), case, parent, rewards in zip(asked, cases, parents, paid, strict=True):
         _check_reward(case, rewards, stage)
         with blame(f"the play, on problem {case.problem.id!r}"):
-            one.join(Joint(case.turns, tuple(map(float, rewards)), parent))
+            one.join(Joint(case.turns, tuple(map(float, rewards)), parent, effect.answered))
     return [[float(r) for r in rewards] for rewards in paid]
 
 

@@ -130,12 +130,14 @@ class Turn:
 class Joint:
     """What the task judged together: the turns of one joint action, what each was paid, and what it continues.
 
-    after: the position in ``Episode.joints`` of the joint that led here, None for a beginning.
+    after: the position in ``Episode.joints`` of the joint that led here, None for a beginning. answered: that joint
+    answers for this one, so its return has this one's in it.
     """
 
     turns: tuple[Turn, ...]
     rewards: tuple[float, ...]
     after: int | None = None
+    answered: bool = True
 
 
 @dataclass(slots=True)

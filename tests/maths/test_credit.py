@@ -71,3 +71,9 @@ def test_an_unscored_turn_answers_for_what_is_scored_next():
     turns = [spoke(role) for role in "ababa"]
     joints = [Joint((turns[2], turns[3]), (3.0, 3.0))]
     assert tree_to_go()(Episode(P, 0, turns, joints)) == [3.0, 3.0, 3.0, 3.0, 0.0]
+
+
+def test_a_joint_does_not_answer_for_what_it_was_chosen_for():
+    turns = [spoke("a") for _ in range(3)]
+    joints = [Joint((turns[0],), (1.0,)), Joint((turns[1],), (3.0,)), Joint((turns[2],), (9.0,), 1, answered=False)]
+    assert tree_to_go()(Episode(P, 0, turns, joints)) == [1.0, 3.0, 9.0]

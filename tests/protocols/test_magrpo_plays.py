@@ -173,6 +173,7 @@ def test_best_of_lets_the_best_joint_go_on_and_pays_each_turn_its_own():
     assert task.heard[4:] == [("p", "a", ["a5", "note on a5"])] * 2 + [("p", "b", ["b0", "note on b0"])] * 2
     batch = collate(episodes, tree_to_go(), "ann")
     assert batch.credit_B.tolist() == [3.0, 5.0, 5.0, 2.0]  # 3 + 0, 5 + 0 | 1 + 4, 2 + 0
+    assert [joint.after for joint in episodes[0].joints] == [None, None, 1, 1]
     assert batch.peers_B.tolist() == [0, 0, 1, 1]
     assert batch.share_B.tolist() == pytest.approx([2.4, 2.4, 1.6, 1.6])  # 4 turns * 1.2 / 2, 4 * 0.8 / 2
 

@@ -61,7 +61,7 @@ def own_reward(joint: Joint, role: Role) -> float:
 
 
 def tree_to_go(gamma: float = 1.0, worth: Worth = team_reward) -> Credit:
-    """The return of the joint a turn was part of: R(j) = r(j) + gamma * mean of R over the joints that continue j.
+    """The return of the joint a turn was part of: R(j) = r(j) + gamma * mean of R over the joints j answers for.
 
     With one continuation each this is MAGRPO's return (arXiv 2508.04652, algorithm 1); with several it is the tree's.
     A turn of several joints is paid their mean, so the number of partners it met does not scale its step. A turn that
@@ -85,7 +85,7 @@ def _returns(joints: list[Joint], gamma: float, worth: Callable[[Joint], float])
         following = later.get(number)
         returns[number] = worth(joints[number]) + (gamma * fmean(following) if following else 0.0)
         after = joints[number].after
-        if after is not None:
+        if after is not None and joints[number].answered:
             later.setdefault(after, []).append(returns[number])
     return returns
 

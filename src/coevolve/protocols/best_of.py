@@ -6,7 +6,7 @@ from statistics import fmean
 
 from coevolve.play import Feedback, Team, score, together
 from coevolve.protocols.between import heard_next, notes, silence
-from coevolve.types import Play, Problem
+from coevolve.types import Play, Problem, Turn
 
 
 def best_of(n: int, k: int, feedback: bool | Feedback = False, weights: list[float] | None = None) -> Play:
@@ -23,12 +23,12 @@ def best_of(n: int, k: int, feedback: bool | Feedback = False, weights: list[flo
     counts = weights or [1.0] * n
 
     async def play(p: Problem, team: Team) -> None:
-        heard = silence(team)
+        heard, best = silence(team), tuple[Turn, ...]()
         for turn in range(n):
             says = (team[role](*heard[role], peers=turn, share=counts[turn] / k) for role in team for _ in range(k))
             said = await together(*says)
             joints = list(zip(*(said[first : first + k] for first in range(0, len(said), k)), strict=True))
-            paid = await together(*(score(team, acts, after=()) for acts in joints))
+            paid = await together(*(score(team, acts, after=best, answered=False) for acts in joints))
             if turn + 1 < n:
                 best = max(zip(paid, joints, strict=True), key=lambda one: fmean(one[0]))[1]
                 heard = heard_next(heard, best, await notes(feedback, team, p, best))
