@@ -134,6 +134,8 @@ def test_the_whole_team_has_a_row_where_the_reward_has_parts() -> None:
         sampling=Sampling(9), problems=Words.test,
     )  # fmt: skip
     assert {row["setting"] for row in rows} == {"team"}  # nobody is tried alone
+    # The first answers are not scored, and no zeros: observer 2, or 4 for p0.
+    assert [row["reward"] for row in rows if row["role"] == "observer"] == [2.5, 2.5]
     whole = [row for row in rows if row["role"] == "all"]
     assert [(row["decoding"], row["policy"]) for row in whole] == [("greedy", "ann+bob"), ("sampled", "ann+bob")]
     # Of the scored round: pioneer 1 or 3 words, observer 2 or 4; team means 1.5, and 3.5 for p0: mean 2, deviation 1.

@@ -1,13 +1,14 @@
 """Learning, determinism, reductions and controls of the training step, on a model made on the spot."""
 
 import json
+import warnings
 from types import SimpleNamespace
 
 import pytest
 import torch
 from toy import Lucky, toy, without_times
 
-from coevolve import PolicySpec, Sampling, Trainer, chain, cory, fixed, ppo, score
+from coevolve import PolicySpec, Problem, Sampling, Trainer, chain, cory, fixed, ppo, score
 from coevolve.algorithms import grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
 from coevolve.maths.kl import AdaptiveKL
 from coevolve.maths.moments import Moments
@@ -129,6 +130,31 @@ def test_the_return_of_each_turn_and_parts_are_logged(micro_model):
     assert line["turn/1/reward"] + line["turn/2/reward"] == pytest.approx(2 * line["reward"])
 
 
+def test_a_batch_is_reused_as_often_as_asked(micro_model):
+    trainer = toy(micro_model, roles=("a",), play=rounds(), members=4, algorithm=grpo(epochs=3, minibatch=8, clip=0.01))
+    line = trainer.step(0)
+    steps = {int(state["step"]) for state in trainer.policies["ann"].optimizer.state.values()}
+    assert steps == {3 * 32 // 8}
+    assert 0 < line["agents/ann/clip_fraction"] < 1  # ratios move within a step
+
+
+def test_the_clip_fraction_is_one_whatever_the_weights(micro_model):
+    for weights_ in ("sequence", "turn", "token"):
+        rule = magrpo(clip=1e-6, epochs=4, weights=weights_)
+        trainer = toy(micro_model, roles=("a",), play=rounds(), members=4, algorithm=rule, sampling=Sampling((5, 5)))
+        assert 0 < trainer.step(0)["agents/ann/clip_fraction"] < 1
+
+
+def test_an_id_that_two_problems_have_is_named(micro_model):
+    class Twins(Lucky):
+        train = (Problem("x", {"n": 1}), Problem("y"), Problem("x", {"n": 2}))
+
+    with pytest.raises(ValueError, match="the task Twins has 1 ids more than once, such as 'x'"):
+        Trainer(
+            task=Twins(), play=rounds(), cast=fixed({"a": "ann"}), policies={"ann": str(micro_model)}, algorithm=grpo()
+        )
+
+
 def test_groups_of_one_are_warned_of(micro_model):
     async def sometimes(p, team):
         a = await team["a"](peers=p.id, share=1.0)
@@ -139,6 +165,9 @@ def test_groups_of_one_are_warned_of(micro_model):
     trainer = toy(micro_model, roles=("a",), play=sometimes, algorithm=magrpo(), batch_size=16)
     with pytest.warns(UserWarning, match="78% of its turns have no peers"):  # 14 of 18
         trainer.step(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer.step(1)  # once is enough
 
 
 def test_the_same_seed_twice_gives_the_same_metrics_and_another_does_not(micro_model, tmp_path):

@@ -5,6 +5,7 @@ Letters: B turns, S positions of a row, T action tokens. The layout is drawn tok
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -44,7 +45,7 @@ def _batch(turns: Sequence[Turn], credits: Sequence[float], turns_per_episode: f
         mask_BT=torch.arange(action_BT.shape[1]) < actions_B[:, None],
         logp_BT=pad([t.logps for t in turns], torch.float32),
         credit_B=torch.tensor(credits, dtype=torch.float32),
-        reward_B=torch.tensor([t.reward or 0.0 for t in turns]),
+        reward_B=torch.tensor([math.nan if t.reward is None else t.reward for t in turns]),
         peers_B=torch.tensor([groups.setdefault(t.peers, len(groups)) for t in turns]),
         temperature_B=torch.tensor([t.temperature for t in turns]),
         share_B=torch.tensor([t.share * turns_per_episode for t in turns]),

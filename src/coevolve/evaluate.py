@@ -95,11 +95,10 @@ def _whole(
     episodes: Sequence[Episode], cast: Mapping[Role, PolicyName], task: Task, seconds: float
 ) -> Iterator[tuple[Role, PolicyName, Row]]:
     """What the team came to and what it cost, if the task names the components of its reward."""
-    ended = endings(episodes)
-    parts = mean_parts(ended, task)
+    parts = mean_parts(episodes, task)
     if parts:
         tokens = sum(len(turn.action_ids) for episode in episodes for turn in episode.turns)
-        paid = [(episode.problem.id, fmean(joint.rewards)) for episode, joint in ended]
+        paid = [(e.problem.id, sum(fmean(joint.rewards) * share for joint, share in endings(e))) for e in episodes]
         yield (
             "all",
             "+".join(dict.fromkeys(cast.values())),
@@ -125,8 +124,8 @@ def _by_role(
     for role, name in cast.items():
         turns = [turn for episode in episodes for turn in episode.turns if turn.role == role]
         if turns:
-            paid = [(turn.problem.id, turn.reward or 0.0) for turn in turns]
-            row = {"turns": len(turns), **spoken(turns), "reward_se": _standard_error(paid)}
+            paid = [(turn.problem.id, turn.reward) for turn in turns if turn.reward is not None]
+            row = {"turns": len(turns), **spoken(turns)} | ({"reward_se": _standard_error(paid)} if paid else {})
             if all(id(turn) in kl for turn in turns):
                 row["kl"] = fmean(kl[id(turn)] for turn in turns)
             yield role, name, row

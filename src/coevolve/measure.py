@@ -6,7 +6,7 @@ KL is in nats per turn (summed over its tokens), the objective is reward - eta *
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 
@@ -37,14 +37,20 @@ def spoken(turns: Sequence[Turn]) -> Metrics:
     """
     actions = [turn.action_ids for turn in turns]
     tokens = sum(len(ids) for ids in actions)
-    excess = {"excess": sum(t.excess for t in turns) / tokens} if any(t.excess for t in turns) else {}
-    return excess | {
-        "reward": fmean(turn.reward or 0.0 for turn in turns),
+    found = {"reward": mean_reward(turns)} if any(turn.reward is not None for turn in turns) else {}
+    if any(turn.excess for turn in turns):
+        found["excess"] = sum(turn.excess for turn in turns) / tokens
+    return found | {
         "length": tokens / len(turns),
         "eos_rate": fmean(turn.finished for turn in turns),
         "distinct_1": distinct(actions, 1),
         "distinct_2": distinct(actions, 2),
     }
+
+
+def mean_reward(turns: Iterable[Turn]) -> float:
+    """Over the turns that somebody scored."""
+    return fmean(turn.reward for turn in turns if turn.reward is not None)
 
 
 def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
@@ -54,7 +60,7 @@ def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
         metrics["entropy"] = float(mean(batch.entropy_BT, batch.mask_BT))
     if batch.kl_BT is not None:
         metrics["kl"] = float(batch.kl_BT.sum(1).mean())
-        metrics["objective"] = float(batch.reward_B.mean()) - eta * metrics["kl"]
+        metrics["objective"] = float(batch.reward_B.nanmean()) - eta * metrics["kl"]
     if batch.value_BT is not None and targets.return_BT is not None:
         metrics["explained_variance"] = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
     return metrics
@@ -69,24 +75,41 @@ def interaction(episodes: Sequence[Episode], task: Task) -> Metrics:
             depth.append(0 if joint.after is None else depth[joint.after] + 1)
             levels.setdefault(depth[-1], []).append(fmean(joint.rewards))
     found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
-    return found | mean_parts(endings(episodes), task)
+    return found | mean_parts(episodes, task)
 
 
-def endings(episodes: Sequence[Episode]) -> list[tuple[Episode, Joint]]:
-    """The joints that nothing continues: what the interactions came to."""
+def endings(episode: Episode) -> list[tuple[Joint, float]]:
+    """What the interaction came to: the joints that nothing continues, and how much each counts, 1 in all.
+
+    The continuations of one joint share its weight evenly. Where one of several was chosen to go on without answering
+    for what follows (``best_of``), the others led nowhere and do not count.
+    """
+    below: dict[int | None, list[int]] = {}
+    for number, joint in enumerate(episode.joints):
+        below.setdefault(joint.after, []).append(number)
     found = []
-    for episode in episodes:
-        continued = {joint.after for joint in episode.joints}
-        found += [(episode, joint) for number, joint in enumerate(episode.joints) if number not in continued]
+    waiting = [(below[None], 1.0)]
+    while waiting:
+        siblings, weight = waiting.pop(0)
+        chosen = [i for i in siblings if any(not episode.joints[j].answered for j in below.get(i, ()))]
+        going = chosen or siblings
+        for i in going:
+            if i in below:
+                waiting.append((below[i], weight / len(going)))
+            else:
+                found.append((episode.joints[i], weight / len(going)))
     return found
 
 
-def mean_parts(joints: Sequence[tuple[Episode, Joint]], task: Task) -> Metrics:
-    """``parts/<name>``: the mean of each of the task's components over these joints; empty where it names none."""
+def mean_parts(episodes: Sequence[Episode], task: Task) -> Metrics:
+    """``parts/<name>``: the mean of each of the task's components of the endings; empty where it names none."""
     if not hasattr(task, "parts"):
         return {}
-    parts = task.parts([Case(episode.problem, joint.turns, episode.history(joint.after)) for episode, joint in joints])
-    return {f"parts/{name}": fmean(case[name] for case in parts) for name in parts[0]}
+    ended = [(episode, *end) for episode in episodes for end in endings(episode)]
+    parts = task.parts([Case(e.problem, joint.turns, e.history(joint.after)) for e, joint, _ in ended])
+    total = sum(weight for _, _, weight in ended)
+    weighed = list(zip(parts, (weight for _, _, weight in ended), strict=True))
+    return {f"parts/{name}": sum(part[name] * weight for part, weight in weighed) / total for name in parts[0]}
 
 
 def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], task: Task, clock: Clock) -> Metrics:
@@ -97,8 +120,8 @@ def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], tas
         values = [metrics[name] for metrics in agents.values() if name in metrics]
         if values:
             line[name] = fmean(values)
-    for role in dict.fromkeys(turn.role for turn in turns):
-        line[f"reward/{role}"] = fmean(turn.reward or 0.0 for turn in turns if turn.role == role)
+    for role in dict.fromkeys(turn.role for turn in turns if turn.reward is not None):
+        line[f"reward/{role}"] = mean_reward(turn for turn in turns if turn.role == role)
     for policy, metrics in agents.items():
         line |= {f"agents/{policy}/{name}": value for name, value in metrics.items()}
     line |= {f"time/{phase}": seconds for phase, seconds in clock.seconds.items()}

@@ -108,9 +108,9 @@ async def score(
 ) -> list[float]:
     """Let the task pay these turns as one joint action; returns one number per turn, as ``Turn.reward`` will say.
 
-    after: the turns of the joint that this one continues; None: the joint scored last in this episode, if any (joints
-    scored at once do not continue each other); ``()``: none, this is a beginning. answered: that joint's return has
-    this one's in it (see ``credit.tree_to_go``).
+    after: the turns of the joint that this one continues; None: the joint scored last in this episode, if any, an error
+    where several were scored at once; ``()``: none, this is a beginning. answered: that joint's return has this one's
+    in it (see ``credit.tree_to_go``).
     """
     for turn in turns:
         if not isinstance(turn, Turn):
@@ -176,6 +176,8 @@ class _Live:
     rounds: Counter[Role] = field(default_factory=Counter)
     joints: dict[tuple[int, ...], int] = field(default_factory=dict)
     """The turns of a joint, by identity, -> its position in the episode."""
+    scored: list[int] = field(default_factory=list)
+    """The joints of the sweep that scored last, by position."""
     paid: dict[int, list[float]] = field(default_factory=dict)
     """A turn, by identity, -> what each of its joints paid it."""
 
@@ -191,7 +193,9 @@ class _Live:
     def parent(self, effect: _Scoring) -> int | None:
         """The position of the joint that this one continues. Raises ValueError if there is no such joint."""
         if effect.after is None:
-            return len(self.episode.joints) - 1 if self.episode.joints else None
+            if len(self.scored) > 1:
+                raise ValueError("scores without `after` where several joints were scored at once before; say which")
+            return self.scored[0] if self.scored else None
         found = self.joints.get(tuple(map(id, effect.after)))
         if effect.after and found is None:
             raise ValueError("scores turns `after` turns that were not scored together before")
@@ -204,6 +208,7 @@ class _Live:
             roles = ", ".join(turn.role for turn in joint.turns)
             raise ValueError(f"scores the same turns ({roles}) twice")
         self.joints[key] = len(self.episode.joints)
+        self.scored.append(len(self.episode.joints))
         self.episode.joints.append(joint)
         for turn, reward in zip(joint.turns, joint.rewards, strict=True):
             self.paid.setdefault(id(turn), []).append(reward)
@@ -303,6 +308,7 @@ def _speak(asked: list[tuple[_Live, _Saying]], stage: Stage) -> list[Turn]:
         inside = (turn.round,) if alone else (one.episode.member, effect.peers)
         turn.peers = (turn.problem.id, turn.role, *inside)
         turn.share = effect.share
+        turn.heard = tuple(part for part in effect.heard if isinstance(part, Turn))
         one.episode.turns.append(turn)
     return turns
 
@@ -334,6 +340,8 @@ def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]
             f"the reward of {type(stage.task).__name__}, step {stage.step}, was given {len(cases)} cases and returned "
             f"{found}; want a list with one result per case"
         )
+    for one, _ in asked:
+        one.scored = []
     for (one, effect), case, parent, rewards in zip(asked, cases, parents, paid, strict=True):
         _check_reward(case, rewards, stage)
         with blame(f"the play, on problem {case.problem.id!r}"):

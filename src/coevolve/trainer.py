@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -81,6 +82,8 @@ class Trainer:
         self.engine = engine or LocalEngine(self.policies)
         self.kl = dict.fromkeys(self.policies, algorithm.kl)
         self.moments = {name: Moments() for name in self.policies}
+        self.warned: set[PolicyName] = set()
+        """Policies whose groups of one were reported."""
         self.episodes: list[Episode] = []
         """The episodes of the last step."""
 
@@ -112,7 +115,8 @@ class Trainer:
             metrics = learnt(batch, targets, eta)
         with clock("update"):
             metrics |= policy.update(batch, targets, rule, i)
-        if metrics.get("groups_of_one", 0.0) > _MANY_ALONE:
+        if metrics.get("groups_of_one", 0.0) > _MANY_ALONE and name not in self.warned:
+            self.warned.add(name)
             warnings.warn(
                 f"policy {name!r}: {metrics['groups_of_one']:.0%} of its turns have no peers to be compared with and "
                 "teach nothing; raise members, or the k of the play",
@@ -244,5 +248,12 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
     for problem in (*task.train[:1], *task.test[:1]):
         if not isinstance(problem, Problem):
             raise ValueError(f"the task {type(task).__name__} has {problem!r} for a problem; want coevolve.Problem")
+    for split in (task.train, task.test):
+        ids = Counter(problem.id for problem in split)
+        if repeated := [id for id, count in ids.items() if count > 1]:
+            raise ValueError(
+                f"the task {type(task).__name__} has {len(repeated)} ids more than once, such as {repeated[0]!r}; "
+                "turns on problems of one id are compared with each other"
+            )
     if not trainer.task.train:
         raise ValueError(f"the task {type(trainer.task).__name__} has no training problems")

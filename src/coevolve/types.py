@@ -106,7 +106,7 @@ class Turn:
     what logps were taken at (1 when greedy). ``excess`` is what truncated sampling (top-k, top-p, repetition penalty)
     added to the log-probabilities, in nats. ``peers`` names the turns it is compared with. ``share`` is how much it
     counts in its episode: 1, or less where a play sampled several continuations of one state (1 / their number, along
-    the whole path), so that deep levels of a tree do not outweigh its root.
+    the whole path), so that deep levels of a tree do not outweigh its root. ``heard``: the turns it was told about.
     """
 
     role: Role
@@ -124,6 +124,7 @@ class Turn:
     reward: float | None = None
     peers: tuple[Any, ...] = ()
     share: float = 1.0
+    heard: tuple[Turn, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +206,10 @@ class Batch:
     """The turns of one policy, ready for a model. See the module's example.
 
     ids_BS long; start_B long, prompt length; length_B long, prompt + action; action_BT long (0 where padded);
-    mask_BT bool; logp_BT float, as sampled; credit_B float; reward_B float, the turn's own pay; peers_B long, equal
-    numbers are compared with each other; temperature_B float, what the row was sampled at (1 for greedy); share_B
-    float, ``Turn.share`` times turns per episode, so that the mean of share_B * x_B over the rows is the mean over
-    episodes of the sum over an episode's turns of share * x.
+    mask_BT bool; logp_BT float, as sampled; credit_B float; reward_B float, the turn's own pay (NaN: nobody scored
+    it); peers_B long, equal numbers are compared with each other; temperature_B float, what the row was sampled at (1
+    for greedy); share_B float, ``Turn.share`` times turns per episode, so that the mean of share_B * x_B over the rows
+    is the mean over episodes of the sum over an episode's turns of share * x.
     ``Policy.annotate`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
     logp_ref_BT; entropy_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
     """
@@ -289,7 +290,10 @@ Advantage = Callable[[Batch, float], Targets]
 Weights = Callable[[Batch], Tensor]
 """(mini-)batch -> weight_BT: how much each token counts; the loss of a batch is the weighted *sum* over its tokens."""
 Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
-"""(outputs, batch, targets, weight_BT) -> (scalar, detached metrics); both add up over micro-batches."""
+"""(outputs, batch, targets, weight_BT) -> (scalar, detached metrics); both add up over micro-batches.
+
+Metrics named ``loss/...`` are terms of the scalar; others are weighted sums over tokens, reported as weighted means.
+"""
 
 Prompt = str | Sequence[Message] | Sequence[Turn | str]
 """What a role is told: text; chat messages; or its own last Turn followed by new text, spliced as exact token ids."""

@@ -2,14 +2,18 @@
 
 import inspect
 import itertools
+import math
+import pydoc
 
 import pytest
 import torch
 from policy_cases import make_batch
 
 from coevolve.algorithms import ALGORITHMS, grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
-from coevolve.types import Outputs
+from coevolve.collate import collate
+from coevolve.types import Episode, Joint, Outputs, Problem, Turn
 
+P = Problem("p")
 TEAM = {"magrpo": magrpo, "marloo": marloo, "maremax": maremax, "mareinforce": mareinforce}
 
 
@@ -99,23 +103,82 @@ OPTIONS = {
 }
 
 
+def pairs_of_turns():
+    """Three members, two agents, two turns; a's own pay, b's own pay and the team's mean are all different."""
+    pays = [((1.0, 0.0), (2.0, 5.0)), ((1.5, 3.0), (0.0, 1.0)), ((4.0, 0.5), (3.0, 2.0))]
+    episodes = []
+    for member, rounds in enumerate(pays):
+        turns = [
+            Turn(role, role, P, member, t, [5], [6] * (1 + member + t), [-0.5] * (1 + member + t), "", True)
+            for t in range(2)
+            for role in "ab"
+        ]
+        for turn in turns:
+            turn.peers = (turn.role, turn.round)
+        joints = [Joint(tuple(turns[2 * t : 2 * t + 2]), pay, t - 1 if t else None) for t, pay in enumerate(rounds)]
+        episodes.append(Episode(P, member, turns, joints))
+    return episodes
+
+
+def gradient(rule, episodes):
+    """Of agent a by its log-probabilities, which have moved: some ratios are beyond the clip, some within."""
+    given = collate(episodes, rule.credit, "a")
+    moved_BT = torch.linspace(-0.4, 0.4, given.mask_BT.numel()).view(given.mask_BT.shape) * given.mask_BT
+    given = given.replace(logp_ref_BT=given.logp_BT - 0.3 * given.mask_BT)
+    logp_BT = (given.logp_BT + moved_BT).requires_grad_()
+    loss, _ = rule.loss(Outputs(logp_BT), given, rule.advantage(given, rule.kl.coef), rule.weights(given))
+    (found,) = torch.autograd.grad(loss, logp_BT)
+    return found
+
+
 def test_the_four_variants_stay_distinct_under_every_option_combination():
-    given = batch([1.0, 1.0, 0.0, 3.0], [0, 0, 0, 0], logp=[-1.0, -0.5, -2.0, -0.1], ref=[-1.2, -0.4, -1.0, -0.5])
-    count = 0
+    episodes, found = pairs_of_turns(), {}
     for values in itertools.product(*OPTIONS.values()):
         options = dict(zip(OPTIONS, values, strict=True))
-        gradients = {}
-        for name, maker in TEAM.items():
-            rule = maker(**options)
-            logp = given.logp_BT.clone().requires_grad_()
-            targets = rule.advantage(given, options["beta"])
-            loss, _ = rule.loss(Outputs(logp), given, targets, rule.weights(given))
-            loss.backward()
-            gradients[name] = logp.grad
+        found[values] = {name: gradient(maker(**options), episodes) for name, maker in TEAM.items()}
         for one, other in itertools.combinations(TEAM, 2):
-            assert not torch.allclose(gradients[one], gradients[other], rtol=1e-3), (one, other, options)
-        count += 1
-    assert count == 3 * 2 * 3 * 2 * 3 * 2 * 2 * 2
+            assert not torch.allclose(found[values][one], found[values][other], rtol=1e-3), (one, other, options)
+    assert len(found) == 3 * 2 * 3 * 2 * 3 * 2 * 2 * 2
+    # And every option does something to MAGRPO.
+    plain = tuple(choices[0] for choices in OPTIONS.values())
+    for place, choices in enumerate(OPTIONS.values()):
+        with_kl = list(plain)
+        with_kl[list(OPTIONS).index("beta")] = 0.3
+        for choice in choices[1:]:
+            changed = [*with_kl]
+            changed[place] = choice
+            before = plain if list(OPTIONS)[place] == "beta" else tuple(with_kl)
+            assert not torch.allclose(found[tuple(changed)]["magrpo"], found[before]["magrpo"], rtol=1e-3), changed
+
+
+def test_the_ratio_is_clipped_when_it_is_asked_for():
+    # A = +-1/2, ratio 1.5 for both, clip 0.2, two one-token turns: -(1/2)(1.2) clipped, (1/2)(1.5); mean 0.075
+    given = batch([1.0, 0.0], [0, 0])
+    rule = magrpo(clip=0.2)
+    logp = torch.full((2, 1), math.log(1.5)).requires_grad_()
+    loss, metrics = rule.loss(Outputs(logp), given, rule.advantage(given, 0.0), rule.weights(given))
+    assert loss.item() == pytest.approx(0.075)
+    assert metrics["clip_fraction"].item() == pytest.approx(0.5)
+    (found,) = torch.autograd.grad(loss, logp)
+    assert found[:, 0].tolist() == pytest.approx([0.0, 0.375])  # none where clipped; 1/2 * 1.5 / 2
+    # Without clip there is no ratio: -(0.5 - 0.5) log 1.5 / 2
+    rule = magrpo()
+    plain, metrics = rule.loss(Outputs(logp), given, rule.advantage(given, 0.0), rule.weights(given))
+    assert plain.item() == pytest.approx(0.0)
+    assert "clip_fraction" not in metrics
+
+
+def test_epochs_and_minibatch_are_the_rules():
+    rule = grpo(epochs=3, minibatch=8)
+    assert (rule.epochs, rule.minibatch, rule.reference) == (3, 8, True)
+
+
+@pytest.mark.parametrize(("name", "default"), [("magrpo", "'mean'"), ("grpo", "0.04"), ("cory", "'team_sum'")])
+def test_help_is_about_the_algorithm_with_its_own_defaults(name, default):
+    shown = pydoc.render_doc(ALGORITHMS[name], renderer=pydoc.plaintext)
+    assert f"function {name}" in shown
+    assert f"= {default}" in shown
+    assert "Raises ValueError" in shown
 
 
 def test_mean_is_leave_one_out_times_g_minus_one_over_g():
@@ -146,7 +209,13 @@ def test_a_batch_of_groups_of_one_is_an_error_that_says_what_to_do(name):
 
 
 def test_without_a_baseline_one_is_enough():
-    assert advantages(mareinforce(), batch([1.0, 2.0], [0, 1])) == [1.0, 2.0]
+    targets = mareinforce().advantage(batch([1.0, 2.0], [0, 1]), 0.0)
+    assert targets.adv_BT[:, 0].tolist() == [1.0, 2.0]
+    assert targets.metrics == {}  # nothing to warn of
+
+
+def test_one_turn_alone_in_a_step_teaches_nothing_and_stops_nothing():
+    assert advantages(magrpo(), batch([3.0], [0])) == [0.0]
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_group_std():
 
 
 def test_agent_std():
-    # squares of the deviations 1/9, 4, 1/9, 4, 0, 4/9: sum 78/9, mean 13/9
-    close(groups.agent_std(CREDIT, PEERS), [math.sqrt(13) / 3] * 6)
+    # squares of the deviations 1/9, 4, 1/9, 4, 4/9 (one turn is alone): sum 78/9, mean of five 78/45
+    close(groups.agent_std(CREDIT, PEERS), [math.sqrt(78 / 45)] * 6)
 
 
 @pytest.mark.parametrize("scale", [groups.group_std, groups.agent_std])

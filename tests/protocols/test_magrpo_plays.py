@@ -5,6 +5,7 @@ import pytest
 from coevolve.collate import collate
 from coevolve.components import component
 from coevolve.maths.credit import tree_to_go
+from coevolve.measure import endings
 from coevolve.play import Stage, rollout, score, together
 from coevolve.policies import ScriptedEngine
 from coevolve.protocols import PLAYS, best_of, discussion, rounds, tree
@@ -87,14 +88,52 @@ def test_a_reward_sees_what_came_before():
     assert histories == [[], [], [["0", "0"]], [["0", "0"]], [["1", "1"]], [["1", "1"]]]
 
 
-def test_joints_scored_at_once_do_not_continue_each_other():
-    async def apart(p, team):
-        for _ in range(2):
-            a, b = await together(team["a"](), team["b"]())
-            await together(score(team, [a]), score(team, [b]))
+def test_joints_scored_at_once_need_to_be_told_apart():
+    def apart(say_which):
+        async def play(p, team):
+            before = {"a": (), "b": ()}
+            for _ in range(2):
+                a, b = await together(team["a"](), team["b"]())
+                after = before if say_which else {"a": None, "b": None}
+                await together(score(team, [a], after["a"]), score(team, [b], after["b"]))
+                before = {"a": [a], "b": [b]}
 
-    episodes, _, _ = played(apart)
-    assert [joint.after for joint in episodes[0].joints] == [None, None, 1, 1]
+        return play
+
+    episodes, _, _ = played(apart(True))
+    assert [joint.after for joint in episodes[0].joints] == [None, None, 0, 1]
+    with pytest.raises(ValueError, match="problem 'p': scores without `after` where several joints were scored at"):
+        played(apart(False))
+
+
+def test_a_draft_answers_for_the_joint_of_those_who_heard_it():
+    async def branch(team, role):
+        draft = await team[role]()
+        final = await team[role](draft)
+        await score(team, [final], after=())
+
+    async def play(p, team):
+        await together(branch(team, "a"), branch(team, "b"))
+
+    script = {("a", "p", 0, 0): "0", ("a", "p", 0, 1): "3", ("b", "p", 0, 0): "0", ("b", "p", 0, 1): "7"}
+    episodes, _, _ = played(play, script=script)
+    assert [turn.role for turn in episodes[0].turns] == ["a", "b", "a", "b"]
+    assert tree_to_go()(episodes[0]) == [3.0, 7.0, 3.0, 7.0]
+
+
+def ended(play, script):
+    """What each ending is paid, and how much it counts."""
+    episodes, _, _ = played(play, script=lambda role, p, member, number: str(script[number]), cast={"a": "ann"})
+    return [(joint.rewards[0], weight) for joint, weight in endings(episodes[0])]
+
+
+def test_what_an_interaction_came_to():
+    assert ended(rounds(3), [1, 2, 3]) == [(3.0, 1.0)]
+    assert ended(tree(2, 2), range(6)) == [(2.0, 0.25), (3.0, 0.25), (4.0, 0.25), (5.0, 0.25)]
+    # The first branch is done at once and stands for half of what may happen.
+    assert ended(tree(2, 2, done=5.0), [9, 1, 1, 1]) == [(9.0, 0.5), (1.0, 0.25), (1.0, 0.25)]
+    # A draft that was not chosen led nowhere.
+    assert ended(best_of(2, 2), [0, 1, 10, 12]) == [(10.0, 0.5), (12.0, 0.5)]
 
 
 def test_members_of_the_same_round_are_peers():
@@ -102,7 +141,7 @@ def test_members_of_the_same_round_are_peers():
     assert collate(episodes, tree_to_go(), "ann").peers_B.tolist() == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("done", [1.5, lambda rewards: rewards == [2.0, 2.0]])
+@pytest.mark.parametrize("done", [0, 1.5, lambda rewards: rewards == [2.0, 2.0]])
 def test_rounds_stop_when_told_to_and_not_before(done):
     episodes, engine, _ = played(rounds(5, done=done))
     assert len(engine.calls) == 2  # pays 0, then 2
@@ -138,8 +177,10 @@ def test_crossed_responses_are_paid_the_mean_over_their_partners():
 
 
 def test_the_crossed_tree_grows_from_every_combination():
-    _, engine, _ = played(tree(2, 2, joint="cross"))
+    episodes, engine, _ = played(tree(2, 2, joint="cross"))
     assert shapes(engine) == [{"ann": 2, "bob": 2}, {"ann": 8, "bob": 8}]  # 4 joints, 2 responses below each
+    # 10 turns an agent: a root of two, 1/2 each; below it four nodes of two, 1/8 each
+    assert collate(episodes, tree_to_go(), "ann").share_B.tolist() == [5.0] * 2 + [1.25] * 8
     _, engine, _ = played(tree(1, 2, joint="cross"), cast={"a": "ann", "b": "bob", "c": "cat"})
     assert shapes(engine) == [{"ann": 2, "bob": 2, "cat": 2}]
 
@@ -205,6 +246,8 @@ def test_a_recipes_done_is_a_number():
     assert component({"name": "rounds", "n": 2, "done": 2}, PLAYS, "play")
     with pytest.raises(ValueError, match=r"play: done.*True"):
         component({"name": "rounds", "n": 2, "done": True}, PLAYS, "play")
+    with pytest.raises(ValueError, match="play: done is True; want a mean reward"):
+        rounds(2, done=True)
 
 
 def test_feedback_that_is_missing_or_misshapen_is_named():

@@ -11,8 +11,7 @@ answer, ``exchange(every=5)`` swaps the roles. Beyond ppo's deviations:
 
 from __future__ import annotations
 
-from functools import partial
-
 from coevolve.algorithms.ppo import ppo
+from coevolve.algorithms.variant import variant
 
-cory = partial(ppo, credit="team_sum")
+cory = variant("cory", ppo, "CORY: PPO whose agents share the sum of their rewards.", credit="team_sum")

@@ -71,7 +71,8 @@ def _advantage(baseline: str, scale: groups.Compare, penalty: Callable[[Tensor],
     compare = groups.BASELINES[baseline]
 
     def advantage(batch: Batch, beta: float) -> Targets:
-        if compare is not groups.as_it_is and bool((groups.size(batch.peers_B) == 1).all()):
+        signal = {} if compare is groups.as_it_is else _signal(batch)
+        if len(batch) > 1 and signal.get("groups_of_one") == 1.0:
             raise ValueError(
                 "every turn is alone in its group, so there is nothing to compare it with; set members to at least 2, "
                 "or use a play that samples several continuations (tree, best_of)"
@@ -80,7 +81,7 @@ def _advantage(baseline: str, scale: groups.Compare, penalty: Callable[[Tensor],
         if penalty is not None and beta > 0:
             credit_B = credit_B - beta * (penalty(_log_ratio(batch)) * batch.mask_BT).sum(1)
         adv_B = compare(credit_B, batch.peers_B) / scale(credit_B, batch.peers_B)
-        return Targets(adv_B[:, None] * batch.mask_BT, eta=beta, metrics=_signal(credit_B, batch.peers_B))
+        return Targets(adv_B[:, None] * batch.mask_BT, eta=beta, metrics=signal)
 
     return advantage
 
@@ -90,10 +91,10 @@ def _log_ratio(batch: Batch) -> Tensor:
     return (batch.logp_BT - batch.logp_ref_BT).masked_fill(~batch.mask_BT, 0.0)
 
 
-def _signal(credit_B: Tensor, peers_B: Tensor) -> dict[str, float]:
+def _signal(batch: Batch) -> dict[str, float]:
     """Which share of the turns had nobody to be compared with, and which only equals: neither teaches anything."""
-    alone_B = groups.size(peers_B) == 1
-    flat_B = groups.flat(credit_B, peers_B) & ~alone_B
+    alone_B = groups.size(batch.peers_B) == 1
+    flat_B = groups.flat(batch.credit_B, batch.peers_B) & ~alone_B
     return {"groups_of_one": float(alone_B.float().mean()), "groups_flat": float(flat_B.float().mean())}
 
 

@@ -9,15 +9,28 @@ They are MAGRPO's parts with other settings, and may be given to a team just as 
 
 from __future__ import annotations
 
-from functools import partial
-
 from coevolve.algorithms.group_relative import group_relative
+from coevolve.algorithms.variant import variant
 
-grpo = partial(group_relative, baseline="mean", std="group", clip=0.2, weights="turn", beta=0.04)
-"""Mean and standard deviation of the group, clipped ratio, every turn alike, k3 in the loss."""
+grpo = variant(
+    "grpo",
+    group_relative,
+    "GRPO: mean and deviation of the group, clipped ratio, every turn alike, k3 in the loss.",
+    baseline="mean",
+    std="group",
+    clip=0.2,
+    weights="turn",
+    beta=0.04,
+)
 
-rloo = partial(group_relative, baseline="loo", beta=0.05, kl="reward", estimator="k1")
-"""Leave-one-out, whole responses, log-ratio in the return."""
+rloo = variant(
+    "rloo",
+    group_relative,
+    "RLOO: leave-one-out over whole responses, log-ratio in the return.",
+    baseline="loo",
+    beta=0.05,
+    kl="reward",
+    estimator="k1",
+)
 
-reinforce = partial(group_relative, baseline="none")
-"""The return itself."""
+reinforce = variant("reinforce", group_relative, "REINFORCE: the return itself.", baseline="none")

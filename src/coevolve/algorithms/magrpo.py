@@ -20,18 +20,13 @@ Deviations from the paper and its released code:
 
 from __future__ import annotations
 
-from functools import partial
-
 from coevolve.algorithms.group_relative import group_relative
+from coevolve.algorithms.variant import variant
 
-magrpo = partial(group_relative, baseline="mean")
-"""Baseline: the mean of the group."""
+magrpo = variant("magrpo", group_relative, "MAGRPO: the baseline is the mean of the group.", baseline="mean")
 
-marloo = partial(group_relative, baseline="loo")
-"""Baseline: the mean of the others. MAGRPO with a step G / (G - 1) times as large."""
+marloo = variant("marloo", group_relative, "MAGRPO against the mean of the others in the group.", baseline="loo")
 
-maremax = partial(group_relative, baseline="max")
-"""Baseline: the best of the group."""
+maremax = variant("maremax", group_relative, "MAGRPO against the best of the group.", baseline="max")
 
-mareinforce = partial(group_relative, baseline="none")
-"""No baseline."""
+mareinforce = variant("mareinforce", group_relative, "MAGRPO without a baseline.", baseline="none")

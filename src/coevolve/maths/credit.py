@@ -65,7 +65,8 @@ def tree_to_go(gamma: float = 1.0, worth: Worth = team_reward) -> Credit:
 
     With one continuation each this is MAGRPO's return (arXiv 2508.04652, algorithm 1); with several it is the tree's.
     A turn of several joints is paid their mean, so the number of partners it met does not scale its step. A turn that
-    nobody scored answers for the next joint scored after it, and for nothing if there is none.
+    nobody scored answers for the first joint of somebody who heard it, himself or through others, else for the next
+    joint scored after it, and for nothing if there is none.
     """
 
     def credit(episode: Episode) -> list[float]:
@@ -97,8 +98,12 @@ def _joints_of(episode: Episode) -> Mapping[int, list[int]]:
     for number, joint in enumerate(episode.joints):
         for turn in joint.turns:
             found[id(turn)].append(number)
-    last = [max(position[id(turn)] for turn in joint.turns) for joint in episode.joints]
+    heard: dict[int, set[int]] = {}
+    for turn in episode.turns:
+        heard[id(turn)] = {id(h) for h in turn.heard}.union(*(heard.get(id(h), ()) for h in turn.heard))
     for key, joints in found.items():
         if not joints:
-            joints += [number for number, at in enumerate(last) if at > position[key]][:1]
+            later = [i for i, j in enumerate(episode.joints) if max(position[id(t)] for t in j.turns) > position[key]]
+            told = [i for i in later if any(key in heard[id(turn)] for turn in episode.joints[i].turns)]
+            joints += (told or later)[:1]
     return found

@@ -62,7 +62,9 @@ def group_std(credit_B: Tensor, peers_B: Tensor) -> Tensor:
 
 
 def agent_std(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """One number for all turns of the policy: root mean square of their distance to their group's mean; 1 if all 0.
+    """One number for the policy: root mean square distance of its turns to their group's mean; 1 if all are 0.
+
+    Turns alone in their group have no distance to count.
 
     Normalising by agent instead of by group keeps the weight of groups that differ little small (arXiv 2602.08847
     normalises by agent too, around the agent's mean).
@@ -70,7 +72,8 @@ def agent_std(credit_B: Tensor, peers_B: Tensor) -> Tensor:
     within_B = credit_B - group_mean(credit_B, peers_B)
     if bool(flat(credit_B, peers_B).all()):
         return torch.ones_like(credit_B)
-    return within_B.square().mean().sqrt().expand_as(credit_B)
+    compared_B = size(peers_B) > 1
+    return within_B[compared_B].square().mean().sqrt().expand_as(credit_B)
 
 
 def flat(credit_B: Tensor, peers_B: Tensor) -> Tensor:

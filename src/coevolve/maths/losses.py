@@ -30,7 +30,7 @@ def reference_kl(
 def clipped_policy(
     logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor, clip: float
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate (arXiv 1707.06347, equation 7) as a loss, and the share of clipped tokens.
+    """PPO's clipped surrogate (arXiv 1707.06347, equation 7) as a loss, and the weight of the clipped tokens.
 
     sum w max(-A ratio, -A clip(ratio, 1 - clip, 1 + clip)), ratio = exp(logp - old). A token counts as clipped where
     the second term is the larger: there it has no gradient.

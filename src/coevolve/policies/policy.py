@@ -117,6 +117,7 @@ class LocalPolicy:
         """One optimiser step on one mini-batch, its gradient added up over micro-batches."""
         assert self.optimizer is not None
         weight_BT = algorithm.weights(mini)
+        whole = weight_BT.sum()
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
         with self.weights.active():
@@ -128,7 +129,7 @@ class LocalPolicy:
                 loss, metrics = algorithm.loss(self.outputs(micro), placed, aims, weight)
                 loss.backward()  # type: ignore[no-untyped-call]
                 for key, value in {"loss": loss.detach(), **metrics}.items():
-                    total[key] = total.get(key, 0.0) + value
+                    total[key] = total.get(key, 0.0) + (value if key.startswith("loss") else value / whole)
         return self._step(total, step)
 
     def outputs(self, micro: Batch) -> Outputs:

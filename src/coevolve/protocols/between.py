@@ -32,6 +32,8 @@ def stops(done: Threshold | Done | None) -> Done:
         return lambda rewards: False
     if callable(done):
         return done
+    if isinstance(done, bool):
+        raise ValueError(f"play: done is {done}; want a mean reward, or a function of the joint's rewards")
     threshold = done
     return lambda rewards: sum(rewards) / len(rewards) > threshold
 

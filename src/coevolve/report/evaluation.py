@@ -46,7 +46,7 @@ def _table(result: Mapping[str, Any]) -> Table:
     for name in ("reward", *_DIGITS):
         shown.add_column(name, justify="right")
     for row in result["rows"]:
-        reward = f"{_number(row['reward'], 2)} ± {_number(row['reward_se'], 2)}"
+        reward = f"{_number(row.get('reward'), 2)} ± {_number(row.get('reward_se'), 2)}"
         numbers = [_number(row.get(key), digits) for key, digits in _DIGITS.items()]
         shown.add_row(*(str(row[key]) for key in _NAMES), reward, *numbers)
     return shown

@@ -1,0 +1,27 @@
+"""An algorithm that is another one with other defaults, as a function with a signature and a docstring of its own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from coevolve.types import Algorithm
+
+
+def variant(name: str, of: Callable[..., Algorithm], about: str, **defaults: Any) -> Callable[..., Algorithm]:
+    """``of`` with these defaults. about: the first line of its docstring; the settings' description is ``of``'s."""
+    signature = inspect.signature(of)
+    assert defaults.keys() <= signature.parameters.keys(), defaults
+
+    @functools.wraps(of)
+    def made(**settings: Any) -> Algorithm:
+        return of(**{**defaults, **settings})
+
+    parameters = [p.replace(default=defaults.get(p.name, p.default)) for p in signature.parameters.values()]
+    made.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    made.__name__ = made.__qualname__ = name
+    _, _, settings = (of.__doc__ or "").partition("\n")
+    made.__doc__ = f"{about}\n{settings}"
+    return made
