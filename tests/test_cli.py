@@ -133,3 +133,13 @@ def test_report_draws_several_runs(tmp_path, capsys):
     assert cli.main(["report", "mine-0"]) == 0
     assert Path("mine-0/reward-kl.png").is_file()
     assert "mine-1: reward 0.500 -> 8.500" in capsys.readouterr().out
+
+
+def test_a_warning_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    recipe = Path(__file__).parents[1] / "recipes" / "magrpo-writing-mini.yaml"
+    small = ["steps=1", "batch_size=1", "samples=0", "sampling={max_new_tokens: 2, top_p: 0.9}", "output_dir=out"]
+    assert cli.main(["train", str(recipe), *small]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "top_k, top_p" in line]
+    assert len(said) == 1
+    assert said[0].startswith("warning: top_k, top_p or repetition_penalty is on")

@@ -229,3 +229,10 @@ def test_a_users_file_that_does_not_import_is_named(tmp_path):
     file.write_text("import nothing_of_this_name")
     with pytest.raises(ValueError, match=r"broken\.py cannot be imported: ModuleNotFoundError"):
         component(f"{file}:Mine", TASKS, "task")
+
+
+def test_a_setting_of_several_types_is_named_without_them():
+    with pytest.raises(ValueError, match=r"^play: done: input should be a valid number"):
+        component({"name": "rounds", "done": "soon"}, PLAYS, "play")
+    with pytest.raises(ValueError, match=r"^play: feedback: input should be a valid boolean"):
+        component({"name": "rounds", "feedback": "fb.py:note"}, PLAYS, "play")

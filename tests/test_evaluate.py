@@ -196,7 +196,7 @@ def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[s
     assert [{k: v for k, v in row.items() if k != "kl"} for row in team] == [
         {k: v for k, v in row.items() if k != "kl"} for row in expected
     ]
-    assert "checkpoint 0, 4 held-out problems" in capsys.readouterr().out
+    assert "untrained, 4 held-out problems" in capsys.readouterr().out
 
 
 def test_an_earlier_checkpoint(run: Path) -> None:

@@ -128,6 +128,16 @@ def test_dialogues_stand_side_by_side(tmp_path):
     assert row.index("pioneer (ann, -1.50): so dull [b]") < row.index("pioneer (ann, +2.00): so good")
 
 
+def test_a_dialogue_shows_what_a_turn_was_told(tmp_path):
+    first = {"role": "short", "policy": "ann", "text": "so", "reward": 1.0}
+    second = first | {"text": "so much", "notes": ["Write\nmore."]}
+    (tmp_path / "samples.json").write_text(json.dumps([{"problem": "p0", "before": [first, second]}]))
+    out = io.StringIO()
+    show_samples(tmp_path, Console(file=out))
+    lines = [" ".join(text.split()) for text in out.getvalue().splitlines()]
+    assert lines.index("[Write more.]") == lines.index("short (ann, +1.00): so much") - 1
+
+
 def test_tensorboard_gets_the_numbers_of_each_step(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for steps in (range(4), range(2, 5)):  # the second is a resume from step 2

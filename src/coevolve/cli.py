@@ -10,6 +10,7 @@ import argparse
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.overrides = [*getattr(args, "overrides", ()), *rest]  # argparse stops collecting at the first option
     command: Callable[[argparse.Namespace], None] = args.command
     try:
-        command(args)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            command(args)
     except KeyboardInterrupt as stop:
         return _complain(str(stop) or "stopped", 130)
     except OSError as error:
@@ -39,6 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError) as error:
         return _complain(f"error: {error}", 2, error)
     return 0
+
+
+def _warn(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
+    """One line, without the code that it came from."""
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _complain(text: str, code: int, error: BaseException | None = None) -> int:

@@ -30,7 +30,10 @@ def read(name: str) -> list[Row]:
         raise ValueError(f"data {name!r}: {FOLDER} is not set; set it to the folder that holds {name}.jsonl.gz")
     path = Path(folder) / f"{name}.jsonl.gz"
     if not path.is_file():
-        raise ValueError(f"data {name!r}: {path} does not exist; put it there or point {FOLDER} at the right folder")
+        raise ValueError(
+            f"data {name!r}: {path} does not exist; put it there, point {FOLDER} at the right folder, or unset it to "
+            "ask the hub"
+        )
     return jsonl(path)
 
 

@@ -223,7 +223,10 @@ def choose(task: Task, problems: int | None) -> list[Problem]:
 def _chosen(run: RunDir, step: int | None) -> Path:
     """The folder of the newest checkpoint, or of this one."""
     if not (run.path / "recipe.yaml").is_file():
-        raise ValueError(f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote")
+        raise ValueError(
+            f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote, or a recipe "
+            "(.yaml)"
+        )
     found = {int(folder.name.removeprefix("checkpoint-")): folder for folder in run.checkpoints()}
     if not found:
         raise ValueError(f"{run.path} has no checkpoint yet; train on with --resume")

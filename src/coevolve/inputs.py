@@ -129,7 +129,8 @@ def _locate(schema: Any, loc: Sequence[str | int]) -> tuple[str, list[str]]:
     for depth, part in enumerate(loc):
         inner = [child for c in candidates for child in _flatten(_child(c, part)) if child is not None]
         last = depth == len(loc) - 1
-        if inner or last:
+        tag = len(candidates) > 1 and not inner and str(part) not in {key for c in candidates for key in _fields(c)}
+        if inner or (last and not tag):
             path.append(str(part))
         if inner and not last:
             candidates = inner

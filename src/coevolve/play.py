@@ -308,7 +308,7 @@ def _speak(asked: list[tuple[_Live, _Saying]], stage: Stage) -> list[Turn]:
         inside = (turn.round,) if alone else (one.episode.member, effect.peers)
         turn.peers = (turn.problem.id, turn.role, *inside)
         turn.share = effect.share
-        turn.heard = tuple(part for part in effect.heard if isinstance(part, Turn))
+        turn.heard = effect.heard
         one.episode.turns.append(turn)
     return turns
 

@@ -135,11 +135,13 @@ def write_text(file: Path, text: str) -> None:
 def episode_record(episode: Episode) -> dict[str, Any]:
     """An episode as JSON: its problem, who said what for which reward, and which turns were judged together.
 
-    joints: the positions of their turns, what each was paid, and the position of the joint that they continue.
+    notes: the texts a turn was told, if any. joints: the positions of their turns, what each was paid, and the position
+    of the joint that they continue.
     """
     position = {id(turn): number for number, turn in enumerate(episode.turns)}
     turns = [
         {"role": t.role, "policy": t.policy, "text": t.text, "reward": t.reward, "tokens": len(t.action_ids)}
+        | ({"notes": notes} if (notes := [part for part in t.heard if isinstance(part, str) and part]) else {})
         for t in episode.turns
     ]
     return {

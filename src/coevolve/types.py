@@ -106,7 +106,7 @@ class Turn:
     what logps were taken at (1 when greedy). ``excess`` is what truncated sampling (top-k, top-p, repetition penalty)
     added to the log-probabilities, in nats. ``peers`` names the turns it is compared with. ``share`` is how much it
     counts in its episode: 1, or less where a play sampled several continuations of one state (1 / their number, along
-    the whole path), so that deep levels of a tree do not outweigh its root. ``heard``: the turns it was told about.
+    the whole path), so that deep levels of a tree do not outweigh its root. ``heard``: what the play told it.
     """
 
     role: Role
@@ -124,7 +124,7 @@ class Turn:
     reward: float | None = None
     peers: tuple[Any, ...] = ()
     share: float = 1.0
-    heard: tuple[Turn, ...] = field(default=(), repr=False)
+    heard: tuple[Turn | str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

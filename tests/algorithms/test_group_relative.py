@@ -214,8 +214,9 @@ def test_without_a_baseline_one_is_enough():
     assert targets.metrics == {}  # nothing to warn of
 
 
-def test_one_turn_alone_in_a_step_teaches_nothing_and_stops_nothing():
-    assert advantages(magrpo(), batch([3.0], [0])) == [0.0]
+def test_one_problem_of_one_member_is_no_group_either():
+    with pytest.raises(ValueError, match="set members to at least 2"):
+        magrpo().advantage(batch([3.0], [0]), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,11 @@ def test_the_tree_is_written_down():
         ([5, 7], 0),
     ]
     assert record["joints"][1]["rewards"] == [2.0, 2.0]
+    assert not any("notes" in turn for turn in record["turns"])
+    episodes, _, _ = played(rounds(2, feedback=True))
+    assert [turn.get("notes") for turn in episode_record(episodes[0])["turns"]] == [
+        None, None, ["note on a0"], ["note on b0"],
+    ]  # fmt: skip
 
 
 def test_a_done_branch_does_not_grow():
@@ -246,7 +251,7 @@ def test_a_recipes_done_is_a_number():
     assert component({"name": "rounds", "n": 2, "done": 2}, PLAYS, "play")
     with pytest.raises(ValueError, match=r"play: done.*True"):
         component({"name": "rounds", "n": 2, "done": True}, PLAYS, "play")
-    with pytest.raises(ValueError, match="play: done is True; want a mean reward"):
+    with pytest.raises(ValueError, match="done is True; want a mean reward"):
         rounds(2, done=True)
 
 

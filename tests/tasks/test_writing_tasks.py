@@ -265,6 +265,13 @@ def test_the_users_own_reward_has_texts_by_role_and_columns(monkeypatch: pytest.
     assert trl.reward([said(trl, writer="abc")]) == [[3.0]]
 
 
+def test_the_users_own_feedback(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, POST)
+    task = Tldr(feedback=lambda texts, **columns: {role: f"{len(text)} letters" for role, text in texts.items()})
+    case = said(task, short="four", detailed="")
+    assert task.feedback(case.problem, case.turns) == ["4 letters", "0 letters"]
+
+
 def test_the_users_own_reward_from_a_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def worth(short, detailed):\n    return 0.25 * len(short.split())\n")
     serve(monkeypatch, POST)

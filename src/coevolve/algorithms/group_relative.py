@@ -59,10 +59,15 @@ def group_relative(
 
 
 def _check(gamma: float, clip: float | None, epochs: int, minibatch: int | None, beta: float) -> None:
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"algorithm: gamma is {gamma}; want it in [0, 1]")
-    if beta < 0 or epochs < 1 or (minibatch is not None and minibatch < 1) or (clip is not None and clip <= 0):
-        raise ValueError(f"algorithm: beta {beta}, epochs {epochs}, minibatch {minibatch} or clip {clip} out of range")
+    for name, value, fine, want in (
+        ("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]"),
+        ("beta", beta, beta >= 0, "at least 0"),
+        ("epochs", epochs, epochs >= 1, "at least 1"),
+        ("minibatch", minibatch, minibatch is None or minibatch >= 1, "at least 1"),
+        ("clip", clip, clip is None or clip > 0, "above 0"),
+    ):
+        if not fine:
+            raise ValueError(f"algorithm: {name} is {value}; want it {want}")
     if clip is None and (epochs > 1 or minibatch is not None):
         raise ValueError("algorithm: epochs and minibatch take several steps on one batch; set clip, PPO's ratio, too")
 
@@ -72,10 +77,11 @@ def _advantage(baseline: str, scale: groups.Compare, penalty: Callable[[Tensor],
 
     def advantage(batch: Batch, beta: float) -> Targets:
         signal = {} if compare is groups.as_it_is else _signal(batch)
-        if len(batch) > 1 and signal.get("groups_of_one") == 1.0:
+        if signal.get("groups_of_one") == 1.0:
             raise ValueError(
                 "every turn is alone in its group, so there is nothing to compare it with; set members to at least 2, "
-                "or use a play that samples several continuations (tree, best_of)"
+                "use a play that samples several continuations (tree, best_of), or, where a role rarely speaks, more "
+                "problems a step"
             )
         credit_B = batch.credit_B
         if penalty is not None and beta > 0:

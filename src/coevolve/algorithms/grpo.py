@@ -1,10 +1,7 @@
 """Single-agent GRPO, RLOO and REINFORCE: a play of one role with ``members`` samples a problem.
 
-They are MAGRPO's parts with other settings, and may be given to a team just as well. Deviations:
-
-1. GRPO (arXiv 2402.03300) keeps its KL and 1/|o| normalisation; the reference is the start model, never renewed.
-2. RLOO (arXiv 2402.14740) takes the KL of the sampled tokens from the return, before the leave-one-out mean.
-3. REINFORCE has no baseline at all; the moving average of older returns that some call by that name is not here.
+They are MAGRPO's parts with other settings, and may be given to a team just as well. Deviations from their papers are
+numbered in docs/grpo.md, rloo.md, reinforce.md.
 """
 
 from __future__ import annotations

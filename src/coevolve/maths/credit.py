@@ -100,10 +100,11 @@ def _joints_of(episode: Episode) -> Mapping[int, list[int]]:
             found[id(turn)].append(number)
     heard: dict[int, set[int]] = {}
     for turn in episode.turns:
-        heard[id(turn)] = {id(h) for h in turn.heard}.union(*(heard.get(id(h), ()) for h in turn.heard))
+        told = [id(part) for part in turn.heard]
+        heard[id(turn)] = set(told).union(*(heard.get(one, ()) for one in told))
     for key, joints in found.items():
         if not joints:
             later = [i for i, j in enumerate(episode.joints) if max(position[id(t)] for t in j.turns) > position[key]]
-            told = [i for i in later if any(key in heard[id(turn)] for turn in episode.joints[i].turns)]
-            joints += (told or later)[:1]
+            hearing = [i for i in later if any(key in heard[id(turn)] for turn in episode.joints[i].turns)]
+            joints += (hearing or later)[:1]
     return found

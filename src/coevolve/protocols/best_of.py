@@ -14,12 +14,13 @@ def best_of(n: int, k: int, feedback: bool | Feedback = False, weights: list[flo
 
     Every turn is paid its own joint only (a return would credit the chosen one with a future that the others were not
     given). weights: how much each turn's gradient counts, 1 each if None; the first release had [1.2, 0.8]. feedback:
-    as in ``rounds``. Use it with ``members: 1``. Raises ValueError for n < 1, k < 2, or another number of weights.
+    as in ``rounds``. ``members`` are further interactions, each compared within itself only. Raises ValueError for
+    n < 1, k < 2, or another number of weights.
     """
     if n < 1 or k < 2:
-        raise ValueError(f"play: n is {n} and k is {k}; want n >= 1 turns and k >= 2 responses to choose from")
+        raise ValueError(f"best_of: n is {n} and k is {k}; want n >= 1 turns and k >= 2 responses to choose from")
     if weights is not None and (len(weights) != n or min(weights) <= 0):
-        raise ValueError(f"play: weights are {weights}; want {n}, one per turn, all above 0")
+        raise ValueError(f"best_of: weights are {weights}; want {n}, one per turn, all above 0")
     counts = weights or [1.0] * n
 
     async def play(p: Problem, team: Team) -> None:

@@ -33,7 +33,7 @@ def stops(done: Threshold | Done | None) -> Done:
     if callable(done):
         return done
     if isinstance(done, bool):
-        raise ValueError(f"play: done is {done}; want a mean reward, or a function of the joint's rewards")
+        raise ValueError(f"done is {done}; want a mean reward, or a function of the joint's rewards")
     threshold = done
     return lambda rewards: sum(rewards) / len(rewards) > threshold
 

@@ -13,7 +13,7 @@ def discussion(n: int = 1) -> Play:
     discussion (arXiv 2508.04652, baselines). Raises ValueError for n < 1.
     """
     if n < 1:
-        raise ValueError(f"play: n is {n}; want at least 1 round of revision")
+        raise ValueError(f"discussion: n is {n}; want at least 1 round of revision")
 
     async def play(p: Problem, team: Team) -> None:
         acts: list[Turn] = []

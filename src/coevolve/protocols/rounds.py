@@ -15,7 +15,7 @@ def rounds(n: int = 1, feedback: bool | Feedback = False, done: Threshold | Done
     rewards by which, the rest is skipped. Raises ValueError for n < 1.
     """
     if n < 1:
-        raise ValueError(f"play: n is {n}; want at least 1 turn")
+        raise ValueError(f"rounds: n is {n}; want at least 1 turn")
     is_done = stops(done)
 
     async def play(p: Problem, team: Team) -> None:

@@ -22,11 +22,11 @@ def tree(
 
     joint: ``aligned`` makes the j-th responses of all agents the j-th joint (k of them), ``cross`` every combination
     (k^N of N agents; a response is then paid the mean over its partners). Every joint is scored and becomes the node of
-    its own continuations, unless ``done``. feedback, done: as in ``rounds``. Use it with ``members: 1``. Raises
-    ValueError for n < 1 or k < 2.
+    its own continuations, unless ``done``. feedback, done: as in ``rounds``. ``members`` are further trees, each
+    compared within itself only. Raises ValueError for n < 1 or k < 2.
     """
     if n < 1 or k < 2:
-        raise ValueError(f"play: n is {n} and k is {k}; want n >= 1 turns and k >= 2 responses to compare")
+        raise ValueError(f"tree: n is {n} and k is {k}; want n >= 1 turns and k >= 2 responses to compare")
     is_done = stops(done)
     combine = {"aligned": zip, "cross": itertools.product}[joint]
 

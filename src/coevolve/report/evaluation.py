@@ -39,7 +39,8 @@ def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _table(result: Mapping[str, Any]) -> Table:
-    title = f"checkpoint {result['checkpoint']}, {result['problems']} held-out problems"
+    weights = f"checkpoint {result['checkpoint']}" if result["checkpoint"] else "untrained"
+    title = f"{weights}, {result['problems']} held-out problems"
     shown = Table(title=f"{title}, at most {result['max_new_tokens']} new tokens", box=box.SIMPLE)
     for name in _NAMES:
         shown.add_column(name)

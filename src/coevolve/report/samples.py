@@ -42,9 +42,11 @@ def _table(row: Mapping[str, Any]) -> Table:
 
 
 def _turn(turns: Sequence[Mapping[str, Any]], place: int) -> Text:
-    """``pioneer (ann, +0.42): what it said``; empty where one dialogue is shorter than the other."""
+    """``pioneer (ann, +0.42): what it said``, under the last note it was told; empty behind the end of a dialogue."""
     if place >= len(turns):
         return Text()
     turn = turns[place]
     paid = "" if turn["reward"] is None else f", {turn['reward']:+.2f}"
-    return Text.assemble((f"{turn['role']} ({turn['policy']}{paid}): ", "bold"), " ".join(turn["text"].split()))
+    note = f"[{' '.join(turn['notes'][-1].split())}]\n" if turn.get("notes") else ""
+    said = " ".join(turn["text"].split())
+    return Text.assemble((note, "dim"), (f"{turn['role']} ({turn['policy']}{paid}): ", "bold"), said)

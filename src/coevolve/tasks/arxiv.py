@@ -38,8 +38,8 @@ class Arxiv(Writing):
 
     Abstracts are the column ``abstract_text`` of ``arxiv_train`` (train) and ``arxiv_val`` (test) in the folder that
     COEVOLVE_DATA names, else of the hub's OpenMLRL/arXiv_abstract. max_words: only so many words of an abstract. bands:
-    thresholds to change, see ``rewards.writing.Bands``. reward: your own function instead, see ``rewards.function``.
-    All of a row's columns are in ``Problem.data``, and ``text``, what the prompts show.
+    thresholds to change, see ``rewards.writing.Bands``. reward, feedback: your own functions instead, see
+    ``rewards.function``. All of a row's columns are in ``Problem.data``, and ``text``, what the prompts show.
 
     Deviations and notes 1-5, 7 and 8 of ``Tldr`` hold here too. Then:
     1. The ratio of lengths is full in 1.3-1.6 and 0 at 0.8 and 2.0, as in the reward's code. (Its docstring and its
@@ -57,6 +57,7 @@ class Arxiv(Writing):
         max_words: int | None = None,
         bands: dict[str, Any] | None = None,
         reward: str | Callable[..., Any] | None = None,
+        feedback: str | Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(
             train=_abstracts("train", max_words),
@@ -64,6 +65,7 @@ class Arxiv(Writing):
             voices=VOICES,
             bands=ARXIV.changed(bands or {}),
             reward=reward,
+            feedback=feedback,
         )
 
 

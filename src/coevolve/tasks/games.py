@@ -47,10 +47,11 @@ GAMES: dict[Name, dict[str, Pays]] = {
 class Game:
     """A game of ``GAMES``, many times over: a problem is one group to be compared, they are all the same.
 
-    harmony, chicken: arXiv 2508.04652, figure "utility spaces": C is best whatever the other does, and the team's
-    optimum; in chicken the optimum (5, 5) is no equilibrium. trust: for ``chain``; the second role hears the first
-    one's move, and would answer C with D. harvest: two turns for ``rounds`` or ``tree`` with ``feedback: true``; taking
-    (D) pays more at once and leaves less for the second turn, which is another game after every first one.
+    harmony, chicken: arXiv 2508.04652, figure "utility spaces". The team's optimum is both C. In harmony C is best
+    whatever the other does; in chicken the optimum (5, 5) is no equilibrium, since D against C is paid 6. trust: for
+    ``chain``; the second role hears the first one's move, and would answer C with D. harvest: two turns for ``rounds``
+    or ``tree`` with ``feedback: true``; taking (D) pays more at once and leaves less for the second turn, which is
+    another game after every first one.
 
     A response is one token (``sampling.max_new_tokens: 1``) of the model ``coevolve-coin``: C or D, in either case. The
     team has two roles. The feedback is the joint move. Reward: each agent its own pay; the algorithm's credit decides

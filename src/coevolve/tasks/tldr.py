@@ -39,8 +39,8 @@ class Tldr(Writing):
     Posts are the column ``prompt`` of ``tldr_reddit2013`` (train) and of the rows of ``tldr_openai`` that are not
     ``flagged`` (test) in the folder that COEVOLVE_DATA names, else of the hub's trl-lib/tldr. max_words: only so many
     words of a post, its subreddit and title included. bands: thresholds to change, see ``rewards.writing.Bands``.
-    reward: your own function instead, see ``rewards.function``. All of a row's columns are in ``Problem.data``, and
-    ``text``, what the prompts show.
+    reward, feedback: your own functions instead, see ``rewards.function``. All of a row's columns are in
+    ``Problem.data``, and ``text``, what the prompts show.
 
     The paper leaves thresholds to its code, whose reward, docstring and evaluation logger disagree. We follow the
     reward:
@@ -49,8 +49,7 @@ class Tldr(Writing):
     3. Transition words are found inside other words, "so" in "also", and lengths include white space at the ends.
     4. The maximum is 2.98, though 3.0 is stated everywhere; ``return`` is still the total / 3.0, as in its tables.
     Ours differ in this:
-    5. The lists of stop words and transition words are our own, in twelve categories as there. (On 1,535 pairs of
-       real text the ungated return differs by 0.005, and the mean return by 0.002.)
+    5. The lists of stop words and transition words are our own, in twelve categories as there.
     6. Prompts say the same in fewer words and end in "TL;DR:", so that a base model continues with a summary.
     7. The writer puts a line of dashes between its texts; another delimiter there. The fallbacks are the same, and
        the last one favours it: a text cut after a third has a ratio of lengths of 2, in the full band.
@@ -65,6 +64,7 @@ class Tldr(Writing):
         max_words: int | None = None,
         bands: dict[str, Any] | None = None,
         reward: str | Callable[..., Any] | None = None,
+        feedback: str | Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(
             train=_posts("tldr_reddit2013", "train", max_words),
@@ -72,6 +72,7 @@ class Tldr(Writing):
             voices=VOICES,
             bands=TLDR.changed(bands or {}),
             reward=reward,
+            feedback=feedback,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from coevolve import data
 from coevolve.inputs import did_you_mean
-from coevolve.rewards.function import user_reward
+from coevolve.rewards.function import user_feedback, user_reward
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.tasks.writing_feedback import advice
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
@@ -58,8 +58,8 @@ class Writing:
 
     train, test: the problems; their columns fill the templates. voices: role -> what it is told, in the order in which
     their texts are compared; the role ``writer`` may be among them if the others are two. bands: the reward's
-    thresholds. reward: the user's own function instead (see ``coevolve.rewards.function``), which is given a writer's
-    text whole, as ``writer``; ``parts`` and ``feedback`` stay as they are.
+    thresholds. reward, feedback: the user's own functions instead (see ``coevolve.rewards.function``), which are given
+    a writer's text whole, as ``writer``; ``parts`` stay as they are, those of the reward here.
 
     Every turn of a case is paid the team's total (0 to 2.98): with two texts that of the pair, with more the mean over
     neighbours.
@@ -75,11 +75,13 @@ class Writing:
         voices: Mapping[Role, Voice],
         bands: Bands,
         reward: str | Callable[..., Any] | None,
+        feedback: str | Callable[..., Any] | None,
     ) -> None:
         self.train, self.test = train, test
         self.voices, self.bands = dict(voices), bands
         self.roles = [role for role in voices if role != WRITER]
         self._reward = self._paid if reward is None else user_reward(reward)
+        self.feedback = self.advice if feedback is None else user_feedback(feedback)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """What this role is told: the text and its instruction, or, after a turn of its own, only what is new.
@@ -107,8 +109,11 @@ class Writing:
         """The components of ``rewards.writing``, means over the neighbours; words_1, words_2, ... of the texts."""
         return [self._parts(self.texts(case.turns)) for case in cases]
 
-    def feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
-        """For each turn, what its writer should change: its own numbers and its ratio to a neighbour, never a text."""
+    def advice(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
+        """The feedback where there is no other: what each writer should change about its text, never another's words.
+
+        It names the writer's own numbers and its ratio to a neighbour.
+        """
         notes = advice(self.texts(turns), self.bands)
         if len(turns) < len(notes):  # a writer's
             return [" ".join(f"Text {i}: {note}" for i, note in enumerate(notes.values(), 1))]

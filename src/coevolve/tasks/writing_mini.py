@@ -25,8 +25,8 @@ class WritingMini(Writing):
     A text is two generated opinions on one subject, no train or test subject of which was in the pre-training text of
     ``coevolve-tiny``; a writer continues a third one, which begins with the same words ("The soup at the cafe was").
     roles: two or more, each of which should write more, and with more different words, than the one before; with two,
-    ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. reward: your own function
-    instead, see ``rewards.function``.
+    ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. reward, feedback: your own
+    functions instead, see ``rewards.function``.
 
     Differences from ``Tldr``:
     1. Texts may have 3 to 24 words, rather than 8 to 256; all other thresholds are the same.
@@ -42,6 +42,7 @@ class WritingMini(Writing):
         roles: Sequence[str] = ("short", "detailed"),
         bands: dict[str, Any] | None = None,
         reward: str | Callable[..., Any] | None = None,
+        feedback: str | Callable[..., Any] | None = None,
     ) -> None:
         if len(roles) < 2 or len(set(roles)) < len(roles) or WRITER in roles:
             raise ValueError(f"task.roles are {list(roles)}; want two or more different names, none of them {WRITER}")
@@ -51,6 +52,7 @@ class WritingMini(Writing):
             voices=_voices(roles),
             bands=MINI.changed(bands or {}),
             reward=reward,
+            feedback=feedback,
         )
 
 
