@@ -57,10 +57,13 @@ def test_one_run_is_drawn_with_its_policies(tmp_path, monkeypatch):
 
 def test_parts_of_the_reward_have_a_panel_each(tmp_path, monkeypatch):
     run = write_run(tmp_path / "pair-0")
-    lines = [json.loads(text) | {"parts/return": 0.25, "parts/ungated_return": 0.75} for text in run_lines(run)]
+    more = {f"parts/{name}": 0.25 for name in "abc"}  # the last of five is not drawn
+    lines = [json.loads(text) | {"parts/return": 0.25, "parts/ungated_return": 0.75} | more for text in run_lines(run)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     drawn, _ = curves([run, write_run(tmp_path / "alone-0")], tmp_path, monkeypatch)
-    assert [(label, y) for label, y in drawn if y[0] in (0.25, 0.75)] == [("pair", [0.25] * 5), ("pair", [0.75] * 5)]
+    assert [(label, y) for label, y in drawn if y[0] in (0.25, 0.75)] == [
+        ("pair", [value] * 5) for value in (0.25, 0.75, 0.25, 0.25)
+    ]
 
 
 def run_lines(run):

@@ -15,7 +15,9 @@ from matplotlib.figure import Figure
 from coevolve.rundir import read_lines
 
 _PANELS = {"reward": "task reward per turn", "kl": "KL to the start model, nats per turn", "objective": "reward − η·KL"}
-_COLUMNS = 4
+_COLUMNS = 3
+_PARTS = 4
+"""Components of the reward that are drawn, the first that the task names."""
 _STYLES = ("--", ":", "-.")
 _SEED = re.compile(r"-\d+$")
 
@@ -54,10 +56,11 @@ def reward_kl(runs: Sequence[Path], output: Path) -> None:
 
 
 def _panels(first: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Metric -> title, of what the runs' first steps have: the known metrics, then the parts of the reward."""
+    """Metric -> title, of what the runs' first steps have: the known metrics, then parts of the reward."""
     present = dict.fromkeys(key for line in first for key in line)
-    parts = {key: key.removeprefix("parts/").replace("_", " ") for key in present if key.startswith("parts/")}
-    return {key: title for key, title in _PANELS.items() if key in present} | parts
+    parts = [key for key in present if key.startswith("parts/")][:_PARTS]
+    known = {key: title for key, title in _PANELS.items() if key in present}
+    return known | {key: key.removeprefix("parts/").replace("_", " ") for key in parts}
 
 
 def _draw(axis: Axes, name: str, group: Sequence[Lines], key: str, colour: str, *, one: bool) -> None:
