@@ -146,6 +146,29 @@ def test_the_whole_team_has_a_row_where_the_reward_has_parts() -> None:
     assert whole[0]["seconds"] > 0
 
 
+def test_the_best_of_several_samples() -> None:
+    # The observer says as many words as the member's number, in p0 one more: 0..3 and 1..4.
+    engine = ScriptedEngine(lambda role, problem, member, round: " ".join("w" * (member + (problem == "p0"))))
+    rows = evaluate(
+        task=Parted(), play=discussion(), cast_at={"observer": "bob"}, policies={}, engine=engine,
+        sampling=Sampling(9), problems=Words.test[:2], samples=4,
+    )  # fmt: skip
+    greedy, greedy_whole, role, whole = rows
+    assert (greedy["turns"], greedy_whole["turns"], role["turns"]) == (4, 4, 16)  # greedy needs no second sample
+    assert not any("best@" in key for row in rows[:2] for key in row)
+    # Best of 2 of 0..3: of six pairs the maxima are 1, 2, 2, 3, 3, 3: 14/6; one more for p0.
+    for row in (role, whole):
+        assert row["best@1/reward"] == row["reward"] == 2.0
+        assert row["best@2/reward"] == pytest.approx(14 / 6 + 0.5)
+        assert row["best@4/reward"] == 3.5
+    assert (whole["best@4/parts/first"], whole["best@2/parts/turns"]) == (0.5, 1.0)
+
+
+def test_no_samples() -> None:
+    with pytest.raises(ValueError, match="0 samples"):
+        played({}, ScriptedEngine(script), samples=0)
+
+
 def test_problems_are_the_same_every_time() -> None:
     few, more = choose(Words(), 2), choose(Words(), 3)
     assert more[:2] == few

@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("run", type=Path, help="a run directory, or a recipe to play untrained")
     one.add_argument("overrides", nargs="*", metavar="key=value", help="override a key of the recipe: seed=1")
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
+    one.add_argument("--samples", type=int, default=1, metavar="N", help="samples of each, for pass@k and best of k")
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
     one = add("report", _report, "draw the curves of runs; several seeds of one recipe become one line with a band")
     one.add_argument("runs", type=Path, nargs="+", metavar="run", help="a run directory")
@@ -150,11 +151,11 @@ def _eval(args: argparse.Namespace) -> None:
     if args.run.suffix in (".yaml", ".yml"):
         if args.checkpoint is not None:
             raise ValueError("--checkpoint is for runs; a recipe is played untrained")
-        evaluate_recipe(args.run, args.overrides, problems=args.problems)
+        evaluate_recipe(args.run, args.overrides, problems=args.problems, samples=args.samples)
         return
     if args.overrides:
         raise ValueError(f"{args.overrides[0]}: a run is evaluated as it was trained; only a recipe takes overrides")
-    evaluate_run(args.run, problems=args.problems, checkpoint=args.checkpoint)
+    evaluate_run(args.run, problems=args.problems, checkpoint=args.checkpoint, samples=args.samples)
 
 
 def _report(args: argparse.Namespace) -> None:

@@ -8,7 +8,10 @@ Every number is a row of its own, so that a data frame or ``jq`` reads ``eval.js
     turns, reward, reward_se (over problems), length, eos_rate, distinct_1, distinct_2, kl (where there is a reference)
 
 Where the task names components of its reward there is a row with role "all" too: reward of what the interaction came
-to, tokens sampled and seconds taken per problem, and ``parts/<name>``.
+to, tokens sampled and seconds taken per problem and sample, and ``parts/<name>``.
+
+With several samples of a problem, sampled rows have ``best@k/reward`` and ``best@k/parts/<name>`` too: the expected
+best of k samples, k = 1, 2, 4, ... For a reward of 0 or 1, or a part such as ``solved``, that is pass@k.
 
 Problems and random numbers are the same in all rows, so rows compare problem by problem.
 """
@@ -28,8 +31,9 @@ from coevolve import checkpoint as checkpoints
 from coevolve import noise
 from coevolve.collate import collate
 from coevolve.config import build, load_recipe
+from coevolve.maths.best import best_at
 from coevolve.maths.credit import own
-from coevolve.measure import endings, mean_parts, spoken
+from coevolve.measure import endings, episode_parts, mean_reward, spoken
 from coevolve.play import Stage, rollout
 from coevolve.protocols import chain
 from coevolve.report.evaluation import show_evaluation
@@ -63,20 +67,25 @@ def evaluate(
     problems: Sequence[Problem],
     seed: int = SEED,
     alone: Sequence[PolicyName] | None = None,
+    samples: int = 1,
 ) -> list[Row]:
     """One row per role of the team and one per policy alone, each greedy and sampled; see the module.
 
     cast_at: who plays whom. policies: by name, to ask for their KL. sampling: a range of lengths is played at its
     longest; greedy changes the temperature only. alone: whom to try alone (None: every policy), nobody where the task
-    is not ``solo``. Raises ValueError as ``rollout`` does.
+    is not ``solo``. samples: how often each problem is played where turns are sampled; greedy is played once. Raises
+    ValueError as ``rollout`` does, and for samples below 1.
     """
+    if samples < 1:
+        raise ValueError(f"{samples} samples of a problem asked for; want at least 1")
     longest = sampling.at_length(sampling.length_range[1])
     first = next(iter(cast_at))
     tried = policies if alone is None else alone
     if not getattr(task, "solo", True):
         tried = []
     rows: list[Row] = []
-    for decoding, chosen in (("greedy", dataclasses.replace(longest, temperature=0.0)), ("sampled", longest)):
+    greedy = dataclasses.replace(longest, temperature=0.0)
+    for decoding, chosen, members in (("greedy", greedy, 1), ("sampled", longest, samples)):
         settings = [
             ("team", play, cast_at),
             *(("alone", chain(), {first: name}) for name in tried),
@@ -84,7 +93,7 @@ def evaluate(
         for setting, how, cast in settings:
             stage = Stage(cast, task, engine, chosen, seed, "evaluate")
             start = time.perf_counter()
-            episodes = rollout(how, problems, stage)
+            episodes = rollout(how, problems, stage, members=members)
             seconds = time.perf_counter() - start
             for role, name, measured in (*_by_role(episodes, cast, policies), *_whole(episodes, cast, task, seconds)):
                 rows.append({"setting": setting, "role": role, "policy": name, "decoding": decoding, **measured})
@@ -95,22 +104,43 @@ def _whole(
     episodes: Sequence[Episode], cast: Mapping[Role, PolicyName], task: Task, seconds: float
 ) -> Iterator[tuple[Role, PolicyName, Row]]:
     """What the team came to and what it cost, if the task names the components of its reward."""
-    parts = mean_parts(episodes, task)
-    if parts:
+    parts = episode_parts(episodes, task)
+    if parts[0]:
         tokens = sum(len(turn.action_ids) for episode in episodes for turn in episode.turns)
-        paid = [(e.problem.id, sum(fmean(joint.rewards) * share for joint, share in endings(e))) for e in episodes]
+        paid = [sum(fmean(joint.rewards) * share for joint, share in endings(e)) for e in episodes]
+        values = [{"reward": reward, **part} for reward, part in zip(paid, parts, strict=True)]
+        where = [episode.problem.id for episode in episodes]
         yield (
             "all",
             "+".join(dict.fromkeys(cast.values())),
             {
                 "turns": sum(len(episode.turns) for episode in episodes),
-                "reward": fmean(reward for _, reward in paid),
-                "reward_se": _standard_error(paid),
+                "reward_se": _standard_error(list(zip(where, paid, strict=True))),
                 "tokens": tokens / len(episodes),
                 "seconds": seconds / len(episodes),
-                **parts,
+                **{name: fmean(one[name] for one in values) for name in values[0]},
+                **_best(where, values),
             },
         )
+
+
+def _best(where: Sequence[str], values: Sequence[Mapping[str, float]]) -> Row:
+    """``best@k/<name>`` for k = 1, 2, 4, ... where problems have several samples: the mean over problems.
+
+    where: the problem id of each of the values.
+    """
+    by_problem: dict[str, list[Mapping[str, float]]] = {}
+    for problem, value in zip(where, values, strict=True):
+        by_problem.setdefault(problem, []).append(value)
+    samples = min(map(len, by_problem.values()))
+    if samples == 1:
+        return {}
+    powers = (1 << i for i in range(samples.bit_length()))
+    return {
+        f"best@{k}/{name}": fmean(best_at([one[name] for one in drawn], k) for drawn in by_problem.values())
+        for k in powers
+        for name in values[0]
+    }
 
 
 def _by_role(
@@ -125,10 +155,19 @@ def _by_role(
         turns = [turn for episode in episodes for turn in episode.turns if turn.role == role]
         if turns:
             paid = [(turn.problem.id, turn.reward) for turn in turns if turn.reward is not None]
-            row = {"turns": len(turns), **spoken(turns)} | ({"reward_se": _standard_error(paid)} if paid else {})
+            row = {"turns": len(turns), **spoken(turns)}
+            if paid:
+                row |= {"reward_se": _standard_error(paid), **_best(*_per_episode(episodes, role))}
             if all(id(turn) in kl for turn in turns):
                 row["kl"] = fmean(kl[id(turn)] for turn in turns)
             yield role, name, row
+
+
+def _per_episode(episodes: Sequence[Episode], role: Role) -> tuple[list[str], list[dict[str, float]]]:
+    """The problem ids and mean rewards of the episodes in which this role was scored."""
+    scored = [e for e in episodes if any(t.role == role and t.reward is not None for t in e.turns)]
+    means = [mean_reward(turn for turn in e.turns if turn.role == role) for e in scored]
+    return [e.problem.id for e in scored], [{"reward": mean} for mean in means]
 
 
 def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Annotator) -> dict[int, float]:
@@ -149,7 +188,9 @@ def _standard_error(paid: Sequence[tuple[str, float]]) -> float:
     return stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
 
 
-def evaluate_run(run: Path, *, problems: int | None = None, checkpoint: int | None = None) -> dict[str, Any]:
+def evaluate_run(
+    run: Path, *, problems: int | None = None, checkpoint: int | None = None, samples: int = 1
+) -> dict[str, Any]:
     """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
 
     Prints a table, writes ``eval.json`` into the run and returns the same. The cast is that of the last step trained.
@@ -162,15 +203,19 @@ def evaluate_run(run: Path, *, problems: int | None = None, checkpoint: int | No
     step = int(folder.name.removeprefix("checkpoint-"))
     cast = trainer.cast(max(step - 1, 0))
     distinct = {policy.spec.model: name for name, policy in reversed(trainer.policies.items())}
-    rows = [{"weights": "start", **row} for row in _evaluated(trainer, cast, list(distinct.values()), held_out)]
+    rows = [
+        {"weights": "start", **row} for row in _evaluated(trainer, cast, list(distinct.values()), held_out, samples)
+    ]
     checkpoints.load(trainer, folder)
-    rows += [{"weights": "trained", **row} for row in _evaluated(trainer, cast, None, held_out)]
-    result = _shown(trainer, step, held_out, rows)
+    rows += [{"weights": "trained", **row} for row in _evaluated(trainer, cast, None, held_out, samples)]
+    result = _shown(trainer, step, held_out, rows, samples)
     write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
     return result
 
 
-def evaluate_recipe(path: Path, overrides: Sequence[str] = (), *, problems: int | None = None) -> dict[str, Any]:
+def evaluate_recipe(
+    path: Path, overrides: Sequence[str] = (), *, problems: int | None = None, samples: int = 1
+) -> dict[str, Any]:
     """Evaluate the start weights of a recipe without training: an untrained baseline.
 
     Prints a table and returns what it shows. Raises ValueError as ``load_recipe`` does, or for more problems than the
@@ -178,15 +223,18 @@ def evaluate_recipe(path: Path, overrides: Sequence[str] = (), *, problems: int 
     """
     trainer = build(load_recipe(path, overrides))
     held_out = choose(trainer.task, problems)
-    rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out)]
-    return _shown(trainer, 0, held_out, rows)
+    rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out, samples)]
+    return _shown(trainer, 0, held_out, rows, samples)
 
 
-def _shown(trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Sequence[Row]) -> dict[str, Any]:
+def _shown(
+    trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Sequence[Row], samples: int
+) -> dict[str, Any]:
     """The rows with what they were made of, as plain data, printed."""
     found = {
         "checkpoint": step,
         "problems": len(held_out),
+        "samples": samples,
         "max_new_tokens": trainer.sampling.length_range[1],
         "temperature": trainer.sampling.temperature,
         "rows": rows,
@@ -197,7 +245,11 @@ def _shown(trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Seque
 
 
 def _evaluated(
-    trainer: Trainer, cast: Mapping[Role, PolicyName], alone: Sequence[PolicyName] | None, problems: Sequence[Problem]
+    trainer: Trainer,
+    cast: Mapping[Role, PolicyName],
+    alone: Sequence[PolicyName] | None,
+    problems: Sequence[Problem],
+    samples: int,
 ) -> list[Row]:
     return evaluate(
         task=trainer.task,
@@ -208,6 +260,7 @@ def _evaluated(
         sampling=trainer.sampling,
         problems=problems,
         alone=alone,
+        samples=samples,
     )
 
 

@@ -102,14 +102,22 @@ def endings(episode: Episode) -> list[tuple[Joint, float]]:
 
 
 def mean_parts(episodes: Sequence[Episode], task: Task) -> Metrics:
-    """``parts/<name>``: the mean of each of the task's components of the endings; empty where it names none."""
+    """``parts/<name>``: the mean over episodes of each of the task's components; empty where it names none."""
+    found = episode_parts(episodes, task)
+    return {name: fmean(parts[name] for parts in found) for name in found[0]}
+
+
+def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
+    """``parts/<name>`` of every episode: each of the task's components, weighed over the endings."""
     if not hasattr(task, "parts"):
-        return {}
-    ended = [(episode, *end) for episode in episodes for end in endings(episode)]
-    parts = task.parts([Case(e.problem, joint.turns, e.history(joint.after)) for e, joint, _ in ended])
-    total = sum(weight for _, _, weight in ended)
-    weighed = list(zip(parts, (weight for _, _, weight in ended), strict=True))
-    return {f"parts/{name}": sum(part[name] * weight for part, weight in weighed) / total for name in parts[0]}
+        return [{} for _ in episodes]
+    ended = [(number, episode, *end) for number, episode in enumerate(episodes) for end in endings(episode)]
+    parts = task.parts([Case(e.problem, joint.turns, e.history(joint.after)) for _, e, joint, _ in ended])
+    found: list[Metrics] = [{} for _ in episodes]
+    for (number, _, _, weight), part in zip(ended, parts, strict=True):
+        for name, value in part.items():
+            found[number][f"parts/{name}"] = found[number].get(f"parts/{name}", 0.0) + value * weight
+    return found
 
 
 def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], task: Task, clock: Clock) -> Metrics:

@@ -12,6 +12,7 @@ from rich.table import Table
 _NAMES = ("weights", "setting", "role", "policy", "decoding")
 _DIGITS = {"kl": 2, "length": 1, "eos_rate": 2, "distinct_1": 3, "distinct_2": 3}
 _PART = "parts/"
+_BEST = "best@"
 _LOG_WIDTH = 120  # where there is no terminal to ask; rich's 80 columns would cut the names
 
 
@@ -23,6 +24,9 @@ def show_evaluation(result: Mapping[str, Any]) -> None:
     whole = [row for row in result["rows"] if any(key.startswith(_PART) for key in row)]
     if whole:
         console.print(_parts(whole))
+    drawn = [row for row in result["rows"] if any(key.startswith(_BEST) for key in row)]
+    if drawn:
+        console.print(_best(drawn, result["samples"]))
 
 
 def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -35,6 +39,21 @@ def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
         shown.add_row(key.removeprefix(_PART), *(_number(row[key], 3) for row in rows))
     for key, digits in (("tokens", 1), ("seconds", 3)):
         shown.add_row(f"{key} per problem", *(_number(row[key], digits) for row in rows))
+    return shown
+
+
+def _best(rows: Sequence[Mapping[str, Any]], samples: int) -> Table:
+    """The expected best of k samples; for values of 0 and 1, pass@k."""
+    shown = Table(title=f"best of k, from {samples} samples of each problem", box=box.SIMPLE)
+    for name in (*_NAMES[:-1], "of"):
+        shown.add_column(name)
+    ks = dict.fromkeys(key.partition("/")[0].removeprefix(_BEST) for row in rows for key in row if _BEST in key)
+    for k in ks:
+        shown.add_column(f"k = {k}", justify="right")
+    for row in rows:
+        for name in (key.removeprefix(f"{_BEST}1/") for key in row if key.startswith(f"{_BEST}1/")):
+            best = [_number(row.get(f"{_BEST}{k}/{name}"), 3) for k in ks]
+            shown.add_row(*(str(row[key]) for key in _NAMES[:-1]), name.removeprefix(_PART), *best)
     return shown
 
 

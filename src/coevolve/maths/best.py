@@ -1,0 +1,19 @@
+"""The best of k samples, from n of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+
+def best_at(values: Sequence[float], k: int) -> float:
+    """The expected largest of k values drawn without replacement from these n, an unbiased estimate of the best of k.
+
+    The i-th smallest is the largest of comb(i - 1, k - 1) of the comb(n, k) draws. For values of 0 and 1, c of them 1,
+    it is pass@k = 1 - comb(n - c, k) / comb(n, k) (Chen et al. 2021, arXiv 2107.03374, equation 1). Raises ValueError
+    unless 1 <= k <= n.
+    """
+    n = len(values)
+    if not 1 <= k <= n:
+        raise ValueError(f"the best of {k} of {n} samples; want 1 <= k <= {n}")
+    return sum(comb(i - 1, k - 1) * value for i, value in enumerate(sorted(values), 1)) / comb(n, k)
