@@ -9,8 +9,10 @@ from collections.abc import Callable
 from random import Random
 
 from coevolve.data import Row, read
-from coevolve.pretrain.opinions import plain_opinions
+from coevolve.pretrain.opinions import Split, plain_opinions
 from coevolve.pretrain.references import correction, opinion_references, sentence_references
+from coevolve.pretrain.sums_answers import answers as sum_answers
+from coevolve.pretrain.sums_answers import references as sum_references
 from coevolve.rewards.sentiment import lexicon
 
 Source = Callable[[Random, bool], list[str]]  # (randomness of this copy, whether the held-out part) -> documents
@@ -94,12 +96,11 @@ def _sentence_references(names: tuple[str, ...]) -> Source:
     return source
 
 
-def _opinions(rng: Random, held_out: bool) -> list[str]:
-    return plain_opinions(rng, _count(held_out), "test" if held_out else "pretrain")
+def _split(generate: Callable[[Random, int, Split], list[str]]) -> Source:
+    def source(rng: Random, held_out: bool) -> list[str]:
+        return generate(rng, _count(held_out), "test" if held_out else "pretrain")
 
-
-def _opinion_references(rng: Random, held_out: bool) -> list[str]:
-    return opinion_references(rng, _count(held_out), "test" if held_out else "pretrain")
+    return source
 
 
 def _count(held_out: bool) -> int:
@@ -116,9 +117,11 @@ SOURCES: dict[str, Source] = {
     "gsm8k_train": _file("gsm8k_train", _solved),
     "svamp": _file("svamp", _solved),
     "imdb_extra": _file("imdb_extra", _review),
-    "opinions": _opinions,
-    "opinion_references": _opinion_references,
+    "opinions": _split(plain_opinions),
+    "opinion_references": _split(opinion_references),
     "story_references": _sentence_references(("tinystories", "tldr_reddit2013")),
     "imdb_references": _sentence_references(("imdb_extra",)),
     "corrections": _corrections,
+    "sums": _split(sum_answers),
+    "sum_references": _split(sum_references),
 }

@@ -1,0 +1,81 @@
+"""Worked answers with known flaws, and answers to a reference: what `coevolve-sums` learns to say.
+
+An answer is its steps and then the result once more: " 7+5=12. 12*2=24. 24". Flaws are drawn independently at the rates
+below, so that a right answer has a real probability and reinforcement learning something to remove. The wrong operation
+for "times" and "share" is the likelier one: there the model's single most likely answer is wrong too.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from coevolve.pretrain.sums import LARGEST, Operation, Split, WordProblem, apply, possible, problems
+
+QUESTION = "Question: {question}\nAnswer:"
+OBSERVER = "Question: {question}\nReference: {reference}\nAnswer:"
+"""What `coevolve-sums` is pre-trained on: not a character may change."""
+
+WRONG_OPERATION: dict[Operation, float] = {"+": 0.12, "-": 0.15, "*": 0.55, "/": 0.55}
+SLIP = 0.15  # a result off by one, two or ten
+STOP = 0.2  # after a step that is not the last
+WRONG_LAST = 0.1  # the number said at the end is another one of the working
+
+COPY_RIGHT, COPY_WRONG = 0.6, 0.3  # an answer that repeats its reference
+CORRECT = 0.1  # of answers to a wrong reference: worked without a flaw
+
+
+def answers(rng: Random, count: int, split: Split) -> list[str]:
+    """``count`` questions of a split with a flawed answer each."""
+    return [QUESTION.format(question=p.question) + flawed(rng, p) for p in problems(split, count, rng)]
+
+
+def references(rng: Random, count: int, split: Split) -> list[str]:
+    """``count`` questions of a split with a flawed reference and the answer of somebody who has read it."""
+    return [_heard(rng, p) for p in problems(split, count, rng)]
+
+
+def right(problem: WordProblem) -> str:
+    """The answer without a flaw."""
+    value, said = problem.start, ""
+    for operation, number in problem.steps:
+        result = apply(operation, value, number)
+        said += f" {value}{operation}{number}={result}."
+        value = result
+    return f"{said} {value}"
+
+
+def flawed(rng: Random, problem: WordProblem) -> str:
+    """An answer in which each flaw happens at its rate."""
+    value, said, numbers = problem.start, "", {problem.start}
+    for operation, number in problem.steps:
+        if said and rng.random() < STOP:
+            break
+        done = _misread(rng, operation, value, number)
+        result = apply(done, value, number)
+        if rng.random() < SLIP:
+            result = rng.choice([result + d for d in (-10, -2, -1, 1, 2, 10) if 1 <= result + d <= LARGEST])
+        said += f" {value}{done}{number}={result}."
+        numbers |= {number, result}
+        value = result
+    others = sorted(numbers - {value})
+    return f"{said} {rng.choice(others) if others and rng.random() < WRONG_LAST else value}"
+
+
+def _misread(rng: Random, operation: Operation, value: int, number: int) -> Operation:
+    """The operation itself, or at its rate another one that is possible here, or where the working went astray."""
+    others = [op for op in possible(value, number, LARGEST) if op != operation]
+    wrong = operation not in possible(value, number, LARGEST) or rng.random() < WRONG_OPERATION[operation]
+    return rng.choice(others) if wrong and others else operation
+
+
+def _heard(rng: Random, problem: WordProblem) -> str:
+    reference = flawed(rng, problem)
+    is_right = reference.split(" ")[-1] == str(problem.gold)
+    luck = rng.random()
+    if luck < (COPY_RIGHT if is_right else COPY_WRONG):
+        answer = reference
+    elif not is_right and luck < COPY_WRONG + CORRECT:
+        answer = right(problem)
+    else:
+        answer = flawed(rng, problem)
+    return OBSERVER.format(question=problem.question, reference=reference.strip()) + answer
