@@ -1,0 +1,67 @@
+"""Is an answer that ends in a number the right one? The rule of CORY's GSM8K runs (arXiv 2410.06101, section 4).
+
+The last number of a response counts, wherever it stands, and it is compared exactly. What a number is:
+
+- ASCII digits with a decimal part ("12.50", ".5") and commas before groups of three ("1,000"); another comma separates.
+- A minus is its sign unless a letter, digit or bracket stands before it: "x = -5" is -5, "3-5" ends in 5.
+- "$", "%" and units are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
+- "a/b" is one number, the fraction; none if b is 0.
+- No exponents: "1e5" ends in 5. What runs on is cut where the number ends: "1.2.3" ends in 3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from fractions import Fraction
+
+_AMOUNT = r"(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)"
+_NUMBER = re.compile(
+    rf"(?:(?<![\w)\]}}])(?P<minus>[-\u2212]) ?\$?)?(?P<over>{_AMOUNT})(?:/(?P<under>{_AMOUNT}))?", re.ASCII
+)
+
+_LONGEST = 1000
+"""Characters of a number. Python refuses to read integers of more than 4,300 digits, and no answer is that long."""
+
+_GOLD = "####"
+
+
+def last_number(text: str) -> Fraction | None:
+    """The last number of a text; None if there is none, if it divides by 0, or if it has more than 1,000 characters.
+
+    Never raises, whatever the text.
+    """
+    last = deque(_NUMBER.finditer(text), maxlen=1)
+    return _value(last[0]) if last else None
+
+
+def is_right(text: str, gold: Fraction) -> bool:
+    """Whether the last number of a text is exactly this one."""
+    return last_number(text) == gold
+
+
+def number(text: str) -> Fraction:
+    """The number that this text is, but for white space, "$" and "%". ValueError if it is anything else."""
+    bare = text.strip().strip("$%").strip()
+    found = _NUMBER.fullmatch(bare)
+    value = None if found is None else _value(found)
+    if value is None:
+        raise ValueError(f"{text.strip()[:60]!r} is no number; want one such as 12, 1,000 or -0.5")
+    return value
+
+
+def gold_of(solution: str) -> Fraction:
+    """The number behind the last ``####`` of a worked solution of GSM8K. ValueError if there is none."""
+    _, mark, behind = solution.rpartition(_GOLD)
+    if not mark:
+        raise ValueError(f"no {_GOLD!r} in the worked solution {solution[-60:]!r}; want its last line to be '#### 12'")
+    return number(behind)
+
+
+def _value(found: re.Match[str]) -> Fraction | None:
+    if len(found[0]) > _LONGEST:
+        return None
+    over, under = (Fraction(part.replace(",", "")) for part in (found["over"], found["under"] or "1"))
+    if under == 0:
+        return None
+    return (-1 if found["minus"] else 1) * over / under
