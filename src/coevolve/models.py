@@ -15,14 +15,14 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-PACKAGED = ("coevolve-tiny", "coevolve-coin")
+PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums")
 _HUB_SECONDS = 10.0
 
 
 def resolve(name: str) -> Path | str:
     """Where transformers finds the model `name`.
 
-    `coevolve-tiny` and `coevolve-coin` are folders in the package; an existing path is itself; the path of a
+    Those of `PACKAGED` are folders in the package; an existing path is itself; the path of a
     pre-training recipe (`*.yaml`) is the model it trains, at first use; anything else is a name on the Hugging Face
     hub.
     """

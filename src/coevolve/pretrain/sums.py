@@ -1,7 +1,7 @@
 """Word problems from a grammar: "Tom has 7 pears. Ann gives Tom 5 more. How many pears does Tom have now?"
 
-They are the problems of task `arithmetic`, and what `coevolve-sums` is pre-trained on: a number, one to three steps that
-each add, subtract, multiply or divide, and the question what is left. No number on the right way is above 60.
+They are the problems of task `arithmetic`, and what `coevolve-sums` is pre-trained on: a number, one to three steps
+that each add, subtract, multiply or divide, and the question what is left. No number on the right way is above 60.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ LARGEST = 60  # of all numbers on the right way; the smallest is 1
 _STEP_COUNTS, _STEP_WEIGHTS = (1, 2, 3), (3, 4, 3)
 
 _NAMES = (
-    "Ann", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jana", "Kim", "Leo", "Mia", "Nils", "Olga", "Tom",
+    "Ann", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jana", "Kim", "Leo", "Mia", "Nils", "Olga",
+    "Tom",
 )  # fmt: skip
 _THINGS = (
     "apples", "balls", "books", "cards", "coins", "cups", "eggs", "hats", "keys", "nuts", "pears", "pens", "rings",

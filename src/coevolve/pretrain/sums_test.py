@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from coevolve.pretrain.sums import WordProblem, problems
 from coevolve.pretrain.sums_answers import OBSERVER, QUESTION, flawed, right
+from coevolve.rewards.numbers import is_right
 
 ANSWER_TOKENS = 40
 _BATCH = 128
@@ -46,7 +48,7 @@ def _wrong(rng: Random, problem: WordProblem) -> str:
 
 
 def _solved(found: list[WordProblem], said: list[str]) -> list[bool]:
-    return [(text.split() or [""])[-1].rstrip(".") == str(p.gold) for p, text in zip(found, said, strict=True)]
+    return [is_right(text, Fraction(p.gold)) for p, text in zip(found, said, strict=True)]
 
 
 @torch.no_grad()

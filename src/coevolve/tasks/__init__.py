@@ -1,5 +1,6 @@
 """One file per task. ``TASKS`` is what a recipe may name; a user's own is an object or ``file.py:Name``."""
 
+from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.tasks.arxiv import Arxiv
 from coevolve.tasks.games import Game
 from coevolve.tasks.imdb import Imdb
@@ -14,8 +15,9 @@ TASKS = {
     "tldr": Tldr,
     "arxiv": Arxiv,
     "writing-mini": WritingMini,
+    "arithmetic": Arithmetic,
     "game": Game,
     "rows": Rows,
 }
 
-__all__ = ["TASKS", "Arxiv", "Game", "Imdb", "Rows", "Sentiment", "Tldr", "WritingMini"]
+__all__ = ["TASKS", "Arithmetic", "Arxiv", "Game", "Imdb", "Rows", "Sentiment", "Tldr", "WritingMini"]
