@@ -1,0 +1,155 @@
+"""A helper and a main function by two agents, run together and tested: what the coding tasks have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from coevolve.components import checked
+from coevolve.inputs import did_you_mean
+from coevolve.play import Feedback
+from coevolve.rewards.code import Grade, Job, extract, grade
+from coevolve.rewards.function import user_feedback
+from coevolve.rewards.sandbox import Sandbox
+from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, Mode, Notes, Seen, cut, report
+from coevolve.tasks.expert import Expert
+from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
+
+EXPERT = "expert"
+
+_TEAMS = ({AUX, MAIN}, {CODER})
+
+
+@dataclass(frozen=True)
+class Voice:
+    """What one role is told. All are templates of the problem's columns.
+
+    first: the whole prompt of a first turn, with ``{told}``, what it has heard ("" or blocks that end in an empty
+    line). again: what follows its own turn, likewise. beside: how it is told what another role wrote, ``{code}``.
+    """
+
+    first: str
+    again: str
+    beside: str = "{code}\n\n"
+
+
+class Coding:
+    """Problems with tests, and agents whose functions are put together and run: ``aux`` and ``main``, or ``coder``.
+
+    train, test: the problems. Their columns fill the templates, and must hold ``entry``, the name of the function that
+    ``main`` writes, and ``tests``; ``prelude`` and ``setup`` as in ``rewards.code.Job``, "" where they are missing.
+    voices: role -> what it is told. notes: the wording of the feedback. feedback: a mode (report, levels, passed,
+    plain), ``{expert: settings}`` for edits by another model (``tasks.expert``), or the user's own function (see
+    ``rewards.function``). sandbox: settings of ``rewards.sandbox.Sandbox``.
+
+    Every turn of a case is paid the total of ``rewards.code``: 0 to 4, and 0 to 2.1 for a ``coder``. Raises ValueError
+    for an unknown mode and an unknown or wrong setting.
+    """
+
+    solo = False
+
+    def __init__(
+        self,
+        *,
+        train: Sequence[Problem],
+        test: Sequence[Problem],
+        voices: Mapping[Role, Voice],
+        notes: Notes = Notes(),  # noqa: B008  (a frozen value)
+        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        sandbox: dict[str, Any] | None = None,
+    ) -> None:
+        self.train, self.test = train, test
+        self.voices, self.notes = dict(voices), notes
+        self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its processes start when needed
+        self.mode: Mode = report
+        self.expert: Expert | None = None
+        self.feedback: Feedback = self.advice
+        if isinstance(feedback, Mapping):
+            self.expert = _expert(feedback)
+        elif isinstance(feedback, str) and ":" not in feedback:
+            self.mode = _mode(feedback)
+        else:
+            self.feedback = user_feedback(feedback)
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """What this role is told: the problem, or, after a turn of its own, only what is new.
+
+        heard: nothing (a first turn); the others' turns, of the last of which the code is shown; its own last turn,
+        which is continued as exact token ids, with the notes after it and the others' code as what is new. Nothing new,
+        or an empty note, asks for a revision. Raises ValueError for an unknown role.
+        """
+        voice = self._voice(role)
+        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
+        others = {item.role: item.text for item in heard if isinstance(item, Turn) and item.role != role}
+        codes = [extract(text) or self.notes.no_code for text in others.values()]
+        told = [voice.beside.format_map({**p.data, "code": code}) for code in codes]
+        notes = [f"{item}\n\n" for item in heard[own or 0 :] if isinstance(item, str) and item]
+        if own is None:
+            return Instruction(voice.first.format_map({**p.data, "told": "".join([*told, *notes])}))
+        told += notes or [f"{self.notes.again}\n\n"]
+        return [heard[own], Instruction(voice.again.format_map({**p.data, "told": "".join(told)}))]
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        """The total for every turn. Raises ValueError where a case is not of one aux and one main, or one coder."""
+        grades = self.grades(cases)
+        return [[grade.total] * len(case.turns) for case, grade in zip(cases, grades, strict=True)]
+
+    def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
+        """``Grade.parts``: structure, syntax, tests, cooperation, return, solved, and the schemes.
+
+        expert_failed: the share of requests for edits so far that gave none, where there is an expert.
+        """
+        more = {} if self.expert is None else {"expert_failed": self.expert.failed / max(self.expert.asked, 1)}
+        return [found.parts() | more for found in self.grades(cases)]
+
+    def advice(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
+        """The feedback where the user gave none: a note for each turn, on its own code and on what running all said.
+
+        It never holds another's code.
+        """
+        [found] = self.grades([Case(p, tuple(turns))])
+        seen = [Seen(turn.role, turn.text, p.data["entry"], found) for turn in turns]
+        told = {one.role: self.mode(self.notes, one) for one in seen}
+        if self.expert is not None:
+            edits = self.expert.edits(p.data["text"], {one.role: extract(one.text) for one in seen}, told)
+            told |= {role: cut(self.notes.edit.format(edit=edit), self.notes.longest) for role, edit in edits.items()}
+        return [told[turn.role] for turn in turns]
+
+    def grades(self, cases: Sequence[Case]) -> list[Grade]:
+        """How each case was judged. A program that was judged before is not run again: the sandbox remembers."""
+        answers = [_answers(case.turns) for case in cases]
+        return grade([_job(case.problem) for case in cases], answers, self.box)
+
+    def _voice(self, role: Role) -> Voice:
+        if role not in self.voices:
+            known = ", ".join(self.voices)
+            raise ValueError(f"no role {role!r}{did_you_mean(role, self.voices)}; known: {known}")
+        return self.voices[role]
+
+
+def _job(p: Problem) -> Job:
+    """What the problem's columns say about judging it."""
+    return Job(**{field.name: p.data[field.name] for field in fields(Job) if field.name in p.data})
+
+
+def _answers(turns: Sequence[Turn]) -> dict[Role, str]:
+    """role -> text, as ``grade`` wants them: a coder's is a main function that nobody helps."""
+    said = {turn.role: turn.text for turn in turns}
+    if len(said) < len(turns) or set(said) not in _TEAMS:
+        given = ", ".join(turn.role for turn in turns)
+        raise ValueError(f"want one turn of {AUX} and one of {MAIN}, or one of {CODER}; were given {given or 'none'}")
+    return {MAIN: said[CODER]} if CODER in said else said
+
+
+def _mode(name: str) -> Mode:
+    if name not in MODES:
+        known = ", ".join([*MODES, f"{{{EXPERT}: settings}}", "file.py:name"])
+        raise ValueError(f"task.feedback: unknown mode {name!r}{did_you_mean(name, MODES)}; known: {known}")
+    return MODES[name]
+
+
+def _expert(feedback: Mapping[str, Any]) -> Expert:
+    if list(feedback) != [EXPERT] or not isinstance(feedback[EXPERT], Mapping):
+        raise ValueError(f"task.feedback: want a mode, or {{{EXPERT}: settings}}; found {dict(feedback)}")
+    return Expert(**checked(Expert, feedback[EXPERT], f"task.feedback.{EXPERT}", ()))

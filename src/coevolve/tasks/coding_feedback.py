@@ -1,0 +1,188 @@
+"""What the author of a helper or of a main function hears between turns: the feedback modes of the coding tasks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from coevolve.rewards.code import Grade, extract
+from coevolve.rewards.sandbox import Verdict
+from coevolve.types import Role
+
+AUX, MAIN, CODER = "aux", "main", "coder"
+"""The author of the helper, the author of the function that is tested, and a single author of everything."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """The wording: templates of the names in braces; one that is "" says nothing.
+
+    name: the function that the role writes. entry: the one that is tested. shown: how many failing tests are quoted.
+    longest: characters of a note.
+    """
+
+    again: str = "Write it again, better."
+    """Where there is nothing else to say, and in mode ``plain``."""
+    no_code: str = "(no code)"
+    """For the code of an answer that has none."""
+    empty: str = "Your answer holds no code."
+    syntax: str = "Your code does not parse: {error}."
+    undefined: str = "Your code does not define {name}."
+    no_return: str = "{name} returns nothing."
+    not_run: str = "Nothing was run, because of the other function."
+    all_passed: str = "All {total} tests pass."
+    some_passed: str = "{passed} of {total} tests pass."
+    failing: str = "{test} fails: {why}."
+    uncalled: str = "aux is not called."
+    """To the author of aux."""
+    unused: str = "{entry} does not call aux."
+    """To the author of the main function, like the next two."""
+    wrapper: str = "{entry} only passes on what aux returns; do part of the work in it."
+    ignored: str = "{entry} calls aux and does not use what it returns."
+    levels: str = "Defined: {defined}. Syntax: {syntax}. Tests passed: {tests}."
+    levels_together: str = "aux called: {called}."
+    """Behind ``levels``, where there are two authors."""
+    solved: str = "The tests pass."
+    unsolved: str = "The tests do not all pass."
+    edit: str = "A reviewer suggests:\n{edit}"
+    shown: int = 2
+    longest: int = 1000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a note may speak of: the role, its own answer, the function it writes, the tested one, and the verdict."""
+
+    role: Role
+    text: str
+    entry: str
+    grade: Grade
+
+    @property
+    def name(self) -> str:
+        return AUX if self.role == AUX else self.entry
+
+    @property
+    def defined(self) -> bool:
+        return self.grade.aux_defined if self.role == AUX else self.grade.main_defined
+
+    @property
+    def returns(self) -> bool:
+        return self.grade.aux_returns if self.role == AUX else self.grade.main_returns
+
+
+Mode = Callable[[Notes, Seen], str]
+
+
+def report(notes: Notes, seen: Seen) -> str:
+    """What is wrong with its own code, the failing tests, and whether the two functions work together."""
+    said = [*_alone(notes, seen)]
+    if not (said or seen.grade.verdicts):
+        said.append(notes.not_run)
+    said += [*_tested(notes, seen), *_together(notes, seen)]
+    return cut(" ".join(filter(None, said)), notes.longest)
+
+
+def levels(notes: Notes, seen: Seen) -> str:
+    """How far the reward's levels were reached, one word each."""
+    verdicts = seen.grade.verdicts
+    tests = f"{_passed(verdicts)} of {len(verdicts)}" if verdicts else "not run"
+    syntax = "no" if syntax_error(seen.text) else "yes"
+    said = [notes.levels.format(defined=_YES[seen.defined], syntax=syntax, tests=tests)]
+    if seen.role != CODER:
+        said.append(notes.levels_together.format(called=_YES[seen.grade.calls_aux]))
+    return cut(" ".join(filter(None, said)), notes.longest)
+
+
+def passed(notes: Notes, seen: Seen) -> str:
+    """One sentence: do all tests pass?"""
+    verdicts = seen.grade.verdicts
+    return notes.solved if verdicts and _passed(verdicts) == len(verdicts) else notes.unsolved
+
+
+def plain(notes: Notes, seen: Seen) -> str:
+    """Nothing but that it should be written again; an agent's own answer is in front of it anyway."""
+    return notes.again
+
+
+MODES: dict[str, Mode] = {"report": report, "levels": levels, "passed": passed, "plain": plain}
+
+_WHY = {
+    "failed": "the result is wrong",
+    "timeout": "out of time",
+    "memory": "out of memory",
+    "forbidden": "it does what is not allowed",
+    "crashed": "the interpreter died",
+}
+"""How a test ended, in words, where it is no exception of the code."""
+
+_YES = {True: "yes", False: "no"}
+_TEST = 200
+"""Characters of a test that are quoted, and of an exception."""
+
+
+def _alone(notes: Notes, seen: Seen) -> Iterator[str]:
+    """What is wrong with its own code, whatever the other one wrote."""
+    code = extract(seen.text)
+    if not code:
+        yield notes.empty
+    elif error := syntax_error(code):
+        yield notes.syntax.format(error=error)
+    elif not seen.defined:
+        yield notes.undefined.format(name=seen.name)
+    elif not seen.returns:
+        yield notes.no_return.format(name=seen.name)
+
+
+def _tested(notes: Notes, seen: Seen) -> Iterator[str]:
+    verdicts = seen.grade.verdicts
+    failing = [verdict for verdict in verdicts if verdict.kind != "passed"]
+    if verdicts:
+        total = notes.some_passed if failing else notes.all_passed
+        yield total.format(passed=_passed(verdicts), total=len(verdicts))
+    for verdict in failing[: notes.shown]:
+        test = re.sub(r"\bcandidate\b", seen.entry, " ".join(verdict.test.split()))
+        yield notes.failing.format(test=cut(test, _TEST), why=_why(verdict))
+
+
+def _together(notes: Notes, seen: Seen) -> Iterator[str]:
+    """Whether the main function calls the helper and makes something of it, where there are two that ran."""
+    grade = seen.grade
+    if seen.role == CODER or not (grade.verdicts and grade.aux_defined):
+        return
+    if not grade.calls_aux:
+        yield (notes.uncalled if seen.role == AUX else notes.unused).format(entry=seen.entry)
+    elif seen.role == MAIN:
+        yield from (text.format(entry=seen.entry) for text, said in _habits(notes, grade) if said)
+
+
+def _habits(notes: Notes, grade: Grade) -> list[tuple[str, bool]]:
+    return [(notes.wrapper, grade.wrapper), (notes.ignored, grade.ignored)]
+
+
+def _why(verdict: Verdict) -> str:
+    if verdict.kind in _WHY:
+        return _WHY[verdict.kind]
+    return cut(": ".join(filter(None, (verdict.error, " ".join(verdict.message.split())))), _TEST)
+
+
+def _passed(verdicts: tuple[Verdict, ...]) -> int:
+    return sum(verdict.kind == "passed" for verdict in verdicts)
+
+
+def syntax_error(code: str) -> str | None:
+    """Why this is no Python, with line and column; None if it is."""
+    try:
+        ast.parse(code)
+    except SyntaxError as error:
+        return f"line {error.lineno}, column {error.offset}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; nested too deep
+        return str(error) or type(error).__name__
+    return None
+
+
+def cut(text: str, longest: int) -> str:
+    """The text, or as much of it as fits with dots at the end."""
+    return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -1,0 +1,132 @@
+"""Edits by another model, behind any endpoint that speaks OpenAI's chat completions: the feedback mode ``expert``."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Mapping
+
+from coevolve.inputs import one_line
+from coevolve.types import Role
+
+ASK = """\
+Python code that several authors wrote separately is put together and tested. Suggest to each author a short edit of \
+their own part.
+
+Problem:
+{problem}
+
+{parts}
+Answer with one JSON object and nothing else: {keys}. The value is the edit in words or code, "" if there is none.
+"""
+
+PART = """\
+Part {role}:
+{code}
+
+What running it said about part {role}: {report}
+
+"""
+
+_REST = 60.0
+"""Seconds for which an endpoint that failed is not asked again, so that one that is down does not hold training up."""
+
+_LONGEST = 8000
+"""Characters of a part, and of what is told about it, that are sent."""
+
+_REASON = 200
+
+
+class _NoEditsError(ValueError):
+    """The endpoint answered, but not with edits."""
+
+
+class Expert:
+    """Another model as a reviewer. It is asked for edits of the parts and is never waited for in vain for long.
+
+    model: its name at the endpoint. base_url: the endpoint, OpenAI's own if None. api_key_env: the environment variable
+    with the key; an endpoint that wants none needs none. timeout: seconds for one request; retries: of a request that
+    failed (a connection, a time-out, HTTP 408, 409, 429 and 5xx). temperature, max_tokens: of its answer.
+
+    Whatever fails, ``edits`` returns none, and warns once with the reason; ``failed`` of ``asked`` requests did.
+    Raises ValueError if the package ``openai`` is missing or a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+        timeout: float = 30.0,
+        retries: int = 3,
+        temperature: float = 0.3,
+        max_tokens: int = 2048,
+    ) -> None:
+        if timeout <= 0 or retries < 0 or temperature < 0 or max_tokens < 1:
+            raise ValueError(
+                f"task.feedback.expert: timeout {timeout}, retries {retries}, temperature {temperature}, max_tokens "
+                f"{max_tokens}; want timeout > 0, retries >= 0, temperature >= 0, max_tokens >= 1"
+            )
+        try:
+            from openai import OpenAI  # an optional dependency
+        except ImportError as error:
+            raise ValueError("task.feedback.expert needs a package: pip install 'coevolve[expert]'") from error
+        self._without_key = "" if os.environ.get(api_key_env) else f" ({api_key_env} is not set)"
+        key = os.environ.get(api_key_env) or "none"  # the library wants one where the endpoint does not
+        self._client = OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
+        self._settings = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
+        self._silent_until = 0.0
+        self.asked = self.failed = 0
+
+    def edits(self, problem: str, codes: Mapping[Role, str], reports: Mapping[Role, str]) -> dict[Role, str]:
+        """role -> the edit of its part, for the parts that should change; {} if there is no answer."""
+        self.asked += 1
+        if time.monotonic() >= self._silent_until:
+            try:
+                return self._answered(_question(problem, codes, reports), list(codes))
+            except _NoEditsError as error:
+                self._warn(str(error))
+            except Exception as error:  # noqa: BLE001  (of the library, its HTTP client, ...: none may end a training)
+                self._silent_until = time.monotonic() + _REST
+                self._warn(f"{type(error).__name__}: {one_line(error)[:_REASON]}{self._without_key}")
+        self.failed += 1
+        return {}
+
+    def _answered(self, question: str, roles: list[Role]) -> dict[Role, str]:
+        messages = [{"role": "user", "content": question}]
+        answer = self._client.chat.completions.create(messages=messages, **self._settings)  # type: ignore[arg-type]
+        return read_edits(answer.choices[0].message.content or "", roles)
+
+    def _warn(self, reason: str) -> None:
+        if not self.failed:
+            warnings.warn(
+                f"feedback expert {self._settings['model']!r} gave no edits: {reason}; agents hear the report instead "
+                "(said once; see parts/expert_failed)",
+                stacklevel=2,
+            )
+
+
+def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:
+    """The edits in an answer: its JSON object, whatever stands around it, with text or null for each role.
+
+    Roles without an edit are left out. Raises ValueError where there is no such object.
+    """
+    try:
+        found = json.loads(text[text.find("{") : text.rfind("}") + 1])
+    except (ValueError, RecursionError) as error:
+        raise _NoEditsError(f"no JSON in the answer {text[:_REASON]!r}") from error
+    if not isinstance(found, dict) or not all(isinstance(found.get(role, 0), str | None) for role in roles):
+        raise _NoEditsError(f"want JSON with a text for each of {', '.join(roles)}; the answer is {text[:_REASON]!r}")
+    edits = {role: (found[role] or "").strip() for role in roles}
+    return {role: edit for role, edit in edits.items() if edit}
+
+
+def _question(problem: str, codes: Mapping[Role, str], reports: Mapping[Role, str]) -> str:
+    parts = (
+        PART.format(role=role, code=code[:_LONGEST], report=reports[role][:_LONGEST]) for role, code in codes.items()
+    )
+    keys = json.dumps(dict.fromkeys(codes, "..."))
+    return ASK.format(problem=problem, parts="".join(parts), keys=keys)
