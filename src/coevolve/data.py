@@ -18,9 +18,12 @@ FOLDER = "COEVOLVE_DATA"
 Row = dict[str, Any]
 
 
-def rows(name: str, *, dataset: str, split: str) -> list[Row]:
-    """The rows of ``$COEVOLVE_DATA/<name>.jsonl.gz`` if the variable is set, else of this split of a hub data set."""
-    return read(name) if os.environ.get(FOLDER) else hub(dataset, split)
+def rows(name: str, *, dataset: str, split: str, config: str | None = None) -> list[Row]:
+    """The rows of ``$COEVOLVE_DATA/<name>.jsonl.gz`` if the variable is set, else of this split of a hub data set.
+
+    config: which of the data set's configurations, None if it has one only.
+    """
+    return read(name) if os.environ.get(FOLDER) else hub(dataset, split, config)
 
 
 def read(name: str) -> list[Row]:
@@ -67,8 +70,8 @@ def _row(path: Path, line: int, text: str) -> Row:
     return row
 
 
-def hub(dataset: str, split: str) -> list[Row]:
-    """The rows of one split of a hub data set.
+def hub(dataset: str, split: str, config: str | None = None) -> list[Row]:
+    """The rows of one split of a hub data set, or of several ("train+test"). config: as in ``rows``.
 
     ValueError: the package ``datasets`` is missing, the hub or the data set cannot be reached, or the split is empty.
     """
@@ -76,8 +79,9 @@ def hub(dataset: str, split: str) -> list[Row]:
         from datasets import load_dataset  # an optional dependency
     except ImportError as error:
         raise ValueError(f"data set {dataset!r} is on the hub; pip install 'coevolve[hub]' or set {FOLDER}") from error
+    named = (dataset,) if config is None else (dataset, config)
     try:
-        found = [dict(row) for row in load_dataset(dataset, split=split)]
+        found = [dict(row) for row in load_dataset(*named, split=split)]
     except Exception as error:  # the library raises its own, its HTTP client's and the file system's
         why = (str(error) or type(error).__name__).splitlines()[0]
         advice = f"check the name and the network, or set {FOLDER}"

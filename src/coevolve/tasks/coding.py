@@ -6,17 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from coevolve import data
 from coevolve.components import checked
 from coevolve.inputs import did_you_mean
 from coevolve.play import Feedback
 from coevolve.rewards.code import Grade, Job, extract, grade
 from coevolve.rewards.function import user_feedback
-from coevolve.rewards.sandbox import Sandbox
+from coevolve.rewards.sandbox import Sandbox, count_tests
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, Mode, Notes, Seen, cut, report
 from coevolve.tasks.expert import Expert
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
 EXPERT = "expert"
+
+Bounds = tuple[int, int | None]
+"""Rows [first, end); None is the end of the rows."""
 
 _TEAMS = ({AUX, MAIN}, {CODER})
 
@@ -153,3 +157,35 @@ def _expert(feedback: Mapping[str, Any]) -> Expert:
     if list(feedback) != [EXPERT] or not isinstance(feedback[EXPERT], Mapping):
         raise ValueError(f"task.feedback: want a mode, or {{{EXPERT}: settings}}; found {dict(feedback)}")
     return Expert(**checked(Expert, feedback[EXPERT], f"task.feedback.{EXPERT}", ()))
+
+
+def between(problems: Sequence[Problem], bounds: Bounds, where: str) -> list[Problem]:
+    """Those in [first, end). Raises ValueError if there are not so many, or none. where: the setting, for messages."""
+    first, end = bounds
+    if not 0 <= first < (len(problems) if end is None else end) <= len(problems):
+        raise ValueError(
+            f"{where} is {[*bounds]}; want [first, end] with 0 <= first < end <= {len(problems)}, the rows"
+        )
+    return list(problems[first:end])
+
+
+def column(row: data.Row, name: str, where: str) -> str:
+    """The text in this column, with \\n for line ends. Raises ValueError if there is none. where: the row."""
+    if not isinstance(text := row.get(name), str) or not text.strip():
+        raise ValueError(f"{where}: want text in column {name!r}; the row has {', '.join(row) or 'none'}")
+    return one_newline(text)
+
+
+def one_newline(text: str) -> str:
+    """The text with every line end as \\n: rows have \\r\\n, and a lone \\r would end a line for Python only."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def check_tests(tests: str, where: str) -> None:
+    """Raises ValueError if these are no tests. where: the row."""
+    try:
+        count = count_tests(tests)
+    except ValueError as error:
+        raise ValueError(f"{where}: its tests do not parse: {error}; mend the row or leave it out") from error
+    if not count:
+        raise ValueError(f"{where}: its tests have no assert; mend the row or leave it out")

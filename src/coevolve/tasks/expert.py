@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import warnings
 from collections.abc import Mapping
+from time import monotonic
 
 from coevolve.inputs import one_line
 from coevolve.types import Role
@@ -84,13 +84,13 @@ class Expert:
     def edits(self, problem: str, codes: Mapping[Role, str], reports: Mapping[Role, str]) -> dict[Role, str]:
         """role -> the edit of its part, for the parts that should change; {} if there is no answer."""
         self.asked += 1
-        if time.monotonic() >= self._silent_until:
+        if monotonic() >= self._silent_until:
             try:
                 return self._answered(_question(problem, codes, reports), list(codes))
             except _NoEditsError as error:
                 self._warn(str(error))
             except Exception as error:  # noqa: BLE001  (of the library, its HTTP client, ...: none may end a training)
-                self._silent_until = time.monotonic() + _REST
+                self._silent_until = monotonic() + _REST
                 self._warn(f"{type(error).__name__}: {one_line(error)[:_REASON]}{self._without_key}")
         self.failed += 1
         return {}

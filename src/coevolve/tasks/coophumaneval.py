@@ -1,0 +1,45 @@
+"""Task ``coophumaneval``: problems that divide well between a helper and the function that calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coevolve import data
+from coevolve.tasks.coding import Bounds, Coding, between
+from coevolve.tasks.humaneval import VOICES, problems
+
+CONTRADICTORY = ("CoopHumanEval/2", "CoopHumanEval/12")
+"""``valid_date``: dates are mm-dd-yyyy in its prompt and dd-mm-yyyy in its tests. ``is_multiply_prime``: its prompt is
+true for products of three primes, and its tests want False for 45 = 3 * 3 * 5, 12 = 2 * 2 * 3 and 105 = 3 * 5 * 7."""
+
+
+class CoopHumanEval(Coding):
+    """MAGRPO's CoopHumanEval task (arXiv 2508.04652): roles ``aux`` and ``main``, or ``coder`` alone.
+
+    The 82 problems are ``coop_humaneval`` in the folder that COEVOLVE_DATA names, else the hub's
+    OpenMLRL/CoopHumanEval. train, test: rows [first, end), end null for all that follow. drop_contradictory: leave out
+    the two problems whose tests contradict their prompts, ``CONTRADICTORY``, which no right answer can solve; both are
+    among the paper's test problems. feedback, sandbox: see ``tasks.coding.Coding``. ``Problem.data``, the notes, the
+    deviations and the errors are those of ``HumanEval``.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Bounds = (16, None),
+        test: Bounds = (0, 16),
+        drop_contradictory: bool = False,
+        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        sandbox: dict[str, Any] | None = None,
+    ) -> None:
+        rows = data.rows("coop_humaneval", dataset="OpenMLRL/CoopHumanEval", split="test")
+        found = problems(rows, "coophumaneval")
+        dropped = CONTRADICTORY if drop_contradictory else ()
+        super().__init__(
+            train=[p for p in between(found, train, "task.train") if p.id not in dropped],
+            test=[p for p in between(found, test, "task.test") if p.id not in dropped],
+            voices=VOICES,
+            feedback=feedback,
+            sandbox=sandbox,
+        )

@@ -1,0 +1,120 @@
+"""Task ``humaneval``: a helper ``aux`` and the function of a HumanEval problem that may call it, by two agents."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from coevolve import data
+from coevolve.tasks.coding import Bounds, Coding, Voice, between, check_tests, column
+from coevolve.tasks.coding_feedback import AUX, CODER, MAIN
+from coevolve.types import Problem
+
+_AGAIN = "\n\n{told}Code:"
+
+
+def _first(told: str, form: str) -> str:
+    """A first prompt: what to do, and the form of the answer."""
+    only = "Answer with Python code only: no explanation, no markdown, no tests."
+    return f"{told} {only} In this form:\n\n{form}\n    return result\n\n{{told}}Code:"
+
+
+VOICES = {
+    AUX: Voice(
+        first=_first(
+            "Two programmers share the work on this problem.\n\n{text}\n\nThe other one writes {entry}. You write only "
+            "its helper, aux: a part of the work that {entry} can build on. You do not define {entry}.",
+            "def aux({parameters}):\n    # your code",
+        ),
+        again=_AGAIN,
+        beside="{entry} has been written:\n\n{code}\n\nWrite the aux that it needs.\n\n",
+    ),
+    MAIN: Voice(
+        first=_first(
+            "Two programmers share the work on this problem.\n\n{text}\n\nThe other one writes a helper, "
+            "aux({parameters}), which does a part of the work. You write only {entry}: call aux, use what it returns, "
+            "and do the rest yourself. You do not define aux.",
+            "def {entry}({parameters}):\n    # your code, with a call of aux",
+        ),
+        again=_AGAIN,
+        beside="aux has been written:\n\n{code}\n\nCall it as it is.\n\n",
+    ),
+    CODER: Voice(
+        first=_first(
+            "Solve this problem.\n\n{text}\n\nYou write {entry}.", "def {entry}({parameters}):\n    # your code"
+        ),
+        again=_AGAIN,
+    ),
+}
+"""What the roles are told about any problem with a text, an entry point and parameters."""
+
+
+class HumanEval(Coding):
+    """MAGRPO's HumanEval task (arXiv 2508.04652, section "Coding"): roles ``aux`` and ``main``, or ``coder`` alone.
+
+    The 164 problems are ``humaneval`` in the folder that COEVOLVE_DATA names, else the hub's openai/openai_humaneval.
+    train, test: rows [first, end), end null for all that follow. feedback, sandbox: see ``tasks.coding.Coding``. In
+    ``Problem.data`` are all columns of the row and ``text``, the prompt; ``parameters``, "numbers, threshold" say;
+    ``entry``, ``tests`` and ``prelude``, what the prompt defines beside the function asked for.
+
+    As in the released code, rows 32 and 163 are in neither split (its first version trained on [33, 133]), and a single
+    agent is paid without cooperation. How code is judged, and how that differs, is in ``rewards.code``. Ours differ in
+    this too:
+    1. Prompts say the same in our own words, with parameters found in the syntax tree; a regular expression there,
+       and where it finds none the prompt is an error message that the agents are trained on.
+    2. Functions and imports of the prompt (``poly`` of HumanEval/32, ``encode_cyclic`` of 38, ...) are there when the
+       code runs and when tests use them. There they are dropped.
+    3. Who revises continues its own turn, rather than reading its answer in a new prompt.
+    4. All tests are run for the feedback, by the same run that was paid; there one test is run a second time.
+    5. In the pipeline and the discussion the others' code is shown without what stands around it.
+
+    Raises ValueError that names the row for a column that is missing or empty, a prompt without its entry point, tests
+    that do not parse, and for rows that are not there.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Bounds = (33, 163),
+        test: Bounds = (0, 32),
+        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        sandbox: dict[str, Any] | None = None,
+    ) -> None:
+        found = problems(data.rows("humaneval", dataset="openai/openai_humaneval", split="test"), "humaneval")
+        super().__init__(
+            train=between(found, train, "task.train"),
+            test=between(found, test, "task.test"),
+            voices=VOICES,
+            feedback=feedback,
+            sandbox=sandbox,
+        )
+
+
+def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:
+    """Rows with the columns of HumanEval as problems. ValueError as ``HumanEval`` says; where: for messages."""
+    return [_problem(row, f"{where}, row {position}") for position, row in enumerate(rows)]
+
+
+def _problem(row: data.Row, where: str) -> Problem:
+    id = column(row, "task_id", where)
+    where = f"{where} ({id})"
+    prompt, entry, tests = (column(row, name, where) for name in ("prompt", "entry_point", "test"))
+    check_tests(tests, where)
+    try:
+        body = ast.parse(prompt).body
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"{where}: its prompt does not parse: {error}; mend the row or leave it out") from error
+    asked = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == entry]
+    if not asked:
+        raise ValueError(
+            f"{where}: the prompt defines no function {entry!r}, its entry_point; mend the row or leave it out"
+        )
+    added = {
+        "text": prompt.strip(),
+        "parameters": ", ".join(arg.arg for arg in asked[-1].args.args),
+        "entry": entry,
+        "tests": tests,
+        "prelude": "\n".join(ast.unparse(node) for node in body if node not in asked),
+    }
+    return Problem(id, {**row, **added})

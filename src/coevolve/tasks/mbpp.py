@@ -1,0 +1,99 @@
+"""Task ``mbpp``: short problems with three asserts each, and no signature, for a helper and a main function."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import string
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+from coevolve import data
+from coevolve.tasks.coding import Bounds, Coding, between, check_tests, column, one_newline
+from coevolve.tasks.humaneval import VOICES
+from coevolve.types import Problem
+
+_TEST_IDS = range(11, 511)
+"""The ids of the split "test" (Austin et al. 2021, arXiv 2108.07732), in both versions of the data set."""
+
+
+class Mbpp(Coding):
+    """MBPP for ``aux`` and ``main``, or ``coder`` alone, as the released code of MAGRPO (arXiv 2508.04652) has it.
+
+    The problems are those of the split "test", in the order of their ids: of the sanitized version (257), or of the
+    full one (500). They are ``mbpp_sanitized`` or ``mbpp`` in the folder that COEVOLVE_DATA names, else the hub's
+    google-research-datasets/mbpp. train, test: rows of these [first, end), end null for all that follow. feedback,
+    sandbox: see ``tasks.coding.Coding``. In ``Problem.data`` are all columns of the row and ``text``, with the first
+    assert as an example; ``parameters``; ``entry``, ``tests``, ``prelude`` and ``setup``.
+
+    The entry point is what the asserts call, and its parameters are named a, b, ... Notes and deviations 1 and 3-5 of
+    ``HumanEval`` hold here too. Then:
+    1. Asserts are run as they are. There every name that is called in them is replaced, so that no test with
+       ``math.isclose`` or ``set(...)`` works as it was meant.
+    2. The example in the prompt is the first assert. There the prompt is extended by a sentence on the result, and the
+       signature is that of the reference solution.
+
+    Raises ValueError that names the row for a column that is missing, asserts that do not parse or call no function in
+    common, and for rows that are not there.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Literal["sanitized", "full"] = "sanitized",
+        train: Bounds = (15, 65),
+        test: Bounds = (0, 15),
+        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        sandbox: dict[str, Any] | None = None,
+    ) -> None:
+        name = {"sanitized": "mbpp_sanitized", "full": "mbpp"}[config]
+        rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test", config=config)
+        found = problems([row for row in rows if row.get("task_id") in _TEST_IDS], name)
+        super().__init__(
+            train=between(found, train, "task.train"),
+            test=between(found, test, "task.test"),
+            voices=VOICES,
+            feedback=feedback,
+            sandbox=sandbox,
+        )
+
+
+def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:
+    """Rows of either version as problems. ValueError as ``Mbpp`` says; where: for messages."""
+    return [_problem(row, f"{where}, row {position}") for position, row in enumerate(rows)]
+
+
+def _problem(row: data.Row, where: str) -> Problem:
+    where = f"{where} ({row.get('task_id')})"
+    text = column(row, "text" if "text" in row else "prompt", where)
+    asserts = [one_newline(test).strip() for test in row.get("test_list") or ()]
+    tests = "\n".join(asserts)
+    check_tests(tests, where)
+    entry, arguments = _called(tests, where)
+    added = {
+        "text": f"{text.strip()}\nFor example: {asserts[0]}",
+        "parameters": ", ".join(string.ascii_lowercase[:arguments]),
+        "entry": entry,
+        "tests": tests,
+        "prelude": "\n".join(row.get("test_imports") or ()),
+        "setup": one_newline(row.get("test_setup_code") or ""),
+    }
+    return Problem(str(row["task_id"]), {**row, **added})
+
+
+def _called(tests: str, where: str) -> tuple[str, int]:
+    """The function that every assert calls, the outermost that is no built-in one, and how many arguments it gets."""
+    asserts = [node for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Assert)]
+    calls = [dict(reversed([*_calls(node)])) for node in asserts]
+    common = [name for name in reversed(calls[0]) if all(name in one for one in calls)]
+    if not common:
+        raise ValueError(f"{where}: no function that all tests call; mend the row or leave it out")
+    name = next((name for name in common if not hasattr(builtins, name)), common[0])
+    return name, max(one[name] for one in calls)
+
+
+def _calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Functions called by their plain names, and with how many arguments, outer calls first."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id, len(node.args)
