@@ -35,7 +35,7 @@ def test_rows_of_a_file(put: Put) -> None:
 
 def test_the_folder_is_asked_before_the_hub(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     put("few", '{"a": 1}\n')
-    monkeypatch.setattr(data, "hub", lambda dataset, split: [{"from": dataset, "split": split}])
+    monkeypatch.setattr(data, "hub", lambda dataset, split, config: [{"from": dataset, "split": split}])
     assert data.rows("few", dataset="some/set", split="train") == [{"a": 1}]
     monkeypatch.delenv(data.FOLDER)
     assert data.rows("few", dataset="some/set", split="train") == [{"from": "some/set", "split": "train"}]
@@ -111,6 +111,12 @@ def test_hub_out_of_reach_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hub_rows_are_plain_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
     _hub_that(monkeypatch, lambda dataset, split: [{"text": f"{dataset} {split}"}])
     assert data.hub("some/set", "train") == [{"text": "some/set train"}]
+
+
+def test_a_configuration_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    _hub_that(monkeypatch, lambda dataset, config, split: [{"text": f"{dataset} {config} {split}"}])
+    monkeypatch.delenv(data.FOLDER, raising=False)
+    assert data.rows("few", dataset="some/set", config="main", split="test") == [{"text": "some/set main test"}]
 
 
 def test_hub_split_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,9 @@ def test_prompts_and_rewards(words: str, reviews: Callable[..., None], case: Cal
 
 def test_hub_rows_have_no_id(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(data.FOLDER, raising=False)
-    monkeypatch.setattr(data, "hub", lambda dataset, split: [{"text": f"{dataset} {split}{FILLER}", "label": 0}])
+    monkeypatch.setattr(
+        data, "hub", lambda dataset, split, config: [{"text": f"{dataset} {split}{FILLER}", "label": 0}]
+    )
     task = Imdb(tokenizer=words, reward_model="lexicon", query_tokens=(2, 2))
     assert [(p.id, p.data["query"]) for p in task.test] == [("0", "stanfordnlp/imdb test")]
 
