@@ -1,7 +1,7 @@
 """Word problems from a grammar: "Tom has 7 pears. Ann gives Tom 5 more. How many pears does Tom have now?"
 
 They are the problems of task `arithmetic`, and what `coevolve-sums` is pre-trained on: a number, one to three steps
-that each add, subtract, multiply or divide, and the question what is left. No number on the right way is above 60.
+that each add, subtract, multiply or divide, and the question what is left. No number on the right way is above 40.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Split = Literal["pretrain", "train", "test"]
 Operation = Literal["+", "-", "*", "/"]
 Step = tuple[Operation, int]
 
-LARGEST = 60  # of all numbers on the right way; the smallest is 1
+LARGEST = 40  # of all numbers on the right way; the smallest is 1
 _STEP_COUNTS, _STEP_WEIGHTS = (1, 2, 3), (3, 4, 3)
 
 _NAMES = (
@@ -112,12 +112,12 @@ def _pattern(rng: Random) -> tuple[str, int, tuple[Step, ...]]:
     wanted = rng.choices(_STEP_COUNTS, _STEP_WEIGHTS)[0]
     steps: list[Step] = []
     if rng.random() < 0.25:
-        start, number = rng.randint(2, 9), rng.randint(2, 6)
+        start, number = rng.randint(2, 8), rng.randint(2, 5)
         sentences = [_filled(rng.choice(_BOXES), n=start, k=number)]
         steps.append(("*", number))
         value = start * number
     else:
-        start = value = rng.randint(2, 20)
+        start = value = rng.randint(2, 15)
         sentences = [_filled(rng.choice(_BEGINNINGS), n=start)]
     while len(steps) < wanted:
         operation, number = _step(rng, value)
@@ -131,7 +131,7 @@ def _step(rng: Random, value: int) -> Step:
     """A step from ``value`` that stays in range, each operation as likely as the numbers allow."""
     while True:
         operation = rng.choice(get_args(Operation))
-        number = rng.randint(2, 12) if operation in "+-" else rng.randint(2, 5)
+        number = rng.randint(2, 9) if operation in "+-" else rng.randint(2, 5)
         if operation in possible(value, number, LARGEST):
             return operation, number
 

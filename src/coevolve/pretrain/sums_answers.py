@@ -10,10 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from coevolve.pretrain.sums import LARGEST, Operation, Split, WordProblem, apply, possible, problems
-
-QUESTION = "Question: {question}\nAnswer:"
-OBSERVER = "Question: {question}\nReference: {reference}\nAnswer:"
-"""What `coevolve-sums` is pre-trained on: not a character may change."""
+from coevolve.tasks.numbers import ANSWER, QUESTION, REFERENCE
 
 WRONG_OPERATION: dict[Operation, float] = {"+": 0.12, "-": 0.15, "*": 0.55, "/": 0.55}
 SLIP = 0.15  # a result off by one, two or ten
@@ -26,12 +23,18 @@ CORRECT = 0.1  # of answers to a wrong reference: worked without a flaw
 
 def answers(rng: Random, count: int, split: Split) -> list[str]:
     """``count`` questions of a split with a flawed answer each."""
-    return [QUESTION.format(question=p.question) + flawed(rng, p) for p in problems(split, count, rng)]
+    return [prompt(p) + flawed(rng, p) for p in problems(split, count, rng)]
 
 
 def references(rng: Random, count: int, split: Split) -> list[str]:
     """``count`` questions of a split with a flawed reference and the answer of somebody who has read it."""
     return [_heard(rng, p) for p in problems(split, count, rng)]
+
+
+def prompt(problem: WordProblem, *references: str) -> str:
+    """What the task `arithmetic` shows: the question, and what was said to it before."""
+    heard = "".join(REFERENCE.format(text=text.strip()) for text in references)
+    return QUESTION.format(question=problem.question) + heard + ANSWER
 
 
 def right(problem: WordProblem) -> str:
@@ -78,4 +81,4 @@ def _heard(rng: Random, problem: WordProblem) -> str:
         answer = right(problem)
     else:
         answer = flawed(rng, problem)
-    return OBSERVER.format(question=problem.question, reference=reference.strip()) + answer
+    return prompt(problem, reference) + answer

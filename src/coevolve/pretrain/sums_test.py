@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from coevolve.pretrain.sums import WordProblem, problems
-from coevolve.pretrain.sums_answers import OBSERVER, QUESTION, flawed, right
+from coevolve.pretrain.sums_answers import flawed, prompt, right
 from coevolve.rewards.numbers import is_right
 
 ANSWER_TOKENS = 40
@@ -28,12 +28,12 @@ def pass_rates(model: Any, tokenizer: PreTrainedTokenizerBase, count: int, seed:
     torch.manual_seed(seed)
     model.eval()
     found = problems("test", count, rng, distinct=True)
-    bare = [QUESTION.format(question=p.question) for p in found]
+    bare = [prompt(p) for p in found]
     alone = _answer(model, tokenizer, bare)
     heard = {"right": list(map(right, found)), "wrong": [_wrong(rng, p) for p in found], "own": alone}
     solved = {"none": _solved(found, alone), "greedy": _solved(found, _answer(model, tokenizer, bare, greedy=True))}
     for kind, said in heard.items():
-        prompts = [OBSERVER.format(question=p.question, reference=s.strip()) for p, s in zip(found, said, strict=True)]
+        prompts = [prompt(p, text) for p, text in zip(found, said, strict=True)]
         solved[kind] = _solved(found, _answer(model, tokenizer, prompts))
     for name, wanted in (("own_right", True), ("own_wrong", False)):
         solved[name] = [own for own, first in zip(solved["own"], solved["none"], strict=True) if first == wanted]

@@ -6,46 +6,36 @@ from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 
-from coevolve.pretrain.sums import Split, problems
-from coevolve.pretrain.sums_answers import OBSERVER, QUESTION
-from coevolve.rewards.numbers import is_right
-from coevolve.types import Case, Problem, Role, Turn
+from coevolve.pretrain import sums
+from coevolve.tasks.numbers import EXAMPLE, Numbers
+from coevolve.types import Problem, Prompt, Role, Turn
 
-_COUNTS: dict[Split, int] = {"train": 4096, "test": 512}
+_COUNTS: dict[sums.Split, int] = {"train": 4096, "test": 1024}
 
 
-class Arithmetic:
-    """CORY's objective task (arXiv 2410.06101, section 4) small enough for a laptop: word problems of one to three steps.
+class Arithmetic(Numbers):
+    """CORY's task with right and wrong answers (arXiv 2410.06101, section 4) small enough for a laptop.
 
-    The first role answers the bare question, a later one has the answer heard last as its reference. A turn earns 1 if
-    the last number it says is the right one, else 0. Templates and numbers of a test problem come together neither in
-    the training problems nor in what ``coevolve-sums`` was pre-trained on; names and things do.
+    Word problems of one to three steps; a turn earns 1 if the last number it says is the right one, else 0. Templates
+    and numbers of a test problem come together neither in a training problem nor in what ``coevolve-sums`` was
+    pre-trained on; names and things do.
 
-    Deviations from the paper: generated problems instead of GSM8K, and no worked example before the question, since the
-    model was pre-trained on the format.
+    Deviations from the paper: generated problems instead of GSM8K, and no worked example before the question, since
+    the model was pre-trained on the format.
     """
 
     def __init__(self) -> None:
-        self.train = _problems("train")
-        self.test = _problems("test")
+        super().__init__(train=_problems("train"), test=_problems("test"), judge="last-number")
 
-    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> str:
-        """The bare question, or the observer's template around the last thing heard."""
-        if not heard:
-            return QUESTION.format(question=p.data["question"])
-        last = heard[-1]
-        said = last if isinstance(last, str) else last.text
-        return OBSERVER.format(question=p.data["question"], reference=said.strip())
-
-    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """1 for each turn whose last number is the right one, else 0."""
-        return [[float(is_right(turn.text, case.problem.data["gold"])) for turn in case.turns] for case in cases]
-
-    def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
-        """solved: whether the last turn, which has heard the others, is right."""
-        return [{"solved": paid[-1]} for paid in self.reward(cases)]
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """That of ``Numbers`` without the worked example."""
+        whole = super().prompt(p, role, heard)
+        return whole.removeprefix(EXAMPLE) if isinstance(whole, str) else whole
 
 
-def _problems(split: Split) -> list[Problem]:
-    found = problems(split, _COUNTS[split], Random(f"arithmetic/{split}"), distinct=True)
-    return [Problem(f"{split} {i}", {"question": p.question, "gold": Fraction(p.gold)}) for i, p in enumerate(found)]
+def _problems(split: sums.Split) -> list[Problem]:
+    found = sums.problems(split, _COUNTS[split], Random(f"arithmetic/{split}"), distinct=True)
+    return [
+        Problem(f"{split} {i}", {"question": problem.question, "gold": str(Fraction(problem.gold))})
+        for i, problem in enumerate(found)
+    ]
