@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from time import monotonic
+from typing import Any
 
 from coevolve.inputs import one_line
 from coevolve.types import Role
@@ -76,7 +77,7 @@ class Expert:
             raise ValueError("task.feedback.expert needs a package: pip install 'coevolve[expert]'") from error
         self._without_key = "" if os.environ.get(api_key_env) else f" ({api_key_env} is not set)"
         key = os.environ.get(api_key_env) or "none"  # the library wants one where the endpoint does not
-        self._client = OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
+        self._client: Any = OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
         self._settings = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._silent_until = 0.0
         self.asked = self.failed = 0
@@ -97,7 +98,7 @@ class Expert:
 
     def _answered(self, question: str, roles: list[Role]) -> dict[Role, str]:
         messages = [{"role": "user", "content": question}]
-        answer = self._client.chat.completions.create(messages=messages, **self._settings)  # type: ignore[arg-type]
+        answer = self._client.chat.completions.create(messages=messages, **self._settings)
         return read_edits(answer.choices[0].message.content or "", roles)
 
     def _warn(self, reason: str) -> None:
