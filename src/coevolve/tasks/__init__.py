@@ -3,9 +3,12 @@
 from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.tasks.arxiv import Arxiv
 from coevolve.tasks.games import Game
+from coevolve.tasks.gsm8k import Gsm8k
 from coevolve.tasks.imdb import Imdb
+from coevolve.tasks.mawps import Mawps
 from coevolve.tasks.rows import Rows
 from coevolve.tasks.sentiment import Sentiment
+from coevolve.tasks.svamp import Svamp
 from coevolve.tasks.tldr import Tldr
 from coevolve.tasks.writing_mini import WritingMini
 
@@ -16,8 +19,24 @@ TASKS = {
     "arxiv": Arxiv,
     "writing-mini": WritingMini,
     "arithmetic": Arithmetic,
+    "gsm8k": Gsm8k,
+    "svamp": Svamp,
+    "mawps": Mawps,
     "game": Game,
     "rows": Rows,
 }
 
-__all__ = ["TASKS", "Arithmetic", "Arxiv", "Game", "Imdb", "Rows", "Sentiment", "Tldr", "WritingMini"]
+__all__ = [
+    "TASKS",
+    "Arithmetic",
+    "Arxiv",
+    "Game",
+    "Gsm8k",
+    "Imdb",
+    "Mawps",
+    "Rows",
+    "Sentiment",
+    "Svamp",
+    "Tldr",
+    "WritingMini",
+]

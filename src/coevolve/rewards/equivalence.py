@@ -1,0 +1,76 @@
+"""Is an answer mathematically the right number? By the package math-verify, in a process of its own.
+
+It reads what the rule of ``rewards.numbers`` does not: LaTeX, boxed answers, formulas. Formulas can take for ever or
+all memory, and the package's own time limit is a signal that works in the main thread only and stops no arithmetic on
+huge numbers. So a guest process does the work, and is killed by the kernel when it takes too much.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+_GUEST = Path(__file__).with_name("equivalence_guest.py")
+
+
+class MathVerify:
+    """(answer, right number) -> whether math-verify finds them equal. May be called from any thread.
+
+    An answer that takes longer than 3 seconds or 2 GiB is wrong. ValueError: the package is missing or does not start.
+    """
+
+    def __init__(self) -> None:
+        if importlib.util.find_spec("math_verify") is None:
+            raise ValueError("judge math-verify needs the package math-verify; pip install 'coevolve[math]'")
+        self._lock = threading.Lock()
+        self._guest: subprocess.Popen[str] | None = None
+
+    def __call__(self, text: str, gold: Fraction) -> bool:
+        with self._lock:
+            if self._guest is None:
+                self._guest = _started()
+            verdict = _asked(self._guest, json.dumps([text, gold.numerator, gold.denominator]))
+            if verdict is None:  # it was killed while it worked on this answer
+                self.close()
+        return verdict == "1"
+
+    def close(self) -> None:
+        """End the guest; the next call starts another."""
+        if self._guest is not None:
+            self._guest.kill()
+            self._guest.communicate()
+            self._guest = None
+
+
+def _started() -> subprocess.Popen[str]:
+    # -P: the guest's folder, whose modules are named like some of the standard library, stays off sys.path.
+    guest = subprocess.Popen(
+        [sys.executable, "-P", str(_GUEST)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    if _line(guest) != "ready":
+        guest.kill()
+        guest.communicate()
+        raise ValueError("math-verify does not start; pip install --force-reinstall 'coevolve[math]'")
+    return guest
+
+
+def _asked(guest: subprocess.Popen[str], question: str) -> str | None:
+    """The guest's answer; None if it died."""
+    assert guest.stdin is not None
+    try:
+        guest.stdin.write(question + "\n")
+        guest.stdin.flush()
+    except BrokenPipeError:
+        return None
+    return _line(guest)
+
+
+def _line(guest: subprocess.Popen[str]) -> str | None:
+    assert guest.stdout is not None
+    return guest.stdout.readline().strip() or None

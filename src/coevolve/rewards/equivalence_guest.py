@@ -1,0 +1,37 @@
+"""The process behind ``rewards.equivalence``: a line of JSON [answer, numerator, denominator] in, a line 1 or 0 out.
+
+Runs as a script and imports nothing of Coevolve. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import signal
+import sys
+
+from math_verify import parse, verify
+from sympy import Rational
+
+SECONDS = 3
+BYTES = 2 << 30
+
+
+def judge(line: str) -> bool:
+    """Whether the answer is equal to the number. The alarm's default action ends the process, whatever it does."""
+    text, numerator, denominator = json.loads(line)
+    signal.alarm(SECONDS)
+    # No limits of their own: those would replace the alarm by one that Python has to be free to handle.
+    verdict = verify([Rational(numerator, denominator)], parse(text, parsing_timeout=None), timeout_seconds=None)
+    signal.alarm(0)
+    return bool(verdict)
+
+
+if __name__ == "__main__":
+    logging.disable()
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(int(judge(line)), flush=True)

@@ -1,0 +1,34 @@
+"""Task ``mawps``: short word problems from several older collections."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from coevolve import data
+from coevolve.tasks.numbers import Numbers, problems, split, text, value
+
+_HELD_OUT = 0.3
+_FINEST = 1000  # the largest denominator of an answer that is written exactly; the rest are thirds and sixths, rounded
+
+
+class Mawps(Numbers):
+    """MAWPS (Koncel-Kedziorski et al. 2016) with the prompts and the reward of ``gsm8k``.
+
+    The problems come from ``mawps`` of the folder that COEVOLVE_DATA names (AddSub, MultiArith, SingleEq and SingleOp),
+    else from the hub (MU-NLPC/Calc-mawps, all splits together, which is another selection). There is no common split;
+    here a hash of each question decides. Left out are questions that repeat and those whose answer is a rounded
+    decimal such as 0.6666666667, which an exact comparison would never find right: 1,798 of the 2,065 rows of the
+    folder remain (1,270 to train, 528 to test). judge: as in ``gsm8k``.
+
+    ValueError: no such data, or a row without question or number.
+    """
+
+    def __init__(self, *, judge: str = "last-number") -> None:
+        rows = data.rows("mawps", dataset="MU-NLPC/Calc-mawps", split="train+validation+test")
+        exact = [p for p in problems(rows, "mawps", _read) if p.data["gold"].denominator <= _FINEST]
+        train, test = split(exact, _HELD_OUT)
+        super().__init__(train=train, test=test, judge=judge)
+
+
+def _read(row: data.Row) -> tuple[str, Fraction]:
+    return text(row, "question"), value(row, "answer", "result_float")

@@ -1,0 +1,134 @@
+"""Questions that a number answers: what the tasks ``gsm8k``, ``svamp`` and ``mawps`` have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from coevolve import data, noise
+from coevolve.inputs import did_you_mean
+from coevolve.rewards.equivalence import MathVerify
+from coevolve.rewards.numbers import is_right, last_number, number
+from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
+
+Judge = Callable[[str, Fraction], bool]
+"""(an answer, the right number) -> whether the answer is right."""
+
+JUDGES: dict[str, Callable[[], Judge]] = {"last-number": lambda: is_right, "math-verify": MathVerify}
+
+EXAMPLE = """\
+Question: A baker fills 4 bags with 6 rolls each and has 5 rolls left. He sells a third of the bagged rolls. \
+How many rolls does he still have?
+Answer: The bags hold 4 * 6 = 24 rolls. He sells 24 / 3 = 8 of them, so 24 - 8 = 16 are left in the bags. \
+With the 5 others he still has 16 + 5 = 21 rolls. The answer is 21.
+
+"""
+"""The one-shot example before every question. It is ours: the paper does not print its own."""
+
+QUESTION = "Question: {question}\n"
+REFERENCE = "Reference: {text}\n"
+ANSWER = "Answer:"
+AGAIN = "Check this answer, then answer again.\n"
+
+
+class Numbers:
+    """Problems with a question and a right number; every turn is paid 1 if its own answer is right, else 0.
+
+    train, test: problems whose data hold ``question`` and ``gold``, the right number as a Fraction. judge:
+    "last-number", the rule of CORY's GSM8K runs (``rewards.numbers``), or "math-verify", which reads formulas too
+    (``rewards.equivalence``). An answer is judged whole: what a model adds behind its answer, such as a question that
+    it made up, counts, and that is how the paper's PPO runs collapse.
+
+    Roles have no names of their own: whoever has heard nobody gets the example and the question, whoever has heard
+    others gets their last answers too, as references. ValueError: no such judge.
+    """
+
+    def __init__(self, *, train: Sequence[Problem], test: Sequence[Problem], judge: str) -> None:
+        if judge not in JUDGES:
+            raise ValueError(f"task.judge is {judge!r}{did_you_mean(judge, JUDGES)}; want one of {', '.join(JUDGES)}")
+        self.train, self.test = train, test
+        self.judge = JUDGES[judge]()
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """CORY's prompts (arXiv 2410.06101, section 4); or the role's own last turn and what is new.
+
+        heard: others' turns, of each of which the last is a reference, and texts, which are references before the
+        role's own turns and notes behind them. Nothing new behind its own turn asks it to answer again.
+        """
+        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
+        others = {item.role: item.text for item in heard if isinstance(item, Turn) and item.role != role}
+        given = [item for item in heard if isinstance(item, str)] if own is None else []
+        references = "".join(REFERENCE.format(text=text.strip()) for text in (*others.values(), *given))
+        if own is None:
+            return Instruction(EXAMPLE + QUESTION.format(**p.data) + references + ANSWER)
+        notes = "".join(f"{item}\n" for item in heard[own:] if isinstance(item, str) and item)
+        return [heard[own], Instruction("\n\n" + (references + notes or AGAIN) + ANSWER)]
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        """1.0 or 0.0 for each turn, by its own answer."""
+        return [self._right(case) for case in cases]
+
+    def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
+        """``solved``: whether the last turn, which is the team's answer, is right (0 or 1); ``numbers``: the share of
+        answers with a number in them; of several turns also ``solved_any``, whether one of them is right, and
+        ``agree``, whether all end in the same number.
+        """
+        return [self._parts(case) for case in cases]
+
+    def _right(self, case: Case) -> list[float]:
+        return [float(self.judge(turn.text, case.problem.data["gold"])) for turn in case.turns]
+
+    def _parts(self, case: Case) -> dict[str, float]:
+        right = self._right(case)
+        said = [last_number(turn.text) for turn in case.turns]
+        found = {"solved": right[-1], "numbers": sum(value is not None for value in said) / len(said)}
+        if len(right) > 1:
+            found |= {"solved_any": max(right), "agree": float(None not in said and len(set(said)) == 1)}
+        return found
+
+
+def problems(rows: Sequence[data.Row], where: str, read: Callable[[data.Row], tuple[str, Fraction]]) -> list[Problem]:
+    """Rows as problems, named by their column ``id`` or else by position. read: row -> question and right number.
+
+    ValueError, naming the row, where ``read`` raises one.
+    """
+    found = []
+    for position, row in enumerate(rows):
+        try:
+            question, gold = read(row)
+        except ValueError as error:
+            raise ValueError(f"{where}, row {position}: {error}") from error
+        found.append(Problem(str(row.get("id", position)), {"question": question, "gold": gold}))
+    return found
+
+
+def text(row: data.Row, *columns: str) -> str:
+    """What the first of these columns that the row has says, without white space around it. ValueError: no text."""
+    for column in columns:
+        if isinstance(said := row.get(column), str) and said.strip():
+            return said.strip()
+    raise ValueError(f"no text in column {' or '.join(map(repr, columns))}; it has {', '.join(row) or 'none'}")
+
+
+def value(row: data.Row, *columns: str) -> Fraction:
+    """The number in the first of these columns that the row has. ValueError: no number."""
+    for column in columns:
+        if column in row:
+            return number(str(row[column]))
+    raise ValueError(f"no column {' or '.join(map(repr, columns))}; it has {', '.join(row) or 'none'}")
+
+
+def split(problems: Sequence[Problem], share: float) -> tuple[list[Problem], list[Problem]]:
+    """(train, test) of a set that has no split of its own: about this share of the problems is held out.
+
+    A hash of the question's letters and digits decides, so neither their order nor their source matters. Of questions
+    that repeat, but for spaces and punctuation, the first is kept.
+    """
+    first: dict[str, Problem] = {}
+    for problem in problems:
+        first.setdefault(re.sub(r"[\W_]+", "", problem.data["question"].lower()), problem)
+    parts: tuple[list[Problem], list[Problem]] = ([], [])
+    for key, problem in first.items():
+        parts[noise.integer(1, 1000, "held out", key) <= 1000 * share].append(problem)
+    return parts

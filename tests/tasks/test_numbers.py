@@ -1,0 +1,242 @@
+"""Questions that a number answers: prompts of every play, rewards, parts, and the three data sets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevolve import data
+from coevolve.components import component
+from coevolve.play import Stage, rollout
+from coevolve.policies import ScriptedEngine
+from coevolve.protocols import chain, discussion, rounds
+from coevolve.tasks import TASKS
+from coevolve.tasks.gsm8k import Gsm8k
+from coevolve.tasks.mawps import Mawps
+from coevolve.tasks.numbers import EXAMPLE, Numbers, split
+from coevolve.tasks.svamp import Svamp
+from coevolve.types import Case, Instruction, Problem, Sampling, Turn
+
+PENS = Problem("pens", {"question": "Ann has 3 pens and buys 4. How many has she?", "gold": Fraction(7)})
+ASKED = EXAMPLE + "Question: Ann has 3 pens and buys 4. How many has she?\n"
+
+
+@pytest.fixture
+def task() -> Numbers:
+    return Numbers(train=[PENS], test=[PENS], judge="last-number")
+
+
+def turn(role: str, text: str, round: int = 0) -> Turn:
+    return Turn(role, "llm", PENS, 0, round, (), (), (), text, True)
+
+
+def prompts(task: Numbers, play: Any, *roles: str) -> list[tuple[str, str]]:
+    """(role, prompt) of every turn of one episode in which everybody answers "R is N" for its role and round."""
+    told = []
+
+    class Listening:
+        train, test = task.train, task.test
+        reward = staticmethod(task.reward)
+
+        def prompt(self, p: Problem, role: str, heard: Sequence[Turn | str]) -> Any:
+            made = task.prompt(p, role, heard)
+            told.append((role, made if isinstance(made, str) else made[0].text + "".join(made[1:])))
+            return made
+
+    engine = ScriptedEngine(lambda role, problem, member, number: f" {role} is {number}")
+    rollout(play, [PENS], Stage({role: role for role in roles}, Listening(), engine, Sampling(4)))
+    return told
+
+
+def test_the_example_is_right_by_its_own_rule(task: Numbers) -> None:
+    # 4 * 6 = 24, a third of it is 8, 24 - 8 + 5 = 21.
+    assert task.judge(EXAMPLE, Fraction(21))
+
+
+def test_pioneer_and_observer(task: Numbers) -> None:
+    assert prompts(task, chain(), "pioneer", "observer") == [
+        ("pioneer", ASKED + "Answer:"),
+        ("observer", ASKED + "Reference: pioneer is 0\nAnswer:"),
+    ]
+    assert isinstance(task.prompt(PENS, "pioneer", ()), Instruction)
+
+
+def test_without_transfer_the_observer_has_the_pioneers_prompt(task: Numbers) -> None:
+    assert [text for _, text in prompts(task, chain(transfer=False), "pioneer", "observer")] == [ASKED + "Answer:"] * 2
+
+
+def test_a_chain_of_three(task: Numbers) -> None:
+    assert prompts(task, chain(), "a", "b", "c")[2] == ("c", ASKED + "Reference: a is 0\nReference: b is 0\nAnswer:")
+
+
+def test_a_discussion(task: Numbers) -> None:
+    assert prompts(task, discussion(), "a", "b")[2:] == [
+        ("a", " a is 0\n\nReference: b is 0\nAnswer:"),
+        ("b", " b is 0\n\nReference: a is 0\nAnswer:"),
+    ]
+
+
+def test_rounds_without_notes_ask_again(task: Numbers) -> None:
+    assert prompts(task, rounds(2), "a")[1] == ("a", " a is 0\n\nCheck this answer, then answer again.\nAnswer:")
+
+
+def test_rounds_with_notes(task: Numbers) -> None:
+    def note(problem: Problem, turns: Sequence[Turn]) -> list[str]:
+        return ["Mind the units."]
+
+    assert prompts(task, rounds(2, feedback=note), "a")[1] == ("a", " a is 0\n\nMind the units.\nAnswer:")
+
+
+def test_only_notes_behind_the_own_last_turn_are_new(task: Numbers) -> None:
+    heard = [turn("a", "5"), "Old.", turn("a", "6", 1), "New."]
+    assert task.prompt(PENS, "a", heard) == [heard[2], "\n\nNew.\nAnswer:"]
+
+
+def test_a_text_before_the_own_turn_is_a_reference(task: Numbers) -> None:
+    assert task.prompt(PENS, "a", ["It is 8.\n"]) == ASKED + "Reference: It is 8.\nAnswer:"
+
+
+def test_each_turn_is_paid_for_its_own_answer(task: Numbers) -> None:
+    case = Case(PENS, (turn("a", "3 + 4 = 7"), turn("b", "7 or 8"), turn("c", "It is $7.00.")))
+    assert task.reward([case, Case(PENS, (turn("a", "none"),))]) == [[1.0, 0.0, 1.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("answers", "parts"),
+    [
+        (["7"], {"solved": 1, "numbers": 1}),
+        (["no idea"], {"solved": 0, "numbers": 0}),
+        (["7", "8"], {"solved": 0, "numbers": 1, "solved_any": 1, "agree": 0}),
+        (["8", "7.0"], {"solved": 1, "numbers": 1, "solved_any": 1, "agree": 0}),
+        (["8", "it is 8"], {"solved": 0, "numbers": 1, "solved_any": 0, "agree": 1}),
+        (["?", "?"], {"solved": 0, "numbers": 0, "solved_any": 0, "agree": 0}),
+        (["7", "?", "?", "7"], {"solved": 1, "numbers": 0.5, "solved_any": 1, "agree": 0}),
+    ],
+)
+def test_parts(task: Numbers, answers: list[str], parts: dict[str, float]) -> None:
+    turns = tuple(turn(role, text) for role, text in zip("abcd", answers, strict=False))
+    assert task.parts([Case(PENS, turns)]) == [parts]
+
+
+def test_what_a_model_adds_counts(task: Numbers) -> None:
+    case = Case(PENS, (turn("a", " 7\n\nQuestion: Bo has 2 cats. How many legs?\nAnswer: 8"),))
+    assert task.reward([case]) == [[0.0]]
+
+
+def test_an_unknown_judge() -> None:
+    with pytest.raises(ValueError, match=r"task\.judge is 'last-numbers'; did you mean 'last-number'"):
+        Numbers(train=[], test=[], judge="last-numbers")
+
+
+Put = Callable[[str, list[dict[str, Any]]], None]
+
+
+@pytest.fixture
+def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
+    monkeypatch.setenv(data.FOLDER, str(tmp_path))
+
+    def write(name: str, rows: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+
+    return write
+
+
+def test_gsm8k(put: Put) -> None:
+    put("gsm8k_train", [{"question": " How many? ", "answer": "1+1=<<1+1=2>>2\n#### 1,002"}])
+    put("gsm8k_test", [{"question": "A", "answer": "#### 0"}, {"question": "B", "answer": "#### -3"}])
+    found = Gsm8k()
+    assert found.train == [Problem("0", {"question": "How many?", "gold": Fraction(1002)})]
+    assert [(p.id, p.data["gold"]) for p in found.test] == [("0", 0), ("1", -3)]
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"question": "A", "answer": "It is 2."}, r"gsm8k, split 'test', row 1: no '####' in the worked solution"),
+        ({"question": "A", "answer": "#### many"}, r"gsm8k, split 'test', row 1: 'many' is no number; want one such"),
+        ({"answer": "#### 2"}, r"gsm8k, split 'test', row 1: no text in column 'question'; it has answer"),
+        ({"question": "A", "answer": None}, r"gsm8k, split 'test', row 1: no text in column 'answer'; it has"),
+    ],
+)
+def test_a_bad_row_of_gsm8k(put: Put, row: dict[str, Any], why: str) -> None:
+    good = {"question": "A", "answer": "#### 2"}
+    put("gsm8k_train", [good])
+    put("gsm8k_test", [good, row])
+    with pytest.raises(ValueError, match=why):
+        Gsm8k()
+
+
+def test_gsm8k_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(data.FOLDER, raising=False)
+    row = {"question": "A", "answer": "#### 2"}
+    monkeypatch.setattr(data, "hub", lambda dataset, split, config: [row | {"id": f"{dataset} {config} {split}"}])
+    found = Gsm8k()
+    assert (found.train[0].id, found.test[0].id) == ("openai/gsm8k main train", "openai/gsm8k main test")
+
+
+BODIES = [("Ann has 3 pens.", "How many has she?"), ("If Bo buys 2 more cups", "how many are there?")]
+
+
+def test_svamp_from_both_sources(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    put("svamp", [{"id": str(i), "body": b, "question": q, "answer": 3.0} for i, (b, q) in enumerate(BODIES)])
+    ours = Svamp()
+    assert sorted(p.data["question"] for p in (*ours.train, *ours.test)) == [
+        "Ann has 3 pens. How many has she?",
+        "If Bo buys 2 more cups, how many are there?",
+    ]
+    monkeypatch.delenv(data.FOLDER)
+    rows = [{"ID": "x", "Body": b, "Question": q, "Answer": "3.0"} for b, q in reversed(BODIES)]
+    monkeypatch.setattr(data, "hub", lambda dataset, split, config: rows)
+    hubs = Svamp()
+    for one, other in ((ours.train, hubs.train), (ours.test, hubs.test)):
+        assert sorted(p.data["question"] for p in one) == sorted(p.data["question"] for p in other)
+    assert {p.data["gold"] for p in (*hubs.train, *hubs.test)} == {Fraction(3)}
+
+
+def test_mawps_leaves_out_rounded_answers(put: Put) -> None:
+    answers = [0.6666666667, 3.33333, 9.43, 0.125, 2.0]
+    put("mawps", [{"id": str(i), "question": f"Q{i}", "answer": a} for i, a in enumerate(answers)])
+    found = Mawps()
+    assert {p.data["gold"] for p in (*found.train, *found.test)} == {Fraction(943, 100), Fraction(1, 8), Fraction(2)}
+
+
+def test_mawps_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(data.FOLDER, raising=False)
+    rows = [{"id": "m", "question": "Q", "result": "1_000", "result_float": 1000.0}]
+    monkeypatch.setattr(data, "hub", lambda dataset, split, config: rows)
+    found = Mawps()
+    assert [p.data["gold"] for p in (*found.train, *found.test)] == [1000]
+
+
+def test_a_split_by_content() -> None:
+    made = [Problem(str(i), {"question": f"What is {i}?"}) for i in range(1000)]
+    train, test = split(made, 0.3)
+    # Binomial(1000, 0.3): 300 +- 14.5; five standard deviations.
+    assert 228 < len(test) < 372
+    assert sorted([p.id for p in (*train, *test)], key=int) == [p.id for p in made]
+    again = split([Problem("new", p.data) for p in reversed(made)], 0.3)
+    assert {p.data["question"] for p in again[1]} == {p.data["question"] for p in test}
+
+
+def test_a_question_that_repeats_is_kept_once() -> None:
+    made = [Problem(str(i), {"question": q}) for i, q in enumerate(["How  many ?", "how many?", "How much?"])]
+    train, test = split(made, 0.5)
+    assert sorted(p.id for p in (*train, *test)) == ["0", "2"]
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "svamp", "mawps"])
+def test_a_recipe_may_name_it(name: str, put: Put) -> None:
+    row = {"question": "A b.", "body": "C d.", "answer": "#### 2"}
+    for file in ("gsm8k_train", "gsm8k_test"):
+        put(file, [row])
+    for file in ("svamp", "mawps"):
+        put(file, [row | {"answer": 2.0}])
+    made: Any = component({"name": name, "judge": "last-number"}, TASKS, "task")
+    assert isinstance(made, Numbers)
