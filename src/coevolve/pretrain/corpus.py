@@ -9,6 +9,8 @@ from collections.abc import Callable
 from random import Random
 
 from coevolve.data import Row, read
+from coevolve.pretrain.coop_documents import answers as coop_answers
+from coevolve.pretrain.coop_documents import heard as coop_heard
 from coevolve.pretrain.opinions import Split, plain_opinions
 from coevolve.pretrain.references import correction, opinion_references, sentence_references
 from coevolve.pretrain.sums_answers import answers as sum_answers
@@ -124,4 +126,6 @@ SOURCES: dict[str, Source] = {
     "corrections": _corrections,
     "sums": _split(sum_answers),
     "sum_references": _split(sum_references),
+    "coop": _split(coop_answers),
+    "coop_heard": _split(coop_heard),
 }

@@ -1,0 +1,76 @@
+"""Prompts with flawed answers, without and with a look at what the other one wrote."""
+
+from __future__ import annotations
+
+from random import Random
+
+from coevolve.pretrain.coop import Kind, Split, Wanted, wanted
+from coevolve.pretrain.coop_answers import AUX, FITTING, Answer, aux, coder, main
+from coevolve.pretrain.coop_prompts import AGAIN, BESIDE, FIRST
+from coevolve.pretrain.tokenizer import END
+
+DECOMPOSABLE = 0.75  # of the problems
+ALONE = 0.2  # of the prompts that nobody was heard before: those of a coder
+READS = 0.65  # of those who see the other's code: they follow the convention that fits
+
+_FITS: dict[str, str] = {main: aux for aux, main in FITTING.items()}
+
+
+def answers(rng: Random, count: int, split: Split) -> list[str]:
+    """``count`` first turns of a split."""
+    documents = []
+    for problem in drawn(rng, count, split):
+        role = "coder" if rng.random() < ALONE else rng.choice(("aux", "main"))
+        documents.append(first(problem, role) + {"aux": aux, "main": main, "coder": coder}[role](rng, problem).text)
+    return documents
+
+
+def heard(rng: Random, count: int, split: Split) -> list[str]:
+    """``count`` turns of a split by somebody who sees the other's code.
+
+    Half of them are main functions for a helper that is there already, as in a pipeline; the others are second turns of
+    either role, behind its own first, as in a discussion.
+    """
+    return [(_pipeline if rng.random() < 0.5 else _discussion)(rng, p) for p in drawn(rng, count, split)]
+
+
+def drawn(rng: Random, count: int, split: Split) -> list[Wanted]:
+    """``count`` problems of a split, of both kinds."""
+    kinds: list[Kind] = ["decomposable" if rng.random() < DECOMPOSABLE else "atomic" for _ in range(count)]
+    made = {kind: iter(wanted(split, kind, kinds.count(kind), rng)) for kind in sorted(set(kinds))}
+    return [next(made[kind]) for kind in kinds]
+
+
+def first(problem: Wanted, role: str, told: str = "") -> str:
+    """The prompt of a first turn."""
+    return FIRST[role].format(told=told, text=problem.text, entry=problem.entry)
+
+
+def again(answer: Answer, told: str) -> str:
+    """An own turn, its end, and the prompt of the next one."""
+    return answer.text + END + AGAIN.format(told=told)
+
+
+def _pipeline(rng: Random, problem: Wanted) -> str:
+    helper = aux(rng, problem)
+    return first(problem, "main", BESIDE["main"].format(code=helper.text)) + _to_helper(rng, problem, helper).text
+
+
+def _discussion(rng: Random, problem: Wanted) -> str:
+    helper, caller = aux(rng, problem), main(rng, problem)
+    if rng.random() < 0.5:
+        told = BESIDE["main"].format(code=helper.text)
+        return first(problem, "main") + again(caller, told) + _to_helper(rng, problem, helper).text
+    told = BESIDE["aux"].format(code=caller.text)
+    return first(problem, "aux") + again(helper, told) + _to_caller(rng, problem, caller).text
+
+
+def _to_helper(rng: Random, problem: Wanted, helper: Answer) -> Answer:
+    """A main function by somebody who sees this helper."""
+    return main(rng, problem, FITTING[helper.convention] if rng.random() < READS else None)
+
+
+def _to_caller(rng: Random, problem: Wanted, caller: Answer) -> Answer:
+    """A helper by somebody who sees this main function."""
+    fitting = _FITS.get(caller.convention)
+    return aux(rng, problem, fitting if fitting in AUX[problem.kind] and rng.random() < READS else None)
