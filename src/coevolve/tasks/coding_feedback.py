@@ -89,7 +89,7 @@ def levels(notes: Notes, seen: Seen) -> str:
     """How far the reward's levels were reached, one word each."""
     verdicts = seen.grade.verdicts
     tests = f"{_passed(verdicts)} of {len(verdicts)}" if verdicts else "not run"
-    syntax = "no" if syntax_error(seen.text) else "yes"
+    syntax = "no" if syntax_error(extract(seen.text)) else "yes"
     said = [notes.levels.format(defined=_YES[seen.defined], syntax=syntax, tests=tests)]
     if seen.role != CODER:
         said.append(notes.levels_together.format(called=_YES[seen.grade.calls_aux]))

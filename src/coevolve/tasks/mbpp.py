@@ -84,12 +84,12 @@ def _problem(row: data.Row, where: str) -> Problem:
 def _called(tests: str, where: str) -> tuple[str, int]:
     """The function that every assert calls, the outermost that is no built-in one, and how many arguments it gets."""
     asserts = [node for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Assert)]
-    calls = [dict(reversed([*_calls(node)])) for node in asserts]
-    common = [name for name in reversed(calls[0]) if all(name in one for one in calls)]
+    calls = [list(_calls(node)) for node in asserts]
+    common = [name for name, _ in calls[0] if all(name in dict(one) for one in calls)]
     if not common:
         raise ValueError(f"{where}: no function that all tests call; mend the row or leave it out")
     name = next((name for name in common if not hasattr(builtins, name)), common[0])
-    return name, max(one[name] for one in calls)
+    return name, max(count for one in calls for called, count in one if called == name)
 
 
 def _calls(tree: ast.AST) -> Iterator[tuple[str, int]]:

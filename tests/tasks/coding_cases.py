@@ -1,0 +1,58 @@
+"""Rows of the coding data sets, small ones, and turns that answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from coevolve import data
+from coevolve.tasks.humaneval import HumanEval
+from coevolve.types import Case, Problem, Turn
+
+SQUARES: dict[str, Any] = {
+    "task_id": "HumanEval/900",
+    "prompt": 'from typing import List\n\n\ndef squares(n: int) -> List[int]:\n    """The first n squares."""\n',
+    "entry_point": "squares",
+    "canonical_solution": "    return [i * i for i in range(n)]\n",
+    "test": "\n\nMETADATA = {'author': 'us'}\n\n\ndef check(candidate):\n    assert candidate(0) == []\n"
+    "    assert candidate(1) == [0]\n    assert candidate(3) == [0, 1, 4]\n    assert candidate(4) == [0, 1, 4, 9]\n",
+}
+
+AUX = "def aux(n):\n    return [i * i for i in range(n)]"
+MAIN = "def squares(n):\n    if n < 1:\n        return []\n    found = aux(n)\n    return found"
+ALONE = "def squares(n):\n    return [i * i for i in range(n)]"
+WRONG = "def squares(n):\n    found = aux(n)\n    found.append(1)\n    return found"
+"""Passes none of the four tests."""
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, *rows: Mapping[str, Any]) -> list[tuple[str, str, str, str | None]]:
+    """Makes every data set hold these rows; the list says which were asked for."""
+    asked: list[tuple[str, str, str, str | None]] = []
+
+    def rows_of(name: str, *, dataset: str, split: str, config: str | None = None) -> list[dict[str, Any]]:
+        asked.append((name, dataset, split, config))
+        return [dict(row) for row in rows]
+
+    monkeypatch.setattr(data, "rows", rows_of)
+    return asked
+
+
+def squares(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> HumanEval:
+    """The task ``humaneval`` with one problem, the same in both splits."""
+    serve(monkeypatch, SQUARES)
+    return HumanEval(train=(0, 1), test=(0, 1), **settings)
+
+
+def turn(role: str, text: str, problem: Problem | None = None) -> Turn:
+    return Turn(role, "llm", problem or Problem("p"), 0, 0, (), (), (), text, True)
+
+
+def said(problem: Problem, **texts: str) -> Case:
+    """A case of turns, in the order given."""
+    return Case(problem, tuple(turn(role, text, problem) for role, text in texts.items()))
+
+
+def kinds(verdicts: Sequence[Any]) -> list[str]:
+    return [verdict.kind for verdict in verdicts]
