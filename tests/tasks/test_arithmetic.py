@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from coevolve.config import load_recipe
 from coevolve.models import load_tokenizer
 from coevolve.pretrain.sums import problems
 from coevolve.pretrain.sums_answers import prompt
@@ -15,7 +17,10 @@ from coevolve.tasks import TASKS
 from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.types import Case, Problem, Turn
 
-PEARS = Problem("pears", {"question": "Tom has 7 pears. Ann gives Tom 5 more. How many pears has Tom?", "gold": "12"})
+RECIPES = Path(__file__).parents[2] / "recipes"
+PEARS = Problem(
+    "pears", {"question": "Tom has 7 pears. Ann gives Tom 5 more. How many pears has Tom?", "gold": Fraction(12)}
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +54,10 @@ def test_an_answer_is_paid_by_its_last_number(task: Arithmetic, case: Callable[.
 
 def test_no_test_problem_is_a_training_problem(task: Arithmetic) -> None:
     train, test = ({p.data["question"] for p in found} for found in (task.train, task.test))
-    assert (len(train), len(test)) == (4096, 1024)
+    assert (len(train), len(test)) == (8192, 1024)
     assert not train & test
-    assert all(1 <= Fraction(p.data["gold"]) <= 60 for p in (*task.train, *task.test))
-    assert len({p.id for p in (*task.train, *task.test)}) == 5120
+    assert all(1 <= p.data["gold"] <= 40 for p in (*task.train, *task.test))
+    assert len({p.id for p in (*task.train, *task.test)}) == 9216
 
 
 def test_the_packaged_tokenizer_knows_the_words(task: Arithmetic) -> None:
@@ -62,3 +67,11 @@ def test_the_packaged_tokenizer_knows_the_words(task: Arithmetic) -> None:
     assert tokenizer.batch_decode(ids) == found
     # Whole words and single digits: at most 9 words and numbers a sentence, four sentences at most.
     assert max(map(len, ids)) <= 80
+
+
+@pytest.mark.parametrize(("name", "samples"), [("ppo-arithmetic-tiny", 1), ("ppo-arithmetic-tiny-2x", 2)])
+def test_a_baseline_has_the_settings_of_cory_and_one_agent(name: str, samples: int) -> None:
+    cory, ppo = (load_recipe(RECIPES / f"{n}.yaml") for n in ("cory-arithmetic-tiny", name))
+    assert (ppo.roles, ppo.policies["ann"]) == ({"pioneer": "ann"}, cory.policies["ann"])
+    assert (ppo.sampling, ppo.steps, ppo.batch_size) == (cory.sampling, cory.steps, samples * cory.batch_size)
+    assert ppo.algorithm == {**cory.algorithm, "name": "ppo"}

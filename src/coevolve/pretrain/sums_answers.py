@@ -2,7 +2,7 @@
 
 An answer is its steps and then the result once more: " 7+5=12. 12*2=24. 24". Flaws are drawn independently at the rates
 below, so that a right answer has a real probability and reinforcement learning something to remove. The wrong operation
-for "times" and "share" is the likelier one: there the model's single most likely answer is wrong too.
+is the likelier one for "times" and "share": there even the single most likely answer is wrong.
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ from random import Random
 from coevolve.pretrain.sums import LARGEST, Operation, Split, WordProblem, apply, possible, problems
 from coevolve.tasks.numbers import ANSWER, QUESTION, REFERENCE
 
-WRONG_OPERATION: dict[Operation, float] = {"+": 0.12, "-": 0.15, "*": 0.55, "/": 0.55}
-SLIP = 0.15  # a result off by one, two or ten
-STOP = 0.2  # after a step that is not the last
-WRONG_LAST = 0.1  # the number said at the end is another one of the working
+CONFUSED: dict[Operation, tuple[Operation, float]] = {
+    "+": ("-", 0.15),
+    "-": ("+", 0.15),
+    "*": ("+", 0.65),
+    "/": ("-", 0.65),
+}
+"""The right operation -> the one that is taken instead, and how often."""
 
-COPY_RIGHT, COPY_WRONG = 0.6, 0.3  # an answer that repeats its reference
+SLIP = 0.18  # a result off by one, two or ten
+STOP = 0.25  # after a step that is not the last
+WRONG_LAST = 0.12  # the number said at the end is another one of the working
+
+COPY_RIGHT, COPY_WRONG = 0.7, 0.2  # an answer that repeats its reference
 CORRECT = 0.1  # of answers to a wrong reference: worked without a flaw
 
 
@@ -65,10 +72,12 @@ def flawed(rng: Random, problem: WordProblem) -> str:
 
 
 def _misread(rng: Random, operation: Operation, value: int, number: int) -> Operation:
-    """The operation itself, or at its rate another one that is possible here, or where the working went astray."""
-    others = [op for op in possible(value, number, LARGEST) if op != operation]
-    wrong = operation not in possible(value, number, LARGEST) or rng.random() < WRONG_OPERATION[operation]
-    return rng.choice(others) if wrong and others else operation
+    """The operation itself, or at its rate the one it is confused with; any possible one on a wrong way."""
+    fit = possible(value, number, LARGEST)
+    confused, rate = CONFUSED[operation]
+    if rng.random() < rate and confused in fit:
+        return confused
+    return operation if operation in fit else rng.choice(fit)
 
 
 def _heard(rng: Random, problem: WordProblem) -> str:

@@ -21,7 +21,7 @@ three steps with numbers up to 40, and answers that work them out and end in the
 also knows the observer's template of CORY; nothing else is to be expected of it.
 
 Byte-level BPE of {tokens:,} tokens, every digit a token of its own, `<|endoftext|>` begins and ends, `<|pad|>` pads;
-512 positions, trained on 256.
+512 positions, trained on 128.
 
 ## Rebuild
 
@@ -43,10 +43,7 @@ The answers are flawed on purpose, each flaw independent of the others, so that 
 
 | flaw | how often |
 |---|---:|
-| wrong operation in a step, where the right one is + | {plus:.0%} |
-| ... is - | {minus:.0%} |
-| ... is * | {times:.0%} |
-| ... is / | {over:.0%} |
+{confused}
 | slip: a result off by 1, 2 or 10 | {slip:.0%} of steps |
 | stops before a step that is left | {stop:.0%} |
 | the last number is another one of the working | {last:.0%} |
@@ -85,15 +82,13 @@ def write_card(run: Path) -> Path:
     model, tokenizer = load_causal_lm(str(folder)), load_tokenizer(str(folder))
     found = pass_rates(model, tokenizer, PROBLEMS)
     held_out = json.loads((run / "held_out.json").read_text(encoding="utf-8"))
-    plus, minus, times, over = (rates.WRONG_OPERATION[operation] for operation in ("+", "-", "*", "/"))
     text = _CARD.format(
         parameters=sum(p.numel() for p in model.parameters()) / 1e6,
         tokens=len(tokenizer),
         perplexity=", ".join(f"{name} {value:.2f}" for name, value in held_out.items()),
-        plus=plus,
-        minus=minus,
-        times=times,
-        over=over,
+        confused="\n".join(
+            f"| {other} instead of {one} | {rate:.0%} of steps |" for one, (other, rate) in rates.CONFUSED.items()
+        ),
         slip=rates.SLIP,
         stop=rates.STOP,
         last=rates.WRONG_LAST,

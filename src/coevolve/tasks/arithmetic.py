@@ -10,7 +10,7 @@ from coevolve.pretrain import sums
 from coevolve.tasks.numbers import EXAMPLE, Numbers
 from coevolve.types import Problem, Prompt, Role, Turn
 
-_COUNTS: dict[sums.Split, int] = {"train": 4096, "test": 1024}
+_COUNTS: dict[sums.Split, int] = {"train": 8192, "test": 1024}
 
 
 class Arithmetic(Numbers):
@@ -36,6 +36,6 @@ class Arithmetic(Numbers):
 def _problems(split: sums.Split) -> list[Problem]:
     found = sums.problems(split, _COUNTS[split], Random(f"arithmetic/{split}"), distinct=True)
     return [
-        Problem(f"{split} {i}", {"question": problem.question, "gold": str(Fraction(problem.gold))})
+        Problem(f"{split} {i}", {"question": problem.question, "gold": Fraction(problem.gold)})
         for i, problem in enumerate(found)
     ]
