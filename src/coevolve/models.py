@@ -50,9 +50,9 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return found
 
 
-def load_causal_lm(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """A language model with weights of `dtype`; ValueError if it cannot be had."""
-    found: PreTrainedModel = _load(AutoModelForCausalLM, name, dtype=dtype)
+def load_causal_lm(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> PreTrainedModel:
+    """A language model with weights of `dtype`; ValueError if it cannot be had. options: of `from_pretrained`."""
+    found: PreTrainedModel = _load(AutoModelForCausalLM, name, dtype=dtype, **options)
     return found
 
 

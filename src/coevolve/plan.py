@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 import yaml
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
 
 from coevolve import models
 from coevolve.config import Recipe, parts
@@ -71,18 +73,20 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     lines = ["memory, without activations (a base or reference of the same model is there once):"]
     for name, spec in recipe.policies.items():
-        count = parameters(spec.model)
-        if isinstance(count, str):
-            lines.append(f"  {name}: {count}")
+        found = sizes(spec.model)
+        if isinstance(found, str):
+            lines.append(f"  {name}: {found}")
             continue
-        bytes_of = plan_memory(spec, count, algorithm.reference, algorithm.critic)
+        count, linear = found
+        bytes_of = plan_memory(spec, count, algorithm.reference, algorithm.critic, linear)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items())
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     return lines
 
 
-def parameters(model: str) -> int | str:
-    """How many parameters a model has, from its config alone, or the reason why that cannot be known now.
+def sizes(model: str) -> tuple[int, int] | str:
+    """How many parameters a model has and how many of them in linear layers below the head, from its config alone, or
+    the reason why that cannot be known now.
 
     Raises ValueError for a folder that holds no model.
     """
@@ -94,4 +98,6 @@ def parameters(model: str) -> int | str:
         return f"size unknown: no config of {model!r} can be had ({str(error).splitlines()[0]})"
     auto: Any = AutoModelForCausalLM
     with torch.device("meta"):
-        return int(auto.from_config(config).num_parameters())
+        made = auto.from_config(config)
+    below = [m for m in made.modules() if isinstance(m, nn.Linear | Conv1D) and m is not made.get_output_embeddings()]
+    return int(made.num_parameters()), sum(module.weight.numel() for module in below)

@@ -40,6 +40,23 @@ def test_the_same_annotations_and_gradient_norm(weights: str, build_policy: Buil
         torch.testing.assert_close(getattr(seen, name), getattr(seen_gpu, name), rtol=2e-2, atol=2e-2)
 
 
+def test_a_base_in_4_bits_on_the_gpu(build_policy: Build) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes (coevolve[quant])")
+    batch = make_batch(12, seed=2)
+    cpu, gpu = (
+        build_policy(device=d, weights="lora", load_in_4bit=True, reference=True, critic=True, learning_rate=1e-2)
+        for d in ("cpu", "cuda")
+    )
+    for step in range(2):
+        norms = [
+            p.update(p.annotate(batch), make_targets(batch, step), make_rule(), step)["grad_norm"] for p in (cpu, gpu)
+        ]
+        assert norms[1] == pytest.approx(norms[0], rel=5e-2)
+    turns = LocalEngine({"a": gpu}).generate({"a": make_says(ragged(20, seed=3), Sampling(8))})["a"]
+    assert all(turn.logps for turn in turns)
+    assert gpu.annotate(batch).kl_BT.sum() > 0
+
+
 def test_bfloat16_on_the_gpu(build_policy: Build) -> None:
     policy = build_policy(device="cuda", dtype="bfloat16", reference=True, critic=True)
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(20, seed=3), Sampling(8, top_k=5))})["a"]

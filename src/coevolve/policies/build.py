@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from coevolve import noise
-from coevolve.models import load_causal_lm, load_tokenizer
+from coevolve.models import load_tokenizer
 from coevolve.policies.linear import use_onednn
 from coevolve.policies.policy import LocalPolicy
-from coevolve.policies.spec import PolicySpec
-from coevolve.policies.weights import Shared, Weights, check_model
+from coevolve.policies.spec import DTYPES, PolicySpec
+from coevolve.policies.weights import Shared, Weights, check_model, load_base, need_4bit
 from coevolve.types import PolicyName
 
 
@@ -21,18 +21,23 @@ def build_policies(
     specs: Mapping[PolicyName, PolicySpec], *, reference: bool, critic: bool, steps: int, seed: int
 ) -> dict[PolicyName, LocalPolicy]:
     """Policies that share what they can: per model and device there is one base, which carries all lora adapters, is
-    every frozen policy, and is the reference (adapters off) of all. A full policy has its own copy.
+    every frozen policy, and is the reference (adapters off) of all. A full policy has its own copy. A base in 4 bits is
+    another one, per dtype it computes in.
 
     reference, critic: whether the algorithm needs them. steps, seed: of the run, for the learning-rate schedule, the
     adapters' first values and the order of mini-batches. Raises ValueError for a model that cannot be loaded or is of
-    a family Coevolve does not reproduce.
+    a family Coevolve does not reproduce, and for 4 bits where bitsandbytes is missing.
     """
-    groups: dict[tuple[str, torch.device], list[PolicyName]] = {}
+    groups: dict[tuple[str, torch.device, torch.dtype | None], list[PolicyName]] = {}
     for name, spec in specs.items():
-        groups.setdefault((spec.model, _device(spec.device)), []).append(name)
+        if spec.load_in_4bit:
+            need_4bit(name)
+        four_bit = DTYPES[spec.dtype] if spec.load_in_4bit else None
+        groups.setdefault((spec.model, _device(spec.device), four_bit), []).append(name)
     built: dict[PolicyName, LocalPolicy] = {}
-    for (model, device), names in groups.items():
-        weights, base = _weights(model, device, {name: specs[name] for name in names}, reference, seed)
+    for (model, device, four_bit), names in groups.items():
+        causal = load_base(model, device, four_bit)
+        weights, base = _weights(causal, model, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
         for name in names:
             built[name] = LocalPolicy(
@@ -42,13 +47,11 @@ def build_policies(
 
 
 def _weights(
-    model: str, device: torch.device, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
+    causal: Any, model: str, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
 ) -> tuple[dict[PolicyName, Weights], Weights | None]:
-    """The weights of the policies on one model, and the reference if there is to be one."""
-    causal: Any = load_causal_lm(model, torch.float32)
-    causal = causal.to(device).eval()
+    """The weights of the policies on one loaded model, and the reference if there is to be one."""
     check_model(causal, model)
-    if device.type == "cpu":
+    if causal.device.type == "cpu":
         use_onednn(causal)
     full = [name for name, spec in specs.items() if spec.weights == "full"]
     # Copied before adapters are put on it; without another use, the first full policy takes the loaded model itself.

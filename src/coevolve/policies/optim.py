@@ -10,7 +10,9 @@ from torch import nn
 
 from coevolve.policies.spec import PolicySpec
 
-_FLOAT = 4  # bytes of a float32, which all weights, gradients and moments are
+_FLOAT = 4  # bytes of a float32, which all weights but those in 4 bits, all gradients and all moments are
+# QLoRA (arXiv 2305.14314, section 3): half a byte, a byte per 64 weights for their scale, a float32 per 256 scales.
+_FOUR_BIT = 0.5 + 1 / 64 + _FLOAT / (64 * 256)
 
 
 def lr_factor(spec: PolicySpec, step: int, steps: int) -> float:
@@ -35,10 +37,11 @@ def adamw(parameters: Iterable[nn.Parameter], spec: PolicySpec) -> torch.optim.A
     )
 
 
-def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool) -> dict[str, int]:
+def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool, linear: int = 0) -> dict[str, int]:
     """Bytes one policy will need for weights, gradients, optimizer and reference; an estimate, without activations.
 
-    parameters: of its model. A lora policy's base, the reference, and a frozen policy's weights exist once per model,
+    parameters: of its model. linear: how many of these are weights of linear layers below the head, which is what
+    load_in_4bit makes small. A lora policy's base, the reference, and a frozen policy's weights exist once per model,
     however many policies use them.
     """
     # A model of hidden size D has about 12 D^2 parameters in each of about D / 64 layers.
@@ -50,9 +53,10 @@ def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool
     else:
         trained = 0
     value = hidden + 1 if critic and trained else 0
-    own = parameters if spec.weights != "lora" else parameters + trained
+    adapter = trained if spec.weights == "lora" else 0
+    saved = round((_FLOAT - _FOUR_BIT) * linear) if spec.load_in_4bit else 0
     return {
-        "weights": _FLOAT * (own + value),
+        "weights": _FLOAT * (parameters + adapter + value) - saved,
         "gradients": _FLOAT * (trained + value),
         "optimizer": 2 * _FLOAT * (trained + value),
         "reference": _FLOAT * parameters if reference and spec.weights == "full" else 0,

@@ -42,7 +42,9 @@ class PolicySpec:
     linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of the computation; weights are always float32.
     micro_tokens: tokens (padding included) per forward and backward; more is faster until memory ends. chat: whether a
     task's instructions are messages of the model's chat template: None if it has one, False never, True always (an
-    error without one), or always with these keywords for it, such as ``{enable_thinking: false}``.
+    error without one), or always with these keywords for it, such as ``{enable_thinking: false}``. load_in_4bit: hold
+    the linear layers of the base in 4 bits (QLoRA, arXiv 2305.14314: NF4, double quantisation) and compute with them in
+    ``dtype``; only for lora and frozen.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -60,6 +62,7 @@ class PolicySpec:
     dtype: Literal["float32", "bfloat16"] = "float32"
     micro_tokens: int = 2048
     chat: bool | dict[str, Any] | None = None
+    load_in_4bit: bool = False
 
     def __post_init__(self) -> None:
         for name in ("weights", "schedule", "dtype"):
@@ -74,6 +77,8 @@ class PolicySpec:
             raise ValueError("want micro_tokens >= 1, warmup_steps >= 0 and weight_decay >= 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}; want both in [0, 1)")
+        if self.load_in_4bit and self.weights == "full":
+            raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
         if not isinstance(self.chat, bool | dict | None):
             raise ValueError(f"chat is {self.chat!r}; want true, false, none, or keywords for the chat template")
         if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from coevolve.models import load_causal_lm
 from coevolve.policies.spec import LoraSpec
 
 
@@ -115,6 +116,41 @@ class Weights:
             return
         saved = type(self.shared.causal).from_pretrained(folder, dtype=torch.float32)
         self.shared.causal.load_state_dict(saved.state_dict())
+
+
+def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) -> Any:
+    """The transformers model on the device, in evaluation mode, its weights float32.
+
+    four_bit: where given, linear layers below the head are in 4 bits and compute in this dtype (``need_4bit`` first).
+    """
+    if four_bit is None:
+        causal: Any = load_causal_lm(model, torch.float32)
+        return causal.to(device).eval()
+    from bitsandbytes.nn.modules import Linear4bit
+    from transformers import BitsAndBytesConfig
+
+    config = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=four_bit
+    )
+    causal = load_causal_lm(model, torch.float32, quantization_config=config, device_map={"": device})
+    for module in causal.modules():
+        if isinstance(module, Linear4bit):
+            # On CPUs with AVX512-BF16 it would turn the weights of a model in evaluation mode, as ours always is, into
+            # a format for sampling that no gradient passes.
+            module.support_avx512bf16_for_cpu = False
+    causal.hf_quantizer = None  # with it, save_pretrained would write the adapters into the model and ignore bare_state
+    return causal.eval()
+
+
+def need_4bit(policy: str) -> None:
+    """ValueError if this machine cannot hold a base in 4 bits."""
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"policy {policy!r}: load_in_4bit needs the package bitsandbytes; pip install 'coevolve[quant]', or remove "
+            "load_in_4bit, which takes about 7 times the memory"
+        ) from error
 
 
 def trunk(causal: nn.Module) -> Any:
