@@ -1,0 +1,223 @@
+"""The process that runs the tests. The code under test is in another process; here it is a voice on a socket.
+
+To the trainer: ["test", index, kind, error, message, line] for each test, in order, ["again"] when a guest is replaced,
+["fault", text] if the trusted part does not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import errno
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import wire
+from .opaque import Lazy, Opaque
+from .split import split
+
+LIVES = 3
+"""Guests that may die, and time limits that all tests together may take, before the rest is given up (the paper stops
+after three time-outs)."""
+MESSAGE_LENGTH = 300
+Outcome = tuple[str, str | None, str, int | None]
+"""kind, error, message, line of ``Verdict``."""
+PASSED: Outcome = ("passed", None, "", None)
+_FORBIDDEN = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENETUNREACH, errno.ENETDOWN}
+_REPORT = "coevolve_report"
+
+
+class Left(BaseException):
+    """The solution raised what no ``except Exception`` catches: SystemExit and its kind."""
+
+
+class Judge:
+    """One case. start: a new guest's socket; stop: end it, and how it had ended by itself (a kind)."""
+
+    def __init__(self, program: dict[str, Any], start: Callable[[], socket.socket], stop: Callable[[], str]) -> None:
+        self.program, self.start, self.stop = program, start, stop
+        self.timeout = float(program["timeout"])
+        self.left = LIVES * self.timeout  # seconds
+        self.until = 0.0  # the deadline of what runs now, monotonic
+        self.armed = False
+        self.lost = ""  # how the guest was lost, a kind
+        self.number = 0  # of the newest call
+        self.sock: socket.socket | None = None
+        self.plan = split(program["tests"])
+        self.space: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
+
+    def run(self, tell: Callable[[list[Any]], None]) -> None:
+        """Judge every test."""
+        signal.signal(signal.SIGALRM, self._alarm)
+        try:
+            self._execute(ast.parse(self.program["prelude"].replace("\r\n", "\n")).body)
+        except Exception as error:  # noqa: BLE001 - trusted code that fails is the caller's mistake, and is told
+            return tell(["fault", f"{type(error).__name__}: {error}"])
+        self.space |= {name: sys.modules[name] for name in self._modules()}
+        final = self._attempt(self._load)
+        if final == PASSED:
+            final = self._attempt(lambda: self._execute(self.plan.opening))
+        lives = LIVES
+        for index, step in enumerate(self.plan.steps):
+            if final != PASSED:  # nothing runs any more
+                tell(["test", index, *final])
+                continue
+            outcome = self._attempt(lambda body=step.body: self._execute(body))
+            tell(["test", index, *outcome])
+            if self.lost:
+                lives -= 1
+                tell(["again"])
+                final = self._attempt(self._load) if lives and self.left > 0 else (self.lost, None, "given up", None)
+        return None
+
+    def call(self, what: list[Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Have the guest call one of its objects. Whatever it raises is raised here, as the built-in of that name."""
+        self.number += 1
+        values = [wire.encode(argument, _back) for argument in arguments]
+        named = [[name, wire.encode(value, _back)] for name, value in keywords.items()]
+        reply = self._exchange(["call", self.number, what, values, named])
+        if len(reply) == 3 and reply[:2] == ["raised", self.number]:
+            raise _exception(reply[2])
+        if len(reply) != 4 or reply[:2] != ["value", self.number]:
+            self._lose("crashed")
+        try:
+            value = wire.decode(reply[2], self._lent)
+            if value is None:
+                _write_back(arguments, reply[3], self._lent)
+        except wire.Gone:
+            self._lose("crashed")
+        return value
+
+    def _load(self) -> None:
+        self.lost = ""
+        self.sock = self.start()
+        entry = self.program["entry"]
+        names = sorted((self.plan.names | {entry}) - set(dir(builtins)))
+        reply = self._exchange(["load", self.program["code"], self.program["setup"], entry, names])
+        if len(reply) == 3 and reply[0] == "raised":
+            raise _exception(reply[2])
+        try:
+            _, kept, plain = reply
+            mine = set(names) - self.space.keys()
+            self.space |= {name: Opaque(self, ["n", name], name) for name in kept if name in mine}
+            self.space |= {name: wire.decode(value, self._lent) for name, value in plain if name in mine}
+        except (wire.Gone, ValueError, TypeError):
+            self._lose("crashed")
+        self.space[entry] = self.space["candidate"] = Opaque(self, ["n", entry], entry)
+
+    def _attempt(self, action: Callable[[], None]) -> Outcome:
+        """Do it within the time limit."""
+        begin = time.monotonic()
+        allowed = max(0.0, min(self.timeout, self.left))
+        self.until = begin + allowed
+        try:
+            try:
+                self.armed = True
+                signal.setitimer(signal.ITIMER_REAL, allowed + 0.1, 0.1)
+                action()
+                outcome = PASSED
+            finally:
+                self.armed = False
+        except wire.Late:
+            outcome = ("timeout", None, "", None)
+            if not self.lost:
+                self.lost = "timeout"
+                self.stop()
+        except BaseException as error:  # noqa: BLE001 - whatever ends a test is its verdict
+            outcome = _outcome(error)
+        self.left -= time.monotonic() - begin
+        return (self.lost, None, "", None) if self.lost else outcome
+
+    def _exchange(self, request: list[Any]) -> list[Any]:
+        if self.lost or self.sock is None:
+            raise wire.Gone("the guest is gone")
+        try:
+            self.sock.settimeout(max(0.001, self.until - time.monotonic()))
+            wire.send(self.sock, request)
+            reply = wire.receive(self.sock, wire.REPLY_BYTES, self.until)
+        except wire.Late:
+            self.lost = "timeout"
+            self.stop()
+            raise
+        except wire.Gone:
+            self._lose("")
+        return reply if isinstance(reply, list) else []
+
+    def _lose(self, kind: str) -> None:
+        """The guest is lost: it died (kind ""), or it does not speak the protocol."""
+        self.lost = kind or "crashed"
+        how = self.stop()
+        if not kind:
+            self.lost = how
+        raise wire.Gone(self.lost)
+
+    def _lent(self, letter: str, parts: list[Any]) -> Opaque:
+        if letter not in ("g", "h") or type(parts[0]) is not int or parts[1] not in (True, False, None):
+            raise ValueError(letter)
+        return (Lazy if letter == "g" else Opaque)(self, ["h", parts[0]], truth=parts[1])
+
+    def _modules(self) -> list[str]:
+        """Standard modules that the tests name but do not import."""
+        return [n for n in self.plan.names if n in sys.stdlib_module_names and n in sys.modules and n not in self.space]
+
+    def _execute(self, body: list[ast.stmt]) -> None:
+        exec(compile(ast.Module(body, []), "<tests>", "exec", dont_inherit=True), self.space)
+
+    def _alarm(self, *_: object) -> None:
+        if self.armed:
+            raise wire.Late
+
+
+def _back(value: Any) -> list[Any]:
+    """JSON of what goes back to where it came from."""
+    if isinstance(value, Opaque):
+        return value.mark
+    raise TypeError(f"a test passes a {type(value).__name__}; only plain data goes to the solution")
+
+
+def _write_back(arguments: tuple[Any, ...], changed: list[Any], other: Callable[[str, list[Any]], Any]) -> None:
+    for place, raw in changed:
+        old, new = arguments[place], wire.decode(raw, other)
+        if type(old) is not type(new) or not isinstance(old, (list, dict, set, bytearray)):
+            raise wire.Gone("another type")
+        old.clear()
+        (old.extend if isinstance(old, (list, bytearray)) else old.update)(new)
+
+
+def _exception(report: Any) -> BaseException:
+    """What the guest says it raised: its nearest built-in class, with the report attached."""
+    names, message, line, number = report
+    names, message = [str(name)[:100] for name in names[:20]], str(message)[:MESSAGE_LENGTH]
+    kinds = (getattr(builtins, name, None) for name in names)
+    kind = next((k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), Left)
+    if issubclass(kind, BaseExceptionGroup):
+        kind = Exception
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    setattr(error, _REPORT, (names, message, line if isinstance(line, int) else None, number))
+    return error
+
+
+def _outcome(error: BaseException) -> Outcome:
+    names, message, line, number = getattr(error, _REPORT, None) or _own(error)
+    kind = "error"
+    if "MemoryError" in names:
+        kind = "memory"
+    elif "PermissionError" in names or ("OSError" in names and number in _FORBIDDEN):
+        kind = "forbidden"
+    elif isinstance(error, AssertionError) and not hasattr(error, _REPORT):
+        kind = "failed"
+    return kind, names[0], message, line
+
+
+def _own(error: BaseException) -> tuple[list[str], str, None, int | None]:
+    """The report of an exception of the tests themselves."""
+    try:
+        message = str(error)[:MESSAGE_LENGTH]
+    except Exception:  # noqa: BLE001 - a message made of the solution's objects has no text
+        message = ""
+    return [kind.__name__ for kind in type(error).__mro__[:-1]], message, None, getattr(error, "errno", None)
