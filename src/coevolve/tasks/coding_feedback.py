@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -175,7 +176,9 @@ def _passed(verdicts: tuple[Verdict, ...]) -> int:
 def syntax_error(code: str) -> str | None:
     """Why this is no Python, with line and column; None if it is."""
     try:
-        ast.parse(code)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape in a string is no error
+            ast.parse(code)
     except SyntaxError as error:
         return f"line {error.lineno}, column {error.offset}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes; nested too deep
