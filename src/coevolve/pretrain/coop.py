@@ -15,11 +15,11 @@ from typing import Literal, get_args
 Split = Literal["pretrain", "train", "test"]
 Kind = Literal["decomposable", "atomic"]
 
-ENTRIES = ("f", "g", "h")
+ENTRIES = ("f", "g", "h", "p", "q")
 """Names of the function that is tested."""
 
 _INPUTS = range(-12, 31)
-_SMALL, _LARGE = (2, 9), (1, 20)
+_CONSTANTS = (2, 25)
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Operation:
 
 
 OPERATIONS = (
-    Operation("add {k}", "{x}+{k}", lambda x, k: x + k, "{x}-{k}", 0.1, _LARGE),
-    Operation("subtract {k}", "{x}-{k}", lambda x, k: x - k, "{x}+{k}", 0.1, _LARGE),
-    Operation("multiply by {k}", "{x}*{k}", lambda x, k: x * k, "{x}+{k}", 0.15, _SMALL),
-    Operation("divide by {k}", "{x}//{k}", lambda x, k: x // k, "{x}/{k}", 0.55, _SMALL),
-    Operation("take modulo {k}", "{x}%{k}", lambda x, k: x % k, "{x}//{k}", 0.5, _SMALL),
-    Operation("make at least {k}", "max({x},{k})", lambda x, k: max(x, k), "min({x},{k})", 0.55, _LARGE),
-    Operation("make at most {k}", "min({x},{k})", lambda x, k: min(x, k), "max({x},{k})", 0.55, _LARGE),
+    Operation("add {k}", "{x}+{k}", lambda x, k: x + k, "{x}-{k}", 0.1, _CONSTANTS),
+    Operation("subtract {k}", "{x}-{k}", lambda x, k: x - k, "{x}+{k}", 0.1, _CONSTANTS),
+    Operation("multiply by {k}", "{x}*{k}", lambda x, k: x * k, "{x}+{k}", 0.15, _CONSTANTS),
+    Operation("divide by {k}", "{x}//{k}", lambda x, k: x // k, "{x}/{k}", 0.55, _CONSTANTS),
+    Operation("take modulo {k}", "{x}%{k}", lambda x, k: x % k, "{x}//{k}", 0.5, _CONSTANTS),
+    Operation("make at least {k}", "max({x},{k})", lambda x, k: max(x, k), "min({x},{k})", 0.55, _CONSTANTS),
+    Operation("make at most {k}", "min({x},{k})", lambda x, k: min(x, k), "max({x},{k})", 0.55, _CONSTANTS),
     Operation("negate", "-{x}", lambda x, _: -x, "{x}", 0.2, None),
     Operation("make positive", "abs({x})", lambda x, _: abs(x), "-{x}", 0.4, None),
     Operation("square", "{x}**2", lambda x, _: x**2, "{x}*2", 0.4, None),
@@ -87,9 +87,8 @@ class Wanted:
 def wanted(split: Split, kind: Kind, count: int, rng: Random, distinct: bool = False) -> list[Wanted]:
     """``count`` functions of a kind from a split; ``distinct``: none twice.
 
-    Steps of one split never come together in another, whatever the name of the function; the words of every step of an
-    atomic problem are new to the other splits' atomic problems, not to their decomposable ones. Raises ValueError for
-    an unknown split or kind.
+    Steps of one split never come together in another one, whatever the name of the function; one step of a decomposable
+    problem may be an atomic one of any split. Raises ValueError for an unknown split or kind.
     """
     if split not in get_args(Split) or kind not in get_args(Kind):
         known = ", ".join([*get_args(Split), *get_args(Kind)])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from coevolve.pretrain.coop import Kind, Step, Wanted
+from coevolve.pretrain.coop import ENTRIES, Kind, Step, Wanted
 
 WRONG_CONSTANT = 0.1  # of a step
 FORGOTTEN = 0.15  # the second step of two in one function
@@ -98,7 +98,7 @@ def _expression(rng: Random, steps: Sequence[Step], value: str, flawed: bool) ->
 def _function(rng: Random, name: str, before: str, value: str, flawed: bool) -> str:
     """A definition of this name; where ``flawed``, with the flaws of a whole function."""
     if flawed and rng.random() < WRONG_NAME:
-        name = rng.choice([other for other in ("f", "g", "h", "aux", "main") if other != name])
+        name = rng.choice([other for other in (*ENTRIES, "aux") if other != name])
     returned = "" if flawed and rng.random() < NO_RETURN else "return "
     text = f"def {name}(x):\n    {before}{returned}{value}"
     if flawed and rng.random() < SLIP:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from coevolve.pretrain.coop import Kind, Split, Wanted, wanted
@@ -13,6 +14,9 @@ DECOMPOSABLE = 0.75  # of the problems
 ALONE = 0.2  # of the prompts that nobody was heard before: those of a coder
 READS = 0.65  # of those who see the other's code: they follow the convention that fits
 
+WRITE: dict[str, Callable[[Random, Wanted], Answer]] = {"aux": aux, "main": main, "coder": coder}
+"""Who answers as which role."""
+
 _FITS: dict[str, str] = {main: aux for aux, main in FITTING.items()}
 
 
@@ -21,7 +25,7 @@ def answers(rng: Random, count: int, split: Split) -> list[str]:
     documents = []
     for problem in drawn(rng, count, split):
         role = "coder" if rng.random() < ALONE else rng.choice(("aux", "main"))
-        documents.append(first(problem, role) + {"aux": aux, "main": main, "coder": coder}[role](rng, problem).text)
+        documents.append(first(problem, role) + WRITE[role](rng, problem).text)
     return documents
 
 

@@ -1,0 +1,90 @@
+"""Second turns after a note: an own answer, what the task says about it, and an answer that is more often right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from coevolve.pretrain.coop import Split, Wanted
+from coevolve.pretrain.coop_answers import AUX, Answer, aux, coder, main
+from coevolve.pretrain.coop_documents import ALONE, WRITE, again, drawn, first
+from coevolve.pretrain.coop_prompts import NOTES
+from coevolve.rewards.code import Grade, Job, grade
+from coevolve.rewards.sandbox import Program, Verdict
+from coevolve.tasks.coding_feedback import MODES, Notes, Seen
+
+KEEPS = 0.9  # of the authors whose work is good: they write it again as it is
+HEEDS = 0.5  # of the others: they write a function without a flaw, and mend what the note names
+MODE_WEIGHTS = {"report": 0.7, "levels": 0.1, "passed": 0.1, "plain": 0.1}
+
+_NOTES = Notes(**NOTES)
+
+
+def noted(rng: Random, count: int, split: Split) -> list[str]:
+    """``count`` second turns of a split, each of one role behind its own first turn and a note on it."""
+    return [_coder(rng, p) if rng.random() < ALONE else _pair(rng, p) for p in drawn(rng, count, split)]
+
+
+class Trusted:
+    """Runs what this package wrote itself, here and now; never for the code of a model."""
+
+    def run(self, programs: Sequence[Program]) -> list[tuple[Verdict, ...]]:
+        """As ``Sandbox.run``, for tests that are one assert a line; no limits, verdicts without messages."""
+        return [_run(program) for program in programs]
+
+
+def _run(program: Program) -> tuple[Verdict, ...]:
+    space: dict[str, object] = {}
+    exec(program.code, space)
+    tests = program.tests.splitlines()
+    return tuple(Verdict("passed" if _passes(test, space[program.entry]) else "failed", test) for test in tests)
+
+
+def _passes(test: str, candidate: object) -> bool:
+    try:
+        exec(test, {"candidate": candidate})
+    except (AssertionError, ArithmeticError, NameError, TypeError, RecursionError):
+        return False
+    return True
+
+
+def _pair(rng: Random, problem: Wanted) -> str:
+    helper, caller = aux(rng, problem), main(rng, problem)
+    found = _graded(problem, {"aux": helper.text, "main": caller.text})
+    if rng.random() < 0.5:
+        return _document(rng, problem, "aux", helper, found, _better_aux(rng, problem, helper))
+    return _document(rng, problem, "main", caller, found, _better_main(rng, problem, caller, found))
+
+
+def _coder(rng: Random, problem: Wanted) -> str:
+    answer = coder(rng, problem)
+    found = _graded(problem, {"main": answer.text})
+    return _document(rng, problem, "coder", answer, found, coder(rng, problem, flawed=False))
+
+
+def _graded(problem: Wanted, answers: dict[str, str]) -> Grade:
+    return grade([Job(problem.entry, problem.tests)], [answers], Trusted())[0]
+
+
+def _document(rng: Random, problem: Wanted, role: str, own: Answer, found: Grade, better: Answer) -> str:
+    mode = rng.choices(list(MODE_WEIGHTS), list(MODE_WEIGHTS.values()))[0]
+    note = MODES[mode](_NOTES, Seen(role, own.text, problem.entry, found)) + "\n\n"
+    good = found.parts()["return"] == 1 or (role == "coder" and found.parts()["solved"] == 1)
+    if good:
+        revised = own if rng.random() < KEEPS else WRITE[role](rng, problem)
+    else:
+        revised = better if rng.random() < HEEDS else WRITE[role](rng, problem)
+    return first(problem, role) + again(own, note) + revised.text
+
+
+def _better_aux(rng: Random, problem: Wanted, own: Answer) -> Answer:
+    """The helper without a flaw: in half of the cases of its own convention, else of any."""
+    convention = own.convention if rng.random() < 0.5 else rng.choice(list(AUX[problem.kind]))
+    return aux(rng, problem, convention, flawed=False)
+
+
+def _better_main(rng: Random, problem: Wanted, own: Answer, found: Grade) -> Answer:
+    """The main function without a flaw, and one that works on what aux returns if it did not, or only passed it on."""
+    mend = not found.calls_aux or found.wrapper or found.ignored
+    shared = "finish" if problem.kind == "decomposable" else "all"
+    return main(rng, problem, shared if mend else own.convention, flawed=False)

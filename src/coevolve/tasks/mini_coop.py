@@ -1,0 +1,70 @@
+"""Task ``mini-coop``: generated helper-and-main problems in a small subset of Python; the package has all it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, get_args
+
+from coevolve.inputs import did_you_mean
+from coevolve.pretrain.coop import Kind, Split, wanted
+from coevolve.pretrain.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
+from coevolve.tasks.coding import Coding, Voice
+from coevolve.tasks.coding_feedback import Notes
+from coevolve.types import Problem
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_PROBLEMS: dict[Split, Mapping[Kind, int]] = {
+    "train": {"decomposable": 600, "atomic": 200},
+    "test": {"decomposable": 192, "atomic": 64},
+}
+
+
+class MiniCoop(Coding):
+    """MAGRPO's coding game (arXiv 2508.04652) small enough for ``coevolve-coop`` on a laptop.
+
+    A problem is a function of a whole number: "f(x): add 3, then multiply by 2" (decomposable), or one such step
+    (atomic), with 3 to 5 asserts. ``aux`` writes a helper of that name and ``main`` the function, which may call it; a
+    ``coder`` writes all of it alone. The steps of a held-out problem came together neither in pre-training nor in a
+    training problem.
+
+    kinds: which problems there are; by default three decomposable ones to an atomic one. feedback, sandbox: as in
+    ``Coding``; the notes are a few words, those of pre-training. Raises ValueError for an unknown kind, one given
+    twice, or none.
+    """
+
+    def __init__(
+        self,
+        *,
+        kinds: Sequence[str] = _KINDS,
+        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        sandbox: dict[str, Any] | None = None,
+    ) -> None:
+        chosen = [_kind(name) for name in kinds]
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise ValueError(f"task.kinds are {list(kinds)}; want one or more different ones of {', '.join(_KINDS)}")
+        super().__init__(
+            train=_problems("train", chosen),
+            test=_problems("test", chosen),
+            voices={role: Voice(FIRST[role], AGAIN, BESIDE[role]) for role in FIRST},
+            notes=Notes(**NOTES),
+            feedback=feedback,
+            sandbox=sandbox,
+        )
+
+
+def _kind(name: str) -> Kind:
+    for kind in _KINDS:
+        if name == kind:
+            return kind
+    raise ValueError(f"task.kinds: no kind {name!r}{did_you_mean(name, _KINDS)}; known: {', '.join(_KINDS)}")
+
+
+def _problems(split: Split, kinds: Sequence[Kind]) -> list[Problem]:
+    found = []
+    for kind in kinds:
+        for one in wanted(split, kind, _PROBLEMS[split][kind], Random(f"{split}/{kind}"), distinct=True):
+            data = {"text": one.text, "entry": one.entry, "tests": one.tests, "kind": kind}
+            found.append(Problem(one.text, data))
+    Random(split).shuffle(found)  # the first few are of all kinds
+    return found
