@@ -19,12 +19,15 @@ BYTES = 2 << 30
 
 
 def judge(line: str) -> bool:
-    """Whether the answer is equal to the number. The alarm's default action ends the process, whatever it does."""
+    """Whether the answer is equal to the number. When its time is up, the kernel ends the process, whatever it does.
+
+    Time is what it computes, so that a busy machine gives the same verdicts.
+    """
     text, numerator, denominator = json.loads(line)
-    signal.alarm(SECONDS)
-    # No limits of their own: those would replace the alarm by one that Python has to be free to handle.
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    # No limits of its own: they are signals that Python handles, and only between two of its instructions.
     verdict = verify([Rational(numerator, denominator)], parse(text, parsing_timeout=None), timeout_seconds=None)
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     return bool(verdict)
 
 
