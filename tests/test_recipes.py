@@ -14,16 +14,40 @@ RECIPES = sorted(
 )
 
 
+ADD = {
+    "prompt": 'def add(a, b):\n    """The sum of a and b."""\n',
+    "entry_point": "add",
+    "canonical_solution": "    return a + b\n",
+    "test": "def check(candidate):\n    assert candidate(1, 2) == 3\n",
+}
+PROBLEMS = {
+    "humaneval": [{"task_id": f"HumanEval/{i}", **ADD} for i in range(164)],
+    "coop_humaneval": [{"task_id": f"CoopHumanEval/{i}", **ADD} for i in range(82)],
+    "mbpp_sanitized": [
+        {"task_id": i, "prompt": "Write a function to add.", "code": "def add(a, b):\n    return a + b",
+         "test_imports": [], "test_list": ["assert add(1, 2) == 3"]}
+        for i in range(427)
+    ],
+    "gsm8k_train": [{"question": f"What is {i} + 1?", "answer": f"It is {i + 1}.\n#### {i + 1}"} for i in range(16)],
+    "gsm8k_test": [{"question": f"What is {i} + 2?", "answer": f"It is {i + 2}.\n#### {i + 2}"} for i in range(16)],
+}  # fmt: skip
+
+
 @pytest.fixture
 def texts(tmp_path, monkeypatch):
-    """A folder of reviews, posts and abstracts in the format of the real ones, which tests/tasks reads."""
+    """A folder of reviews, posts, abstracts and problems in the format of the real ones, which tests/tasks reads."""
+    files = dict(PROBLEMS)
     opinions = ("I loved the pictures", "The plot is dull", "A great cast saves it", "What a waste of an evening")
     for name in ("imdb_train", "imdb_test", "tldr_reddit2013", "tldr_openai", "arxiv_train", "arxiv_val"):
         column = {"imdb": "text", "tldr": "prompt", "arxiv": "abstract_text"}[name.split("_")[0]]
-        rows = [{"id": str(i), column: f"{opinions[i % 4]} in film {i}. " * 10} for i in range(16)]
+        files[name] = [{"id": str(i), column: f"{opinions[i % 4]} in film {i}. " * 10} for i in range(16)]
+    for name, rows in files.items():
         with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.setenv("COEVOLVE_DATA", str(tmp_path))
+
+
+CODING = {"humaneval": "HumanEval", "coophumaneval": "CoopHumanEval", "mbpp": "Mbpp"}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -36,7 +60,10 @@ def test_a_recipe_trains(path, texts, tmp_path, monkeypatch):
     if recipe.task["name"] in ("tldr", "arxiv", "writing-mini"):
         # Short texts would fail the reward's first levels, and teach nothing.
         overrides += ["sampling.max_new_tokens=8", "task.bands.words=[0, 99]", "task.bands.ratio=[1e-9, 1, 1, 99]"]
-    if recipe.task["name"] in ("imdb", "tldr", "arxiv"):
+    if recipe.task["name"] in CODING:
+        settings = {**recipe.task, "name": f"{Path(__file__).with_name('paid_by_length.py')}:{CODING[recipe.task['name']]}"}
+        overrides += [f"task={json.dumps(settings)}", "sampling.max_new_tokens=8"]
+    if recipe.task["name"] in ("imdb", "tldr", "arxiv", "gsm8k", *CODING):
         for name, spec in recipe.policies.items():
             overrides += [f"policies.{name}={{model: coevolve-tiny, learning_rate: {spec.learning_rate}}}"]
     assert cli.main(["train", str(path), *overrides]) == 0
