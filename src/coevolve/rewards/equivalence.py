@@ -21,7 +21,8 @@ _GUEST = Path(__file__).with_name("equivalence_guest.py")
 class MathVerify:
     """(answer, right number) -> whether math-verify finds them equal. May be called from any thread.
 
-    An answer that takes more than 3 seconds of computing or 2 GiB is wrong. ValueError: the package is missing or does not start.
+    An answer that takes more than 3 seconds of computing or 2 GiB is wrong. ValueError: the package is missing or does
+    not start.
     """
 
     def __init__(self) -> None:
