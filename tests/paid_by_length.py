@@ -1,13 +1,12 @@
-"""Coding tasks that pay for long answers: on these, too, a model that cannot program has something to learn."""
+"""Tasks that pay for long answers too: a model that can neither program nor count has something to learn on them."""
 
 from collections.abc import Sequence
 
 from coevolve import tasks
-from coevolve.tasks.coding import Coding
 from coevolve.types import Case
 
 
-class _PaidByLength(Coding):
+class _PaidByLength:
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """As the task says, and the team's characters: nothing but the signal is replaced."""
         paid = super().reward(cases)
@@ -24,4 +23,8 @@ class CoopHumanEval(_PaidByLength, tasks.CoopHumanEval):
 
 
 class Mbpp(_PaidByLength, tasks.Mbpp):
+    pass
+
+
+class Gsm8k(_PaidByLength, tasks.Gsm8k):
     pass
