@@ -8,10 +8,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
 
 from coevolve.rewards.sandbox.inside.split import split
+from coevolve.rewards.sandbox.isolation import Isolation, choose
 from coevolve.rewards.sandbox.types import Program, Verdict
 from coevolve.rewards.sandbox.worker import Worker
 
@@ -46,14 +46,27 @@ class Sandbox:
         memory_mb: int = 512,
         workers: int | None = None,
     ) -> None:
-        self.timeout, self.memory_mb = timeout, memory_mb
-        self.isolation = isolation
-        self.workers = workers or len(os.sched_getaffinity(0))
+        for name, value in (("timeout", timeout), ("memory_mb", memory_mb), ("workers", workers or 1)):
+            if not value > 0:
+                raise ValueError(f"sandbox {name} is {value}; it is a number above 0")
+        self._timeout, self._memory_mb = float(timeout), int(memory_mb)
+        self._chosen = choose(isolation, _try)
+        self._workers = workers or len(os.sched_getaffinity(0))
         self._cache: OrderedDict[Program, tuple[Verdict, ...]] = OrderedDict()
         self._lock = threading.Lock()
         self._local = threading.local()
         self._pool: ThreadPoolExecutor | None = None
         self._started: list[Worker] = []
+
+    @property
+    def isolation(self) -> str:
+        """The level that was chosen."""
+        return self._chosen.level
+
+    @property
+    def description(self) -> str:
+        """A line: the level, its layers, and what it cannot stop."""
+        return str(self._chosen)
 
     def run(self, programs: Sequence[Program]) -> list[tuple[Verdict, ...]]:
         """A verdict for each test of each program, in order.
@@ -64,7 +77,7 @@ class Sandbox:
             sources(program.tests)
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.workers, "sandbox")
+                self._pool = ThreadPoolExecutor(self._workers, "sandbox")
                 atexit.register(self.close)
             pool = self._pool
             fresh = [program for program in dict.fromkeys(programs) if program not in self._cache]
@@ -101,6 +114,19 @@ class Sandbox:
             return ()
         worker: Worker | None = getattr(self._local, "worker", None)
         if worker is None:
-            worker = self._local.worker = Worker(self.memory_mb)
+            worker = self._local.worker = Worker(self._chosen, self._timeout, self._memory_mb)
             self._started.append(worker)
-        return worker.run(program, tests, self.timeout)
+        return worker.run(program, tests)
+
+
+@cache
+def _try(isolation: Isolation) -> str:
+    """What goes wrong with the simplest case; "" if nothing does."""
+    worker = Worker(isolation, timeout=10.0, memory_mb=512)
+    try:
+        verdicts = worker.run(Program("def f(x):\n    return x + 1", "assert f(1) == 2", "f"), ("",))
+    except OSError as error:
+        return str(error)
+    finally:
+        worker.close()
+    return "" if verdicts[0].kind == "passed" else f"a simple case ends {verdicts[0]}"

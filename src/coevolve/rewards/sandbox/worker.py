@@ -2,79 +2,171 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
+import os
 import shutil
+import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from coevolve.rewards.sandbox import isolation as how
 from coevolve.rewards.sandbox.inside import wire
-from coevolve.rewards.sandbox.types import Program, Verdict
+from coevolve.rewards.sandbox.inside.judge import LIVES
+from coevolve.rewards.sandbox.isolation import Isolation
+from coevolve.rewards.sandbox.types import Kind, Program, Verdict
 
 GRACE_SECONDS = 0.5
 """How long after a limit the judge may take to say so, before the worker is killed."""
-_INSIDE = Path(__file__).with_name("inside")
+START_SECONDS = 30.0
+PROCESSES = 32
+"""Threads that a case may have."""
+_NOBODY = 65534
 _BOOT = (
-    "import sys, types; package = sys.modules['inside'] = types.ModuleType('inside'); package.__path__ = [sys.argv[1]]\n"
-    "from inside.server import main; main(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))"
+    "import sys; from types import ModuleType; box = sys.modules['inside'] = ModuleType('inside'); "
+    "box.__path__ = sys.argv[1:2]; from inside.server import main; main(sys.argv[2], *map(int, sys.argv[3:]))"
 )
+_slots = itertools.count()
 
 
 class Worker:
-    def __init__(self, memory_mb: int) -> None:
-        self.memory_mb = memory_mb
+    """Processes start at the first case. timeout (seconds), memory_mb: as ``Sandbox`` has them. For one thread."""
+
+    def __init__(self, isolation: Isolation, timeout: float, memory_mb: int) -> None:
+        self.isolation, self.timeout, self.memory_mb = isolation, timeout, memory_mb
         self._servers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
         self._temp = ""
 
-    def run(self, program: Program, tests: tuple[str, ...], timeout: float) -> tuple[Verdict, ...]:
-        """The verdicts of one case."""
+    def run(self, program: Program, tests: tuple[str, ...]) -> tuple[Verdict, ...]:
+        """The verdicts of one case. tests: the source of each.
+
+        ValueError: the prelude does not run. OSError: the servers do not start.
+        """
         if not self._servers:
             self._start()
-        link = self._servers[0][1]
         verdicts: list[Verdict] = []
-        wire.send(link, asdict(program) | {"timeout": timeout})
+        rest: Kind = "crashed"
         try:
-            while True:
-                message = wire.receive(link, until=time.monotonic() + timeout + GRACE_SECONDS)
-                if message[0] == "fault":
-                    raise ValueError(message[1])
-                if message[0] == "end":
-                    break
-                if message[0] == "test":
-                    _, index, kind, error, text, line = message
-                    verdicts.append(Verdict(kind, tests[index], error, text, line))
-        except (wire.Gone, wire.Late) as end:
+            self._judge(program, tests, verdicts)
+        except wire.Late:
+            rest = "timeout"
             self.close()
-            kind = "timeout" if isinstance(end, wire.Late) else "crashed"
-            verdicts += [Verdict(kind, test) for test in tests[len(verdicts) :]]
-        verdicts += [Verdict("crashed", test) for test in tests[len(verdicts) :]]
-        return tuple(verdicts)
+        except wire.Gone:
+            self.close()
+        return (*verdicts, *(Verdict(rest, test) for test in tests[len(verdicts) :]))
+
+    def _judge(self, program: Program, tests: tuple[str, ...], verdicts: list[Verdict]) -> None:
+        """Append the verdicts as they come."""
+        link = self._servers[0][1]
+        wire.send(link, asdict(program) | {"timeout": self.timeout})
+        fault = None
+        while True:
+            word, *rest = wire.receive(link, until=time.monotonic() + self.timeout + GRACE_SECONDS)
+            if word == "end":
+                break
+            if word == "fault":
+                fault = rest[0]
+            elif word == "test":
+                index, kind, error, text, line = rest
+                verdicts.append(Verdict(kind, tests[index], error, text, line))
+        if fault is not None:
+            raise ValueError(f"a prelude does not run in the sandbox: {fault}; it begins {program.prelude[:60]!r}")
 
     def close(self) -> None:
+        """End the processes; the next case starts others."""
         for process, link in self._servers:
-            process.kill()
-            process.wait()
             link.close()
+            _kill(process)
         self._servers.clear()
         if self._temp:
             shutil.rmtree(self._temp, ignore_errors=True)
+            self._temp = ""
 
     def _start(self) -> None:
+        """Start both servers; at the second failure OSError says why."""
+        for last in (False, True):
+            problem = self._started()
+            if not problem:
+                return
+            self.close()
+            if last:
+                raise OSError(f"the sandbox does not start ({self.isolation.level}): {problem}")
+
+    def _started(self) -> str:
+        """Start both servers; what went wrong, "" if nothing did."""
         self._temp = tempfile.mkdtemp(prefix="coevolve-sandbox-")
-        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for role, control in zip(("judge", "guest"), pair, strict=True):
+        os.chmod(self._temp, 0o711)
+        kind = socket.SOCK_SEQPACKET if self.isolation.linux else socket.SOCK_DGRAM
+        for role, control in zip(("judge", "guest"), socket.socketpair(socket.AF_UNIX, kind), strict=True):
             ours, theirs = socket.socketpair()
-            process = subprocess.Popen(
-                [getattr(sys, "_base_executable", sys.executable), "-s", "-S", "-P", "-B", "-c", _BOOT, str(_INSIDE), role, str(theirs.fileno()), str(control.fileno())],
-                pass_fds=(theirs.fileno(), control.fileno()), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={"PYTHONHASHSEED": "0"}, start_new_session=True,
-            )
-            theirs.close()
-            control.close()
-            self._servers.append((process, ours))
-            wire.send(ours, {"temp": self._temp, "memory_mb": self.memory_mb, "cpu_seconds": 60})
+            with control, theirs:
+                ends = (theirs.fileno(), control.fileno())
+                self._servers.append((self._server(role, ends), ours))
+            wire.send(ours, self._settings(role))
         for process, link in self._servers:
-            assert wire.receive(link) == ["ready"]
+            try:
+                wire.receive(link, until=time.monotonic() + START_SECONDS)
+            except (wire.Gone, wire.Late) as error:
+                process.kill()
+                _, said = process.communicate()
+                return " ".join(said.decode(errors="replace").split())[-300:] or str(error) or "no answer"
+        return ""
+
+    def _server(self, role: str, ends: tuple[int, int]) -> subprocess.Popen[bytes]:
+        arguments = ["-c", _BOOT, str(how.INSIDE), role, *map(str, ends)]
+        return subprocess.Popen(
+            how.command(self.isolation, arguments), pass_fds=ends, env=how.ENVIRONMENT, cwd="/", start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def _settings(self, role: str) -> dict[str, Any]:
+        """What a server and its cases are told about themselves."""
+        chosen = self.isolation
+        own = "/tmp" if chosen.level == "bubblewrap" else self._temp
+        folders = how.library(chosen)
+        return {
+            "temp": os.path.join(own, role),
+            "user": _user() if chosen.drops else None,
+            "memory_mb": self.memory_mb,
+            "cpu_seconds": math.ceil(LIVES * self.timeout) + 1,
+            "processes": PROCESSES
+            if chosen.drops
+            else 0
+            if chosen.seccomp or not chosen.linux
+            else PROCESSES + _tasks(),
+            "landlock": chosen.landlock,
+            "seccomp": chosen.seccomp.hex(),
+            "library": folders,
+            "readable": [*how.readable(), *(folders or [])],
+        }
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """The server and, where the kernel does not do it, its cases."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stderr is not None:
+        process.stderr.close()
+
+
+def _user() -> int:
+    """A number that no other worker on this machine uses at the same time; nobody's, where the machine has few."""
+    number = 1 << 30 | (os.getpid() << 8 & 0x3FFFFF00) | next(_slots) & 0xFF
+    lines = [list(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    return number if any(first <= number < first + count for first, _, count in lines) else _NOBODY
+
+
+def _tasks() -> int:
+    """Threads of all the caller's processes: the kernel's limit counts them too."""
+    count = 0
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            count += len(os.listdir(place / "task")) if place.stat().st_uid == os.getuid() else 0
+    return count

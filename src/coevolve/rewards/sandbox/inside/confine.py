@@ -1,21 +1,137 @@
-"""What a case's process gives up before it runs anything: descriptors, privileges, files, system calls."""
+"""What a case's process gives up before it runs anything: its user, files, system calls, descriptors. For good.
+
+Linux only, except for the limits. Landlock: https://docs.kernel.org/userspace-api/landlock.html
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
+import signal
 import sys
+from itertools import pairwise
 from typing import Any
 
+SET_PDEATHSIG, SET_DUMPABLE, SET_SECCOMP, SET_CHILD_SUBREAPER, SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+"""Options of prctl(2)."""
+HIGHEST = 64
+"""Descriptors are below: the servers have few."""
+FILE_BYTES = 1 << 20
+EXECUTE, WRITE, READ, READ_DIR, REMOVE_FILE, MAKE_FILE, REFER, TRUNCATE = (
+    1 << bit for bit in (0, 1, 2, 3, 5, 8, 13, 14)
+)
+"""Landlock's rights."""
+_ADD_RULE, _CREATE_RULESET, _RESTRICT_SELF = 445, 444, 446
 
-def confine(settings: dict[str, Any], keep: int) -> None:
-    """Confine this process for good. keep: the only descriptor besides 0, 1 and 2 that stays open, as 3.
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
 
-    settings: temp (folder), memory_mb, cpu_seconds.
-    """
-    os.dup2(keep, 3)
-    os.closerange(4, 256)
-    os.chdir(settings["temp"])
-    memory = settings["memory_mb"] << 20
-    for name, value in (("AS", memory), ("CPU", settings["cpu_seconds"]), ("CORE", 0), ("FSIZE", 1 << 24), ("NOFILE", 64)):
+
+def prctl(option: int, *values: Any) -> None:
+    """OSError: the kernel refuses."""
+    words = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in values]
+    words += [ctypes.c_ulong(0)] * (4 - len(words))
+    _checked(libc.prctl(ctypes.c_int(option), *words))
+
+
+def landlock_version() -> int:
+    """Version of the kernel's Landlock, 0 for none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))))
+
+
+class Confinement:
+    """All that can be prepared before the fork. settings: of one server, see ``worker.Worker``."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.linux = sys.platform.startswith("linux")
+        self.server = os.getpid()
+        self._rules = _ruleset(settings) if settings["landlock"] else None
+        self._filter = _program(bytes.fromhex(settings["seccomp"])) if settings["seccomp"] else None
+
+    def apply(self, keep: list[int]) -> None:
+        """Confine this process. keep: the descriptors besides 0, 1 and 2 that stay open."""
+        os.chdir(self.settings["temp"])
+        _limit(self.settings)
+        user = self.settings["user"]
+        if user is not None:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        if self.linux:
+            prctl(SET_PDEATHSIG, signal.SIGKILL)  # forgotten at a change of user, so not before
+            if os.getppid() != self.server:
+                os._exit(1)
+            prctl(SET_DUMPABLE, 0)
+            prctl(SET_NO_NEW_PRIVS, 1)
+        if self._rules is not None:
+            _checked(libc.syscall(_RESTRICT_SELF, ctypes.c_int(self._rules), ctypes.c_uint(0)))
+        for low, high in pairwise([2, *sorted(keep), HIGHEST]):
+            os.closerange(low + 1, high)
+        if self._filter is not None:
+            prctl(SET_SECCOMP, 2, ctypes.byref(self._filter))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def _limit(settings: dict[str, Any]) -> None:
+    cpu, memory = settings["cpu_seconds"], settings["memory_mb"] << 20
+    limits = {"CORE": 0, "FSIZE": FILE_BYTES, "NOFILE": HIGHEST, "AS": memory}
+    if settings["processes"]:
+        limits["NPROC"] = settings["processes"]
+    for name, value in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))  # SIGXCPU, and who survives that is killed a second later
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
+
+
+def _ruleset(settings: dict[str, Any]) -> int:
+    """Descriptor of Landlock's rules: read what an interpreter needs, write the own folder, nothing else."""
+    version = settings["landlock"]
+    files = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
+    attributes = _Attributes(files, 3 if version >= 4 else 0, 3 if version >= 6 else 0)  # no TCP; no signals to others
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    rules = _checked(libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint(0)))
+    for path in settings["readable"]:
+        _allow(rules, path, files & (EXECUTE | READ | READ_DIR))
+    _allow(rules, settings["temp"], files & (READ | WRITE | READ_DIR | REMOVE_FILE | MAKE_FILE | TRUNCATE))
+    _allow(rules, "/dev/null", files & (READ | WRITE))
+    return rules
+
+
+def _allow(rules: int, path: str, rights: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    if not os.path.isdir(path):
+        rights &= EXECUTE | READ | WRITE | TRUNCATE
+    try:
+        beneath = ctypes.byref(_Beneath(rights, place))
+        _checked(libc.syscall(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(1), beneath, ctypes.c_uint(0)))
+    finally:
+        os.close(place)
+
+
+class _Instructions(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+def _program(code: bytes) -> _Instructions:
+    """A filter of system calls as the kernel takes it: 8 bytes an instruction."""
+    return _Instructions(len(code) // 8, code)

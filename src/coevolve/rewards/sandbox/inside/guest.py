@@ -88,10 +88,7 @@ def serve(sock: socket.socket) -> None:
     while True:
         request = wire.receive(sock)
         try:
-            if request[0] == "load":
-                reply = guest.load(*request[1:])
-            else:
-                reply = guest.call(*request[1:])
+            reply = (guest.load if request[0] == "load" else guest.call)(*request[1:])
             wire.send(sock, reply, wire.REPLY_BYTES)
         except wire.Gone:
             return

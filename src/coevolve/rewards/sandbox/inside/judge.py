@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import wire
@@ -60,13 +61,13 @@ class Judge:
         self.space |= {name: sys.modules[name] for name in self._modules()}
         final = self._attempt(self._load)
         if final == PASSED:
-            final = self._attempt(lambda: self._execute(self.plan.opening))
+            final = self._attempt(partial(self._execute, self.plan.opening))
         lives = LIVES
         for index, step in enumerate(self.plan.steps):
             if final != PASSED:  # nothing runs any more
                 tell(["test", index, *final])
                 continue
-            outcome = self._attempt(lambda body=step.body: self._execute(body))
+            outcome = self._attempt(partial(self._execute, step.body))
             tell(["test", index, *outcome])
             if self.lost:
                 lives -= 1

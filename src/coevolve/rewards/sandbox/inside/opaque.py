@@ -27,7 +27,7 @@ class Opaque:
         return self._judge.call(self.mark, arguments, keywords)
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __getitem__ = _refuse
-    __len__ = __iter__ = __hash__ = __str__ = __repr__ = _refuse  # type: ignore[assignment]
+    __len__ = __iter__ = __hash__ = __str__ = __repr__ = _refuse
 
 
 class Lazy(Opaque):

@@ -1,10 +1,16 @@
-"""The two servers of a worker: one forks a judge for each case, the other a guest when a judge asks for one."""
+"""The two servers of a worker: one forks a judge for each case, the other a guest when a judge asks for one.
+
+They only fork, wait and clean up; no untrusted code runs in them, and none is sent to the guests' server. Between them
+go single words, in packets: "start", answered with a new guest's socket; "look", how a guest ended by itself; "stop".
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
+import select
 import signal
 import socket
 import sys
@@ -12,110 +18,189 @@ import time
 from typing import Any, NoReturn
 
 from . import wire
-from .confine import confine
+from .confine import SET_CHILD_SUBREAPER, SET_DUMPABLE, SET_PDEATHSIG, Confinement, prctl
 
-PRELOADED = (
-    "abc array ast base64 bisect calendar cmath collections collections.abc contextlib copy ctypes dataclasses datetime "
-    "decimal difflib enum fractions functools hashlib heapq html inspect io itertools json keyword locale math "
-    "numbers operator os queue random re secrets statistics string struct sys textwrap threading time traceback types "
-    "typing unicodedata uuid warnings weakref zlib"
-).split()
-DYING_SECONDS = 0.05
+PRELOADED = """
+abc array ast base64 bisect calendar cmath collections collections.abc contextlib copy ctypes dataclasses datetime
+decimal difflib enum fractions functools hashlib heapq html inspect io itertools json keyword locale math numbers
+operator os queue random re secrets statistics string struct sys textwrap threading time traceback types typing
+unicodedata uuid warnings weakref zlib
+"""
+DYING_SECONDS = 0.1
 """How long a guest that closed its socket has to be dead, before it is killed."""
+TICK_SECONDS = 0.05
+FILES = 64
+"""Files that a guest may have in its folder; it is killed for more."""
 
 
 def main(role: str, link: int, control: int) -> None:
     """Serve until the trainer closes the link."""
-    for name in PRELOADED:
-        __import__(name)
-    trainer, other = socket.socket(fileno=link), socket.socket(fileno=control)
+    trainer, other = _low(link), _low(control)
     settings = wire.receive(trainer)
-    gc.freeze()
+    _move_library(settings["library"])
+    for name in PRELOADED.split():
+        __import__(name)
+    if sys.platform.startswith("linux"):
+        prctl(SET_PDEATHSIG, signal.SIGKILL)
+        prctl(SET_DUMPABLE, 0)
+        prctl(SET_CHILD_SUBREAPER, 1)  # a case's orphans come here
+    os.umask(0o077)
+    os.mkdir(settings["temp"])
+    if settings["user"] is not None:
+        os.chown(settings["temp"], settings["user"], settings["user"])
+    confinement = Confinement(settings)
+    os.dup2(1, 2)  # standard error was the trainer's, until here
+    gc.collect()
+    gc.freeze()  # garbage collection in a fork touches no page of ours
     wire.send(trainer, ["ready"])
-    try:
-        _judges(trainer, other, settings) if role == "judge" else _Guests(trainer, other, settings).serve()
-    except wire.Gone:
-        pass
+    with contextlib.suppress(wire.Gone):
+        (_judges if role == "judge" else _guests)(trainer, other, confinement)
 
 
-def _judges(trainer: socket.socket, guests: socket.socket, settings: dict[str, Any]) -> None:
+def _low(descriptor: int) -> socket.socket:
+    """The socket under the lowest free number: cases close what lies above."""
+    low = os.dup(descriptor)
+    os.close(descriptor)
+    return socket.socket(fileno=low)
+
+
+def _move_library(folders: list[str] | None) -> None:
+    """Import from these folders, packages that are loaded already too."""
+    if folders is None:
+        return
+    old = os.path.dirname(os.__file__)
+    sys.path[:] = folders
+    sys.path_importer_cache.clear()
+    for module in list(sys.modules.values()):
+        paths = getattr(module, "__path__", None)
+        if isinstance(paths, list):
+            paths[:] = [folders[0] + path[len(old) :] if path.startswith(old) else path for path in paths]
+
+
+def _judges(trainer: socket.socket, guests: socket.socket, confinement: Confinement) -> None:
+    from .judge import Judge
+
     while True:
         program = wire.receive(trainer)
-        pid = os.fork()
-        if not pid:
-            _judge(trainer, guests, settings, program)
-        _, status = os.waitpid(pid, 0)
-        _ask(guests, "stop")
+        child = os.fork()
+        if not child:
+            _judge(Judge, trainer, guests, confinement, program)
+        _, status = os.waitpid(child, 0)
+        _ask(guests, b"stop")
+        _clean(confinement.settings)
         wire.send(trainer, ["end", status])
 
 
-def _judge(trainer: socket.socket, guests: socket.socket, settings: dict[str, Any], program: dict[str, Any]) -> NoReturn:
+def _judge(
+    judge: Any, trainer: socket.socket, guests: socket.socket, confinement: Confinement, program: dict[str, Any]
+) -> NoReturn:
+    def start() -> socket.socket:
+        guests.send(b"start")
+        _, descriptors, _, _ = socket.recv_fds(guests, 64, 1)
+        return socket.socket(fileno=descriptors[0])
+
     try:
-        from .judge import Judge
-
+        confinement.apply([trainer.fileno(), guests.fileno()])
         random.seed(0)
-
-        def start() -> socket.socket:
-            guests.send(b"start")
-            _, fds, _, _ = socket.recv_fds(guests, 64, 1)
-            return socket.socket(fileno=fds[0])
-
-        Judge(program, start, lambda: _ask(guests, "look")).run(lambda message: wire.send(trainer, message))
+        judge(program, start, lambda: _ask(guests, b"look")).run(lambda message: wire.send(trainer, message))
     finally:
         os._exit(0)
 
 
-def _ask(guests: socket.socket, what: str) -> str:
-    guests.send(what.encode())
-    return guests.recv(64).decode()
+def _ask(guests: socket.socket, word: bytes) -> str:
+    guests.send(word)
+    while True:
+        answer = guests.recv(64).decode()
+        if not answer:
+            raise wire.Gone("the guests' server is gone")
+        if answer != "guest":  # the answer to a judge that died while it waited
+            return answer
 
 
-class _Guests:
-    def __init__(self, trainer: socket.socket, judges: socket.socket, settings: dict[str, Any]) -> None:
-        self.trainer, self.judges, self.settings = trainer, judges, settings
-        self.pid = 0
+def _guests(trainer: socket.socket, judges: socket.socket, confinement: Confinement) -> None:
+    from . import guest
 
-    def serve(self) -> None:
-        while True:
-            request = self.judges.recv(64)
-            if not request:
-                return
-            if request == b"start":
-                self.start()
-            else:
-                self.judges.send(self.stop(DYING_SECONDS if request == b"look" else 0).encode())
+    child = 0
+    while True:
+        ready, _, _ = select.select([trainer, judges], [], [], TICK_SECONDS if child else None)
+        if trainer in ready:
+            return
+        if not ready:
+            if _overfull(confinement.settings["temp"]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            continue
+        word = judges.recv(64)
+        if word == b"start":
+            child = _start(guest.run, judges, confinement)
+        else:
+            how = _stop(child, DYING_SECONDS if word == b"look" else 0.0)
+            child = 0
+            _clean(confinement.settings)
+            judges.send(how.encode())
 
-    def start(self) -> None:
-        ours, theirs = socket.socketpair()
-        self.pid = os.fork()
-        if not self.pid:
-            try:
-                from . import guest
 
-                confine(self.settings, ours.fileno())
-                guest.run(socket.socket(fileno=3))
-            finally:
-                os._exit(1)
-        ours.close()
-        socket.send_fds(self.judges, [b"guest"], [theirs.fileno()])
-        theirs.close()
+def _start(run: Any, judges: socket.socket, confinement: Confinement) -> int:
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if not child:
+        try:
+            confinement.apply([ours.fileno()])
+            run(ours)
+        finally:
+            os._exit(1)
+    ours.close()
+    socket.send_fds(judges, [b"guest"], [theirs.fileno()])
+    theirs.close()
+    return child
 
-    def stop(self, patience: float) -> str:
-        if not self.pid:
-            return "crashed"
-        status = self.dead(patience)
-        if status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        self.pid = 0
+
+def _stop(child: int, patience: float) -> str:
+    """End a guest; the kind of its end if it had come by itself within so many seconds."""
+    if not child:
         return "crashed"
+    until = time.monotonic() + patience
+    found, status = os.waitpid(child, os.WNOHANG)
+    while not found and time.monotonic() < until:
+        time.sleep(0.002)
+        found, status = os.waitpid(child, os.WNOHANG)
+    if not found:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return "crashed"
+    end = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    return "timeout" if end == signal.SIGXCPU else "forbidden" if end == signal.SIGSYS else "crashed"
 
-    def dead(self, seconds):
-        until = time.monotonic() + seconds
-        while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                return status
-            if time.monotonic() >= until:
-                return None
-            time.sleep(0.002)
+
+def _overfull(folder: str) -> bool:
+    return len(os.listdir(folder)) > FILES
+
+
+def _clean(settings: dict[str, Any]) -> None:
+    """No process and no file of a case is left."""
+    while True:
+        try:
+            found, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if not found:
+            _kill_children()
+    for entry in os.scandir(settings["temp"]):
+        _remove(entry)
+
+
+def _kill_children() -> None:
+    """Kill what is a child of this process now; orphans of those follow. Only without seccomp is there any."""
+    with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as children:
+        for pid in children.read().split():
+            os.kill(int(pid), signal.SIGKILL)
+    time.sleep(0.001)
+
+
+def _remove(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        import shutil
+
+        shutil.rmtree(entry.path, ignore_errors=True)
+    else:
+        os.unlink(entry.path)

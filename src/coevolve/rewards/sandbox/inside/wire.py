@@ -103,7 +103,7 @@ TYPES = {kind.__name__: kind for kind in (bool, int, float, complex, str, bytes,
 
 
 def decode(value: Any, other: Callable[[str, list[Any]], Any]) -> Any:
-    """The value of its JSON. other: what a letter that is no plain data stands for, of its arguments. Gone: nonsense."""
+    """The value of its JSON. other: what any other letter stands for, of what follows it. Gone: nonsense."""
     if not isinstance(value, list):
         if isinstance(value, dict):
             raise Gone("a JSON object")

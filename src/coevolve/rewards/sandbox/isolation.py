@@ -1,0 +1,166 @@
+"""What this machine offers to hold untrusted code, what it leaves open, and how a server is started in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from coevolve.rewards.sandbox import syscalls
+from coevolve.rewards.sandbox.inside.confine import landlock_version
+
+Level = Literal["bubblewrap", "plain"]
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+INSIDE = Path(__file__).with_name("inside")
+_CAPABILITIES = ["SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"]
+"""What a server keeps in bubblewrap where the caller is root: it gives its cases to another user, and cleans up."""
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """level: with namespaces or without. landlock: version of the kernel's, 0 for none. seccomp: the filter of system
+    calls, b"" for none. drops: cases run as a user of their own. linux: the kernel is Linux.
+    """
+
+    level: Level
+    landlock: int
+    seccomp: bytes
+    drops: bool
+    linux: bool = True
+
+    def open_ends(self) -> list[str]:
+        """What this cannot stop."""
+        found = []
+        if not self.linux:
+            found.append("not Linux, so limits and process groups only: files, network and other processes are open")
+        elif self.level == "plain":
+            found.append("names and sizes of files can be asked for")
+            if not self.landlock:
+                whose = "anybody" if self.drops else "the caller"
+                found.append(f"no Landlock: files that {whose} may read or write are open")
+            if not self.seccomp:
+                found.append("no libseccomp: local sockets and UDP, and child processes until the case ends")
+                if not self.drops:
+                    found.append("signals to the caller's processes, modes of the caller's files")
+        return [*found, "a bug of the kernel"]
+
+    def __str__(self) -> str:
+        layers = ["namespaces"] if self.level == "bubblewrap" else []
+        layers += [f"Landlock {self.landlock}"] if self.landlock else []
+        layers += ["seccomp"] if self.seccomp else []
+        layers += ["a user of its own"] if self.drops else []
+        return f"{self.level} ({', '.join([*layers, 'limits'])}); cannot stop: {'; '.join(self.open_ends())}"
+
+
+def offered(level: Level) -> Isolation:
+    """The level as this machine has it; not tried yet."""
+    linux = sys.platform.startswith("linux")
+    drops = linux and os.geteuid() == 0
+    return Isolation(level, landlock_version(), syscalls.program(), drops, linux)
+
+
+def choose(wanted: str, works: Callable[[Isolation], str]) -> Isolation:
+    """The isolation for a setting. works: tries one; what went wrong, "" if nothing did.
+
+    ValueError: the setting is unknown, or what it names does not work here.
+    """
+    if sys.platform == "win32":
+        raise ValueError("the sandbox runs on Linux and macOS; on Windows use WSL 2")
+    levels: dict[str, tuple[Level, ...]] = {
+        "bubblewrap": ("bubblewrap",), "plain": ("plain",), "auto": ("bubblewrap", "plain"),
+    }  # fmt: skip
+    if wanted not in levels:
+        raise ValueError(f"sandbox isolation is {wanted!r}; known: {', '.join(levels)}")
+    problems: list[str] = []
+    for level in levels[wanted]:
+        problem = bubblewrap_problem() if level == "bubblewrap" else ""
+        chosen = offered(level)
+        problem = problem or works(chosen)
+        if not problem:
+            _say(chosen, wanted, problems)
+            return chosen
+        problems.append(f"{level}: {problem}")
+    raise ValueError(f"sandbox isolation {wanted!r} does not work here: {'; '.join(problems)}")
+
+
+def bubblewrap_problem() -> str:
+    """Why bubblewrap cannot be tried; "" if it can."""
+    if not sys.platform.startswith("linux"):
+        return "bubblewrap needs Linux"
+    return "" if shutil.which("bwrap") else "the program bwrap is not installed; apt install bubblewrap"
+
+
+_said: set[Isolation] = set()
+
+
+def _say(chosen: Isolation, wanted: str, problems: list[str]) -> None:
+    """Once per process: a warning if something stronger was looked for."""
+    if chosen in _said:
+        return
+    _said.add(chosen)
+    if problems:
+        warnings.warn(f"sandbox: {chosen} ({'; '.join(problems)})", stacklevel=4)
+    else:
+        logging.getLogger(__name__).info("sandbox: %s", chosen)
+
+
+def interpreter() -> str:
+    """The interpreter outside of any virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable) or sys.executable)
+
+
+def readable() -> list[str]:
+    """What an interpreter reads: its library, those of the system, time zones, randomness."""
+    own = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), f"{sys.base_prefix}/lib"}
+    system = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/dev/urandom")
+    return [path for path in sorted(own) + list(system) if os.path.exists(path)]
+
+
+def command(isolation: Isolation, arguments: list[str]) -> list[str]:
+    """The command line of a Python server."""
+    python = [interpreter(), "-s", "-S", "-P", "-B", *arguments]
+    if isolation.level == "plain":
+        return python
+    words = "bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try --die-with-parent"
+    line = [*words.split(), "--new-session", "--clearenv"]
+    for name, value in ENVIRONMENT.items():
+        line += ["--setenv", name, value]
+    if isolation.drops:
+        line += ["--cap-drop", "ALL"]
+        for name in _CAPABILITIES:
+            line += ["--cap-add", f"CAP_{name}"]
+    else:
+        line += ["--unshare-user"]
+    line += ["--perms", "0755", "--tmpfs", "/", "--perms", "1777", "--tmpfs", "/tmp"]
+    for path in [*readable(), interpreter(), str(INSIDE)]:
+        line += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
+    return [*line, "--dev-bind", "/dev/null", "/dev/null", "--remount-ro", "/", "--chdir", "/tmp", "--", *python]
+
+
+@cache
+def library(isolation: Isolation) -> list[str] | None:
+    """Folders of the standard library for cases that may not walk to the interpreter's own; None: they may.
+
+    Root's interpreter may lie in a folder that is root's alone; then its library is copied, once per process.
+    """
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    if (
+        isolation.level == "bubblewrap"
+        or not isolation.drops
+        or all(p.stat().st_mode & 1 for p in (stdlib, *stdlib.parents))
+    ):
+        return None
+    place = Path(tempfile.mkdtemp(prefix="coevolve-stdlib-"))
+    place.chmod(0o755)
+    drop = ("site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "config-*")
+    shutil.copytree(stdlib, place / "lib", ignore=shutil.ignore_patterns(*drop, "*.a"))
+    return [str(place / "lib"), str(place / "lib" / "lib-dynload")]
