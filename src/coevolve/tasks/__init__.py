@@ -2,10 +2,14 @@
 
 from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.tasks.arxiv import Arxiv
+from coevolve.tasks.coophumaneval import CoopHumanEval
 from coevolve.tasks.games import Game
 from coevolve.tasks.gsm8k import Gsm8k
+from coevolve.tasks.humaneval import HumanEval
 from coevolve.tasks.imdb import Imdb
 from coevolve.tasks.mawps import Mawps
+from coevolve.tasks.mbpp import Mbpp
+from coevolve.tasks.mini_coop import MiniCoop
 from coevolve.tasks.rows import Rows
 from coevolve.tasks.sentiment import Sentiment
 from coevolve.tasks.svamp import Svamp
@@ -18,6 +22,10 @@ TASKS = {
     "tldr": Tldr,
     "arxiv": Arxiv,
     "writing-mini": WritingMini,
+    "humaneval": HumanEval,
+    "coophumaneval": CoopHumanEval,
+    "mbpp": Mbpp,
+    "mini-coop": MiniCoop,
     "arithmetic": Arithmetic,
     "gsm8k": Gsm8k,
     "svamp": Svamp,
@@ -30,10 +38,14 @@ __all__ = [
     "TASKS",
     "Arithmetic",
     "Arxiv",
+    "CoopHumanEval",
     "Game",
     "Gsm8k",
+    "HumanEval",
     "Imdb",
     "Mawps",
+    "Mbpp",
+    "MiniCoop",
     "Rows",
     "Sentiment",
     "Svamp",
