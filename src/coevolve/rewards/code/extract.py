@@ -7,14 +7,16 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from coevolve.rewards.code.syntax import FUNCTION, first_line, is_idle, parse
+from coevolve.rewards.code.syntax import first_line, is_idle, parse
 
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|<eos>")
 """What chat formats put around a turn. Code of an answer ends at the first one that has something before it."""
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^`]*")
 _PYTHON = {"", "python", "py", "python3", "py3"}
-_CODE = re.compile(r"(async +)?def \w|class \w+ *[:(]|import \w|from [\w.]+ import|@\w|\w+ *=(?!=)")
+_CODE = re.compile(
+    r"(async +)?def \w|def\w+ \w+ *\(|return\b|class \w+ *[:(]|import \w|from [\w.]+ import|@\w|\w+ *=(?!=)"
+)
 """How a line starts that is meant as code, whether or not it parses."""
 
 _CONTINUES = re.compile(r"\s|(else|elif|except|finally)\b|[)\]}]")
@@ -102,7 +104,11 @@ def _shaved(code: str, body: list[ast.stmt]) -> str:
 def _longest_run(text: str) -> str:
     """The longest run of lines that parses, if it defines a function; else all from the first line of code."""
     runs = [(run, body) for run in _runs(text) if (body := _body(run)) is not None]
-    defining = [_shaved(run, body) for run, body in runs if any(isinstance(node, FUNCTION) for node in body)]
+    defining = [
+        _shaved(run, body)
+        for run, body in runs
+        if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in body)
+    ]
     if defining:
         return max(defining, key=lambda code: code.count("\n"))
     lines = text.split("\n")

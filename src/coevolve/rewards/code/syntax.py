@@ -1,15 +1,28 @@
-"""What the syntax tree of an answer says: definitions, calls of the helper, wrappers, results that go unused."""
+"""Python as a tree: parsing that names what is wrong, definitions, scopes, and the statements that can be reached."""
 
 from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Iterator, Sequence
 
-FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Named = Function | ast.ClassDef
+
+DEEPEST = 200
+"""Levels of a tree that is judged. The tree's readers call themselves for each, and Python allows 1000 calls."""
+
+_LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_NAMED = (*DEFINED, ast.ClassDef)
 
 
 def parse(code: str) -> ast.Module:
-    """The syntax tree. Raises ValueError, "line 3: what is wrong", whatever the reason."""
+    """The syntax tree. Raises ValueError, "line 3: what is wrong", whatever the reason.
+
+    Wrong are also a ``return`` outside of functions, which only Python's compiler would refuse, and a tree deeper than
+    ``DEEPEST``. The compiler is not asked: code can be written that it needs all memory for.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in a string is the author's affair
@@ -17,12 +30,26 @@ def parse(code: str) -> ast.Module:
     except SyntaxError as error:
         raise ValueError(f"line {error.lineno}: {error.msg}") from error
     except (RecursionError, MemoryError) as error:
-        raise ValueError("line 1: nested too deep for the parser") from error
+        raise ValueError("line 1: nested too deep") from error
+    if _is_deep(tree):
+        raise ValueError("line 1: nested too deep")
+    for node in _scope(tree.body):
+        if isinstance(node, ast.Return):
+            raise ValueError(f"line {node.lineno}: 'return' outside function")
     return tree
 
 
+def _is_deep(tree: ast.AST) -> bool:
+    level: list[ast.AST] = [tree]
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return False
+    return True
+
+
 def is_idle(node: ast.stmt) -> bool:
-    """A statement that calls nothing and stores nothing: a docstring, a name, an annotation."""
+    """A statement that calls nothing and stores nothing: a docstring, a name, an annotation, ``pass``."""
     if isinstance(node, ast.AnnAssign):
         return node.value is None
     if not isinstance(node, ast.Expr):
@@ -35,3 +62,137 @@ def first_line(node: ast.stmt) -> int:
     """Where it starts, its decorators included, from 1."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(part.lineno for part in decorators)])
+
+
+def targets(node: ast.AST) -> list[str]:
+    """The plain names that an assignment gives a value, [] for anything else."""
+    if isinstance(node, ast.Assign):
+        assigned = node.targets
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+        assigned = [node.target]
+    else:
+        return []
+    return [target.id for target in assigned if isinstance(target, ast.Name)]
+
+
+def definition(body: Sequence[ast.stmt], name: str) -> Function | None:
+    """The function of this name at the top level, the last one if there are several; None if the name is no function.
+
+    ``name = lambda ...`` is one too, and ``name = cached(name)`` leaves it what it was.
+    """
+    found: Function | None = None
+    for node in body:
+        if isinstance(node, _NAMED) and node.name == name:
+            found = None if isinstance(node, ast.ClassDef) else node
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and name in targets(node) and node.value is not None:
+            if isinstance(node.value, ast.Lambda):
+                found = node.value
+            elif name not in loaded(node.value):
+                found = None
+    return found
+
+
+def loaded(node: ast.AST) -> set[str]:
+    """The names that are read in it."""
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+
+
+def statements(function: Function) -> list[ast.stmt]:
+    """Its body without what is idle; a lambda's is a ``return``."""
+    if isinstance(function, ast.Lambda):
+        return [ast.copy_location(ast.Return(function.body), function.body)]
+    return [node for node in function.body if not is_idle(node)]
+
+
+def parameters(function: Function) -> set[str]:
+    given = function.args
+    several = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return {arg.arg for arg in several if arg is not None}
+
+
+def returns(function: Function) -> bool:
+    """Does calling it give a value? A reachable ``return`` of something other than None, or a ``yield``, of its own.
+
+    A coroutine gives none to whoever just calls it.
+    """
+    if isinstance(function, ast.AsyncFunctionDef):
+        return False
+    return any(_gives(node) for node in reachable(statements(function)))
+
+
+def _gives(node: ast.AST) -> bool:
+    if isinstance(node, ast.Return):
+        return node.value is not None and not is_none(node.value)
+    return isinstance(node, ast.Yield | ast.YieldFrom)
+
+
+def is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def bound(function: Function) -> set[str]:
+    """The names that are its own: parameters, assigned, imported, defined inside. Comprehensions' names count as well,
+    and so do those it declares global, as it may change them."""
+    body = [function.body] if isinstance(function, ast.Lambda) else function.body
+    names = parameters(function)
+    for node in _scope(body):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, _NAMED):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            names.add(node.name)
+    return names
+
+
+def _scope(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """All nodes, of functions and classes inside only the outermost."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _NAMED):
+            waiting += ast.iter_child_nodes(node)
+
+
+def reachable(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes that may run when these statements do, in their order.
+
+    Not what follows a ``return``, ``raise``, ``continue`` or ``break``, not the branch that a constant condition rules
+    out, not the body of a function inside, until it is called. A class inside counts as a whole.
+    """
+    for node in body:
+        yield node
+        if isinstance(node, DEFINED):
+            yield from reachable([*node.decorator_list, node.args])
+        elif isinstance(node, ast.ClassDef):
+            yield from ast.walk(node)
+        else:
+            for value in _fields(node):
+                yield from reachable(value if isinstance(value, list) else [value])
+        if isinstance(node, _LEAVES):
+            return
+
+
+def _fields(node: ast.AST) -> Iterator[ast.AST | list[ast.AST]]:
+    dead = None
+    if isinstance(node, ast.If | ast.IfExp | ast.While) and isinstance(node.test, ast.Constant):
+        dead = "orelse" if node.test.value else "body"
+    for name, value in ast.iter_fields(node):
+        if name != dead and isinstance(value, ast.AST | list):
+            yield [part for part in value if isinstance(part, ast.AST)] if isinstance(value, list) else value
+
+
+def named(body: Sequence[ast.stmt]) -> dict[str, Named]:
+    """The functions and classes of the top level by name, those in force."""
+    found: dict[str, Named] = {}
+    for node in body:
+        for name in [node.name] if isinstance(node, _NAMED) else targets(node):
+            known = node if isinstance(node, ast.ClassDef) else definition(body, name)
+            if known is not None:
+                found[name] = known
+    return found
