@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums")
+PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
 _HUB_SECONDS = 10.0
 
 

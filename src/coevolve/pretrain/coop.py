@@ -15,11 +15,11 @@ from typing import Literal, get_args
 Split = Literal["pretrain", "train", "test"]
 Kind = Literal["decomposable", "atomic"]
 
-ENTRIES = ("f", "g", "h", "p", "q")
-"""Names of the function that is tested."""
+ENTRY = "f"
+"""The name of the function that is tested."""
 
 _INPUTS = range(-12, 31)
-_CONSTANTS = (2, 25)
+_CONSTANTS = (2, 9)
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A function to be written: its name, its steps, and the asserts that try it."""
+    """A function to be written: its steps, and the asserts that try it."""
 
-    entry: str
     steps: tuple[Step, ...]
     tests: str
 
@@ -81,28 +80,28 @@ class Wanted:
     @property
     def text(self) -> str:
         """What prompts show."""
-        return f"{self.entry}(x): {', then '.join(step.words for step in self.steps)}"
+        return f"{ENTRY}(x): {', then '.join(step.words for step in self.steps)}"
 
 
 def wanted(split: Split, kind: Kind, count: int, rng: Random, distinct: bool = False) -> list[Wanted]:
-    """``count`` functions of a kind from a split; ``distinct``: none twice.
+    """``count`` functions of a kind from a split; ``distinct``: none twice with the same tests.
 
-    Steps of one split never come together in another one, whatever the name of the function; one step of a decomposable
-    problem may be an atomic one of any split. Raises ValueError for an unknown split or kind.
+    Steps of one split never come together in another one; one step of a decomposable problem may be an atomic
+    one of any split. Raises ValueError for an unknown split or kind.
     """
     if split not in get_args(Split) or kind not in get_args(Kind):
         known = ", ".join([*get_args(Split), *get_args(Kind)])
         raise ValueError(f"wanted: no split {split!r} of kind {kind!r}; known: {known}")
     found: list[Wanted] = []
-    seen: set[str] = set()
+    seen: set[Wanted] = set()
     while len(found) < count:
         steps = tuple(_step(rng) for _ in range(1 if kind == "atomic" else 2))
         if split_of(steps) != split or not _needs_all(steps):
             continue
-        made = Wanted(rng.choice(ENTRIES), steps, _tests(steps))
-        if not (distinct and made.text in seen):
+        made = Wanted(steps, _tests(steps, rng))
+        if not (distinct and made in seen):
             found.append(made)
-            seen.add(made.text)
+            seen.add(made)
     return found
 
 
@@ -136,9 +135,8 @@ def _tells_apart(steps: Sequence[Step], inputs: Sequence[int]) -> bool:
     return all(any(composed(less, x) != composed(steps, x) for x in inputs) for less in shorter)
 
 
-def _tests(steps: Sequence[Step]) -> str:
-    """Three to five asserts, a function of the steps, that no shorter program passes."""
-    rng = Random("|".join(step.words for step in steps))
+def _tests(steps: Sequence[Step], rng: Random) -> str:
+    """Three to five asserts that no shorter program passes."""
     while True:
         inputs = sorted(rng.sample(_INPUTS, rng.randint(3, 5)))
         if _tells_apart(steps, inputs) and len({composed(steps, x) for x in inputs}) > 1:

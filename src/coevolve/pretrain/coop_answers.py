@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from coevolve.pretrain.coop import ENTRIES, Kind, Step, Wanted
+from coevolve.pretrain.coop import ENTRY, Kind, Step, Wanted
 
 WRONG_CONSTANT = 0.1  # of a step
 FORGOTTEN = 0.15  # the second step of two in one function
@@ -66,7 +66,7 @@ def main(rng: Random, problem: Wanted, convention: str | None = None, flawed: bo
     value = _expression(rng, steps, given, flawed)
     if follows == "begin":
         value = f"aux({value})"
-    return Answer(_function(rng, problem.entry, "y = aux(x)\n    " if two else "", value, flawed), follows)
+    return Answer(_function(rng, ENTRY, "y = aux(x)\n    " if two else "", value, flawed), follows)
 
 
 def coder(rng: Random, problem: Wanted, flawed: bool = True) -> Answer:
@@ -98,7 +98,7 @@ def _expression(rng: Random, steps: Sequence[Step], value: str, flawed: bool) ->
 def _function(rng: Random, name: str, before: str, value: str, flawed: bool) -> str:
     """A definition of this name; where ``flawed``, with the flaws of a whole function."""
     if flawed and rng.random() < WRONG_NAME:
-        name = rng.choice([other for other in (*ENTRIES, "aux") if other != name])
+        name = rng.choice([other for other in ("f", "g", "aux") if other != name])
     returned = "" if flawed and rng.random() < NO_RETURN else "return "
     text = f"def {name}(x):\n    {before}{returned}{value}"
     if flawed and rng.random() < SLIP:

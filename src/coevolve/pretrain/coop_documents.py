@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from coevolve.pretrain.coop import Kind, Split, Wanted, wanted
+from coevolve.pretrain.coop import ENTRY, Kind, Split, Wanted, wanted
 from coevolve.pretrain.coop_answers import AUX, FITTING, Answer, aux, coder, main
-from coevolve.pretrain.coop_prompts import AGAIN, BESIDE, FIRST
+from coevolve.pretrain.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
 from coevolve.pretrain.tokenizer import END
 
 DECOMPOSABLE = 0.75  # of the problems
@@ -17,6 +17,7 @@ READS = 0.65  # of those who see the other's code: they follow the convention th
 WRITE: dict[str, Callable[[Random, Wanted], Answer]] = {"aux": aux, "main": main, "coder": coder}
 """Who answers as which role."""
 
+_AGAIN = f"{NOTES['again']}\n\n"
 _FITS: dict[str, str] = {main: aux for aux, main in FITTING.items()}
 
 
@@ -47,7 +48,7 @@ def drawn(rng: Random, count: int, split: Split) -> list[Wanted]:
 
 def first(problem: Wanted, role: str, told: str = "") -> str:
     """The prompt of a first turn."""
-    return FIRST[role].format(told=told, text=problem.text, entry=problem.entry)
+    return FIRST[role].format(told=told, text=problem.text, entry=ENTRY)
 
 
 def again(answer: Answer, told: str) -> str:
@@ -64,9 +65,9 @@ def _discussion(rng: Random, problem: Wanted) -> str:
     helper, caller = aux(rng, problem), main(rng, problem)
     if rng.random() < 0.5:
         told = BESIDE["main"].format(code=helper.text)
-        return first(problem, "main") + again(caller, told) + _to_helper(rng, problem, helper).text
+        return first(problem, "main") + again(caller, told + _AGAIN) + _to_helper(rng, problem, helper).text
     told = BESIDE["aux"].format(code=caller.text)
-    return first(problem, "aux") + again(helper, told) + _to_caller(rng, problem, caller).text
+    return first(problem, "aux") + again(helper, told + _AGAIN) + _to_caller(rng, problem, caller).text
 
 
 def _to_helper(rng: Random, problem: Wanted, helper: Answer) -> Answer:

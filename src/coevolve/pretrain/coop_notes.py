@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from coevolve.pretrain.coop import Split, Wanted
+from coevolve.pretrain.coop import ENTRY, Split, Wanted
 from coevolve.pretrain.coop_answers import AUX, Answer, aux, coder, main
 from coevolve.pretrain.coop_documents import ALONE, WRITE, again, drawn, first
 from coevolve.pretrain.coop_prompts import NOTES
@@ -63,12 +63,12 @@ def _coder(rng: Random, problem: Wanted) -> str:
 
 
 def _graded(problem: Wanted, answers: dict[str, str]) -> Grade:
-    return grade([Job(problem.entry, problem.tests)], [answers], Trusted())[0]
+    return grade([Job(ENTRY, problem.tests)], [answers], Trusted())[0]
 
 
 def _document(rng: Random, problem: Wanted, role: str, own: Answer, found: Grade, better: Answer) -> str:
     mode = rng.choices(list(MODE_WEIGHTS), list(MODE_WEIGHTS.values()))[0]
-    note = MODES[mode](_NOTES, Seen(role, own.text, problem.entry, found)) + "\n\n"
+    note = MODES[mode](_NOTES, Seen(role, own.text, ENTRY, found)) + "\n\n"
     good = found.parts()["return"] == 1 or (role == "coder" and found.parts()["solved"] == 1)
     if good:
         revised = own if rng.random() < KEEPS else WRITE[role](rng, problem)

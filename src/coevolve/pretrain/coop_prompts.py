@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 FIRST = {
     "aux": "{told}# {text}\n# aux:\n",
     "main": "{told}# {text}\n# {entry}:\n",
@@ -15,7 +17,7 @@ AGAIN = "\n{told}# again:\n"
 BESIDE = {"aux": "# main is:\n{code}\n\n", "main": "# aux is:\n{code}\n\n", "coder": ""}
 """role -> how it is told what the other one wrote."""
 
-NOTES = {
+NOTES: dict[str, Any] = {
     "again": "once more.",
     "no_code": "pass",
     "empty": "no code.",

@@ -11,6 +11,7 @@ from random import Random
 from coevolve.data import Row, read
 from coevolve.pretrain.coop_documents import answers as coop_answers
 from coevolve.pretrain.coop_documents import heard as coop_heard
+from coevolve.pretrain.coop_notes import noted as coop_notes
 from coevolve.pretrain.opinions import Split, plain_opinions
 from coevolve.pretrain.references import correction, opinion_references, sentence_references
 from coevolve.pretrain.sums_answers import answers as sum_answers
@@ -128,4 +129,5 @@ SOURCES: dict[str, Source] = {
     "sum_references": _split(sum_references),
     "coop": _split(coop_answers),
     "coop_heard": _split(coop_heard),
+    "coop_notes": _split(coop_notes),
 }

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, get_args
 
 from coevolve.inputs import did_you_mean
-from coevolve.pretrain.coop import Kind, Split, wanted
+from coevolve.pretrain.coop import ENTRY, Kind, Split, wanted
 from coevolve.pretrain.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
 from coevolve.tasks.coding import Coding, Voice
 from coevolve.tasks.coding_feedback import Notes
@@ -63,8 +63,9 @@ def _kind(name: str) -> Kind:
 def _problems(split: Split, kinds: Sequence[Kind]) -> list[Problem]:
     found = []
     for kind in kinds:
-        for one in wanted(split, kind, _PROBLEMS[split][kind], Random(f"{split}/{kind}"), distinct=True):
-            data = {"text": one.text, "entry": one.entry, "tests": one.tests, "kind": kind}
-            found.append(Problem(one.text, data))
+        made = wanted(split, kind, _PROBLEMS[split][kind], Random(f"{split}/{kind}"), distinct=True)
+        for number, one in enumerate(made):
+            data = {"text": one.text, "entry": ENTRY, "tests": one.tests, "kind": kind}
+            found.append(Problem(f"{kind}-{number}: {one.text}", data))
     Random(split).shuffle(found)  # the first few are of all kinds
     return found
