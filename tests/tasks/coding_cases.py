@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pytest
 
 from coevolve import data
+from coevolve.rewards.sandbox import Sandbox
 from coevolve.tasks.humaneval import HumanEval
 from coevolve.types import Case, Problem, Turn
 
@@ -42,7 +44,15 @@ def serve(monkeypatch: pytest.MonkeyPatch, *rows: Mapping[str, Any]) -> list[tup
 def squares(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> HumanEval:
     """The task ``humaneval`` with one problem, the same in both splits."""
     serve(monkeypatch, SQUARES)
-    return HumanEval(train=(0, 1), test=(0, 1), **settings)
+    task = HumanEval(train=(0, 1), test=(0, 1), **settings)
+    task.box = _box()
+    return task
+
+
+@cache
+def _box() -> Sandbox:
+    """One for all tests: starting its processes takes longer than most of them."""
+    return Sandbox(timeout=1.0)
 
 
 def turn(role: str, text: str, problem: Problem | None = None) -> Turn:
@@ -52,7 +62,3 @@ def turn(role: str, text: str, problem: Problem | None = None) -> Turn:
 def said(problem: Problem, **texts: str) -> Case:
     """A case of turns, in the order given."""
     return Case(problem, tuple(turn(role, text, problem) for role, text in texts.items()))
-
-
-def kinds(verdicts: Sequence[Any]) -> list[str]:
-    return [verdict.kind for verdict in verdicts]

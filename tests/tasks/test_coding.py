@@ -13,6 +13,8 @@ from coevolve.components import component
 from coevolve.play import Stage, rollout
 from coevolve.policies.scripted import ScriptedEngine
 from coevolve.protocols import best_of, chain, discussion, rounds, tree
+from coevolve.rewards.sandbox import Program, Verdict
+from coevolve.rewards.sandbox.worker import Worker
 from coevolve.tasks.coding import Coding
 from coevolve.tasks.humaneval import HumanEval
 from coevolve.types import Case, Episode, Instruction, Play, Problem, Sampling
@@ -203,6 +205,38 @@ def test_one_policy_alone_is_not_evaluated() -> None:
     assert HumanEval.solo is False
 
 
+def test_no_program_is_run_twice(task: HumanEval, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    run = Worker.run
+
+    def counted(worker: Worker, program: Program, tests: tuple[str, ...]) -> tuple[Verdict, ...]:
+        ran.append(program.code)
+        return run(worker, program, tests)
+
+    monkeypatch.setattr(Worker, "run", counted)
+    wrong = "def aux(n):\n    return 3"  # in no other test: what they ran is remembered
+    says = {("aux", 0): wrong, ("main", 0): MAIN, ("aux", 1): wrong, ("main", 1): WRONG}
+    engine = ScriptedEngine(lambda role, problem, member, round: says[role, round])
+    stage = Stage({"aux": "llm", "main": "llm"}, task, engine, Sampling(8))
+    episodes = rollout(rounds(2, feedback=True), task.train, stage, members=3)
+    joints = [joint for episode in episodes for joint in episode.joints]
+    assert len(joints) == 6
+    task.parts([Case(task.train[0], joint.turns) for joint in joints])
+    # Rewards of three members, two rounds each, their feedback and their parts: two programs.
+    assert len(ran) == 2
+
+
+def test_a_batch_that_does_nothing_but_harm(task: HumanEval) -> None:
+    problem = task.train[0]
+    harm = ["    import os\n    os._exit(0)", "    while True:\n        pass", "    return squares(n) * 10**9"]
+    cases = [said(problem, coder=f"def squares(n):\n{body}\n    return []") for body in harm]
+    assert task.reward(cases) == [[1.1], [1.1], [1.1]]
+    *stopped, recursion = [parts["stopped"] for parts in task.parts(cases)]
+    assert stopped == [1.0, 1.0]
+    assert recursion == 0.0  # an exception like any other
+    assert task.parts([said(problem, coder=ALONE)])[0]["stopped"] == 0.0
+
+
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +244,7 @@ def test_one_policy_alone_is_not_evaluated() -> None:
     ("settings", "message"),
     [
         ({"sandbox": {"isolaton": "plain"}}, "task.sandbox: unknown key isolaton; did you mean 'isolation'"),
-        ({"sandbox": {"isolation": "docker"}}, "task.sandbox: isolation: "),
+        ({"sandbox": {"isolation": "docker"}}, "sandbox isolation is 'docker'; known: "),
         ({"sandbox": {"timeout": "soon"}}, "task.sandbox: timeout: "),
         ({"feedback": "raport"}, r"task.feedback: unknown mode 'raport'; did you mean 'report'\?; known: report, "),
         ({"feedback": {"expret": {}}}, "task.feedback: want a mode, or {expert: settings}; found {'expret': {}}"),

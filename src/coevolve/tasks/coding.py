@@ -100,12 +100,14 @@ class Coding:
         return [[grade.total] * len(case.turns) for case, grade in zip(cases, grades, strict=True)]
 
     def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
-        """``Grade.parts``: structure, syntax, tests, cooperation, return, solved, and the schemes.
+        """``Grade.parts``: structure, syntax, tests, cooperation, return, solved, and the schemes; and
 
-        expert_failed: the share of requests for edits so far that gave none, where there is an expert.
+        stopped: the share of tests that the sandbox had to end, for time, memory, or what is not allowed; a code that
+        does harm is a 1 here. expert_failed: the share of requests for edits so far that gave none, where there is an
+        expert.
         """
         more = {} if self.expert is None else {"expert_failed": self.expert.failed / max(self.expert.asked, 1)}
-        return [found.parts() | more for found in self.grades(cases)]
+        return [found.parts() | {"stopped": _stopped(found)} | more for found in self.grades(cases)]
 
     def advice(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
         """The feedback where the user gave none: a note for each turn, on its own code and on what running all said.
@@ -117,7 +119,8 @@ class Coding:
         told = {one.role: self.mode(self.notes, one) for one in seen}
         if self.expert is not None:
             edits = self.expert.edits(p.data["text"], {one.role: extract(one.text) for one in seen}, told)
-            told |= {role: cut(self.notes.edit.format(edit=edit), self.notes.longest) for role, edit in edits.items()}
+            edited = {role: cut(self.notes.edit.format(edit=edit), self.notes.longest) for role, edit in edits.items()}
+            told = {**told, **edited}
         return [told[turn.role] for turn in turns]
 
     def grades(self, cases: Sequence[Case]) -> list[Grade]:
@@ -144,6 +147,11 @@ def _answers(turns: Sequence[Turn]) -> dict[Role, str]:
         given = ", ".join(turn.role for turn in turns)
         raise ValueError(f"want one turn of {AUX} and one of {MAIN}, or one of {CODER}; were given {given or 'none'}")
     return {MAIN: said[CODER]} if CODER in said else said
+
+
+def _stopped(found: Grade) -> float:
+    by_itself = sum(verdict.kind in ("passed", "failed", "error") for verdict in found.verdicts)
+    return 1 - by_itself / len(found.verdicts) if found.verdicts else 0.0
 
 
 def _mode(name: str) -> Mode:
