@@ -15,11 +15,10 @@ from coevolve.policies.scripted import ScriptedEngine
 from coevolve.protocols import best_of, chain, discussion, rounds, tree
 from coevolve.rewards.sandbox import Program, Verdict
 from coevolve.rewards.sandbox.worker import Worker
+from coevolve.tasks import TASKS
 from coevolve.tasks.coding import Coding
 from coevolve.tasks.humaneval import HumanEval
 from coevolve.types import Case, Episode, Instruction, Play, Problem, Sampling
-
-REGISTRY = {"humaneval": HumanEval}
 
 TEXT = 'from typing import List\n\n\ndef squares(n: int) -> List[int]:\n    """The first n squares."""'
 
@@ -257,7 +256,7 @@ def test_a_batch_that_does_nothing_but_harm(task: HumanEval) -> None:
 def test_settings_are_checked(settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, SQUARES)
     with pytest.raises(ValueError, match=message):
-        component({"name": "humaneval", "train": [0, 1], "test": [0, 1], **settings}, REGISTRY, "task")
+        component({"name": "humaneval", "train": [0, 1], "test": [0, 1], **settings}, TASKS, "task")
 
 
 def test_a_recipe_chooses_the_sandbox_and_the_feedback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -270,7 +269,7 @@ def test_a_recipe_chooses_the_sandbox_and_the_feedback(monkeypatch: pytest.Monke
         "sandbox": {"isolation": "plain", "timeout": 2.0},
         "feedback": f"{tmp_path}/mine.py:note",
     }
-    task = component(recipe, REGISTRY, "task")
+    task = component(recipe, TASKS, "task")
     assert task.box.isolation.startswith("plain")
     case = said(task.train[0], aux=AUX, main=MAIN)
     assert task.feedback(case.problem, case.turns) == ["Mind squares.", "Mind squares."]
@@ -285,7 +284,7 @@ BAD = {
     "an open fence": "```python\n",
     "null bytes": "def squares(n):\n    return '\0'\n",
     "not UTF-8": "def squares(n):\n    return '\udcff\ud800'\n",
-    "100k characters": "def squares(n):\n    return [" + "1, " * 33_000 + "]\n",
+    "100k characters": f"def squares(n):\n    return '{'x' * 100_000}'\n",
     "100k of noise": "((((" * 25_000,
     "deep": "def squares(n):\n    return " + "(" * 5_000 + ")" * 5_000 + "\n",
     "it exits": "def squares(n):\n    import os\n    os._exit(0)\n",

@@ -51,6 +51,7 @@ def test_humaneval(box: Sandbox) -> None:
     assert failing(problems, [solution(problem) for problem in problems], box) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("mbpp", 974), ("mbpp_sanitized", 427)])
 def test_mbpp(name: str, count: int, box: Sandbox) -> None:
     problems = mbpp.problems(data.read(name), name)
