@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import sys
-import sysconfig
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -120,7 +119,7 @@ def interpreter() -> str:
 
 def readable() -> list[str]:
     """What an interpreter reads: its library, those of the system, time zones, randomness."""
-    own = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), f"{sys.base_prefix}/lib"}
+    own = {os.path.dirname(os.__file__), f"{sys.base_prefix}/lib", f"{sys.base_exec_prefix}/lib"}
     system = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/dev/urandom")
     return [path for path in sorted(own) + list(system) if os.path.exists(path)]
 
@@ -141,9 +140,13 @@ def command(isolation: Isolation, arguments: list[str]) -> list[str]:
     else:
         line += ["--unshare-user"]
     line += ["--perms", "0755", "--tmpfs", "/", "--perms", "1777", "--tmpfs", "/tmp"]
-    for path in [*readable(), interpreter(), str(INSIDE)]:
+    paths = [*readable(), interpreter(), str(INSIDE), "/dev/null"]
+    parents = {str(parent): None for path in paths for parent in list(Path(path).parents)[-2::-1]}
+    for folder in parents:  # bubblewrap would make them for root alone
+        line += ["--perms", "0755", "--dir", folder]
+    for path in paths:
         line += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
-    return [*line, "--dev-bind", "/dev/null", "/dev/null", "--remount-ro", "/", "--chdir", "/tmp", "--", *python]
+    return [*line, "--remount-ro", "/", "--chdir", "/tmp", "--", *python]
 
 
 @cache
@@ -152,7 +155,7 @@ def library(isolation: Isolation) -> list[str] | None:
 
     Root's interpreter may lie in a folder that is root's alone; then its library is copied, once per process.
     """
-    stdlib = Path(sysconfig.get_path("stdlib"))
+    stdlib = Path(os.__file__).parent
     if (
         isolation.level == "bubblewrap"
         or not isolation.drops

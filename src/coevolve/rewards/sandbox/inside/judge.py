@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from . import wire
 from .opaque import Lazy, Opaque
@@ -37,9 +37,11 @@ class Left(BaseException):
 
 
 class Judge:
-    """One case. start: a new guest's socket; stop: end it, and how it had ended by itself (a kind)."""
+    """One case. start: a new guest's socket. stop: ends it at once ("stop"), or waits a moment for it to end by itself
+    ("look"); a kind, how it ended.
+    """
 
-    def __init__(self, program: dict[str, Any], start: Callable[[], socket.socket], stop: Callable[[], str]) -> None:
+    def __init__(self, program: dict[str, Any], start: Callable[[], socket.socket], stop: Callable[[str], str]) -> None:
         self.program, self.start, self.stop = program, start, stop
         self.timeout = float(program["timeout"])
         self.left = LIVES * self.timeout  # seconds
@@ -81,16 +83,22 @@ class Judge:
         values = [wire.encode(argument, _back) for argument in arguments]
         named = [[name, wire.encode(value, _back)] for name, value in keywords.items()]
         reply = self._exchange(["call", self.number, what, values, named])
-        if len(reply) == 3 and reply[:2] == ["raised", self.number]:
-            raise _exception(reply[2])
-        if len(reply) != 4 or reply[:2] != ["value", self.number]:
-            self._lose("crashed")
+        value: Any = None
+        error: BaseException | None = None
         try:
-            value = wire.decode(reply[2], self._lent)
-            if value is None:
-                _write_back(arguments, reply[3], self._lent)
-        except wire.Gone:
+            kind, number, *rest = reply
+            if (kind, number) == ("raised", self.number):
+                error = _exception(*rest)
+            elif (kind, number) == ("value", self.number):
+                value = wire.decode(rest[0], self._lent)
+                if value is None:
+                    _write_back(arguments, rest[1], self._lent)
+            else:
+                raise ValueError(kind)
+        except (wire.Gone, ValueError, TypeError, LookupError):  # nonsense
             self._lose("crashed")
+        if error is not None:
+            raise error
         return value
 
     def _load(self) -> None:
@@ -99,15 +107,19 @@ class Judge:
         entry = self.program["entry"]
         names = sorted((self.plan.names | {entry}) - set(dir(builtins)))
         reply = self._exchange(["load", self.program["code"], self.program["setup"], entry, names])
-        if len(reply) == 3 and reply[0] == "raised":
-            raise _exception(reply[2])
+        error: BaseException | None = None
         try:
-            _, kept, plain = reply
-            mine = set(names) - self.space.keys()
-            self.space |= {name: Opaque(self, ["n", name], name) for name in kept if name in mine}
-            self.space |= {name: wire.decode(value, self._lent) for name, value in plain if name in mine}
-        except (wire.Gone, ValueError, TypeError):
+            kind, kept, plain = reply
+            if kind == "raised":
+                error = _exception(plain)
+            else:
+                mine = set(names) - self.space.keys()
+                self.space |= {name: Opaque(self, ["n", name], name) for name in kept if name in mine}
+                self.space |= {name: wire.decode(value, self._lent) for name, value in plain if name in mine}
+        except (wire.Gone, ValueError, TypeError, LookupError):  # nonsense
             self._lose("crashed")
+        if error is not None:
+            raise error
         self.space[entry] = self.space["candidate"] = Opaque(self, ["n", entry], entry)
 
     def _attempt(self, action: Callable[[], None]) -> Outcome:
@@ -120,6 +132,8 @@ class Judge:
                 self.armed = True
                 signal.setitimer(signal.ITIMER_REAL, allowed + 0.1, 0.1)
                 action()
+                if time.monotonic() > self.until:  # a bare ``except`` of the test has swallowed that
+                    raise wire.Late
                 outcome = PASSED
             finally:
                 self.armed = False
@@ -127,7 +141,7 @@ class Judge:
             outcome = ("timeout", None, "", None)
             if not self.lost:
                 self.lost = "timeout"
-                self.stop()
+                self.stop("stop")
         except BaseException as error:  # noqa: BLE001 - whatever ends a test is its verdict
             outcome = _outcome(error)
         self.left -= time.monotonic() - begin
@@ -135,25 +149,21 @@ class Judge:
 
     def _exchange(self, request: list[Any]) -> list[Any]:
         if self.lost or self.sock is None:
-            raise wire.Gone("the guest is gone")
+            raise wire.Gone("the guest is gone")  # a test has swallowed that before
         try:
             self.sock.settimeout(max(0.001, self.until - time.monotonic()))
             wire.send(self.sock, request)
             reply = wire.receive(self.sock, wire.REPLY_BYTES, self.until)
-        except wire.Late:
-            self.lost = "timeout"
-            self.stop()
-            raise
         except wire.Gone:
             self._lose("")
         return reply if isinstance(reply, list) else []
 
-    def _lose(self, kind: str) -> None:
+    def _lose(self, kind: str) -> NoReturn:
         """The guest is lost: it died (kind ""), or it does not speak the protocol."""
+        self.armed = False  # an alarm must not come between the question and its answer
         self.lost = kind or "crashed"
-        how = self.stop()
-        if not kind:
-            self.lost = how
+        how = self.stop("stop" if kind else "look")
+        self.lost = kind or how
         raise wire.Gone(self.lost)
 
     def _lent(self, letter: str, parts: list[Any]) -> Opaque:

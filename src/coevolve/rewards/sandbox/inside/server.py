@@ -1,7 +1,7 @@
 """The two servers of a worker: one forks a judge for each case, the other a guest when a judge asks for one.
 
 They only fork, wait and clean up; no untrusted code runs in them, and none is sent to the guests' server. Between them
-go single words, in packets: "start", answered with a new guest's socket; "look", how a guest ended by itself; "stop".
+go words, in packets: "start", answered with a new guest's socket; "look", how the guest ended by itself; "stop" it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _judges(trainer: socket.socket, guests: socket.socket, confinement: Confinem
         if not child:
             _judge(Judge, trainer, guests, confinement, program)
         _, status = os.waitpid(child, 0)
-        _ask(guests, b"stop")
+        _ask(guests, "stop")
         _clean(confinement.settings)
         wire.send(trainer, ["end", status])
 
@@ -94,27 +94,35 @@ def _judges(trainer: socket.socket, guests: socket.socket, confinement: Confinem
 def _judge(
     judge: Any, trainer: socket.socket, guests: socket.socket, confinement: Confinement, program: dict[str, Any]
 ) -> NoReturn:
-    def start() -> socket.socket:
-        guests.send(b"start")
-        _, descriptors, _, _ = socket.recv_fds(guests, 64, 1)
-        return socket.socket(fileno=descriptors[0])
-
     try:
         confinement.apply([trainer.fileno(), guests.fileno()])
         random.seed(0)
-        judge(program, start, lambda: _ask(guests, b"look")).run(lambda message: wire.send(trainer, message))
+        case = judge(program, lambda: _new_guest(guests), lambda word: _ask(guests, word)[0])
+        case.run(lambda message: wire.send(trainer, message))
     finally:
         os._exit(0)
 
 
-def _ask(guests: socket.socket, word: bytes) -> str:
-    guests.send(word)
+def _new_guest(guests: socket.socket) -> socket.socket:
+    _, descriptors = _ask(guests, "start")
+    return socket.socket(fileno=descriptors[0])
+
+
+def _ask(guests: socket.socket, word: str) -> tuple[str, list[int]]:
+    """The answer to a word, and the descriptors that came with it. Words carry a number, because a judge that is killed
+    or out of time leaves an answer behind.
+    """
+    number = os.urandom(8).hex()
+    guests.send(f"{word} {number}".encode())
     while True:
-        answer = guests.recv(64).decode()
+        answer, descriptors, _, _ = socket.recv_fds(guests, 64, 1)
         if not answer:
             raise wire.Gone("the guests' server is gone")
-        if answer != "guest":  # the answer to a judge that died while it waited
-            return answer
+        how, _, to = answer.decode().partition(" ")
+        if to == number:
+            return how, list(descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _guests(trainer: socket.socket, judges: socket.socket, confinement: Confinement) -> None:
@@ -130,17 +138,17 @@ def _guests(trainer: socket.socket, judges: socket.socket, confinement: Confinem
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
             continue
-        word = judges.recv(64)
-        if word == b"start":
-            child = _start(guest.run, judges, confinement)
+        word, _, number = judges.recv(64).decode().partition(" ")
+        if word == "start":
+            child = _start(guest.run, judges, confinement, number)
         else:
-            how = _stop(child, DYING_SECONDS if word == b"look" else 0.0)
+            how = _stop(child, DYING_SECONDS if word == "look" else 0.0)
             child = 0
             _clean(confinement.settings)
-            judges.send(how.encode())
+            judges.send(f"{how} {number}".encode())
 
 
-def _start(run: Any, judges: socket.socket, confinement: Confinement) -> int:
+def _start(run: Any, judges: socket.socket, confinement: Confinement, number: str) -> int:
     ours, theirs = socket.socketpair()
     child = os.fork()
     if not child:
@@ -150,7 +158,7 @@ def _start(run: Any, judges: socket.socket, confinement: Confinement) -> int:
         finally:
             os._exit(1)
     ours.close()
-    socket.send_fds(judges, [b"guest"], [theirs.fileno()])
+    socket.send_fds(judges, [f"guest {number}".encode()], [theirs.fileno()])
     theirs.close()
     return child
 

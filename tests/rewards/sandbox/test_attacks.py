@@ -1,0 +1,102 @@
+"""Programs that mean harm: none passes a failing test, outlives its limit, touches the machine, or stops what follows."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from attacks import ATTACKS, Attack
+
+from coevolve.rewards.sandbox import Program, Sandbox
+from coevolve.rewards.sandbox.isolation import bubblewrap_problem
+
+TIMEOUT = 1.0
+FIRST_USER = 1 << 30  # cases of a caller who is root run as users from here on
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "plain"])
+def box(request):
+    try:
+        made = Sandbox(isolation=request.param, timeout=TIMEOUT, memory_mb=256, workers=1)
+    except ValueError as error:
+        if request.param == "plain" or bubblewrap_problem() == "":
+            raise
+        pytest.skip(str(error))
+    with made:
+        assert honest(made)
+        yield made, len(processes())
+
+
+@pytest.fixture(scope="module")
+def canary():
+    """A file in a folder, both everybody's to write: only the sandbox stands before them."""
+    with tempfile.TemporaryDirectory(prefix="canary-") as folder:
+        os.chmod(folder, 0o777)
+        file = Path(folder, "canary")
+        file.write_text("sings")
+        os.chmod(file, 0o666)
+        yield file
+
+
+def honest(box):
+    """Whether a new honest program, right in one test and wrong in another, is judged so."""
+    program = Program(
+        f"# {next(_numbers)}\nimport math\nimport os\n"
+        "def f(x):\n    return [x * 2, math.floor(math.pi), len(str(x)), os.listdir('.')]",
+        "assert f(21) == [42, 3, 2, []]\nassert f(21) == 43",
+        "f",
+    )
+    return [verdict.kind for verdict in box.run([program])[0]] == ["passed", "failed"]
+
+
+def processes():
+    """Of this process's tree, and of the users of cases."""
+    parents, users = {}, {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            users[int(place.name)] = place.stat().st_uid
+            parents[int(place.name)] = int((place / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+    found = {pid for pid, user in users.items() if user >= FIRST_USER}
+    mine = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return found | mine
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_fails(box, canary, name):
+    box, servers = box
+    attack = ATTACKS[name]
+    code = attack.code.replace("{canary!r}", repr(str(canary))).replace("{folder!r}", repr(str(canary.parent)))
+    before, begin = canary.stat(), time.monotonic()
+    (verdict,) = box.run([Program(code.replace("{{", "{").replace("}}", "}"), attack.tests, "candidate")])[0]
+    seconds = time.monotonic() - begin
+    assert verdict.kind in attack.kinds.split("|"), verdict
+    assert seconds < TIMEOUT + 1
+    assert canary.read_text() == "sings"
+    assert (canary.stat().st_mode, canary.stat().st_mtime) == (before.st_mode, before.st_mtime)
+    assert os.listdir(canary.parent) == ["canary"]
+    assert honest(box)
+    while len(processes()) > servers and time.monotonic() < begin + seconds + 1:
+        time.sleep(0.02)  # of a worker that was killed
+    assert len(processes()) == servers
+
+
+def test_a_batch_of_malice_ends_and_leaves_nothing(canary):
+    attacks = {name: attack for name, attack in ATTACKS.items() if "passed" not in attack.kinds}
+    programs = [
+        Program(attack.code.replace("{canary!r}", "''"), attack.tests, "candidate") for attack in attacks.values()
+    ]
+    before = len(processes())
+    with Sandbox(timeout=0.3, memory_mb=256, workers=2) as box:
+        found = box.run(programs)
+        assert honest(box)
+    assert [name for name, verdicts in zip(attacks, found, strict=True) if verdicts[0].kind == "passed"] == []
+    assert len(processes()) == before
