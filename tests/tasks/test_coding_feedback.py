@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -211,11 +212,20 @@ def test_requests_that_failed_are_a_part(task: HumanEval) -> None:
     assert task.parts([case])[0]["expert_failed"] == 0.25
 
 
-def test_an_expert_from_a_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expert_that_nobody_can_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("openai")
-    task = squares(monkeypatch, feedback={"expert": {"model": "judge", "base_url": "http://127.0.0.1:9/v1"}})
-    assert task.expert is not None
-    assert task.parts([said(task.train[0], coder=ALONE)])[0]["expert_failed"] == 0.0
+    with socket.socket() as free:  # a port that nobody listens at
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        task = squares(monkeypatch, feedback={"expert": {"model": "judge", "base_url": url, "retries": 0}})
+        case = said(task.train[0], coder=ALONE)
+        assert task.parts([case])[0]["expert_failed"] == 0.0
+        with pytest.warns(UserWarning, match="expert 'judge' gave no edits: .*; agents hear the report instead"):
+            assert [notes(task, coder=ALONE) for _ in range(2)] == [["All 4 tests pass."]] * 2
+    assert task.parts([case])[0]["expert_failed"] == 1.0
+
+
+def test_settings_of_an_expert_in_a_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"task.feedback.expert: unknown key modle; did you mean 'model'"):
         squares(monkeypatch, feedback={"expert": {"modle": "judge"}})
 
