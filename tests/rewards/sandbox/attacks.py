@@ -1,8 +1,6 @@
-"""Programs that mean harm. Every one is tried on ``assert candidate(2) == 27182``, which none is able to answer honestly
-unless it is said; {canary} is a file outside that everybody may write, {folder} its folder, that everybody may write.
-
-Kinds after a | are right too, because interpreters and levels differ in how they refuse (a file that is not there, or
-may not be read).
+"""Programs that mean harm, and how a test of theirs ends. {canary} is a file outside, {folder} its folder; both are
+everybody's to write. Kinds after a | are right too: levels differ in how they refuse (a file that may not be read, or
+is not there), interpreters in how they break.
 """
 
 from __future__ import annotations
@@ -184,7 +182,7 @@ PROCESSES = {
     ),
     "outlives its parent": Attack("failed", body("if libc.prctl(1, 0, 0, 0, 0) != 0: return -1", first=LIBC)),
     "namespaces": Attack("failed", body("if libc.unshare(0x10000000) != 0: return -1", first=LIBC)),
-    "becomes root": Attack("forbidden", body("import os; os.setuid(0)")),
+    "becomes root": Attack("forbidden|error", body("import os; os.setuid(0)")),
     "lifts its limits": Attack(
         "error|forbidden", body("import resource as r; r.setrlimit(r.RLIMIT_AS, (r.RLIM_INFINITY,) * 2)")
     ),
@@ -252,9 +250,7 @@ LIES = {
     "prints a verdict": Attack("failed", body('print(\'["test", 0, "passed", null, "", null]\')\nreturn 1')),
     "patches builtins": Attack(
         "failed|crashed",
-        body(
-            "import builtins\nfor n in ('isinstance', 'len', 'all', 'any'): setattr(builtins, n, lambda *a: True)\nreturn 1"
-        ),
+        body("import builtins\nfor n in ('isinstance', 'len', 'all'): setattr(builtins, n, lambda *a: True)\nreturn 1"),
     ),
     "patches AssertionError": Attack(
         "error", body("import builtins\nclass A(Exception): pass\nbuiltins.AssertionError = A\nraise A")
@@ -306,7 +302,7 @@ return 1"""
     "nested JSON": Attack(
         "crashed",
         body(
-            "raw = b'[' * 900000\nos.write(channel(), struct.pack('!I', len(raw)))\nsocket.socket(fileno=channel()).sendall(raw)",
+            "raw = b'[' * 900000\nsocket.socket(fileno=channel()).sendall(struct.pack('!I', len(raw)) + raw)",
             first=SOCKET,
         ),
     ),
@@ -328,7 +324,7 @@ return 1"""
     "a million colliding hashes": Attack(
         "failed|timeout|crashed|error",
         body(
-            "n = 40000\nparts = ','.join(str((2 ** 61 - 1) * 3 + i * 0 + 0) if 0 else '[\"i\",\"%x\"]' % ((2 ** 61 - 1) * (i + 5)) for i in range(n))\n"
+            "parts = ','.join('[\"i\",\"%x\"]' % ((2 ** 61 - 1) * (i + 5)) for i in range(40000))\n"
             'raw = (\'["value",1,["s",%s],[]]\' % parts).encode()\n'
             "socket.socket(fileno=channel()).sendall(struct.pack('!I', len(raw)) + raw)",
             first=SOCKET,

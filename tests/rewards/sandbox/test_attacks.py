@@ -1,4 +1,4 @@
-"""Programs that mean harm: none passes a failing test, outlives its limit, touches the machine, or stops what follows."""
+"""Programs that mean harm: none passes a failing test, outlives its limit, touches the machine, stops what follows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from attacks import ATTACKS, Attack
+from attacks import ATTACKS
 
 from coevolve.rewards.sandbox import Program, Sandbox
 from coevolve.rewards.sandbox.isolation import bubblewrap_problem
 
 TIMEOUT = 1.0
-FIRST_USER = 1 << 30  # cases of a caller who is root run as users from here on
+USERS = range(first := 1 << 30 | os.getpid() << 8, first + 256)  # as whom cases run, if the caller is root
 _numbers = itertools.count()
 
 
@@ -63,7 +63,7 @@ def processes():
             parents[int(place.name)] = int((place / "stat").read_text().rsplit(")", 1)[1].split()[1])
         except OSError:
             continue
-    found = {pid for pid, user in users.items() if user >= FIRST_USER}
+    found = {pid for pid, user in users.items() if user in USERS}
     mine = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
         mine |= more
