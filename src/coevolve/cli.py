@@ -177,10 +177,15 @@ def _pretrain(args: argparse.Namespace) -> None:
 
 
 def _quiet() -> None:
-    """Keep transformers from drawing progress bars between ours."""
-    from transformers.utils import logging
+    """Let our own notices through, and keep transformers from drawing progress bars between them."""
+    import logging
 
-    chatter: Any = logging
+    from transformers.utils import logging as chatter
+
+    ours = logging.getLogger("coevolve")
+    if not ours.handlers:
+        ours.addHandler(logging.StreamHandler())
+        ours.setLevel(logging.INFO)
     chatter.set_verbosity_error()
     chatter.disable_progress_bar()
 

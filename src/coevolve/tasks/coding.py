@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -97,6 +98,13 @@ class Coding:
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """The total for every turn. Raises ValueError where a case is not of one aux and one main, or one coder."""
         grades = self.grades(cases)
+        if len(grades) > 1 and all(_stopped(found) == 1 for found in grades):
+            kinds = ", ".join(sorted({verdict.kind for found in grades for verdict in found.verdicts}))
+            warnings.warn(
+                f"the sandbox had to stop every program of this batch of {len(grades)} ({kinds}); no test passed, and "
+                "training goes on",
+                stacklevel=2,
+            )
         return [[grade.total] * len(case.turns) for case, grade in zip(cases, grades, strict=True)]
 
     def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
