@@ -41,7 +41,7 @@ def extract(text: str) -> str:
     """
     text = _clean(text)
     fenced = "\n".join(_blocks(text))
-    for whole in (_dedent(text), text.strip(), fenced):
+    for whole in dict.fromkeys((_dedent(text), text.strip(), fenced)):
         if whole and (body := _body(whole)) is not None:
             return _shaved(whole, body)
     return _longest_run(fenced or _dedent(text))

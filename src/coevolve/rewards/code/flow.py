@@ -27,9 +27,11 @@ class Flow:
         self.own = parameters(function) | {name for name, _ in self.given}
         self.made: set[str] = set()
         self.worked: set[str] = set()
-        while more := {name for name, value in self.given if self.reads(value)} - self.made:
+        values = [(name, loaded(value), self.calls_in(value) > 0, _has_work(value)) for name, value in self.given]
+        while more := {name for name, read, calls, _ in values if calls or read & self.made} - self.made:
             self.made |= more
-        while more := {name for name, value in self.given if self.works(value)} - self.made - self.worked:
+        rest = [(name, read, work) for name, read, _, work in values if name not in self.made]
+        while more := {name for name, read, work in rest if read & (self.own if work else self.worked)} - self.worked:
             self.worked |= more
 
     @property
@@ -58,12 +60,9 @@ class Flow:
 
     def works(self, node: ast.AST) -> bool:
         """Is something worked out in it, from what the function has, without a result of the helper?"""
-        if self.reads(node) or isinstance(node, ast.Lambda):
+        if self.reads(node):
             return False
-        names = loaded(node)
-        return bool(names & self.worked) or (
-            bool(names & self.own) and any(isinstance(part, _WORK) for part in ast.walk(node))
-        )
+        return bool(loaded(node) & (self.own if _has_work(node) else self.worked))
 
     def _results(self, nodes: Iterable[ast.AST]) -> set[str]:
         found: set[str] = set()
@@ -73,6 +72,10 @@ class Flow:
             elif node in self.calls:
                 found.add(ast.dump(node))
         return found
+
+
+def _has_work(node: ast.AST) -> bool:
+    return not isinstance(node, ast.Lambda) and any(isinstance(part, _WORK) for part in ast.walk(node))
 
 
 def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -130,18 +133,17 @@ def leaves(block: Sequence[ast.AST]) -> bool:
     return bool(block) and isinstance(block[-1], _LEAVES)
 
 
-def block_values(block: Iterable[ast.AST], names: set[str] | None = None) -> Iterator[ast.expr]:
-    """What is returned, and what is assigned, all of it or to these names, in statements; an expression is itself."""
-    for statement in block:
-        if isinstance(statement, ast.expr):
-            yield statement
-            continue
-        for node in ast.walk(statement):
-            value = getattr(node, "value", None)
-            stored = targets(node)
-            wanted = bool(stored) if names is None else bool(names & set(stored))
-            if isinstance(value, ast.expr) and (wanted or isinstance(node, ast.Return)):
-                yield value
+def results(statement: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
+    """(None, what is returned) and (name, what it is given) of a statement; an expression is like what is returned."""
+    if isinstance(statement, ast.expr):
+        yield None, statement
+        return
+    for node in ast.walk(statement):
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.expr):
+            yield from ((name, value) for name in targets(node))
+            if isinstance(node, ast.Return):
+                yield None, value
 
 
 def operands(node: ast.AST) -> list[ast.expr]:

@@ -43,7 +43,7 @@ from typing import Protocol
 from coevolve.rewards.code.extract import extract
 from coevolve.rewards.code.merge import Piece, merge
 from coevolve.rewards.code.schemes import SCHEMES, scheme
-from coevolve.rewards.code.syntax import Named, definition, named, parse, returns
+from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns
 from coevolve.rewards.code.usage import are_thrown_away, is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
@@ -177,8 +177,8 @@ def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
         raise ValueError(f"grade: answers of {', '.join(texts) or 'nobody'}; want {MAIN}, or {helper} and {MAIN}")
     first, first_error = _parsed(extract(texts.get(helper, "")))
     second, second_error = _parsed(extract(texts[MAIN]))
-    aux = definition(parse(first).body, helper)
-    main = definition(parse(second).body, job.entry)
+    aux = function(parse(first).body, helper)
+    main = function(parse(second).body, job.entry)
     code, merged_error = _parsed(_merged(job, first, second, [helper] if aux else []))
     error = first_error or second_error or merged_error
     judged = Grade(
@@ -191,7 +191,7 @@ def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
         main_returns=main is not None and returns(main),
         syntax_error=error,
     )
-    return _with_teamwork(judged, named(parse(code).body), job.entry, helper) if judged.pair else judged
+    return _with_teamwork(judged, definitions(parse(code).body), job.entry, helper) if judged.pair else judged
 
 
 def _parsed(code: str) -> tuple[str, str | None]:

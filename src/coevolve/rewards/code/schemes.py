@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from coevolve.rewards.code.flow import Flow, block_values, leaves, operands, tests
+from coevolve.rewards.code.flow import Flow, leaves, operands, results, tests
 from coevolve.rewards.code.syntax import Function, is_none
 from coevolve.rewards.code.usage import Use
 
@@ -44,65 +45,73 @@ def _falls_back(flow: Flow) -> bool:
     conditions = {part for test in tests(flow.nodes) for part in ast.walk(test)}
     return (
         any(_catches(flow, node) for node in flow.nodes if isinstance(node, ast.Try))
-        or any(_has_two_ways(flow, *branch) for branch in _branches(flow))
+        or any(_has_two_ways(flow, *branches) for branches in _branches(flow))
         or any(_is_or(flow, node) for node in flow.nodes if node not in conditions)
     )
 
 
 def _catches(flow: Flow, node: ast.Try) -> bool:
     """``try`` the helper; a handler gives something else, or lets the run go on to a ``return`` of something else."""
-    if not any(flow.reads(part) for part in node.body):
+    if not any(flow.calls_in(part) for part in node.body):
         return False
-    for handler in node.handlers:
-        if any(not is_none(value) for value in block_values(handler.body)):
-            return True
-        inside = set(ast.walk(node))
-        after = [part for part in flow.nodes if isinstance(part, ast.Return) and part not in inside]
-        gives = [part.value for part in after if part.value is not None and not is_none(part.value)]
-        if not leaves(handler.body) and any(not flow.reads(value) for value in gives):
-            return True
-    return False
+    inside = set(ast.walk(node))
+    after = [_outcome(flow, part) for part in flow.nodes if isinstance(part, ast.Return) and part not in inside]
+    return any(
+        _outcome(flow, *handler.body).others or (not leaves(handler.body) and any(way.others for way in after))
+        for handler in node.handlers
+    )
 
 
-def _branches(flow: Flow) -> Iterator[tuple[ast.expr, Sequence[ast.AST], Sequence[ast.AST]]]:
-    """(condition, what runs if it holds, what if not), with what stands after an ``if`` whose branch leaves."""
+@dataclass(frozen=True)
+class _Outcome:
+    """What statements return and assign. takes: the results that become part of it. others: what is made of none, (the
+    name that is given it, None if it is returned; whether it is worked out).
+    """
+
+    takes: frozenset[str] = frozenset()
+    others: frozenset[tuple[str | None, bool]] = frozenset()
+
+    def __or__(self, other: _Outcome) -> _Outcome:
+        return _Outcome(self.takes | other.takes, self.others | other.others)
+
+    def replaces(self, tested: set[str], anything: bool) -> bool:
+        """Is something else returned, or put in the tested names? It must be worked out, if it may not be anything."""
+        return any((name is None or name in tested) and (worked or anything) for name, worked in self.others)
+
+
+def _outcome(flow: Flow, *block: ast.AST) -> _Outcome:
+    pairs = [pair for node in block for pair in results(node)]
+    others = {(name, flow.works(value)) for name, value in pairs if not (flow.reads(value) or is_none(value))}
+    return _Outcome(frozenset(result for _, value in pairs for result in flow.flowing(value)), frozenset(others))
+
+
+def _branches(flow: Flow) -> Iterator[tuple[ast.expr, _Outcome, _Outcome]]:
+    """(condition, what comes if it holds, what if not), what stands after an ``if`` included where its branch ends."""
     for block in flow.blocks:
-        for i, node in enumerate(block):
+        after = _Outcome()
+        for node in reversed(block):
             if isinstance(node, ast.If):
-                after = block[i + 1 :]
-                yield (
-                    node.test,
-                    [*node.body, *([] if leaves(node.body) else after)],
-                    [*node.orelse, *([] if leaves(node.orelse) else after)],
-                )
+                yes, no = (_outcome(flow, *way) | (_Outcome() if leaves(way) else after) for way in _ways(node))
+                yield node.test, yes, no
+            after |= _outcome(flow, node)
     for part in flow.nodes:
         if isinstance(part, ast.IfExp):
-            yield part.test, [part.body], [part.orelse]
+            yield part.test, _outcome(flow, part.body), _outcome(flow, part.orelse)
 
 
-def _has_two_ways(flow: Flow, test: ast.expr, yes: Sequence[ast.AST], no: Sequence[ast.AST]) -> bool:
+def _ways(node: ast.If) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    return node.body, node.orelse
+
+
+def _has_two_ways(flow: Flow, test: ast.expr, yes: _Outcome, no: _Outcome) -> bool:
     """Is a result put to the test, then taken on one way and replaced on the other?
 
     What replaces it must be worked out, unless the test asks whether there is a result at all: to cut a result at a
     bound is a polish.
     """
     tested = flow.sources(test)
-    return bool(tested) and any(
-        _takes(flow, one, tested) and _replaces(flow, other, tested, _asks_if_there(test))
-        for one, other in ((yes, no), (no, yes))
-    )
-
-
-def _takes(flow: Flow, block: Sequence[ast.AST], tested: set[str]) -> bool:
-    return any(flow.flowing(value) & tested for value in block_values(block))
-
-
-def _replaces(flow: Flow, block: Sequence[ast.AST], tested: set[str], anything: bool) -> bool:
-    """Does it return something else, or put something else in the result's name?"""
-    return any(
-        not flow.reads(value) and not is_none(value) and (anything or flow.works(value))
-        for value in block_values(block, tested)
-    )
+    anything = _asks_if_there(test)
+    return any(one.takes & tested and other.replaces(tested, anything) for one, other in ((yes, no), (no, yes)))
 
 
 def _asks_if_there(test: ast.expr) -> bool:
@@ -148,7 +157,7 @@ def _most(flow: Flow, block: Sequence[ast.stmt]) -> int:
     count = 0
     for node in reversed(block):
         if isinstance(node, ast.If):
-            ways = [_most(flow, way) + (0 if leaves(way) else count) for way in (node.body, node.orelse)]
+            ways = [_most(flow, way) + (0 if leaves(way) else count) for way in _ways(node)]
             count = flow.calls_in(node.test) + max(ways)
         else:
             count += flow.calls_in(node)

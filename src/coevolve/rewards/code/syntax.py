@@ -10,8 +10,9 @@ DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Named = Function | ast.ClassDef
 
-DEEPEST = 200
-"""Levels of a tree that is judged. The tree's readers call themselves for each, and Python allows 1000 calls."""
+DEEPEST, LARGEST = 200, 20_000
+"""Levels and nodes of a tree that is judged: its readers call themselves for each level, where Python allows 1000
+calls, and are done in seconds. The reference solutions of HumanEval and MBPP have at most 20 and 365."""
 
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _NAMED = (*DEFINED, ast.ClassDef)
@@ -20,8 +21,8 @@ _NAMED = (*DEFINED, ast.ClassDef)
 def parse(code: str) -> ast.Module:
     """The syntax tree. Raises ValueError, "line 3: what is wrong", whatever the reason.
 
-    Wrong are also a ``return`` outside of functions, which only Python's compiler would refuse, and a tree deeper than
-    ``DEEPEST``. The compiler is not asked: code can be written that it needs all memory for.
+    Wrong are also a ``return`` outside of functions, which only Python's compiler would refuse, and a tree beyond
+    ``DEEPEST`` or ``LARGEST``. The compiler is not asked: code can be written that it needs all memory for.
     """
     try:
         with warnings.catch_warnings():
@@ -31,21 +32,24 @@ def parse(code: str) -> ast.Module:
         raise ValueError(f"line {error.lineno}: {error.msg}") from error
     except (RecursionError, MemoryError) as error:
         raise ValueError("line 1: nested too deep") from error
-    if _is_deep(tree):
-        raise ValueError("line 1: nested too deep")
+    _check_size(tree)
     for node in _scope(tree.body):
         if isinstance(node, ast.Return):
             raise ValueError(f"line {node.lineno}: 'return' outside function")
     return tree
 
 
-def _is_deep(tree: ast.AST) -> bool:
+def _check_size(tree: ast.AST) -> None:
     level: list[ast.AST] = [tree]
+    nodes = 0
     for _ in range(DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
+        nodes += len(level)
+        if nodes > LARGEST:
+            raise ValueError("line 1: more code than is judged")
         if not level:
-            return False
-    return True
+            return
+    raise ValueError("line 1: nested too deep")
 
 
 def is_idle(node: ast.stmt) -> bool:
@@ -75,21 +79,29 @@ def targets(node: ast.AST) -> list[str]:
     return [target.id for target in assigned if isinstance(target, ast.Name)]
 
 
-def definition(body: Sequence[ast.stmt], name: str) -> Function | None:
-    """The function of this name at the top level, the last one if there are several; None if the name is no function.
+def definitions(body: Sequence[ast.stmt]) -> dict[str, Named]:
+    """The functions and classes of the top level by name; of several by one name the last.
 
-    ``name = lambda ...`` is one too, and ``name = cached(name)`` leaves it what it was.
+    ``name = lambda ...`` is one too, and ``name = cached(name)`` leaves it what it was; given anything else, the name
+    is none.
     """
-    found: Function | None = None
+    found: dict[str, Named] = {}
     for node in body:
-        if isinstance(node, _NAMED) and node.name == name:
-            found = None if isinstance(node, ast.ClassDef) else node
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and name in targets(node) and node.value is not None:
-            if isinstance(node.value, ast.Lambda):
-                found = node.value
-            elif name not in loaded(node.value):
-                found = None
+        if isinstance(node, _NAMED):
+            found[node.name] = node
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        for name in targets(node) if value is not None else []:
+            if isinstance(value, ast.Lambda):
+                found[name] = value
+            elif value is not None and name not in loaded(value):
+                found.pop(name, None)
     return found
+
+
+def function(body: Sequence[ast.stmt], name: str) -> Function | None:
+    """The function of this name at the top level, None if there is none or it is a class."""
+    found = definitions(body).get(name)
+    return None if isinstance(found, ast.ClassDef) else found
 
 
 def loaded(node: ast.AST) -> set[str]:
@@ -185,14 +197,3 @@ def _fields(node: ast.AST) -> Iterator[ast.AST | list[ast.AST]]:
     for name, value in ast.iter_fields(node):
         if name != dead and isinstance(value, ast.AST | list):
             yield [part for part in value if isinstance(part, ast.AST)] if isinstance(value, list) else value
-
-
-def named(body: Sequence[ast.stmt]) -> dict[str, Named]:
-    """The functions and classes of the top level by name, those in force."""
-    found: dict[str, Named] = {}
-    for node in body:
-        for name in [node.name] if isinstance(node, _NAMED) else targets(node):
-            known = node if isinstance(node, ast.ClassDef) else definition(body, name)
-            if known is not None:
-                found[name] = known
-    return found

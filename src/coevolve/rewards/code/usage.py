@@ -152,15 +152,35 @@ def are_thrown_away(uses: Sequence[Use]) -> bool:
     to names that are not read: nowhere in the function, or not before the same block gives them something else. A use
     that leads nowhere itself is not seen through (``y = x`` with no ``y`` after it).
     """
-    functions = {use.inside for use in uses}
-    above = {child: node for one in functions for node in ast.walk(one) for child in ast.iter_child_nodes(node)}
-    return bool(uses) and all(_is_thrown_away(use, above) for use in uses)
+    places = {function: _Places(function) for function in {use.inside for use in uses}}
+    return bool(uses) and all(_is_thrown_away(use.call, places[use.inside]) for use in uses)
 
 
-def _is_thrown_away(use: Use, above: Mapping[ast.AST, ast.AST]) -> bool:
-    child: ast.AST = use.call
-    while child is not use.inside:
-        node = above[child]
+class _Places:
+    """Where things stand in a function. above: node -> what it is in. place: statement -> (its block, position)."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.above: dict[ast.AST, ast.AST] = {}
+        self.place: dict[ast.AST, tuple[list[ast.stmt], int]] = {}
+        self._needed: dict[ast.stmt, set[str]] = {}
+        for node in ast.walk(function):
+            self.above |= dict.fromkeys(ast.iter_child_nodes(node), node)
+            for _, block in ast.iter_fields(node):
+                if isinstance(block, list):
+                    self.place |= {part: (block, i) for i, part in enumerate(block)}
+
+    def needed(self, node: ast.stmt) -> set[str]:
+        """The names that a statement reads, for something."""
+        if node not in self._needed:
+            self._needed[node] = set() if is_idle(node) else loaded(node)
+        return self._needed[node]
+
+
+def _is_thrown_away(call: ast.Call, places: _Places) -> bool:
+    child: ast.AST = call
+    while child is not places.function:
+        node = places.above[child]
         if isinstance(node, ast.Call) and child is not node.func and _called(node) != "print":
             return False
         if isinstance(node, ast.Expr):
@@ -168,28 +188,21 @@ def _is_thrown_away(use: Use, above: Mapping[ast.AST, ast.AST]) -> bool:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             assigned = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = targets(node)
-            return len(names) == len(assigned) and not any(_is_read(name, node, use.inside) for name in names)
+            return len(names) == len(assigned) and not any(_is_read(name, node, places) for name in names)
         if isinstance(node, ast.stmt | ast.NamedExpr | ast.Lambda):
             return False
         child = node
     return False
 
 
-def _is_read(name: str, assignment: ast.stmt, function: Function) -> bool:
+def _is_read(name: str, assignment: ast.stmt, places: _Places) -> bool:
     """Is what this statement gives the name read?"""
-    for parent in ast.walk(function):
-        for _, block in ast.iter_fields(parent):
-            if isinstance(block, list) and assignment in block:
-                for node in block[block.index(assignment) + 1 :]:
-                    if name in _needed(node):
-                        return True
-                    if isinstance(node, ast.Assign) and name in targets(node):
-                        return False
-                if parent is function:
-                    return False
-    return any(name in _needed(node) for node in statements(function))
-
-
-def _needed(node: ast.stmt) -> set[str]:
-    """The names that it reads, for something."""
-    return set() if is_idle(node) else loaded(node)
+    block, position = places.place[assignment]
+    for node in block[position + 1 :]:
+        if name in places.needed(node):
+            return True
+        if isinstance(node, ast.Assign) and name in targets(node):
+            return False
+    if places.above[assignment] is places.function:
+        return False
+    return any(name in places.needed(node) for node in statements(places.function))
