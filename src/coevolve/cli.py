@@ -180,12 +180,13 @@ def _quiet() -> None:
     """Let our own notices through, and keep transformers from drawing progress bars between them."""
     import logging
 
-    from transformers.utils import logging as chatter
+    from transformers.utils import logging as noise
 
     ours = logging.getLogger("coevolve")
     if not ours.handlers:
         ours.addHandler(logging.StreamHandler())
         ours.setLevel(logging.INFO)
+    chatter: Any = noise
     chatter.set_verbosity_error()
     chatter.disable_progress_bar()
 
