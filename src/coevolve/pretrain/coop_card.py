@@ -26,7 +26,7 @@ function of one number, for problems such as "f(x): add 3, then multiply by 2". 
 it is to see the other one's code, and short notes between two turns; nothing else is to be expected of it.
 
 Byte-level BPE of {tokens:,} tokens (whole words, single digits), `<|endoftext|>` begins and ends, `<|pad|>` pads; 512
-positions, trained on 192.
+positions, trained on 160.
 
 ## Rebuild
 

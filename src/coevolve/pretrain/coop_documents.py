@@ -22,12 +22,11 @@ _FITS: dict[str, str] = {main: aux for aux, main in FITTING.items()}
 
 
 def answers(rng: Random, count: int, split: Split) -> list[str]:
-    """``count`` first turns of a split."""
-    documents = []
-    for problem in drawn(rng, count, split):
-        role = "coder" if rng.random() < ALONE else rng.choice(("aux", "main"))
-        documents.append(first(problem, role) + WRITE[role](rng, problem).text)
-    return documents
+    """``count`` documents of three first turns on the same problem, each as if it were alone.
+
+    A text that comes again is what a model learns to copy from; one turn a document took it many times as long.
+    """
+    return [END.join(_first_turn(rng, problem) for _ in range(3)) for problem in drawn(rng, count, split)]
 
 
 def heard(rng: Random, count: int, split: Split) -> list[str]:
@@ -54,6 +53,11 @@ def first(problem: Wanted, role: str, told: str = "") -> str:
 def again(answer: Answer, told: str) -> str:
     """An own turn, its end, and the prompt of the next one."""
     return answer.text + END + AGAIN.format(told=told)
+
+
+def _first_turn(rng: Random, problem: Wanted) -> str:
+    role = "coder" if rng.random() < ALONE else rng.choice(("aux", "main"))
+    return first(problem, role) + WRITE[role](rng, problem).text
 
 
 def _pipeline(rng: Random, problem: Wanted) -> str:
