@@ -12,7 +12,7 @@ from coevolve.models import load_causal_lm, load_tokenizer
 from coevolve.pretrain import sums_answers as rates
 from coevolve.pretrain.sums_test import ANSWER_TOKENS, pass_rates
 
-PROBLEMS = 4000  # of split "test", in the card
+PROBLEMS = 1000  # of split "test", in the card
 
 _CARD = """# coevolve-sums
 
@@ -21,7 +21,7 @@ three steps with numbers up to 40, and answers that work them out and end in the
 also knows the observer's template of CORY; nothing else is to be expected of it.
 
 Byte-level BPE of {tokens:,} tokens, every digit a token of its own, `<|endoftext|>` begins and ends, `<|pad|>` pads;
-512 positions, trained on 128.
+512 positions, trained on 256.
 
 ## Rebuild
 
