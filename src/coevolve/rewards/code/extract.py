@@ -54,8 +54,13 @@ def _clean(text: str) -> str:
 
 
 def _dedent(text: str) -> str:
-    """Without empty lines around it, and without the indentation of its first line if all others share it."""
+    """Without empty lines around it, and without the indentation that all lines share.
+
+    A lone blank in front of the first line goes by itself: many tokenizers' first words begin with one.
+    """
     text = text.strip("\n").rstrip()
+    if re.match(r" \S", text):
+        return text[1:]
     return textwrap.dedent(text) if text[:1] in (" ", "\t") else text
 
 

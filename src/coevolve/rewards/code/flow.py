@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from coevolve.rewards.code.syntax import Function, loaded, parameters, reachable, statements, targets
+from coevolve.rewards.code.syntax import Function, loaded, parameters, reachable, statements
 
 _WORK = (ast.Call, ast.BinOp, ast.Subscript, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -139,11 +139,9 @@ def results(statement: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
         yield None, statement
         return
     for node in ast.walk(statement):
-        value = getattr(node, "value", None)
-        if isinstance(value, ast.expr):
-            yield from ((name, value) for name in targets(node))
-            if isinstance(node, ast.Return):
-                yield None, value
+        yield from _given(node)
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield None, node.value
 
 
 def operands(node: ast.AST) -> list[ast.expr]:

@@ -1,0 +1,113 @@
+"""The code of an answer."""
+
+import time
+
+import pytest
+
+from coevolve.rewards.code import extract
+
+CODE = "def f(x):\n    return x"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CODE,
+        f"\n\n{CODE}\n\n",
+        f" {CODE}",  # models put a blank in front of the first word
+        "    def f(x):\n        return x",
+        f"```python\n{CODE}\n```",
+        f"```py\n{CODE}\n```",
+        f"```\n{CODE}\n```",
+        f"~~~\n{CODE}\n~~~",
+        f"````Python\n{CODE}\n````",
+        f"```python\n{CODE}",
+        f"Sure! Here it is:\n\n```python\n{CODE}\n```\nIt gives back x, for f(x).",
+        f"Sure! Here it is:\n{CODE}\nIt gives back x.",
+        f"Sure\n\n{CODE}\n\nEnjoy",  # names, for Python
+        "1. Write it:\n\n   ```python\n   def f(x):\n       return x\n   ```",
+        f"```bash\npip install nothing\n```\n```python\n{CODE}\n```",
+        CODE.replace("\n", "\r\n"),
+        CODE.replace("\n", "\r"),
+        f"{CODE}<|endoftext|>def f(x):\n    return 2",
+        f"<|im_start|>assistant\n{CODE}<|im_end|>\n<|im_start|>user\nMore.",
+        f"{CODE}</s>",
+        f"\ufeff{CODE}",
+        CODE.replace("return", "ret\0urn"),
+        f"{CODE}\n\ndef test_f():\n    assert f(",  # cut off by the limit on tokens
+    ],
+)
+def test_what_is_around_the_code_goes(text):
+    assert extract(text) == CODE
+
+
+def test_tabs_stay():
+    assert extract("def f(x):\n\treturn x") == "def f(x):\n\treturn x"
+
+
+def test_blocks_are_joined_in_their_order():
+    text = (
+        f"```python\nimport math\n```\nand\n```python\n{CODE}\n```\nor better\n```python\ndef f(x):\n    return +x\n```"
+    )
+    assert extract(text) == f"import math\n{CODE}\ndef f(x):\n    return +x"
+
+
+def test_output_shown_in_a_block_is_no_code():
+    assert extract(f"```python\n{CODE}\n```\nf(2), f(3) give\n```\n2 3 (as wanted)\n```") == CODE
+
+
+def test_a_fence_inside_a_docstring_is_no_fence():
+    code = 'def f(x):\n    """\n    ```\n    f(1)\n    ```\n    """\n    return x'
+    assert extract(code) == code
+    assert extract(f"~~~\n{code}\n~~~") == code
+    assert extract("```python\n" + code.replace("    ```", "        ```") + "\n```").endswith("return x")
+
+
+def test_what_utf8_cannot_hold_becomes_a_question_mark():
+    assert extract("def f(x):\n    return '\udcff'") == "def f(x):\n    return '?'"
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n\t", "hello", "I cannot do that.", "(see above)", "```\n```", "```text\nno\n```"]
+)
+def test_no_code(text):
+    assert extract(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Here:\ndef f(x:\n    return x", "def f(x:\n    return x"),
+        ("import math\ndef f(x)\n    return x", "import math\ndef f(x)\n    return x"),
+        ("define f(x):\n    return x", "define f(x):\n    return x"),
+        ("return x", "return x"),  # a body alone
+    ],
+)
+def test_broken_code_is_returned_as_it_is(text, code):
+    assert extract(text) == code
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 100_000,
+        "a" * 100_000,
+        "1+" * 50_000,
+        "a" + ".a" * 50_000,
+        "- " * 50_000,
+        "word\n" * 20_000,
+        "(\na\n" * 25_000,
+        "x = '''\n" * 12_000,
+        "```\n" * 25_000,
+        "def f(:\n" * 12_000,
+        "def f(): return 1\nand so on\n" * 4_000,
+        "<|" * 50_000,
+        "\n" * 100_000,
+        "@a\n" * 33_000,
+    ],
+    ids=lambda text: repr(text[:8]),
+)
+def test_100_000_characters_take_seconds_at_most(text):
+    start = time.process_time()
+    assert isinstance(extract(text), str)
+    assert time.process_time() - start < 5  # measured: 1.2 at most on a busy core

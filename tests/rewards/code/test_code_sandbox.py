@@ -1,0 +1,68 @@
+"""Grades with the real sandbox."""
+
+import os
+
+import pytest
+from boxes import AUX
+
+from coevolve import data
+from coevolve.rewards.code import Job, grade
+from coevolve.rewards.sandbox import Sandbox
+from coevolve.tasks import humaneval, mbpp
+
+real = pytest.mark.skipif(not os.environ.get(data.FOLDER), reason="COEVOLVE_DATA is not set: no reference solutions")
+
+
+@pytest.fixture(scope="module")
+def box():
+    with Sandbox() as box:
+        yield box
+
+
+def test_what_is_run_decides(box):
+    tests = "assert candidate(1) == 4\nassert candidate(2) == 6\nassert candidate([]) == 0"
+    mains = [
+        "def f(x):\n    return 0 if x == [] else aux(x) * 2",  # 4.0
+        "def f(x):\n    return aux(x) * 2",  # [] + 1 is an error: two of three
+        "def f(x):\n    return aux(x) * 3",  # 6, 9, error: none, so no cooperation
+        "import os\nos._exit(0)\ndef f(x):\n    return aux(x)",
+        "def aux(x):\n    return 0\nprint(f(1) / 0)\ndef f(x):\n    return 0 if x == [] else aux(x) * 2",  # 4.0
+    ]
+    grades = grade([Job("f", tests)] * 5, [{"aux": AUX, "main": main} for main in mains], box)
+    assert [found.total for found in grades] == pytest.approx([4.0, 1.5 + 2 / 3 + 1.5, 1.5, 1.5, 4.0])
+    assert [found.parts()["solved"] for found in grades] == [1.0, 0.0, 0.0, 0.0, 1.0]
+
+
+def test_preludes_serve_the_answer_and_the_tests(box):
+    job = Job(
+        "f",
+        "assert candidate(double(1)) == double(candidate(1))\nassert candidate(start) == 12",
+        prelude="def double(x):\n    return 2 * x",
+        setup="start = f(2)",
+    )
+    [found] = grade([job], [{"main": "def f(x):\n    return double(x) + x * 0 if x < 4 else 3 * x"}], box)
+    assert [verdict.kind for verdict in found.verdicts] == ["passed", "passed"]
+
+
+@real
+def test_reference_solutions_of_humaneval_are_paid_in_full(box):
+    rows = data.rows("humaneval", dataset="openai/openai_humaneval", split="test")
+    jobs = [_job(problem) for problem in humaneval.problems(rows, "humaneval")]
+    codes = [row["prompt"] + row["canonical_solution"] for row in rows]
+    texts = [code if i % 2 else f"Like this:\n\n```python\n{code}\n```\nIt works." for i, code in enumerate(codes)]
+    grades = grade(jobs, [{"main": text} for text in texts], box)
+    assert [found.total for found in grades] == pytest.approx([2.1] * 164)
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "count"), [("mbpp_sanitized", 427), ("mbpp", 974)])
+def test_reference_solutions_of_mbpp_are_paid_in_full(box, name, count):
+    rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test")
+    jobs = [_job(problem) for problem in mbpp.problems(rows, name)]
+    grades = grade(jobs, [{"main": row["code"]} for row in rows], box)
+    assert [found.total for found in grades] == pytest.approx([2.1] * count)
+
+
+def _job(problem):
+    return Job(**{name: problem.data.get(name, "") for name in ("entry", "tests", "prelude", "setup")})
