@@ -8,26 +8,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache
+from functools import cache
 
-from coevolve.rewards.sandbox.inside.split import split
 from coevolve.rewards.sandbox.isolation import Isolation, choose
+from coevolve.rewards.sandbox.split import split
 from coevolve.rewards.sandbox.types import Program, Verdict
 from coevolve.rewards.sandbox.worker import Worker
 
 CACHED = 8192
 """Programs whose verdicts a sandbox remembers."""
-
-
-@lru_cache(maxsize=4096)
-def sources(tests: str) -> tuple[str, ...]:
-    """The source of each test. ValueError: they do not parse."""
-    return tuple(step.source for step in split(tests).steps)
-
-
-def count_tests(tests: str) -> int:
-    """How many verdicts these tests give. ValueError: they do not parse."""
-    return len(sources(tests))
 
 
 class Sandbox:
@@ -74,7 +63,7 @@ class Sandbox:
         ValueError: tests do not parse, or a prelude does not run.
         """
         for program in programs:
-            sources(program.tests)
+            split(program.tests)
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers, "sandbox")
@@ -109,14 +98,14 @@ class Sandbox:
         self.close()
 
     def _one(self, program: Program) -> tuple[Verdict, ...]:
-        tests = sources(program.tests)
-        if not tests:
+        plan = split(program.tests)
+        if not plan.steps:
             return ()
         worker: Worker | None = getattr(self._local, "worker", None)
         if worker is None:
             worker = self._local.worker = Worker(self._chosen, self._timeout, self._memory_mb)
             self._started.append(worker)
-        return worker.run(program, tests)
+        return worker.run(program, plan)
 
 
 @cache
@@ -124,7 +113,9 @@ def _try(isolation: Isolation) -> str:
     """What goes wrong with the simplest case; "" if nothing does."""
     worker = Worker(isolation, timeout=10.0, memory_mb=512)
     try:
-        verdicts = worker.run(Program("def f(x):\n    return x + 1", "assert f(1) == 2", "f"), ("",))
+        verdicts = worker.run(
+            Program("def f(x):\n    return x + 1", "assert f(1) == 2", "f"), split("assert f(1) == 2")
+        )
     except OSError as error:
         return str(error)
     finally:

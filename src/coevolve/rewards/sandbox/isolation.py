@@ -26,13 +26,13 @@ _CAPABILITIES = ["SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"]
 
 @dataclass(frozen=True)
 class Isolation:
-    """level: with namespaces or without. landlock: version of the kernel's, 0 for none. seccomp: the filter of system
-    calls, b"" for none. drops: cases run as a user of their own. linux: the kernel is Linux.
+    """level: with namespaces or without. landlock: version of the kernel's, 0 for none. seccomp: system calls are
+    filtered. drops: cases run as a user of their own. linux: the kernel is Linux.
     """
 
     level: Level
     landlock: int
-    seccomp: bytes
+    seccomp: bool
     drops: bool
     linux: bool = True
 
@@ -64,7 +64,7 @@ def offered(level: Level) -> Isolation:
     """The level as this machine has it; not tried yet."""
     linux = sys.platform.startswith("linux")
     drops = linux and os.geteuid() == 0
-    return Isolation(level, landlock_version(), syscalls.program(), drops, linux)
+    return Isolation(level, landlock_version(), bool(syscalls.program(forks=False)), drops, linux)
 
 
 def choose(wanted: str, works: Callable[[Isolation], str]) -> Isolation:

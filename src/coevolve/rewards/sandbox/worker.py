@@ -12,14 +12,15 @@ import socket
 import subprocess
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from coevolve.rewards.sandbox import isolation as how
+from coevolve.rewards.sandbox import syscalls
 from coevolve.rewards.sandbox.inside import wire
 from coevolve.rewards.sandbox.inside.judge import LIVES
 from coevolve.rewards.sandbox.isolation import Isolation
+from coevolve.rewards.sandbox.split import Plan
 from coevolve.rewards.sandbox.types import Kind, Program, Verdict
 
 GRACE_SECONDS = 0.5
@@ -43,17 +44,17 @@ class Worker:
         self._servers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
         self._temp = ""
 
-    def run(self, program: Program, tests: tuple[str, ...]) -> tuple[Verdict, ...]:
-        """The verdicts of one case. tests: the source of each.
+    def run(self, program: Program, plan: Plan) -> tuple[Verdict, ...]:
+        """The verdicts of one case. plan: of its tests.
 
         ValueError: the prelude does not run. OSError: the servers do not start.
         """
         if not self._servers:
             self._start()
-        verdicts: list[Verdict] = []
+        tests, verdicts = plan.sources, list[Verdict]()
         rest: Kind = "crashed"
         try:
-            self._judge(program, tests, verdicts)
+            self._judge(program, plan, verdicts)
         except wire.Late:
             rest = "timeout"
             self.close()
@@ -61,10 +62,12 @@ class Worker:
             self.close()
         return (*verdicts, *(Verdict(rest, test) for test in tests[len(verdicts) :]))
 
-    def _judge(self, program: Program, tests: tuple[str, ...], verdicts: list[Verdict]) -> None:
+    def _judge(self, program: Program, plan: Plan, verdicts: list[Verdict]) -> None:
         """Append the verdicts as they come."""
         link = self._servers[0][1]
-        wire.send(link, asdict(program) | {"timeout": self.timeout})
+        texts = {name: getattr(program, name) for name in ("code", "entry", "prelude", "setup")}
+        case = {"steps": plan.steps, "opening": plan.opening, "names": plan.names, "timeout": self.timeout}
+        wire.send(link, texts | case)
         fault = None
         while True:
             word, *rest = wire.receive(link, until=time.monotonic() + self.timeout + GRACE_SECONDS)
@@ -74,7 +77,7 @@ class Worker:
                 fault = rest[0]
             elif word == "test":
                 index, kind, error, text, line = rest
-                verdicts.append(Verdict(kind, tests[index], error, text, line))
+                verdicts.append(Verdict(kind, plan.sources[index], error, text, line))
         if fault is not None:
             raise ValueError(f"a prelude does not run in the sandbox: {fault}; it begins {program.prelude[:60]!r}")
 
@@ -141,7 +144,7 @@ class Worker:
             if chosen.seccomp or not chosen.linux
             else PROCESSES + _tasks(),
             "landlock": chosen.landlock,
-            "seccomp": chosen.seccomp.hex(),
+            "seccomp": syscalls.program(forks=role == "judge").hex() if chosen.seccomp else "",
             "library": folders,
             "readable": [*how.readable(), *(folders or [])],
         }

@@ -48,12 +48,11 @@ class Confinement:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.linux = sys.platform.startswith("linux")
-        self.server = os.getpid()
         self._rules = _ruleset(settings) if settings["landlock"] else None
         self._filter = _program(bytes.fromhex(settings["seccomp"])) if settings["seccomp"] else None
 
     def apply(self, keep: list[int]) -> None:
-        """Confine this process. keep: the descriptors besides 0, 1 and 2 that stay open."""
+        """Confine this process, and what it forks. keep: the descriptors besides 0, 1 and 2 that stay open."""
         os.chdir(self.settings["temp"])
         _limit(self.settings)
         user = self.settings["user"]
@@ -63,8 +62,6 @@ class Confinement:
             os.setresuid(user, user, user)
         if self.linux:
             prctl(SET_PDEATHSIG, signal.SIGKILL)  # forgotten at a change of user, so not before
-            if os.getppid() != self.server:
-                os._exit(1)
             prctl(SET_DUMPABLE, 0)
             prctl(SET_NO_NEW_PRIVS, 1)
         if self._rules is not None:
@@ -74,6 +71,11 @@ class Confinement:
         if self._filter is not None:
             prctl(SET_SECCOMP, 2, ctypes.byref(self._filter))
 
+    def limit_time(self) -> None:
+        """Limit the processor's seconds of this process: SIGXCPU, and who survives that is killed a second later."""
+        seconds = self.settings["cpu_seconds"]
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+
 
 def _checked(result: int) -> int:
     if result < 0:
@@ -82,13 +84,11 @@ def _checked(result: int) -> int:
 
 
 def _limit(settings: dict[str, Any]) -> None:
-    cpu, memory = settings["cpu_seconds"], settings["memory_mb"] << 20
-    limits = {"CORE": 0, "FSIZE": FILE_BYTES, "NOFILE": HIGHEST, "AS": memory}
+    limits = {"CORE": 0, "FSIZE": FILE_BYTES, "NOFILE": HIGHEST, "AS": settings["memory_mb"] << 20}
     if settings["processes"]:
         limits["NPROC"] = settings["processes"]
     for name, value in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))  # SIGXCPU, and who survives that is killed a second later
 
 
 class _Attributes(ctypes.Structure):

@@ -6,7 +6,6 @@ To the trainer: ["test", index, kind, error, message, line] for each test, in or
 
 from __future__ import annotations
 
-import ast
 import builtins
 import errno
 import signal
@@ -19,7 +18,6 @@ from typing import Any, NoReturn
 
 from . import wire
 from .opaque import Lazy, Opaque
-from .split import split
 
 LIVES = 3
 """Guests that may die, and time limits that all tests together may take, before the rest is given up (the paper stops
@@ -50,26 +48,25 @@ class Judge:
         self.lost = ""  # how the guest was lost, a kind
         self.number = 0  # of the newest call
         self.sock: socket.socket | None = None
-        self.plan = split(program["tests"])
         self.space: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
 
     def run(self, tell: Callable[[list[Any]], None]) -> None:
         """Judge every test."""
         signal.signal(signal.SIGALRM, self._alarm)
         try:
-            self._execute(ast.parse(self.program["prelude"].replace("\r\n", "\n")).body)
+            self._execute(self.program["prelude"])
         except Exception as error:  # noqa: BLE001 - trusted code that fails is the caller's mistake, and is told
             return tell(["fault", f"{type(error).__name__}: {error}"])
         self.space |= {name: sys.modules[name] for name in self._modules()}
         final = self._attempt(self._load)
         if final == PASSED:
-            final = self._attempt(partial(self._execute, self.plan.opening))
+            final = self._attempt(partial(self._execute, self.program["opening"]))
         lives = LIVES
-        for index, step in enumerate(self.plan.steps):
+        for index, step in enumerate(self.program["steps"]):
             if final != PASSED:  # nothing runs any more
                 tell(["test", index, *final])
                 continue
-            outcome = self._attempt(partial(self._execute, step.body))
+            outcome = self._attempt(partial(self._execute, step))
             tell(["test", index, *outcome])
             if self.lost:
                 lives -= 1
@@ -105,7 +102,7 @@ class Judge:
         self.lost = ""
         self.sock = self.start()
         entry = self.program["entry"]
-        names = sorted((self.plan.names | {entry}) - set(dir(builtins)))
+        names = sorted({*self.program["names"], entry} - set(dir(builtins)))
         reply = self._exchange(["load", self.program["code"], self.program["setup"], entry, names])
         error: BaseException | None = None
         try:
@@ -173,10 +170,11 @@ class Judge:
 
     def _modules(self) -> list[str]:
         """Standard modules that the tests name but do not import."""
-        return [n for n in self.plan.names if n in sys.stdlib_module_names and n in sys.modules and n not in self.space]
+        names = (name for name in self.program["names"] if name not in self.space)
+        return [name for name in names if name in sys.modules and name in sys.stdlib_module_names]
 
-    def _execute(self, body: list[ast.stmt]) -> None:
-        exec(compile(ast.Module(body, []), "<tests>", "exec", dont_inherit=True), self.space)
+    def _execute(self, source: str) -> None:
+        exec(compile(source, "<tests>", "exec", dont_inherit=True), self.space)
 
     def _alarm(self, *_: object) -> None:
         if self.armed:

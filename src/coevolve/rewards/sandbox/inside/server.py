@@ -21,10 +21,9 @@ from . import wire
 from .confine import SET_CHILD_SUBREAPER, SET_DUMPABLE, SET_PDEATHSIG, Confinement, prctl
 
 PRELOADED = """
-abc array ast base64 bisect calendar cmath collections collections.abc contextlib copy ctypes dataclasses datetime
-decimal difflib enum fractions functools hashlib heapq html inspect io itertools json keyword locale math numbers
-operator os queue random re secrets statistics string struct sys textwrap threading time traceback types typing
-unicodedata uuid warnings weakref zlib
+abc array bisect cmath collections collections.abc contextlib copy dataclasses datetime decimal enum fractions functools
+heapq io itertools json math numbers operator os random re statistics string struct sys textwrap time traceback types
+typing unicodedata warnings weakref
 """
 DYING_SECONDS = 0.1
 """How long a guest that closed its socket has to be dead, before it is killed."""
@@ -38,8 +37,7 @@ def main(role: str, link: int, control: int) -> None:
     trainer, other = _low(link), _low(control)
     settings = wire.receive(trainer)
     _move_library(settings["library"])
-    for name in PRELOADED.split():
-        __import__(name)
+    _preload()
     if sys.platform.startswith("linux"):
         prctl(SET_PDEATHSIG, signal.SIGKILL)
         prctl(SET_DUMPABLE, 0)
@@ -50,11 +48,23 @@ def main(role: str, link: int, control: int) -> None:
         os.chown(settings["temp"], settings["user"], settings["user"])
     confinement = Confinement(settings)
     os.dup2(1, 2)  # standard error was the trainer's, until here
+    random.seed(0)  # every case begins here
     gc.collect()
     gc.freeze()  # garbage collection in a fork touches no page of ours
     wire.send(trainer, ["ready"])
     with contextlib.suppress(wire.Gone):
         (_judges if role == "judge" else _guests)(trainer, other, confinement)
+
+
+def _preload() -> None:
+    """Import what programs use most, without what random and threading would run in each fork: cases seed by
+    themselves, and no thread is alive at a fork.
+    """
+    register = os.register_at_fork
+    os.register_at_fork = lambda **_: None
+    for name in PRELOADED.split():
+        __import__(name)
+    os.register_at_fork = register
 
 
 def _low(descriptor: int) -> socket.socket:
@@ -80,23 +90,21 @@ def _move_library(folders: list[str] | None) -> None:
 def _judges(trainer: socket.socket, guests: socket.socket, confinement: Confinement) -> None:
     from .judge import Judge
 
+    confinement.apply([trainer.fileno(), guests.fileno()])  # once, for all judges: they run nothing untrusted
     while True:
         program = wire.receive(trainer)
         child = os.fork()
         if not child:
-            _judge(Judge, trainer, guests, confinement, program)
+            confinement.limit_time()
+            _judge(Judge, trainer, guests, program)
         _, status = os.waitpid(child, 0)
         _ask(guests, "stop")
         _clean(confinement.settings)
         wire.send(trainer, ["end", status])
 
 
-def _judge(
-    judge: Any, trainer: socket.socket, guests: socket.socket, confinement: Confinement, program: dict[str, Any]
-) -> NoReturn:
+def _judge(judge: Any, trainer: socket.socket, guests: socket.socket, program: dict[str, Any]) -> NoReturn:
     try:
-        confinement.apply([trainer.fileno(), guests.fileno()])
-        random.seed(0)
         case = judge(program, lambda: _new_guest(guests), lambda word: _ask(guests, word)[0])
         case.run(lambda message: wire.send(trainer, message))
     finally:
@@ -150,10 +158,14 @@ def _guests(trainer: socket.socket, judges: socket.socket, confinement: Confinem
 
 def _start(run: Any, judges: socket.socket, confinement: Confinement, number: str) -> int:
     ours, theirs = socket.socketpair()
+    server = os.getpid()
     child = os.fork()
     if not child:
         try:
+            confinement.limit_time()
             confinement.apply([ours.fileno()])
+            if os.getppid() != server:  # it died before this process could be told
+                os._exit(1)
             run(ours)
         finally:
             os._exit(1)

@@ -1,28 +1,25 @@
-"""Tests into steps: what the trainer counts and what the judge runs, from the same reading of the same text."""
+"""Tests into steps: what the trainer counts and what the judge runs, from one reading of the text."""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Step:
-    """One test. source: its text; body: what runs before it, and itself."""
-
-    source: str
-    body: list[ast.stmt]
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Tests in order. opening: what runs before the first. names: all that the tests read."""
+    """Tests, in order. sources: their text; steps: what the judge runs for each, the statements before it too; opening:
+    what runs before the first; names: all that they read.
+    """
 
-    opening: list[ast.stmt]
-    steps: list[Step]
-    names: frozenset[str]
+    sources: tuple[str, ...]
+    steps: tuple[str, ...]
+    opening: str
+    names: tuple[str, ...]
 
 
+@lru_cache(maxsize=4096)
 def split(tests: str) -> Plan:
     """The plan of ``Program.tests``. An assert of a constant tests nothing and does not count.
 
@@ -31,17 +28,23 @@ def split(tests: str) -> Plan:
     text = tests.replace("\r\n", "\n").replace("\r", "\n")
     try:
         tree = ast.parse(text)
-        names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+        names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"tests do not parse: {error}; they begin {text[:60]!r}") from None
     opening, body = _parts(tree.body)
-    steps, waiting = [], []
+    sources, steps, waiting = [], [], []
     for statement in body:
         waiting.append(statement)
         if _holds_assert(statement):
-            steps.append(Step(_source(text, statement), waiting))
+            sources.append(_source(text, statement))
+            steps.append(_joined(waiting))
             waiting = []
-    return Plan(opening, steps, names)
+    return Plan(tuple(sources), tuple(steps), _joined(opening), tuple(names))
+
+
+def count_tests(tests: str) -> int:
+    """How many verdicts these tests give. ValueError: they do not parse."""
+    return len(split(tests).sources)
 
 
 def _parts(statements: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
@@ -61,7 +64,13 @@ def _holds_assert(statement: ast.stmt) -> bool:
     return any(isinstance(n, ast.Assert) and not isinstance(n.test, ast.Constant) for n in ast.walk(statement))
 
 
+def _joined(statements: list[ast.stmt]) -> str:
+    """Their source without the indentation that they had; multi-line strings keep theirs."""
+    return ast.unparse(ast.Module(statements, []))
+
+
 def _source(text: str, statement: ast.stmt) -> str:
+    """The text of a statement, its lines moved to the left."""
     lines = text.split("\n")[statement.lineno - 1 : statement.end_lineno]
     indent = statement.col_offset
     return "\n".join(line[indent:] if not line[:indent].strip() else line for line in lines).rstrip()
