@@ -22,6 +22,7 @@ class Flow:
     def __init__(self, function: Function, calls: Sequence[ast.Call]) -> None:
         self.body = statements(function)
         self.nodes = list(reachable(self.body))
+        self.returns = [node for node in self.nodes if isinstance(node, ast.Return)]
         self.calls = set(calls)
         self.given = [pair for node in self.nodes for pair in _given(node)]
         self.own = parameters(function) | {name for name, _ in self.given}

@@ -22,7 +22,7 @@ Everything is read from syntax trees. The released code works with regular expre
    a lambda do, a coroutine does not.
 4. A call of aux is a call that a run can come by. There it may be in a comment, in a string, or behind a ``return``.
 5. A thin wrapper returns what aux makes of main's parameters, be it by way of names in between or of ``+ 0`` (see
-   ``usage.is_wrapper``). There, every call of aux in a main function of one or two lines is a wrapper.
+   ``usage.is_wrapper``). There, a main function of one or two lines with a call of aux is one.
 6. Results that are thrown away are found. There, only where a blank stands between ``aux`` and its one argument.
 7. If both authors define aux, the helper's is run: the main agent cannot be paid for calling itself. If both define
    the main function, main's is run, for the same reason. Without an aux of the helper's author, main's own is run, and

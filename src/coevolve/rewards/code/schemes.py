@@ -55,7 +55,7 @@ def _catches(flow: Flow, node: ast.Try) -> bool:
     if not any(flow.calls_in(part) for part in node.body):
         return False
     inside = set(ast.walk(node))
-    after = [_outcome(flow, part) for part in flow.nodes if isinstance(part, ast.Return) and part not in inside]
+    after = [_outcome(flow, part) for part in flow.returns if part not in inside]
     return any(
         _outcome(flow, *handler.body).others or (not leaves(handler.body) and any(way.others for way in after))
         for handler in node.handlers
@@ -177,5 +177,7 @@ def _is_combined(flow: Flow) -> bool:
 
 def _only_selects(flow: Flow) -> bool:
     """Do conditions read a result, and nothing that is returned?"""
-    returned = [node.value for node in flow.nodes if isinstance(node, ast.Return | ast.Yield) and node.value]
+    returned = [
+        node.value for node in flow.nodes if isinstance(node, ast.Return | ast.Yield) and node.value is not None
+    ]
     return any(flow.reads(test) for test in tests(flow.nodes)) and not any(flow.flowing(value) for value in returned)
