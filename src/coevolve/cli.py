@@ -1,4 +1,4 @@
-"""``coevolve train | eval | report | pretrain``.
+"""``coevolve train | eval | report | pretrain | doctor``.
 
 Exit codes: 0 done, 1 the machine's fault (a full disk), 2 the user's (one line says what to change), 130 interrupted.
 ``COEVOLVE_DEBUG=1`` shows the traceback of an error. What only one command needs is imported inside it.
@@ -58,7 +58,7 @@ def _complain(text: str, code: int, error: BaseException | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="coevolve", description="Fine-tune several language models together.")
-    commands = parser.add_subparsers(required=True, metavar="train | eval | report | pretrain")
+    commands = parser.add_subparsers(required=True, metavar="train | eval | report | pretrain | doctor")
 
     def add(name: str, command: Callable[[argparse.Namespace], None], about: str) -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=about, description=about)
@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     one = add("report", _report, "draw the curves of runs; several seeds of one recipe become one line with a band")
     one.add_argument("runs", type=Path, nargs="+", metavar="run", help="a run directory")
     one.add_argument("--output", type=Path, help="the picture; default: reward-kl.png, in the run if it is only one")
+    add("doctor", _doctor, "say what this machine has: versions, devices, isolation of the sandbox, data, extras")
     return parser
 
 
@@ -174,6 +175,12 @@ def _pretrain(args: argparse.Namespace) -> None:
     from coevolve.pretrain import pretrain
 
     print(f"model: {pretrain(args.recipe, args.overrides, args.resume)}")
+
+
+def _doctor(args: argparse.Namespace) -> None:
+    from coevolve.doctor import doctor
+
+    print("\n".join(doctor()))
 
 
 def _quiet() -> None:

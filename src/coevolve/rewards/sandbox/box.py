@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-from coevolve.rewards.sandbox.isolation import Isolation, choose
+from coevolve.rewards.sandbox.isolation import Isolation, Level, choose
 from coevolve.rewards.sandbox.split import split
 from coevolve.rewards.sandbox.types import Program, Verdict
 from coevolve.rewards.sandbox.worker import Worker
@@ -106,6 +106,14 @@ class Sandbox:
             worker = self._local.worker = Worker(self._chosen, self._timeout, self._memory_mb)
             self._started.append(worker)
         return worker.run(program, plan)
+
+
+def offers(level: Level) -> str:
+    """A line on one level: its layers and what it cannot stop, or why it does not work here."""
+    try:
+        return str(choose(level, _try))
+    except ValueError as error:
+        return f"{level}: {error}"
 
 
 @cache
