@@ -35,7 +35,11 @@ class Sandbox:
         memory_mb: int = 512,
         workers: int | None = None,
     ) -> None:
-        for name, value in (("timeout", timeout), ("memory_mb", memory_mb), ("workers", workers or 1)):
+        for name, value in (
+            ("timeout", timeout),
+            ("memory_mb", memory_mb),
+            ("workers", 1 if workers is None else workers),
+        ):
             if not value > 0:
                 raise ValueError(f"sandbox {name} is {value}; it is a number above 0")
         self._timeout, self._memory_mb = float(timeout), int(memory_mb)

@@ -26,6 +26,7 @@ from coevolve.rewards.sandbox.types import Kind, Program, Verdict
 GRACE_SECONDS = 0.5
 """How long after a limit the judge may take to say so, before the worker is killed."""
 START_SECONDS = 30.0
+ROLES = ("judge", "guest")
 PROCESSES = 32
 """Threads that a case may have."""
 _NOBODY = 65534
@@ -106,14 +107,14 @@ class Worker:
         self._temp = tempfile.mkdtemp(prefix="coevolve-sandbox-")
         os.chmod(self._temp, 0o711)
         kind = socket.SOCK_SEQPACKET if self.isolation.linux else socket.SOCK_DGRAM
-        for role, control in zip(("judge", "guest"), socket.socketpair(socket.AF_UNIX, kind), strict=True):
+        for role, control in zip(ROLES, socket.socketpair(socket.AF_UNIX, kind), strict=True):
             ours, theirs = socket.socketpair()
             with control, theirs:
                 ends = (theirs.fileno(), control.fileno())
                 self._servers.append((self._server(role, ends), ours))
-            wire.send(ours, self._settings(role))
-        for process, link in self._servers:
+        for role, (process, link) in zip(ROLES, self._servers, strict=True):
             try:
+                wire.send(link, self._settings(role))
                 wire.receive(link, until=time.monotonic() + START_SECONDS)
             except (wire.Gone, wire.Late) as error:
                 process.kill()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import random
 import select
 import signal
 import socket
@@ -48,7 +47,6 @@ def main(role: str, link: int, control: int) -> None:
         os.chown(settings["temp"], settings["user"], settings["user"])
     confinement = Confinement(settings)
     os.dup2(1, 2)  # standard error was the trainer's, until here
-    random.seed(0)  # every case begins here
     gc.collect()
     gc.freeze()  # garbage collection in a fork touches no page of ours
     wire.send(trainer, ["ready"])
@@ -57,14 +55,15 @@ def main(role: str, link: int, control: int) -> None:
 
 
 def _preload() -> None:
-    """Import what programs use most, without what random and threading would run in each fork: cases seed by
-    themselves, and no thread is alive at a fork.
+    """Import what programs use most, without what random and threading would run in each fork: it would undo the seed,
+    and no thread is alive at a fork. So this file does not import them by itself.
     """
     register = os.register_at_fork
     os.register_at_fork = lambda **_: None
     for name in PRELOADED.split():
         __import__(name)
     os.register_at_fork = register
+    sys.modules["random"].seed(0)  # every case begins here
 
 
 def _low(descriptor: int) -> socket.socket:
