@@ -1,10 +1,11 @@
-"""Cases per second of the sandbox against one fresh ``python`` process a case, on identical work, alternating.
+"""Cases per second of the sandbox against fresh processes, one a case, on identical work, alternating.
 
-    python benchmarks/sandbox.py          # medians over rounds, and the ratio, one line a workload
+    python benchmarks/sandbox.py          # medians over rounds, one line a workload
 
-Workloads: a function of one line with one assert; HumanEval's reference solutions with all their tests (with
-COEVOLVE_DATA). Two cases at a time, on every side. A fresh process gets its best case: the solution and its asserts in
-one file, an interpreter without site packages, no limits, no judge; it holds nothing.
+Workloads: a function of one line with one assert; HumanEval's reference solutions with all their tests (needs
+COEVOLVE_DATA). Two cases at a time on every side, every program new to the cache. The fresh processes get their best
+case: solution and asserts in one file, so one interpreter where the sandbox has two, and no limits. "fresh python"
+holds nothing, "fresh bwrap" is the same interpreter in new namespaces with the whole disk read-only.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from pathlib import Path
 from coevolve.data import read
 from coevolve.rewards.sandbox import Program, Sandbox
 
-ROUNDS = 2
+ROUNDS = 5
 WORKERS = 2
+BWRAP = "bwrap --unshare-all --die-with-parent --ro-bind / / --dev /dev"
 _numbers = itertools.count()
 
 
@@ -32,22 +34,26 @@ def main() -> None:
     boxes = {level: Sandbox(isolation=level, workers=WORKERS) for level in ("bubblewrap", "plain")}
     for name, programs in workloads().items():
         sides: dict[str, Callable[[list[Program]], None]] = {
-            "fresh python": fresh([]),
-            "fresh python -I -S": fresh(["-I", "-S"]),
+            "fresh python": fresh([sys.executable]),
+            "fresh python -I -S": fresh([sys.executable, "-I", "-S"]),
+            "fresh bwrap python -I -S": fresh([*BWRAP.split(), sys.executable, "-I", "-S"]),
             **{level: ours(box) for level, box in boxes.items()},
         }
         rates: dict[str, list[float]] = {side: [] for side in sides}
         for number in range(ROUNDS + 1):
             for side, run in sides.items():
-                case = [dataclasses.replace(p, code=f"# {next(_numbers)}\n{p.code}") for p in programs]  # nothing cached
+                case = [
+                    dataclasses.replace(p, code=f"# {next(_numbers)}\n{p.code}") for p in programs
+                ]  # nothing cached
                 start = time.perf_counter()
                 run(case)
                 if number:  # the first round warms up
                     rates[side].append(len(case) / (time.perf_counter() - start))
         median = {side: statistics.median(values) for side, values in rates.items()}
         shown = ", ".join(f"{side} {rate:.0f}" for side, rate in median.items())
-        ratios = ", ".join(f"{level} {median[level] / median['fresh python']:.1f}" for level in boxes)
-        print(f"{name}: cases/s {shown}; times the fresh processes: {ratios}", flush=True)
+        print(f"{name}: cases/s {shown}", flush=True)
+        for side in list(sides)[:3]:
+            print(f"  times {side}: " + ", ".join(f"{level} {median[level] / median[side]:.1f}" for level in boxes))
     for box in boxes.values():
         box.close()
 
@@ -74,12 +80,12 @@ def ours(box: Sandbox) -> Callable[[list[Program]], None]:
     return run
 
 
-def fresh(options: list[str]) -> Callable[[list[Program]], None]:
+def fresh(command: list[str]) -> Callable[[list[Program]], None]:
     def one(program: Program, folder: str) -> None:
         file = Path(folder, f"{next(_numbers)}.py")
         ending = f"\ncheck({program.entry})\n" if "def check(" in program.tests else "\n"
         file.write_text(f"{program.code}\n{program.tests}{ending}", "utf-8")
-        subprocess.run([sys.executable, *options, str(file)], check=True, timeout=60, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, str(file)], check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def run(programs: list[Program]) -> None:
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as pool:

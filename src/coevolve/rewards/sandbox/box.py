@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,12 +44,13 @@ class Sandbox:
                 raise ValueError(f"sandbox {name} is {value}; it is a number above 0")
         self._timeout, self._memory_mb = float(timeout), int(memory_mb)
         self._chosen = choose(isolation, _try)
-        self._workers = workers or len(os.sched_getaffinity(0))
+        self._workers = workers or _processors()
         self._cache: OrderedDict[Program, tuple[Verdict, ...]] = OrderedDict()
         self._lock = threading.Lock()
         self._local = threading.local()
         self._pool: ThreadPoolExecutor | None = None
         self._started: list[Worker] = []
+        weakref.finalize(self, _end, self._started)  # with the last reference, or with the process
 
     @property
     def isolation(self) -> str:
@@ -71,7 +72,6 @@ class Sandbox:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers, "sandbox")
-                atexit.register(self.close)
             pool = self._pool
             fresh = [program for program in dict.fromkeys(programs) if program not in self._cache]
         found = dict(zip(fresh, pool.map(self._one, fresh), strict=True))
@@ -89,11 +89,8 @@ class Sandbox:
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown()
-            atexit.unregister(self.close)
-        for worker in self._started:
-            worker.close()
-        self._started.clear()
+            pool.shutdown(cancel_futures=True)
+        _end(self._started)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -110,6 +107,15 @@ class Sandbox:
             worker = self._local.worker = Worker(self._chosen, self._timeout, self._memory_mb)
             self._started.append(worker)
         return worker.run(program, plan)
+
+
+def _end(workers: list[Worker]) -> None:
+    while workers:
+        workers.pop().close()
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def offers(level: Level) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -163,6 +164,7 @@ def library(isolation: Isolation) -> list[str] | None:
     ):
         return None
     place = Path(tempfile.mkdtemp(prefix="coevolve-stdlib-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     place.chmod(0o755)
     drop = ("site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "config-*")
     shutil.copytree(stdlib, place / "lib", ignore=shutil.ignore_patterns(*drop, "*.a"))

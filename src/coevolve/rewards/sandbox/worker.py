@@ -50,18 +50,23 @@ class Worker:
 
         ValueError: the prelude does not run. OSError: the servers do not start.
         """
-        if not self._servers:
-            self._start()
-        tests, verdicts = plan.sources, list[Verdict]()
+        verdicts: list[Verdict] = []
         rest: Kind = "crashed"
-        try:
-            self._judge(program, plan, verdicts)
-        except wire.Late:
-            rest = "timeout"
-            self.close()
-        except wire.Gone:
-            self.close()
-        return (*verdicts, *(Verdict(rest, test) for test in tests[len(verdicts) :]))
+        for _ in range(2):  # servers that died unseen, of the case before, must not cost this one its verdicts
+            try:
+                if not self._servers:
+                    self._start()
+                self._judge(program, plan, verdicts)
+                break
+            except wire.Gone:
+                self.close()
+                if verdicts:
+                    break
+            except wire.Late:
+                self.close()
+                rest = "timeout"
+                break
+        return (*verdicts, *(Verdict(rest, test) for test in plan.sources[len(verdicts) :]))
 
     def _judge(self, program: Program, plan: Plan, verdicts: list[Verdict]) -> None:
         """Append the verdicts as they come."""

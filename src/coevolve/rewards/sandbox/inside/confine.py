@@ -5,6 +5,7 @@ Linux only, except for the limits. Landlock: https://docs.kernel.org/userspace-a
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -24,6 +25,7 @@ EXECUTE, WRITE, READ, READ_DIR, REMOVE_FILE, MAKE_FILE, REFER, TRUNCATE = (
 """Landlock's rights."""
 _ADD_RULE, _CREATE_RULESET, _RESTRICT_SELF = 445, 444, 446
 
+LINUX = sys.platform.startswith("linux")
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 
@@ -37,7 +39,7 @@ def prctl(option: int, *values: Any) -> None:
 
 def landlock_version() -> int:
     """Version of the kernel's Landlock, 0 for none."""
-    if not sys.platform.startswith("linux"):
+    if not LINUX:
         return 0
     return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))))
 
@@ -47,7 +49,6 @@ class Confinement:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
-        self.linux = sys.platform.startswith("linux")
         self._rules = _ruleset(settings) if settings["landlock"] else None
         self._filter = _program(bytes.fromhex(settings["seccomp"])) if settings["seccomp"] else None
 
@@ -60,7 +61,7 @@ class Confinement:
             os.setgroups([])
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
-        if self.linux:
+        if LINUX:
             prctl(SET_PDEATHSIG, signal.SIGKILL)  # forgotten at a change of user, so not before
             prctl(SET_DUMPABLE, 0)
             prctl(SET_NO_NEW_PRIVS, 1)
@@ -88,7 +89,8 @@ def _limit(settings: dict[str, Any]) -> None:
     if settings["processes"]:
         limits["NPROC"] = settings["processes"]
     for name, value in limits.items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+        with contextlib.nullcontext() if LINUX else contextlib.suppress(ValueError, OSError):  # macOS has not all
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
 
 
 class _Attributes(ctypes.Structure):
