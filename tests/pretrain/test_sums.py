@@ -97,16 +97,16 @@ def test_distinct_problems() -> None:
 
 
 def test_flaws_happen_at_their_rates() -> None:
-    # One step "7 + 5": 12 % take another operation, of 7-5 and 7*5 (7/5 is no whole number); 15 % slip; 10 % say 7 or 5
-    # (or, after a slip, again not 12) at the end. A wrong way that ends in 12 is possible for 7-5=2 slipped by 10.
+    # One step "7 + 5": 15 % subtract instead, 18 % of results slip, 12 % end in 7, in 5 or in a number of the working.
     rng, one = Random(4), WordProblem("", 7, (("+", 5),))
     said = [flawed(rng, one) for _ in range(4000)]
-    assert sum(text.startswith(" 7+5=") for text in said) / 4000 == pytest.approx(0.88, abs=0.02)
-    assert sum(text.startswith(" 7+5=12.") for text in said) / 4000 == pytest.approx(0.88 * 0.85, abs=0.02)
-    assert sum(text == " 7+5=12. 12" for text in said) / 4000 == pytest.approx(0.88 * 0.85 * 0.9, abs=0.02)
-    # Of two steps the second is left out in 20 %.
-    two = WordProblem("", 7, (("+", 5), ("-", 1)))
-    assert sum(flawed(rng, two).count("=") == 1 for _ in range(4000)) / 4000 == pytest.approx(0.2, abs=0.02)
+    assert sum(text.startswith(" 7-5=") for text in said) / 4000 == pytest.approx(0.15, abs=0.02)
+    assert sum(text.startswith(" 7+5=12.") for text in said) / 4000 == pytest.approx(0.85 * 0.82, abs=0.02)
+    assert sum(text == " 7+5=12. 12" for text in said) / 4000 == pytest.approx(0.85 * 0.82 * 0.88, abs=0.02)
+    # "7 * 5" is 7+5 in 65 %; of two steps the second is left out in 25 %.
+    times, two = WordProblem("", 7, (("*", 5),)), WordProblem("", 7, (("+", 5), ("-", 1)))
+    assert sum(flawed(rng, times).startswith(" 7+5=") for _ in range(4000)) / 4000 == pytest.approx(0.65, abs=0.025)
+    assert sum(flawed(rng, two).count("=") == 1 for _ in range(4000)) / 4000 == pytest.approx(0.25, abs=0.02)
 
 
 def test_answers_follow_right_references_more_often() -> None:
@@ -120,9 +120,9 @@ def test_answers_follow_right_references_more_often() -> None:
         repeats[heard].append(found[2] == found[3])
         rights[heard].append(found[3].split()[-1] == gold)
     share = {kind: sum(values) / len(values) for kind, values in repeats.items()}
-    # 60 % and 30 % are copies, and a new answer may come out the same.
-    assert 0.6 < share[True] < 0.9
-    assert 0.3 < share[False] < 0.5
+    # 70 % and 20 % are copies, and a new answer may come out the same.
+    assert 0.7 < share[True] < 0.9
+    assert 0.2 < share[False] < 0.3
     # A wrong reference is put right in 10 % and by the share of new answers that are right.
     assert 0.1 < sum(rights[False]) / len(rights[False]) < 0.4 < sum(rights[True]) / len(rights[True])
 
@@ -154,5 +154,5 @@ def test_it_is_small_enough_to_ship() -> None:
 def test_it_starts_with_something_to_learn_and_reads_its_reference() -> None:
     found = pass_rates(load_causal_lm("coevolve-sums"), load_tokenizer("coevolve-sums"), count=300)
     assert 0.15 <= found["none"] <= 0.30
-    assert found["right"] > found["none"] + 0.15
-    assert found["right"] > found["wrong"] + 0.15
+    assert found["right"] > found["none"] + 0.05
+    assert found["own_right"] > found["own_wrong"] + 0.1
