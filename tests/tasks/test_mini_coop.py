@@ -136,6 +136,6 @@ def test_the_packaged_model_is_small_and_its_prompts_are_short(task: MiniCoop) -
 def test_the_packaged_model_starts_low_but_not_at_nothing(play: str) -> None:
     rows = evaluate_recipe(RECIPES / f"{play}.yaml")["rows"]
     (start,) = (row for row in rows if row["role"] == "all" and row["decoding"] == "sampled")
-    assert 0.15 <= start["parts/return"] <= 0.45
+    assert 0.15 <= start["parts/return"] <= 0.4
     assert 0.1 <= start["parts/tests"] <= 0.4
     assert 0 < start["parts/solved"] < 0.4
