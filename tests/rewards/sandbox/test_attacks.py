@@ -12,7 +12,7 @@ import pytest
 from attacks import ATTACKS
 
 from coevolve.rewards.sandbox import Program, Sandbox
-from coevolve.rewards.sandbox.isolation import bubblewrap_problem
+from coevolve.rewards.sandbox.isolation import offered
 
 TIMEOUT = 1.0
 USERS = range(first := 1 << 30 | os.getpid() << 8, first + 256)  # as whom cases run, if the caller is root
@@ -21,10 +21,13 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module", params=["bubblewrap", "plain"])
 def box(request):
+    offer = offered(request.param)
+    if not (offer.landlock and offer.seccomp):
+        pytest.skip(f"how these end is written down for Landlock and libseccomp; here: {offer}")
     try:
         made = Sandbox(isolation=request.param, timeout=TIMEOUT, memory_mb=256, workers=1)
     except ValueError as error:
-        if request.param == "plain" or bubblewrap_problem() == "":
+        if request.param == "plain":
             raise
         pytest.skip(str(error))
     with made:
