@@ -224,6 +224,11 @@ def test_tests_that_do_not_parse():
         count_tests("assert f(1 ==")
 
 
+def test_tests_that_return_cannot_be_stepped_through():
+    with pytest.raises(ValueError, match="tests do not parse: 'return' outside function"):
+        count_tests("def check(c):\n    if c:\n        return\n    assert c(1) == 1")
+
+
 def test_no_tests_give_no_verdicts(box):
     assert box.run([Program("while True: pass", "x = 1", "f")]) == [()]
 

@@ -23,14 +23,18 @@ class Plan:
 def split(tests: str) -> Plan:
     """The plan of ``Program.tests``. An assert of a constant tests nothing and does not count.
 
-    ValueError: they do not parse.
+    ValueError: they do not parse, or cannot be run statement by statement (a ``return`` in ``check``).
     """
     text = tests.replace("\r\n", "\n").replace("\r", "\n")
     try:
-        tree = ast.parse(text)
-        names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
+        return _plan(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"tests do not parse: {error}; they begin {text[:60]!r}") from None
+
+
+def _plan(text: str) -> Plan:
+    tree = ast.parse(text)
+    names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
     opening, body = _parts(tree.body)
     sources, steps, waiting = [], [], []
     for statement in body:
@@ -66,7 +70,9 @@ def _holds_assert(statement: ast.stmt) -> bool:
 
 def _joined(statements: list[ast.stmt]) -> str:
     """Their source without the indentation that they had; multi-line strings keep theirs."""
-    return ast.unparse(ast.Module(statements, []))
+    source = ast.unparse(ast.Module(statements, []))
+    compile(source, "<tests>", "exec", dont_inherit=True)
+    return source
 
 
 def _source(text: str, statement: ast.stmt) -> str:
