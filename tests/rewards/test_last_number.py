@@ -25,6 +25,7 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("12345,678", 12345678),
         ("3,4", 4),
         ("1,0000", 0),  # "1", then "0000"
+        ("1,0050", 50),
         ("1, 2, and 3", 3),
         ("40%", 40),
         ("#### 72", 72),
@@ -38,6 +39,7 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("\u22125", -5),  # the sign of mathematics
         ("3-5", 5),
         ("(8)-5", 5),
+        ("x_{1}-5", 5),
         ("apples-5", 5),
         ("3/4", Fraction(3, 4)),
         ("-1/2", Fraction(-1, 2)),

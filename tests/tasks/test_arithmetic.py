@@ -15,7 +15,7 @@ from coevolve.pretrain.sums import problems
 from coevolve.pretrain.sums_answers import prompt
 from coevolve.tasks import TASKS
 from coevolve.tasks.arithmetic import Arithmetic
-from coevolve.types import Case, Problem, Turn
+from coevolve.types import Case, Instruction, Problem, Turn
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 PEARS = Problem(
@@ -35,6 +35,7 @@ def test_the_pioneer_hears_the_question_and_the_observer_the_answer_too(
 ) -> None:
     bare = "Question: Tom has 7 pears. Ann gives Tom 5 more. How many pears has Tom?\n"
     assert task.prompt(PEARS, "pioneer", ()) == bare + "Answer:"
+    assert isinstance(task.prompt(PEARS, "pioneer", ()), Instruction)  # a chat model is spoken to as one
     heard = said(PEARS, " 7+5=13. 13")
     assert task.prompt(PEARS, "observer", (heard,)) == bare + "Reference: 7+5=13. 13\nAnswer:"
 

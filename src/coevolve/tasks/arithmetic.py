@@ -8,7 +8,7 @@ from random import Random
 
 from coevolve.pretrain import sums
 from coevolve.tasks.numbers import EXAMPLE, Numbers
-from coevolve.types import Problem, Prompt, Role, Turn
+from coevolve.types import Instruction, Problem, Prompt, Role, Turn
 
 _COUNTS: dict[sums.Split, int] = {"train": 8192, "test": 1024}
 
@@ -30,7 +30,7 @@ class Arithmetic(Numbers):
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """That of ``Numbers`` without the worked example."""
         whole = super().prompt(p, role, heard)
-        return whole.removeprefix(EXAMPLE) if isinstance(whole, str) else whole
+        return Instruction(whole.removeprefix(EXAMPLE)) if isinstance(whole, str) else whole
 
 
 def _problems(split: sums.Split) -> list[Problem]:

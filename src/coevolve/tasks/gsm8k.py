@@ -20,7 +20,7 @@ class Gsm8k(Numbers):
     1. The worked example is ours; the paper does not print its own.
     2. The observer, too, is shown the example; the paper does not say whether it is.
     3. "a/b" is read as one number, a fraction; the paper says no more than that a regular expression finds the last
-       number. No right answer of GSM8K is a fraction, so an answer that ends in "12/4" earns nothing.
+       number, which may be b. An answer that ends in "12/4" is right where the gold number is 3, not where it is 4.
 
     ValueError: no such data, or a row without question or without its answer behind ``####``.
     """
