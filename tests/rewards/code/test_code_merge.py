@@ -37,6 +37,10 @@ def test_statements_of_one_line_and_of_several():
         "for x in [1, 2]:\n    f(x)",
         "if __name__ == '__main__':\n    import doctest",
         "while True:\n    assert g(1)",
+        "n = int(input())\nprint(f(n))",
+        "y = f(numbers)\nz = y + 1\nassert z",
+        "a, b = f(1), f(2)\nif a:\n    b.sort()",
+        "f(1).total = 3",
         "'''Text.'''",
         "Sure",
         "note: this",
@@ -47,9 +51,40 @@ def test_what_tries_the_code_out_is_left_out(trial):
     assert merge([Piece(f"def f(x):\n    return x\n{trial}", tried=["f"])]) == "def f(x):\n    return x"
 
 
-@pytest.mark.parametrize("kept", ["sys.setrecursionlimit(9)", "TABLE = [1]", "TABLE.append(2)", "y = f(1)", "x += 1"])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "sys.setrecursionlimit(9)",
+        "TABLE = [1]",
+        "TABLE.append(2)",
+        "y = g(1)",
+        "x += 1",
+        "f = cached(f)",
+        "f = f(1)",  # a factory
+        "y = {1: f}",
+    ],
+)
 def test_what_sets_the_code_up_stays(kept):
     assert merge([Piece(f"def f(x):\n    return x\n{kept}", tried=["f"])]).endswith(f"\n{kept}")
+
+
+@pytest.mark.parametrize(
+    ("trial", "kept"),
+    [
+        ("def main():\n    print(f(int(input())))\nmain()", "def main():\n    print(f(int(input())))"),
+        ("def test_f():\n    assert g(1) == 4\ntest_f()", "def test_f():\n    assert g(1) == 4"),
+        (
+            "def go():\n    f(1)\ndef main():\n    go()\nif x:\n    main()",
+            "def go():\n    f(1)\ndef main():\n    go()",
+        ),
+        ("def n():\n    return input()\nx = n()", "def n():\n    return input()"),
+        ("y = f(1)\ny = 2\ny.sort()", "y = 2\ny.sort()"),
+        ("def table(n):\n    assert n\n    return [n]\nT = table(1)", None),  # assertions of what sets up
+    ],
+)
+def test_calls_that_only_try_the_code_out_are_left_out(trial, kept):
+    code = "def f(x):\n    return x\n"
+    assert merge([Piece(code + trial, tried=["f"])]) == code + (trial if kept is None else kept)
 
 
 def test_of_two_functions_of_one_name_the_last_one_is_run():
@@ -57,9 +92,49 @@ def test_of_two_functions_of_one_name_the_last_one_is_run():
     assert _run(code)["f"](1) == 4
 
 
-def test_the_helpers_aux_stays_whatever_main_defines():
-    for own in ("def aux(x):\n    return 100", "aux = lambda x: 100", "class aux: pass", "aux = abs"):
-        assert _run(judged(f"{own}\ndef f(x):\n    return aux(x) + 2").code)["f"](1) == 4
+@pytest.mark.parametrize(
+    "own",
+    [
+        "def aux(x):\n    return 100",
+        "aux = lambda x: 100",
+        "class aux: pass",
+        "aux = abs",
+        "if True:\n    def aux(x):\n        return 100",
+        "try:\n    from helper import aux\nexcept ImportError:\n    aux = abs",
+        "aux, = (lambda x: 100),",
+        "(aux := lambda x: 100)",
+        "for aux in [lambda x: 100]: pass",
+        "del aux",
+        "globals()['aux'] = lambda x: 100",
+        "setattr(__import__('sys').modules['m'], 'aux', abs)",
+        "exec('aux = abs')",
+        "def g():\n    return 1\ng.__globals__['aux'] = abs",
+        "@(aux := lambda g: g)\ndef g():\n    return 1",
+        "def g(x=(aux := abs)):\n    return 1",
+        "def g():\n    global aux\n    aux = abs",
+        "class A:\n    global aux\n    aux = abs",
+        "from aux import aux",
+        "from helper import aux",
+        "import aux",
+        "import helper as aux",
+        "from math import floor, ceil as aux",
+    ],
+)
+def test_the_helpers_aux_stays_whatever_main_defines(own):
+    code = judged(f"{own}\ndef f(x):\n    return aux(x) + 2").code
+    assert code.startswith(("def aux(x):\n    return x + 1\n", "from math import floor\ndef aux"))
+    assert _run(code)["f"](1) == 4
+
+
+def test_a_main_function_that_replaces_aux_is_not_run():
+    assert "f" not in _run(judged("def f(x):\n    global aux\n    aux = abs\n    return aux(x) + 2").code)
+    read = judged("def f(x):\n    global aux\n    return aux(x) + 2")
+    assert _run(read.code)["f"](1) == 4
+
+
+def test_the_helpers_own_example_is_left_out():
+    found = judged("def f(x):\n    return aux(x) + 2", "def aux(x):\n    return x + 1\ny = aux(numbers)\nprint(y)")
+    assert found.code == "def aux(x):\n    return x + 1\ndef f(x):\n    return aux(x) + 2"
 
 
 def test_mains_function_stays_whatever_the_helper_defines():

@@ -44,6 +44,39 @@ def test_preludes_serve_the_answer_and_the_tests(box):
     assert [verdict.kind for verdict in found.verdicts] == ["passed", "passed"]
 
 
+DOUBLE, LINE = "def aux(x):\n    return 2 * x", "def f(x):\n    return aux(x) + 1"
+LINE_JOB = Job("f", "assert candidate(1) == 3\nassert candidate(5) == 11")
+
+
+def test_a_usage_example_at_the_end_costs_nothing(box):
+    mains = [
+        f"{LINE}\n\nn = int(input())\nprint(f(n))",
+        f"{LINE}\nresult = f(numbers)\nprint(result)",
+        f"{LINE}\ndef main():\n    n=int(input())\n    print(f(n))\nmain()",
+        f"{LINE}\ndef test_f():\n    assert f(1)==4\ntest_f()",
+        f"from aux import aux\n{LINE}",
+        f"from helper import aux\n{LINE}",
+        f"import aux\n{LINE}",
+        f"from functools import cache\n{LINE}\nf = cache(f)",
+    ]
+    grades = grade([LINE_JOB] * 8, [{"aux": DOUBLE, "main": main} for main in mains], box)
+    assert [found.total for found in grades] == [4.0] * 8
+
+
+def test_main_is_not_paid_for_an_aux_of_its_own(box):
+    own = [
+        "if True:\n    def aux(x):\n        return 2*x",
+        "aux, = (lambda x: 2*x),",
+        "(aux := lambda x: 2*x)",
+        "for aux in [lambda x: 2*x]: pass",
+        "globals()['aux'] = lambda x: 2*x",
+        "def g():\n    global aux; aux=lambda x: 2*x\ng()",
+    ]
+    helper = "def aux(x):\n    return 0"
+    grades = grade([LINE_JOB] * 6, [{"aux": helper, "main": f"{code}\n{LINE}"} for code in own], box)
+    assert [found.total for found in grades] == [1.5] * 6
+
+
 @real
 def test_reference_solutions_of_humaneval_are_paid_in_full(box):
     rows = data.rows("humaneval", dataset="openai/openai_humaneval", split="test")

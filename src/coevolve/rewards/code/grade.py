@@ -24,8 +24,10 @@ Everything is read from syntax trees. The released code works with regular expre
 5. A thin wrapper returns what aux makes of main's parameters, be it by way of names in between or of ``+ 0`` (see
    ``usage.is_wrapper``). There, a main function of one or two lines with a call of aux is one.
 6. Results that are thrown away are found. There, only where a blank stands between ``aux`` and its one argument.
-7. If both authors define aux, the helper's is run: the main agent cannot be paid for calling itself. If both define
-   the main function, main's is run, for the same reason. Without an aux of the helper's author, main's own is run, and
+7. If both authors define aux, the helper's is run: what main's author imports, defines or assigns by that name is left
+   out, and so is a function that does so to the global name, lest the main agent be paid for calling itself. What
+   remains is a function that sets the name as text when it is called (``globals()["aux"] = ...``). If both define the
+   main function, main's is run, for the same reason. Without an aux of the helper's author, main's own is run, and
    earns no cooperation.
 8. Tests are the sandbox's: each statement of the top level with an assert is one, several lines and loops included.
    Cooperation is paid if one passes, also where the sandbox gave up on slow ones (there the log says that it is not,
@@ -210,7 +212,8 @@ def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> str:
     except ValueError as error:
         raise ValueError(f"the prelude of {job.entry!r} does not parse: {error}; mend the problem") from error
     entry = [job.entry]
-    return merge([Piece(job.prelude), Piece(first, without=entry, tried=entry), Piece(second, taken, tried=entry)])
+    helpers = Piece(first, without=entry, tried=[job.entry, *taken])
+    return merge([Piece(job.prelude), helpers, Piece(second, without=taken, tried=entry)])
 
 
 def _with_teamwork(judged: Grade, functions: Mapping[str, Named], entry: str, helper: str) -> Grade:

@@ -6,12 +6,14 @@ import ast
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from coevolve.rewards.code.syntax import first_line, is_idle, parse, targets
+from coevolve.rewards.code.syntax import DEFINED, first_line, is_idle, loaded, parse, stored
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
-_DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_DEFINES = (*DEFINED, ast.ClassDef)
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TRIES = {"__name__", "print", "input"}
+_BY_TEXT = {"globals", "locals", "vars", "exec", "eval", "setattr", "__globals__"}
+"""With these a name can be given a value without being written as one."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +29,29 @@ def merge(pieces: Sequence[Piece]) -> str:
     """The pieces as one program: all imports first, each once, those from ``__future__`` in front; then the rest.
 
     Functions, classes, constants and other statements of the top level stay as they are written and in their order,
-    so that of two definitions of one name the last one is in force. Left out are definitions of names that a piece
-    must not define; statements that do nothing; and those that try the code out: an ``assert``, or what is no
-    assignment and prints, asks for input, asks for ``__name__`` or names what is tried. Raises ValueError if a piece
-    does not parse.
+    so that of two definitions of one name the last one is in force. Left out are statements that give a name a value
+    that a piece must not define, in whatever way (see ``_takes``); statements that do nothing; and those that try the
+    code out (see ``_Trials``). Raises ValueError if a piece does not parse.
     """
     imports: list[str] = []
     rest: list[str] = []
     for piece in pieces:
         lines = piece.code.encode().split(b"\n")
+        trials = _Trials(piece.tried)
         for node in parse(piece.code).body:
             if isinstance(node, _IMPORTS):
-                imports.append(ast.unparse(node))
-            elif not (is_idle(node) or _is_trial(node, piece.tried) or _defined(node) & set(piece.without)):
+                imports += _imported(node, piece.without)
+            elif not (is_idle(node) or trials.has(node) or _takes(node, set(piece.without))):
                 rest.append(_source(lines, node))
     future = "from __future__ "
     once = sorted(dict.fromkeys(imports), key=lambda line: not line.startswith(future))
     return "\n".join([*once, *rest])
+
+
+def _imported(node: ast.Import | ast.ImportFrom, without: Collection[str]) -> list[str]:
+    """The import without the names that must not be defined: [] if nothing is left of it."""
+    node.names = [alias for alias in node.names if (alias.asname or alias.name) not in without]
+    return [ast.unparse(node)] if node.names else []
 
 
 def _source(lines: Sequence[bytes], node: ast.stmt) -> str:
@@ -56,15 +64,53 @@ def _source(lines: Sequence[bytes], node: ast.stmt) -> str:
     return b"\n".join(taken).decode()
 
 
-def _defined(node: ast.stmt) -> set[str]:
-    return {node.name} if isinstance(node, _DEFINES) else set(targets(node))
+def _takes(node: ast.stmt, names: set[str]) -> bool:
+    """May this statement of the top level give one of the names another value?
+
+    It stores it, in a block, a loop or an expression as well; it holds a function that declares it global and stores
+    it; or it is no definition and reaches names as text, ``globals()`` say.
+    """
+    if not names or stored([node]) & names:
+        return bool(names)
+    for inside in (part for part in ast.walk(node) if isinstance(part, _DEFINES)):
+        own = {name for part in ast.walk(inside) if isinstance(part, ast.Global) for name in part.names}
+        if own & names & stored(inside.body):
+            return True
+    attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+    return not isinstance(node, _DEFINES) and bool((_names(node) | attributes) & _BY_TEXT)
 
 
-def _is_trial(node: ast.stmt, tried: Collection[str]) -> bool:
-    if isinstance(node, (*_DEFINES, *_ASSIGNS)):
-        return False
-    return any(isinstance(part, ast.Assert) or _name(part) in {*_TRIES, *tried} for part in ast.walk(node))
+class _Trials:
+    """Which statements of a piece try its code out, asked one after the other.
+
+    An ``assert``; an assignment that calls what is tried, asks for input, or reads what such an assignment gave, but
+    not one that makes something new of what is tried (``f = cached(f)``); what is neither an assignment nor a
+    definition and prints, asks for input or for ``__name__``, names what is tried, or calls a function of the piece
+    that asserts something or calls what is tried.
+    """
+
+    def __init__(self, tried: Collection[str]) -> None:
+        self.tried = set(tried)
+        self.calls = {"input", *tried}  # and functions that call these
+        self.asserts: set[str] = set()  # functions that do
+        self.results: set[str] = set()
+
+    def has(self, node: ast.stmt) -> bool:
+        called = _names(*(part.func for part in ast.walk(node) if isinstance(part, ast.Call)))
+        asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))
+        if isinstance(node, _DEFINES):
+            self.calls |= {node.name} if called & self.calls else set()
+            self.asserts |= {node.name} if asserts else set()
+            return False
+        if isinstance(node, _ASSIGNS):
+            given = stored([node])
+            is_trial = bool(called & self.calls or loaded(node) & self.results) and not given & self.tried
+            self.results = self.results | given if is_trial else self.results - given
+            return is_trial
+        names = _TRIES | self.tried | self.results
+        return asserts or bool(_names(node) & names or called & (self.calls | self.asserts))
 
 
-def _name(node: ast.AST) -> str | None:
-    return node.id if isinstance(node, ast.Name) else None
+def _names(*nodes: ast.AST) -> set[str]:
+    """The names in them."""
+    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}

@@ -143,10 +143,17 @@ def is_none(node: ast.expr) -> bool:
 
 
 def bound(function: Function) -> set[str]:
-    """The names that are its own: parameters, assigned, imported, defined inside. Comprehensions' names count as well,
-    and so do those it declares global, as it may change them."""
+    """The names that are its own: parameters, and what is stored in it. Parameters of lambdas inside count as well."""
     body = [function.body] if isinstance(function, ast.Lambda) else function.body
-    names = parameters(function)
+    return parameters(function) | stored(body) | {node.arg for node in _scope(body) if isinstance(node, ast.arg)}
+
+
+def stored(body: Sequence[ast.AST]) -> set[str]:
+    """The names that are assigned, imported, defined or deleted in it, outside of functions and classes inside.
+
+    Comprehensions' names count as well, and so do those declared global, as they may be changed.
+    """
+    names: set[str] = set()
     for node in _scope(body):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             names.add(node.id)
@@ -154,8 +161,6 @@ def bound(function: Function) -> set[str]:
             names.add(node.name)
         elif isinstance(node, ast.alias):
             names.add((node.asname or node.name).split(".")[0])
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             names.add(node.name)
     return names
@@ -169,6 +174,10 @@ def _scope(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, _NAMED):
             waiting += ast.iter_child_nodes(node)
+            continue
+        waiting += node.decorator_list  # these and defaults are evaluated outside
+        if not isinstance(node, ast.ClassDef):
+            waiting += [part for part in [*node.args.defaults, *node.args.kw_defaults] if part is not None]
 
 
 def reachable(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
