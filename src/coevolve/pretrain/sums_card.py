@@ -26,7 +26,7 @@ Byte-level BPE of {tokens:,} tokens, every digit a token of its own, `<|endoftex
 ## Rebuild
 
 ```
-coevolve pretrain recipes/pretrain-sums.yaml        # about 10 minutes on one CPU thread; --resume after a kill
+coevolve pretrain recipes/pretrain-sums.yaml        # about 11 minutes on one CPU thread; --resume after a kill
 python -m coevolve.pretrain.sums_card runs/pretrain-sums-0
 cp runs/pretrain-sums-0/model/* src/coevolve/assets/coevolve-sums/
 ```
