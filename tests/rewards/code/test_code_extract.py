@@ -41,6 +41,18 @@ def test_what_is_around_the_code_goes(text):
     assert extract(text) == CODE
 
 
+@pytest.mark.parametrize("token", ["</s>", "<s>", "<|im_end|>", "<eos>"])
+def test_special_tokens_in_a_string_stay(token):
+    code = f"def f(x):\n    return x.strip('{token}')  # {token}"
+    for text in (code, f" {code}", f"```python\n{code}\n```", f"Here:\n```\n{code}\n```\nIt strips."):
+        assert extract(text) == code
+
+
+def test_an_answer_ends_at_a_special_token_though_more_code_follows():
+    text = f"```python\n{CODE}\n```<|im_end|>\n<|im_start|>user\n```python\ndef f(x):\n    return 2\n```"
+    assert extract(text) == CODE
+
+
 def test_tabs_stay():
     assert extract("def f(x):\n\treturn x") == "def f(x):\n\treturn x"
 

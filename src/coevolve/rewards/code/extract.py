@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from coevolve.rewards.code.syntax import first_line, is_idle, parse
 
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|<eos>")
-"""What chat formats put around a turn. Code of an answer ends at the first one that has something before it."""
+"""What chat formats put around a turn. Code of an answer ends at the first one that has something before it, unless
+the code parses with it only: it may stand in a string."""
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^`]*")
 _PYTHON = {"", "python", "py", "python3", "py3"}
@@ -39,9 +40,10 @@ def extract(text: str) -> str:
     rather than prose around code, and is returned from the first line that looks like code, for others to say what is
     wrong with it.
     """
-    text = _clean(text)
-    fenced = "\n".join(_blocks(text))
-    for whole in dict.fromkeys((_dedent(text), text.strip(), fenced)):
+    uncut = _clean(text)
+    text = next((part for part in _SPECIAL.split(uncut) if part.strip()), "")
+    fenced = _fenced(text)
+    for whole in dict.fromkeys((_dedent(uncut), _dedent(text), text.strip(), fenced, _fenced(uncut))):
         if whole and (body := _body(whole)) is not None:
             return _shaved(whole, body)
     return _longest_run(fenced or _dedent(text))
@@ -49,8 +51,11 @@ def extract(text: str) -> str:
 
 def _clean(text: str) -> str:
     text = text.encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\r", "\n")
-    text = text.replace("\0", "").replace("\ufeff", "")
-    return next((part for part in _SPECIAL.split(text) if part.strip()), "")
+    return text.replace("\0", "").replace("\ufeff", "")
+
+
+def _fenced(text: str) -> str:
+    return "\n".join(_blocks(text))
 
 
 def _dedent(text: str) -> str:
