@@ -70,8 +70,38 @@ def test_what_is_wrong_with_the_helper_alone(text: str, own: str, task: HumanEva
 
 def test_a_syntax_error_is_told_to_its_author_with_its_place(task: HumanEval) -> None:
     aux, main = notes(task, aux="def aux(n:\n    return n", main=MAIN)
-    assert aux == "Your code does not parse: line 1, column 8: '(' was never closed."
+    assert aux == "Your code does not parse: line 1: '(' was never closed."
     assert main == "Nothing was run, because of the other function."
+
+
+def test_what_the_reward_takes_for_no_python_is_none_for_the_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        "report": "Your code does not parse: line 1: 'return' outside function.",
+        "levels": "Defined: no. Syntax: no. Tests passed: not run. aux called: yes.",
+    }
+    for mode, note in told.items():
+        assert notes(squares(monkeypatch, feedback=mode), aux="return 5", main=MAIN)[0] == note
+
+
+def test_the_message_of_an_exception_is_for_the_author_of_its_line(task: HumanEval) -> None:
+    raising = "import math\ndef aux(n):\n    if n >= 0:\n        raise ValueError('SECRET')\n    return n"
+    aux, main = notes(task, aux=raising, main="import os\ndef squares(n):\n    return [aux(n)]")
+    start = "0 of 4 tests pass. assert squares(0) == [] fails: ValueError"
+    assert aux.startswith(f"{start}: SECRET. ")
+    assert main.startswith(f"{start}. ")
+    assert "SECRET" not in main
+    raising = "def squares(n):\n    y = aux(n) + 1\n    if y:\n        raise ValueError('SECRET')\n    return y"
+    aux, main = notes(task, aux="def aux(n):\n    return n", main=raising)
+    assert aux.startswith(f"{start}. ")
+    assert main.startswith(f"{start}: SECRET. ")
+    assert "SECRET" not in aux
+
+
+def test_an_exception_of_the_call_itself_is_told_to_main(task: HumanEval) -> None:
+    aux, main = notes(task, aux=AUX, main="def squares(n, secret):\n    return aux(n) + secret")
+    start = "0 of 4 tests pass. assert squares(0) == [] fails: TypeError"
+    assert aux.startswith(f"{start}. ")
+    assert main.startswith(f"{start}: squares() missing 1 required positional argument: 'secret'. ")
 
 
 def test_without_a_main_function_nothing_is_run(task: HumanEval) -> None:
@@ -102,7 +132,7 @@ def test_how_the_two_work_together(main: str, to_aux: str, to_main: str, task: H
 
 
 def test_a_note_is_cut(monkeypatch: pytest.MonkeyPatch, task: HumanEval) -> None:
-    code = f"def squares(n):\n    if True:\n        raise ValueError('{'x' * 5_000}')\n    return n"
+    code = f"def squares(n):\n    if n >= 0:\n        raise ValueError('{'x' * 5_000}')\n    return n"
     [note] = notes(task, coder=code)
     quoted = "ValueError: " + "x" * 185 + "..."  # 200 characters
     assert note == (
@@ -234,7 +264,8 @@ def test_settings_of_an_expert_in_a_recipe(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_syntax_errors_have_a_place() -> None:
-    assert syntax_error("x = 1\ny = = 2") == "line 2, column 5: invalid syntax"
+    assert syntax_error("x = 1\ny = = 2") == "line 2: invalid syntax"
+    assert syntax_error("x = 1\nreturn 5") == "line 2: 'return' outside function"
     assert syntax_error("x = 1") is None
     assert syntax_error("x = '\0'") is not None
     assert syntax_error("x = " + "(" * 10_000 + ")" * 10_000) is not None

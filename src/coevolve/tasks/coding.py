@@ -120,7 +120,8 @@ class Coding:
     def advice(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
         """The feedback where the user gave none: a note for each turn, on its own code and on what running all said.
 
-        It never holds another's code.
+        It quotes no line of another's code, and no message of an exception that was raised there; the type of such an
+        exception it names, and a message of its own code's may hold a value that the other's returned.
         """
         [found] = self.grades([Case(p, tuple(turns))])
         seen = [Seen(turn.role, turn.text, p.data["entry"], found) for turn in turns]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from coevolve.rewards.code import Grade, extract
+from coevolve.rewards.code.syntax import parse
 from coevolve.rewards.sandbox import Verdict
 from coevolve.types import Role
 
@@ -64,6 +63,11 @@ class Seen:
     @property
     def name(self) -> str:
         return AUX if self.role == AUX else self.entry
+
+    @property
+    def author(self) -> str:
+        """As in ``Grade.authors``: a single author's is the main function."""
+        return MAIN if self.role == CODER else self.role
 
     @property
     def defined(self) -> bool:
@@ -145,7 +149,7 @@ def _tested(notes: Notes, seen: Seen) -> Iterator[str]:
         yield total.format(passed=_passed(verdicts), total=len(verdicts))
     for verdict in failing[: notes.shown]:
         test = re.sub(r"\bcandidate\b", seen.entry, " ".join(verdict.test.split()))
-        yield notes.failing.format(test=cut(test, _TEST), why=_why(verdict))
+        yield notes.failing.format(test=cut(test, _TEST), why=_why(verdict, seen))
 
 
 def _together(notes: Notes, seen: Seen) -> Iterator[str]:
@@ -163,10 +167,21 @@ def _habits(notes: Notes, grade: Grade) -> list[tuple[str, bool]]:
     return [(notes.wrapper, grade.wrapper), (notes.ignored, grade.ignored)]
 
 
-def _why(verdict: Verdict) -> str:
+def _why(verdict: Verdict, seen: Seen) -> str:
+    """How the test ended: an exception's type, and its message unless it was raised in the other author's code."""
     if verdict.kind in _WHY:
         return _WHY[verdict.kind]
-    return cut(": ".join(filter(None, (verdict.error, " ".join(verdict.message.split())))), _TEST)
+    message = " ".join(verdict.message.split()) if _author(verdict, seen.grade) in ("", seen.author) else ""
+    return cut(": ".join(filter(None, (verdict.error, message))), _TEST)
+
+
+def _author(verdict: Verdict, grade: Grade) -> str:
+    """Who wrote the line that raised the exception, "" for the problem itself.
+
+    The main function's author where it was raised in no line: the tests call that function.
+    """
+    line = verdict.line or 0
+    return grade.authors[line - 1] if 0 < line <= len(grade.authors) else MAIN
 
 
 def _passed(verdicts: tuple[Verdict, ...]) -> int:
@@ -174,15 +189,11 @@ def _passed(verdicts: tuple[Verdict, ...]) -> int:
 
 
 def syntax_error(code: str) -> str | None:
-    """Why this is no Python, with line and column; None if it is."""
+    """Why the reward takes this for no Python, with the line; None if it is."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in a string is no error
-            ast.parse(code)
-    except SyntaxError as error:
-        return f"line {error.lineno}, column {error.offset}: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; nested too deep
-        return str(error) or type(error).__name__
+        parse(code)
+    except ValueError as error:
+        return str(error)
     return None
 
 

@@ -132,6 +132,14 @@ def test_all_programs_go_to_the_box_at_once_and_only_what_can_run():
     assert [found.code for found in grades] == [programs[0].code, "", "", programs[1].code]
 
 
+def test_every_line_has_an_author():
+    aux = "import math\nimport os\n\ndef aux(x):\n    # more\n    return x + 1\nprint(aux(1))"
+    found = judged("import os\nimport re\n" + MAIN, aux, prelude="import math\nK = 1")
+    lines = ["import math", "import os", "import re", "K = 1", "def aux(x):", "    # more", "    return x + 1"]
+    assert found.code.split("\n") == [*lines, "def f(x):", "    return aux(x) * 2"]
+    assert found.authors == ("", "aux", "main", "", "aux", "aux", "aux", "main", "main")
+
+
 def test_nothing_to_run_starts_no_box():
     box = Canned()
     [found] = grade([Job("f", "assert candidate(1)")], [{"main": ""}], box)

@@ -43,7 +43,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from coevolve.rewards.code.extract import extract
-from coevolve.rewards.code.merge import Piece, merge
+from coevolve.rewards.code.merge import Piece, chunks
 from coevolve.rewards.code.schemes import SCHEMES, scheme
 from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns
 from coevolve.rewards.code.usage import are_thrown_away, is_wrapper, uses
@@ -76,7 +76,8 @@ class Job:
 class Grade:
     """How the answers of one job were judged.
 
-    code: what was run, "" where there was nothing to run. verdicts: one per test, () if nothing was run. pair: two
+    code: what was run, "" where there was nothing to run. authors: who wrote each line of it, the helper's name,
+    ``MAIN``, or "" for the prelude. verdicts: one per test, () if nothing was run. pair: two
     authors, or one. aux_defined, aux_returns: of the helper's author. syntax_error: "line 3: ...", of the helper's
     answer, or else of main's. Then what main makes of aux, whoever wrote it: see ``usage``; scheme: see ``schemes``,
     None where there is none.
@@ -94,6 +95,7 @@ class Grade:
     wrapper: bool = False
     ignored: bool = False
     scheme: str | None = None
+    authors: tuple[str, ...] = ()
 
     @property
     def structure(self) -> float:
@@ -181,7 +183,8 @@ def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
     second, second_error = _parsed(extract(texts[MAIN]))
     aux = function(parse(first).body, helper)
     main = function(parse(second).body, job.entry)
-    code, merged_error = _parsed(_merged(job, first, second, [helper] if aux else []))
+    merged = _merged(job, first, second, [helper] if aux else [])
+    code, merged_error = _parsed("\n".join(text for text, _ in merged))
     error = first_error or second_error or merged_error
     judged = Grade(
         code=code if main and not error else "",
@@ -192,6 +195,7 @@ def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
         main_defined=main is not None,
         main_returns=main is not None and returns(main),
         syntax_error=error,
+        authors=tuple(("", helper, MAIN)[i] for text, i in merged for _ in text.split("\n")),
     )
     return _with_teamwork(judged, definitions(parse(code).body), job.entry, helper) if judged.pair else judged
 
@@ -205,15 +209,15 @@ def _parsed(code: str) -> tuple[str, str | None]:
     return code, None
 
 
-def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> str:
-    """The program of a prelude and both authors' code. taken: what the second author's must not define."""
+def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> list[tuple[str, int]]:
+    """The chunks of a prelude and both authors' code. taken: what the second author's must not define."""
     try:
         parse(job.prelude)
     except ValueError as error:
         raise ValueError(f"the prelude of {job.entry!r} does not parse: {error}; mend the problem") from error
     entry = [job.entry]
     helpers = Piece(first, without=entry, tried=[job.entry, *taken])
-    return merge([Piece(job.prelude), helpers, Piece(second, without=taken, tried=entry)])
+    return chunks([Piece(job.prelude), helpers, Piece(second, without=taken, tried=entry)])
 
 
 def _with_teamwork(judged: Grade, functions: Mapping[str, Named], entry: str, helper: str) -> Grade:

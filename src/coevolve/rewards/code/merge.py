@@ -33,19 +33,23 @@ def merge(pieces: Sequence[Piece]) -> str:
     that a piece must not define, in whatever way (see ``_takes``); statements that do nothing; and those that try the
     code out (see ``_Trials``). Raises ValueError if a piece does not parse.
     """
-    imports: list[str] = []
-    rest: list[str] = []
-    for piece in pieces:
+    return "\n".join(text for text, _ in chunks(pieces))
+
+
+def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
+    """What ``merge`` joins: imports and statements, each with the position of its piece. Raises ValueError likewise."""
+    imports: dict[str, int] = {}
+    rest: list[tuple[str, int]] = []
+    for i, piece in enumerate(pieces):
         lines = piece.code.encode().split(b"\n")
         trials = _Trials(piece.tried)
         for node in parse(piece.code).body:
             if isinstance(node, _IMPORTS):
-                imports += _imported(node, piece.without)
+                imports |= {line: i for line in _imported(node, piece.without) if line not in imports}
             elif not (is_idle(node) or trials.has(node) or _takes(node, set(piece.without))):
-                rest.append(_source(lines, node))
+                rest.append((_source(lines, node), i))
     future = "from __future__ "
-    once = sorted(dict.fromkeys(imports), key=lambda line: not line.startswith(future))
-    return "\n".join([*once, *rest])
+    return [*sorted(imports.items(), key=lambda one: not one[0].startswith(future)), *rest]
 
 
 def _imported(node: ast.Import | ast.ImportFrom, without: Collection[str]) -> list[str]:
