@@ -21,6 +21,9 @@ def of(body: str):
         "return functools.reduce(aux, x)",
         "def g(y):\n    return aux(y)\nreturn g(x)",
         "if x:\n    return 1\nreturn aux(x)",
+        "if 1 < 'a':\n    return aux(x)\nreturn x",  # an error
+        "return 0 or aux(x)",
+        "return True and aux(x)",
         "try:\n    return 1 / x\nfinally:\n    y = aux(x)",
     ],
 )
@@ -37,6 +40,12 @@ def test_calls(body):
         "if False:\n    return aux(x)\nreturn x",
         "if True:\n    return x\nelse:\n    return aux(x)",
         "while 0:\n    aux(x)\nreturn x",
+        "if 1 > 2:\n    return aux(x)\nreturn x",
+        "if not 1:\n    return aux(x)\nreturn x",
+        "if x and 0:\n    return aux(x)\nreturn x",
+        "if True:\n    return x\nreturn aux(x)",
+        "return (False and aux(x)) or x",
+        "return x or 1 or aux(x)",
         "return x if True else aux(x)",
         "raise ValueError\nreturn aux(x)",
         "def g(y):\n    return aux(y)\nreturn x",  # g is not called
@@ -80,6 +89,18 @@ def test_calls_by_functions_that_main_reads():
         "return +aux(x) ** 1",
         "return aux(x) if True else 3",
         "pass\nreturn aux(x)\nreturn 3",
+        "if True:\n    return aux(x)",
+        "if 2 > 1:\n    y = aux(x)\nreturn y",
+        "if x:\n    pass\nreturn aux(x)",
+        "assert True\nreturn aux(x)",
+        "r, = (aux(x),)\nreturn r",
+        "y, z = x, 1\n[r, z] = aux(y), z\nreturn r",
+        "aux(x)\nreturn aux(x)",
+        "return aux(x) | 0",
+        "return 0 ^ aux(x)",
+        "return -(-aux(x))",
+        "return aux(x) if 1 < 2 else 3",
+        "def g(y):\n    return aux(y)\nreturn g(x)",
     ],
 )
 def test_wrappers(body):
@@ -93,6 +114,15 @@ def test_wrappers(body):
         "return aux(x + 1)",
         "return aux(len(x))",
         "return -aux(x)",
+        "return -(~aux(x))",
+        "return aux(x) | 1",
+        "return 0 - aux(x)",
+        "r, s = aux(x)\nreturn r",
+        "assert x\nreturn aux(x)",
+        "aux(x)\nx.sort()\nreturn aux(x)",
+        "def g(y):\n    return aux(y) + 1\nreturn g(x)",
+        "def g(y):\n    return aux(y)\nreturn g(x) + 1",
+        "return aux(x) or 0",  # left: see is_wrapper
         "return sorted(aux(x))",
         "if not x:\n    return 0\nreturn aux(x)",
         "return x",
@@ -106,6 +136,13 @@ def test_wrappers(body):
 )
 def test_no_wrappers(body):
     assert not of(body).wrapper
+
+
+def test_a_delegate_may_make_a_wrapper():
+    delegate = "def g(x):\n    return aux(x)\n"
+    assert judged(f"{delegate}def f(x):\n    return g(x)").wrapper
+    assert not judged(f"{delegate}def f(x):\n    return g(x) + 1").wrapper
+    assert not judged(f"{delegate}def f(x):\n    return g(x - 1)").wrapper
 
 
 def test_a_lambda_may_be_a_wrapper():
@@ -127,6 +164,18 @@ def test_a_lambda_may_be_a_wrapper():
         "map(aux, x)\nreturn x",
         "aux(x)\ny = aux(x)\nreturn x",
         "if x:\n    y = aux(x)\nreturn x",
+        "if aux(x):\n    pass\nreturn x * 2",
+        "y = aux(x)\nif y:\n    pass\nreturn x",
+        "assert aux(x) == 0\nreturn x * 2",
+        "y = aux(x)\nassert y\nreturn x * 2",
+        "a, b = aux(x), 1\nreturn x * 2",
+        "a, b = aux(x), 1\nreturn b",
+        "a, b = aux(x)\nreturn x",
+        "str(aux(x))\nreturn x",
+        "y = len(str(aux(x)))\nreturn x",
+        "for _ in [aux(x)]:\n    pass\nreturn x",
+        "return x + aux(x) * 0",
+        "return x + (0 & aux(x))",
         "n = 0\nfor y in x:\n    n += aux(y)\nreturn len(x)",
     ],
 )
@@ -145,6 +194,13 @@ def test_results_thrown_away(body):
         "out = []\nout.append(aux(x))\nreturn out",
         "d = {}\nd[x] = aux(x)\nreturn d",
         "a, b = aux(x)\nreturn a",
+        "a, b = aux(x), 1\nreturn a",
+        "a, x[0] = aux(x), 1\nx[0], a = aux(x), 1\nreturn x",
+        "for y in aux(x):\n    pass\nreturn y",
+        "for y in [aux(x)]:\n    x += 1\nreturn x",
+        "if aux(x):\n    x += 1\nreturn x",
+        "assert x\nreturn str(aux(x))",
+        "return x + aux(x) * 1",
         "aux(x)\nreturn aux(x) + 1",
         "y = 0\nfor z in x:\n    if y > 3:\n        return z\n    y = aux(z)\nreturn 1",
         "if x:\n    y = aux(x)\nelse:\n    y = 2\nreturn y",

@@ -226,7 +226,7 @@ def _with_teamwork(judged: Grade, functions: Mapping[str, Named], entry: str, he
     if main is None or isinstance(main, ast.ClassDef):
         return judged
     found = uses(main, functions, helper)
-    wrapper = is_wrapper(main, [use.call for use in found])
+    wrapper = is_wrapper(main, found)
     ignored = are_thrown_away(found)
     return replace(
         judged,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -53,13 +55,53 @@ def _check_size(tree: ast.AST) -> None:
 
 
 def is_idle(node: ast.stmt) -> bool:
-    """A statement that calls nothing and stores nothing: a docstring, a name, an annotation, ``pass``."""
+    """A statement that calls nothing and stores nothing: a docstring, a name, ``pass``, an ``if`` around these.
+
+    An annotation and ``assert True`` as well.
+    """
     if isinstance(node, ast.AnnAssign):
         return node.value is None
-    if not isinstance(node, ast.Expr):
-        return isinstance(node, ast.Pass)
+    if isinstance(node, ast.If):
+        return not _acts(node.test) and all(is_idle(part) for part in [*node.body, *node.orelse])
+    if isinstance(node, ast.Assert):
+        return truth(node.test) is True
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and not _acts(node.value))
+
+
+def _acts(node: ast.expr) -> bool:
     active = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
-    return not any(isinstance(part, active) for part in ast.walk(node))
+    return any(isinstance(part, active) for part in ast.walk(node))
+
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def truth(node: ast.expr) -> bool | None:
+    """Does a condition hold that constants decide, by themselves, compared, by ``not``, ``and``, ``or``? Else None."""
+    if isinstance(node, ast.Constant):
+        return bool(node.value)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = truth(node.operand)
+        return None if inner is None else not inner
+    if isinstance(node, ast.BoolOp):
+        decides = isinstance(node.op, ast.Or)
+        values = [truth(value) for value in node.values]
+        return decides if decides in values else None if None in values else not decides
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
+        left, right = node.left, node.comparators[0]
+        if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
+            try:
+                return bool(_COMPARE[type(node.ops[0])](left.value, right.value))
+            except TypeError:  # 1 < "a"
+                return None
+    return None
 
 
 def first_line(node: ast.stmt) -> int:
@@ -68,15 +110,34 @@ def first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(part.lineno for part in decorators)])
 
 
-def targets(node: ast.AST) -> list[str]:
-    """The plain names that an assignment gives a value, [] for anything else."""
+def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """(target, value) of an assignment; ``a, b = c, d`` has two, and ``a, b = c`` one. [] for anything else."""
     if isinstance(node, ast.Assign):
-        assigned = node.targets
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
-        assigned = [node.target]
+        waiting = [(target, node.value) for target in node.targets]
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
+        waiting = [(node.target, node.value)]
     else:
         return []
-    return [target.id for target in assigned if isinstance(target, ast.Name)]
+    found: list[tuple[ast.expr, ast.expr]] = []
+    while waiting:
+        target, value = waiting.pop(0)
+        parts, values = _elements(target), _elements(value)
+        if parts and len(parts) == len(values):
+            waiting = [*zip(parts, values, strict=True), *waiting]
+        else:
+            found.append((target, value))
+    return found
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    """Of ``a, b`` or ``[a, b]``; [] for anything else, and where one has a star."""
+    elements = node.elts if isinstance(node, ast.Tuple | ast.List) else []
+    return [] if any(isinstance(part, ast.Starred) for part in elements) else elements
+
+
+def targets(node: ast.AST) -> list[str]:
+    """The plain names that an assignment gives a value, [] for anything else."""
+    return [target.id for target, _ in assigned(node) if isinstance(target, ast.Name)]
 
 
 def definitions(body: Sequence[ast.stmt]) -> dict[str, Named]:
@@ -110,10 +171,19 @@ def loaded(node: ast.AST) -> set[str]:
 
 
 def statements(function: Function) -> list[ast.stmt]:
-    """Its body without what is idle; a lambda's is a ``return``."""
+    """Its body without what is idle, with the branch that is taken for an ``if`` of a constant condition; a lambda's is
+    a ``return``."""
     if isinstance(function, ast.Lambda):
         return [ast.copy_location(ast.Return(function.body), function.body)]
-    return [node for node in function.body if not is_idle(node)]
+    return list(_active(function.body))
+
+
+def _active(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.If) and (holds := truth(node.test)) is not None:
+            yield from _active(node.body if holds else node.orelse)
+        elif not is_idle(node):
+            yield node
 
 
 def parameters(function: Function) -> set[str]:
@@ -201,8 +271,12 @@ def reachable(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
 
 def _fields(node: ast.AST) -> Iterator[ast.AST | list[ast.AST]]:
     dead = None
-    if isinstance(node, ast.If | ast.IfExp | ast.While) and isinstance(node.test, ast.Constant):
-        dead = "orelse" if node.test.value else "body"
+    if isinstance(node, ast.If | ast.IfExp | ast.While) and (holds := truth(node.test)) is not None:
+        dead = "orelse" if holds else "body"
+    if isinstance(node, ast.BoolOp):
+        decided = [truth(value) is isinstance(node.op, ast.Or) for value in node.values]
+        yield list(node.values[: decided.index(True) + 1]) if True in decided else list(node.values)
+        return
     for name, value in ast.iter_fields(node):
         if name != dead and isinstance(value, ast.AST | list):
             yield [part for part in value if isinstance(part, ast.AST)] if isinstance(value, list) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,7 @@ from coevolve.rewards.code.syntax import (
     DEFINED,
     Function,
     Named,
+    assigned,
     bound,
     is_idle,
     loaded,
@@ -18,6 +19,7 @@ from coevolve.rewards.code.syntax import (
     reachable,
     statements,
     targets,
+    truth,
 )
 
 _HIGHER = {"map", "filter", "reduce"}
@@ -84,26 +86,43 @@ Content = Literal["given", "result"]
 """What a name holds in a wrapper: what main was given, or the helper's result."""
 
 
-def is_wrapper(main: Function, calls: Sequence[ast.Call]) -> bool:
+def is_wrapper(main: Function, uses: Sequence[Use]) -> bool:
     """Does it do nothing but return what the helper makes of its own parameters and of constants?
 
-    Names in between do not make it work, nor do ``+ 0``, ``* 1`` and the like. Everything else does, be it of no use:
-    any other operator, call or statement. calls: those of the helper.
+    Names in between do not make it work, nor do ``+ 0``, ``-(-x)`` and the like, idle statements, conditions of
+    constants, another call of the helper for nothing, and a function of its own that is such a wrapper itself.
+    Everything else does, be it of no use: any other operator, call or statement (``int(aux(x))``, ``aux(x) or 0``,
+    ``(aux(x),)[0]``, a delegate's delegate). It is a check of the shape, not a proof. uses: those of the helper.
     """
-    holds: dict[str, Content] = dict.fromkeys(parameters(main), "given")
-    for statement in statements(main):
-        value = getattr(statement, "value", None)
-        content = _content(value, holds, calls) if value is not None else None
+    calls = {use.call for use in uses}
+    for inside in {use.inside for use in uses} - {main}:
+        if isinstance(inside, DEFINED) and _passes_on(inside, calls):
+            calls |= {
+                node for node in ast.walk(main) if isinstance(node, ast.Call) and _is_name(node.func, inside.name)
+            }
+    return _passes_on(main, calls)
+
+
+def _passes_on(function: Function, calls: Collection[ast.AST]) -> bool:
+    holds: dict[str, Content] = dict.fromkeys(parameters(function), "given")
+    for statement in statements(function):
         if isinstance(statement, ast.Return):
-            return content == "result"
-        names = targets(statement)
-        if content is None or not names or not isinstance(statement, ast.Assign | ast.AnnAssign):
+            return statement.value is not None and _content(statement.value, holds, calls) == "result"
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            given = [(target, _content(value, holds, calls)) for target, value in assigned(statement)]
+            for target, content in given:
+                if content is None or not isinstance(target, ast.Name):
+                    return False
+                holds[target.id] = content
+        elif isinstance(statement, ast.Expr):
+            if _content(statement.value, holds, calls) is None:
+                return False
+        elif not isinstance(statement, DEFINED):
             return False
-        holds |= dict.fromkeys(names, content)
     return False
 
 
-def _content(node: ast.expr, holds: Mapping[str, Content], calls: Sequence[ast.Call]) -> Content | None:
+def _content(node: ast.expr, holds: Mapping[str, Content], calls: Collection[ast.AST]) -> Content | None:
     node = _without_neutral(node)
     if isinstance(node, ast.Name):
         return holds.get(node.id)
@@ -122,23 +141,39 @@ _NEUTRAL: dict[type[ast.operator], tuple[object, ...]] = {
     ast.Mult: (1,),
     ast.FloorDiv: (1,),
     ast.Pow: (1,),
+    ast.BitOr: (0,),
+    ast.BitXor: (0,),
+    ast.LShift: (0,),
+    ast.RShift: (0,),
 }
-_EITHER_SIDE = (ast.Add, ast.Mult)
+_EITHER_SIDE = (ast.Add, ast.Mult, ast.BitOr, ast.BitXor)
+_TWICE = (ast.USub, ast.Invert)
+_ABSORBING = (ast.Mult, ast.BitAnd)
+"""Operators that make 0 of anything with 0."""
 
 
 def _without_neutral(node: ast.expr) -> ast.expr:
-    """``x`` of ``x + 0``, ``1 * x``, ``+x`` and ``x if True else y``."""
+    """``x`` of ``x + 0``, ``1 * x``, ``+x``, ``-(-x)`` and ``x if True else y``."""
     while True:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd):
             node = node.operand
-        elif isinstance(node, ast.IfExp) and isinstance(node.test, ast.Constant):
-            node = node.body if node.test.value else node.orelse
+        elif isinstance(node, ast.UnaryOp) and (twice := _negated(node.operand, node.op)) is not None:
+            node = twice
+        elif isinstance(node, ast.IfExp) and (holds := truth(node.test)) is not None:
+            node = node.body if holds else node.orelse
         elif isinstance(node, ast.BinOp) and _is_neutral(node.right, node.op):
             node = node.left
         elif isinstance(node, ast.BinOp) and isinstance(node.op, _EITHER_SIDE) and _is_neutral(node.left, node.op):
             node = node.right
         else:
             return node
+
+
+def _negated(node: ast.expr, operator: ast.unaryop) -> ast.expr | None:
+    """What the same operator undoes in it, ``x`` of ``-x`` for ``-``."""
+    if isinstance(node, ast.UnaryOp) and isinstance(operator, _TWICE) and isinstance(node.op, type(operator)):
+        return node.operand
+    return None
 
 
 def _is_neutral(node: ast.expr, operator: ast.operator) -> bool:
@@ -148,9 +183,11 @@ def _is_neutral(node: ast.expr, operator: ast.operator) -> bool:
 def are_thrown_away(uses: Sequence[Use]) -> bool:
     """Are the results of these calls, at least one, of no use to the functions that make them?
 
-    A result is where the statement is an expression that hands it to no other call than ``print``, and where it goes
-    to names that are not read: nowhere in the function, or not before the same block gives them something else. A use
-    that leads nowhere itself is not seen through (``y = x`` with no ``y`` after it).
+    A result is where the statement is an expression that hands it to no other call than one that only looks at it
+    (``print``, ``str``), an assertion, or an ``if`` or a loop around nothing; where it is multiplied by 0; and where it
+    goes to names that are not read: nowhere in the function, or not before the same block gives them something else.
+    It is a check of the shape, not a proof: a use that leads nowhere itself is not seen through (``y = x`` with no
+    ``y`` after it, ``len(str(x)) > 0``, ``x - x``).
     """
     places = {function: _Places(function) for function in {use.inside for use in uses}}
     return bool(uses) and all(_is_thrown_away(use.call, places[use.inside]) for use in uses)
@@ -173,26 +210,57 @@ class _Places:
     def needed(self, node: ast.stmt) -> set[str]:
         """The names that a statement reads, for something."""
         if node not in self._needed:
-            self._needed[node] = set() if is_idle(node) else loaded(node)
+            self._needed[node] = set() if _leads_nowhere(node) else loaded(node)
         return self._needed[node]
+
+
+_LOOKS = {"print", "str", "repr", "bool", "int", "float", "len", "list", "tuple", "set", "type"}
+"""Functions that only look at what they are given."""
+
+
+def _leads_nowhere(node: ast.stmt) -> bool:
+    """Does what it reads make no difference? Of statements that give no name a value."""
+    if isinstance(node, ast.If):
+        return all(is_idle(part) for part in [*node.body, *node.orelse])
+    return isinstance(node, ast.Assert) or is_idle(node)
 
 
 def _is_thrown_away(call: ast.Call, places: _Places) -> bool:
     child: ast.AST = call
     while child is not places.function:
         node = places.above[child]
-        if isinstance(node, ast.Call) and child is not node.func and _called(node) != "print":
+        if isinstance(node, ast.Call) and child is not node.func and _called(node) not in _LOOKS:
             return False
-        if isinstance(node, ast.Expr):
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, _ABSORBING)
+            and 0 in map(_number, (node.left, node.right))
+        ):
             return True
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            assigned = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = targets(node)
-            return len(names) == len(assigned) and not any(_is_read(name, node, places) for name in names)
-        if isinstance(node, ast.stmt | ast.NamedExpr | ast.Lambda):
+        if isinstance(node, ast.stmt):
+            given = _receivers(node, call)
+            if given is None:
+                return isinstance(node, ast.Expr) or _leads_nowhere(node)
+            return not any(_is_read(name, node, places) for name in given)
+        if isinstance(node, ast.NamedExpr | ast.Lambda):
             return False
         child = node
     return False
+
+
+def _number(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _receivers(node: ast.stmt, call: ast.Call) -> set[str] | None:
+    """The plain names that a statement gives this result; None if it gives it to nothing, or to other things too."""
+    if isinstance(node, ast.For) and all(is_idle(part) for part in [*node.body, *node.orelse]):
+        pairs = [(node.target, node.iter)]
+    else:
+        pairs = [(target, value) for target, value in assigned(node) if call in ast.walk(value)]
+    held = [part for target, _ in pairs for part in ast.walk(target) if isinstance(part, ast.expr)]
+    plain = all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.Starred) for part in held)
+    return {part.id for part in held if isinstance(part, ast.Name)} if held and plain else None
 
 
 def _is_read(name: str, assignment: ast.stmt, places: _Places) -> bool:
