@@ -43,10 +43,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from coevolve.rewards.code.extract import extract
+from coevolve.rewards.code.ignored import are_thrown_away
 from coevolve.rewards.code.merge import Piece, chunks
 from coevolve.rewards.code.schemes import SCHEMES, scheme
 from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns
-from coevolve.rewards.code.usage import are_thrown_away, is_wrapper, uses
+from coevolve.rewards.code.usage import is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
 MAIN = "main"
@@ -77,10 +78,10 @@ class Grade:
     """How the answers of one job were judged.
 
     code: what was run, "" where there was nothing to run. authors: who wrote each line of it, the helper's name,
-    ``MAIN``, or "" for the prelude. verdicts: one per test, () if nothing was run. pair: two
-    authors, or one. aux_defined, aux_returns: of the helper's author. syntax_error: "line 3: ...", of the helper's
-    answer, or else of main's. Then what main makes of aux, whoever wrote it: see ``usage``; scheme: see ``schemes``,
-    None where there is none.
+    ``MAIN``, or "" for the prelude. verdicts: one per test, () if nothing was run. pair: two authors, or one.
+    aux_defined, aux_returns: of the helper's author. syntax_error: "line 3: ...", of the helper's answer, or else of
+    main's. Then what main makes of aux, whoever wrote it: see ``usage`` and ``ignored``; scheme: see ``schemes``, None
+    where there is none.
     """
 
     code: str

@@ -1,0 +1,107 @@
+"""Whether a function throws away what its helper returns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from coevolve.rewards.code.syntax import Function, assigned, is_idle, loaded, statements, targets
+from coevolve.rewards.code.usage import Use, called
+
+_ABSORBING = (ast.Mult, ast.BitAnd)
+"""Operators that make 0 of anything with 0."""
+
+_LOOKS = {"print", "str", "repr", "bool", "int", "float", "len", "list", "tuple", "set", "type"}
+"""Functions that only look at what they are given."""
+
+
+def are_thrown_away(uses: Sequence[Use]) -> bool:
+    """Are the results of these calls, at least one, of no use to the functions that make them?
+
+    A result is where the statement is an expression that hands it to no other call than one that only looks at it
+    (``print``, ``str``), an assertion, or an ``if`` or a loop around nothing; where it is multiplied by 0; and where it
+    goes to names that are not read: nowhere in the function, or not before the same block gives them something else.
+    It is a check of the shape, not a proof: a use that leads nowhere itself is not seen through (``y = x`` with no
+    ``y`` after it, ``x - x``).
+    """
+    places = {function: _Places(function) for function in {use.inside for use in uses}}
+    return bool(uses) and all(_is_thrown_away(use.call, places[use.inside]) for use in uses)
+
+
+class _Places:
+    """Where things stand in a function. above: node -> what it is in. place: statement -> (its block, position)."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.above: dict[ast.AST, ast.AST] = {}
+        self.place: dict[ast.AST, tuple[list[ast.stmt], int]] = {}
+        self._needed: dict[ast.stmt, set[str]] = {}
+        for node in ast.walk(function):
+            self.above |= dict.fromkeys(ast.iter_child_nodes(node), node)
+            for _, block in ast.iter_fields(node):
+                if isinstance(block, list):
+                    self.place |= {part: (block, i) for i, part in enumerate(block)}
+
+    def needed(self, node: ast.stmt) -> set[str]:
+        """The names that a statement reads, for something."""
+        if node not in self._needed:
+            self._needed[node] = set() if _leads_nowhere(node) else loaded(node)
+        return self._needed[node]
+
+
+def _leads_nowhere(node: ast.stmt) -> bool:
+    """Does what it reads make no difference? Of statements that give no name a value."""
+    if isinstance(node, ast.If):
+        return all(is_idle(part) for part in [*node.body, *node.orelse])
+    return isinstance(node, ast.Assert) or is_idle(node)
+
+
+def _is_thrown_away(call: ast.Call, places: _Places) -> bool:
+    child: ast.AST = call
+    while child is not places.function:
+        node = places.above[child]
+        if isinstance(node, ast.Call) and child is not node.func and called(node) not in _LOOKS:
+            return False
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, _ABSORBING)
+            and 0 in map(_number, (node.left, node.right))
+        ):
+            return True
+        if isinstance(node, ast.stmt):
+            given = _receivers(node, call)
+            if given is None:
+                return isinstance(node, ast.Expr) or _leads_nowhere(node)
+            return not any(_is_read(name, node, places) for name in given)
+        if isinstance(node, ast.NamedExpr | ast.Lambda):
+            return False
+        child = node
+    return False
+
+
+def _number(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _receivers(node: ast.stmt, call: ast.Call) -> set[str] | None:
+    """The plain names that a statement gives this result; None if it gives it to nothing, or to other things too."""
+    if isinstance(node, ast.For) and all(is_idle(part) for part in [*node.body, *node.orelse]):
+        pairs = [(node.target, node.iter)]
+    else:
+        pairs = [(target, value) for target, value in assigned(node) if call in ast.walk(value)]
+    held = [part for target, _ in pairs for part in ast.walk(target) if isinstance(part, ast.expr)]
+    plain = all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.Starred) for part in held)
+    return {part.id for part in held if isinstance(part, ast.Name)} if held and plain else None
+
+
+def _is_read(name: str, assignment: ast.stmt, places: _Places) -> bool:
+    """Is what this statement gives the name read?"""
+    block, position = places.place[assignment]
+    for node in block[position + 1 :]:
+        if name in places.needed(node):
+            return True
+        if isinstance(node, ast.Assign) and name in targets(node):
+            return False
+    if places.above[assignment] is places.function:
+        return False
+    return any(name in places.needed(node) for node in statements(places.function))
