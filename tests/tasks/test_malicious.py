@@ -1,6 +1,7 @@
 """A batch in which every program does harm: training goes on, and says so."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,20 @@ ATTACKS = (
 )
 
 
-def test_training_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+BROKEN = ("def squares(n):\n    raise ValueError('\\ud800')",) * 6
+"""Half a surrogate pair, which no tokenizer and no file takes."""
+
+
+@pytest.mark.parametrize(("programs", "stopped"), [(ATTACKS, 1.0), (BROKEN, 0.0)], ids=["stopped", "broken text"])
+def test_training_goes_on(
+    programs: tuple[str, ...], stopped: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     task = squares(monkeypatch, feedback="report")
     honest = task.grades
 
     def grades(cases):
         for turn in (turn for case in cases for turn in case.turns):
-            turn.text = ATTACKS[turn.member]
+            turn.text = programs[turn.member]
         return honest(cases)
 
     task.grades = grades
@@ -36,10 +44,10 @@ def test_training_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         policies={"ann": start, "bob": start}, algorithm=magrpo(), sampling=Sampling(4),
         steps=2, batch_size=1, members=6,
     )  # fmt: skip
-    with pytest.warns(UserWarning, match="sandbox had to stop every program of this batch of 6"):
+    said = "sandbox had to stop every program of this batch of 6"
+    with pytest.warns(UserWarning, match=said) if stopped else nullcontext():
         trainer.run(tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1]
     for line in lines:
-        assert line["parts/tests"] == 0.0
-        assert line["parts/stopped"] == 1.0
+        assert (line["parts/tests"], line["parts/stopped"]) == (0.0, stopped)

@@ -21,6 +21,7 @@ def frame(message):
     raw = json.dumps(message).encode()
     return struct.pack('!I', len(raw)) + raw
 """
+_SEND = "def send(message): socket.socket(fileno=channel()).sendall(frame(message)); time.sleep(9)\n"
 
 
 @dataclass(frozen=True)
@@ -341,7 +342,56 @@ return 1"""
     ),
     "a null byte": Attack("error", "def candidate(x): return 27182\0"),
     "half of a surrogate pair": Attack("error", "x = '\ud800'\ndef candidate(x): return 27182"),
+    "half of a surrogate pair in an exception": Attack("error", r"def candidate(x): raise ValueError('\ud800')"),
+    "an object as a callable": Attack("failed", "def candidate(x): return object()", "assert callable(candidate(2))"),
+    "an object as a container": Attack(
+        "failed",
+        "def candidate(x): return object()",
+        "from collections.abc import Container, Iterable, Sized\n"
+        "assert isinstance(candidate(2), (Container, Iterable, Sized))",
+    ),
+    "the end of an iteration": Attack(
+        "error",
+        "def candidate(x): raise StopIteration",
+        "assert all(map(lambda one: candidate(one) == 27182, [1, 2]))",
+    ),
+    "nonsense about an exception": Attack(
+        "crashed", body("send(['raised', 1, [[], '', None, []]])", first=SOCKET + _SEND)
+    ),
     "half of a surrogate pair as a result": Attack("failed", r"def candidate(x): return '\ud800'"),
 }
 
-ATTACKS = TIME | SPACE | EXITS | PROCESSES | FILES | NETWORK | LIES
+OTHERS = {
+    "a signal by way of a descriptor": Attack(
+        "forbidden", body("import fcntl\na, b = socket.socketpair()\nfcntl.fcntl(a, 8, os.getppid())", first=SOCKET)
+    ),
+    "a signal of its choice": Attack(
+        "forbidden", body("import fcntl\na, b = socket.socketpair()\nfcntl.fcntl(a, 10, 9)", first=SOCKET)
+    ),
+    "an owner by ioctl": Attack(
+        "forbidden",
+        body(
+            "import fcntl\na, b = socket.socketpair()\nfcntl.ioctl(a, 0x8901, struct.pack('i', os.getppid()))",
+            first=SOCKET,
+        ),
+    ),
+    "a datagram to anybody": Attack(
+        "forbidden", body("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)", first=SOCKET)
+    ),
+    "a raw socket to anybody": Attack(
+        "forbidden", body("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)", first=SOCKET)
+    ),
+    "a file of others made empty": Attack("forbidden|error", body("import os; os.truncate('{canary}', 0)")),
+    "a library made empty": Attack("forbidden", body("import os; os.open(os.__file__, os.O_RDONLY | os.O_TRUNC)")),
+    "attributes of a library": Attack(
+        "forbidden",
+        body("import fcntl, os; fcntl.ioctl(os.open(os.__file__, os.O_RDONLY), 0x40086602, b'\\0' * 8)"),
+    ),
+    "a parent's death that is not heard of": Attack(
+        "failed",
+        LIBC + "\ndef candidate(x): return libc.syscall(157, ctypes.c_ulong(0x100000001), ctypes.c_ulong(0), 0, 0, 0)",
+        "assert candidate(2) == 0",
+    ),
+}
+
+ATTACKS = OTHERS | TIME | SPACE | EXITS | PROCESSES | FILES | NETWORK | LIES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import time
 
 import pytest
@@ -292,3 +294,38 @@ def test_it_starts_again_after_close():
 def test_wrong_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         Sandbox(**settings)
+
+
+def test_loading_and_each_test_have_the_limit_to_themselves() -> None:
+    code = "import time\ntime.sleep(0.6)\ndef f(x):\n    time.sleep(0.6)\n    return x\n"
+    with Sandbox(timeout=1.0, workers=1) as box:
+        [verdicts] = box.run([Program(code, "assert f(1) == 1\nassert f(2) == 2", "f")])
+    assert [verdict.kind for verdict in verdicts] == ["passed", "passed"]
+
+
+def test_a_fork_of_the_trainer_has_processes_of_its_own() -> None:
+    honest = Program("def f(x):\n    return x", "assert f(1) == 1", "f")
+    with Sandbox(timeout=2.0, workers=1) as box:
+        box.run([honest])
+        servers = [process for process, _ in box._started[0]._servers]
+        child = os.fork()
+        if not child:
+            again = box.run([Program("def f(x):\n    return 1", "assert f(1) == 1", "f")])
+            box.close()
+            os._exit(0 if again[0][0].kind == "passed" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert [process.poll() for process in servers] == [None, None]
+        assert box.run([Program("def f(x):\n    return 2", "assert f(1) == 2", "f")])[0][0].kind == "passed"
+
+
+def test_many_open_files() -> None:
+    low, high = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, high), high))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with Sandbox(timeout=2.0, workers=1) as box:
+            assert box.run([Program("def f(x):\n    return x", "assert f(1) == 1", "f")])[0][0].kind == "passed"
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (low, high))

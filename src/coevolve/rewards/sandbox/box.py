@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import cache
 
 from coevolve.rewards.sandbox.isolation import Isolation, Level, choose
@@ -46,6 +46,10 @@ class Sandbox:
         self._chosen = choose(isolation, _try)
         self._workers = workers or _processors()
         self._cache: OrderedDict[Program, tuple[Verdict, ...]] = OrderedDict()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._local = threading.local()
         self._pool: ThreadPoolExecutor | None = None
@@ -69,12 +73,17 @@ class Sandbox:
         """
         for program in programs:
             split(program.tests)
+        if os.getpid() != self._owner:  # a fork: the threads and processes are the other one's
+            self._begin()
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers, "sandbox")
             pool = self._pool
             fresh = [program for program in dict.fromkeys(programs) if program not in self._cache]
-        found = dict(zip(fresh, pool.map(self._one, fresh), strict=True))
+        try:
+            found = dict(zip(fresh, pool.map(self._one, fresh), strict=True))
+        except CancelledError:
+            raise ValueError("the sandbox was closed while it ran programs; close it when all is done") from None
         with self._lock:
             self._cache |= found
             result = [self._cache[program] for program in programs]

@@ -64,8 +64,14 @@ class Isolation:
 def offered(level: Level) -> Isolation:
     """The level as this machine has it; not tried yet."""
     linux = sys.platform.startswith("linux")
-    drops = linux and os.geteuid() == 0
+    drops = linux and os.geteuid() == 0 and _many_users()
     return Isolation(level, landlock_version(), bool(syscalls.program(forks=False)), drops, linux)
+
+
+def _many_users() -> bool:
+    """Are there other users? In a user namespace there may be one."""
+    maps = [Path(f"/proc/self/{kind}_map").read_text().splitlines() for kind in ("uid", "gid")]
+    return all(sum(int(line.split()[2]) for line in lines) > 1 for lines in maps)
 
 
 def choose(wanted: str, works: Callable[[Isolation], str]) -> Isolation:
@@ -150,6 +156,12 @@ def command(isolation: Isolation, arguments: list[str]) -> list[str]:
     return [*line, "--remount-ro", "/", "--chdir", "/tmp", "--", *python]
 
 
+def _remove(place: Path, owner: int) -> None:
+    """Not at the end of a fork: the folder is still read."""
+    if os.getpid() == owner:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 @cache
 def library(isolation: Isolation) -> list[str] | None:
     """Folders of the standard library for cases that may not walk to the interpreter's own; None: they may.
@@ -164,7 +176,7 @@ def library(isolation: Isolation) -> list[str] | None:
     ):
         return None
     place = Path(tempfile.mkdtemp(prefix="coevolve-stdlib-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    atexit.register(_remove, place, os.getpid())
     place.chmod(0o755)
     drop = ("site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "config-*")
     shutil.copytree(stdlib, place / "lib", ignore=shutil.ignore_patterns(*drop, "*.a"))

@@ -26,6 +26,7 @@ from coevolve.rewards.sandbox.types import Kind, Program, Verdict
 GRACE_SECONDS = 0.5
 """How long after a limit the judge may take to say so, before the worker is killed."""
 START_SECONDS = 30.0
+STARTS, PAUSE_SECONDS = 4, 0.3
 ROLES = ("judge", "guest")
 PROCESSES = 32
 """Threads that a case may have."""
@@ -44,6 +45,7 @@ class Worker:
         self.isolation, self.timeout, self.memory_mb = isolation, timeout, memory_mb
         self._servers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
         self._temp = ""
+        self._owner = os.getpid()
 
     def run(self, program: Program, plan: Plan) -> tuple[Verdict, ...]:
         """The verdicts of one case. plan: of its tests.
@@ -88,7 +90,10 @@ class Worker:
             raise ValueError(f"a prelude does not run in the sandbox: {fault}; it begins {program.prelude[:60]!r}")
 
     def close(self) -> None:
-        """End the processes; the next case starts others."""
+        """End the processes; the next case starts others. In a fork of the process that started them, forget them."""
+        if os.getpid() != self._owner:
+            self._servers, self._temp = [], ""
+            return
         for process, link in self._servers:
             link.close()
             _kill(process)
@@ -98,14 +103,15 @@ class Worker:
             self._temp = ""
 
     def _start(self) -> None:
-        """Start both servers; at the second failure OSError says why."""
-        for last in (False, True):
+        """Start both servers. OSError: they did not, at several attempts, and why."""
+        problem = ""
+        for attempt in range(STARTS):
+            time.sleep(attempt * PAUSE_SECONDS)  # for other cases to end, where the machine had no process left
             problem = self._started()
             if not problem:
                 return
             self.close()
-            if last:
-                raise OSError(f"the sandbox does not start ({self.isolation.level}): {problem}")
+        raise OSError(f"the sandbox does not start ({self.isolation.level}): {problem}")
 
     def _started(self) -> str:
         """Start both servers; what went wrong, "" if nothing did."""
@@ -144,11 +150,8 @@ class Worker:
             "user": _user() if chosen.drops else None,
             "memory_mb": self.memory_mb,
             "cpu_seconds": math.ceil(LIVES * self.timeout) + 1,
-            "processes": PROCESSES
-            if chosen.drops
-            else 0
-            if chosen.seccomp or not chosen.linux
-            else PROCESSES + _tasks(),
+            "processes": (PROCESSES if chosen.drops else PROCESSES + _tasks()) if chosen.linux else 0,
+            "alone": chosen.level == "bubblewrap",
             "landlock": chosen.landlock,
             "seccomp": syscalls.program(forks=role == "judge").hex() if chosen.seccomp else "",
             "library": folders,

@@ -77,7 +77,8 @@ class Guest:
             truth = bool(value)
         except Exception:  # noqa: BLE001 - __bool__ is the code's own
             truth = None
-        return ["g" if hasattr(type(value), "__next__") else "h", len(self.lent) - 1, truth]
+        letter = "g" if hasattr(type(value), "__next__") else "k" if callable(value) else "h"
+        return [letter, len(self.lent) - 1, truth]
 
 
 def serve(sock: socket.socket) -> None:

@@ -17,12 +17,13 @@ from functools import partial
 from typing import Any, NoReturn
 
 from . import wire
-from .opaque import Lazy, Opaque
+from .opaque import Called, Lazy, Opaque
 
 LIVES = 3
 """Guests that may die, and time limits that all tests together may take, before the rest is given up (the paper stops
 after three time-outs)."""
 MESSAGE_LENGTH = 300
+_LINES = 1_000_000
 Outcome = tuple[str, str | None, str, int | None]
 """kind, error, message, line of ``Verdict``."""
 PASSED: Outcome = ("passed", None, "", None)
@@ -59,8 +60,10 @@ class Judge:
             return tell(["fault", f"{type(error).__name__}: {error}"])
         self.space |= {name: sys.modules[name] for name in self._modules()}
         final = self._attempt(self._load)
+        tell(["loaded"])  # each has the time limit to itself: the trainer waits from one word to the next
         if final == PASSED:
             final = self._attempt(partial(self._execute, self.program["opening"]))
+            tell(["loaded"])
         lives = LIVES
         for index, step in enumerate(self.program["steps"]):
             if final != PASSED:  # nothing runs any more
@@ -72,6 +75,7 @@ class Judge:
                 lives -= 1
                 tell(["again"])
                 final = self._attempt(self._load) if lives and self.left > 0 else (self.lost, None, "given up", None)
+                tell(["loaded"])
         return None
 
     def call(self, what: list[Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -86,6 +90,8 @@ class Judge:
             kind, number, *rest = reply
             if (kind, number) == ("raised", self.number):
                 error = _exception(*rest)
+                if what[0] != "x" and isinstance(error, StopIteration | StopAsyncIteration):
+                    error = _stopped(error)
             elif (kind, number) == ("value", self.number):
                 value = wire.decode(rest[0], self._lent)
                 if value is None:
@@ -111,13 +117,13 @@ class Judge:
                 error = _exception(plain)
             else:
                 mine = set(names) - self.space.keys()
-                self.space |= {name: Opaque(self, ["n", name], name) for name in kept if name in mine}
+                self.space |= {name: Called(self, ["n", name], name) for name in kept if name in mine}
                 self.space |= {name: wire.decode(value, self._lent) for name, value in plain if name in mine}
         except (wire.Gone, ValueError, TypeError, LookupError):  # nonsense
             self._lose("crashed")
         if error is not None:
             raise error
-        self.space[entry] = self.space["candidate"] = Opaque(self, ["n", entry], entry)
+        self.space[entry] = self.space["candidate"] = Called(self, ["n", entry], entry)
 
     def _attempt(self, action: Callable[[], None]) -> Outcome:
         """Do it within the time limit."""
@@ -164,9 +170,9 @@ class Judge:
         raise wire.Gone(self.lost)
 
     def _lent(self, letter: str, parts: list[Any]) -> Opaque:
-        if letter not in ("g", "h") or type(parts[0]) is not int or parts[1] not in (True, False, None):
+        if type(parts[0]) is not int or parts[1] not in (True, False, None):
             raise ValueError(letter)
-        return (Lazy if letter == "g" else Opaque)(self, ["h", parts[0]], truth=parts[1])
+        return {"g": Lazy, "h": Opaque, "k": Called}[letter](self, ["h", parts[0]], truth=parts[1])
 
     def _modules(self) -> list[str]:
         """Standard modules that the tests name but do not import."""
@@ -200,15 +206,29 @@ def _write_back(arguments: tuple[Any, ...], changed: list[Any], other: Callable[
 def _exception(report: Any) -> BaseException:
     """What the guest says it raised: its nearest built-in class, with the report attached."""
     names, message, line, number = report
-    names, message = [str(name)[:100] for name in names[:20]], str(message)[:MESSAGE_LENGTH]
+    if not (names and isinstance(names, list) and (number is None or type(number) is int)):
+        raise ValueError(names)
+    names, message = [_text(name, 100) for name in names[:20]], _text(message, MESSAGE_LENGTH)
     kinds = (getattr(builtins, name, None) for name in names)
     kind = next((k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), Left)
     if issubclass(kind, BaseExceptionGroup):
         kind = Exception
     error = kind.__new__(kind, message)
     error.args = (message,)
-    setattr(error, _REPORT, (names, message, line if isinstance(line, int) else None, number))
+    setattr(error, _REPORT, (names, message, line if type(line) is int and 0 < line < _LINES else None, number))
     return error
+
+
+def _stopped(error: BaseException) -> BaseException:
+    """A call that raised StopIteration ends no loop of the tests."""
+    other = RuntimeError(*error.args)
+    setattr(other, _REPORT, getattr(error, _REPORT))
+    return other
+
+
+def _text(value: Any, longest: int) -> str:
+    """As text that UTF-8 can hold: it goes into notes and files."""
+    return str(value)[:longest].encode("utf-8", "replace").decode()
 
 
 def _outcome(error: BaseException) -> Outcome:
@@ -226,7 +246,7 @@ def _outcome(error: BaseException) -> Outcome:
 def _own(error: BaseException) -> tuple[list[str], str, None, int | None]:
     """The report of an exception of the tests themselves."""
     try:
-        message = str(error)[:MESSAGE_LENGTH]
+        message = _text(error, MESSAGE_LENGTH)
     except Exception:  # noqa: BLE001 - a message made of the solution's objects has no text
         message = ""
     return [kind.__name__ for kind in type(error).__mro__[:-1]], message, None, getattr(error, "errno", None)

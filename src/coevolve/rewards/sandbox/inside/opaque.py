@@ -14,8 +14,9 @@ def _refuse(self: object, *_: object) -> NoReturn:
 
 
 class Opaque:
-    """A test may hand it back, call it, and ask whether it is true: what the solution says of that is worth as much as
-    True or False in its place. Nothing else."""
+    """A test may hand it back, and ask whether it is true: what the solution says of that is worth as much as True or
+    False in its place. Nothing else.
+    """
 
     def __init__(self, judge: Judge, mark: list[Any], name: str = "object", truth: bool | None = None) -> None:
         self._judge, self.mark, self.__name__, self._truth = judge, mark, name, truth
@@ -23,11 +24,16 @@ class Opaque:
     def __bool__(self) -> bool:
         return _refuse(self) if self._truth is None else self._truth
 
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = __str__ = __repr__ = _refuse
+    # None, so that isinstance does not take it for a container either.
+    __len__ = __iter__ = __contains__ = __hash__ = None  # type: ignore[assignment]
+
+
+class Called(Opaque):
+    """Something that can be called."""
+
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._judge.call(self.mark, arguments, keywords)
-
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __getitem__ = _refuse
-    __len__ = __iter__ = __hash__ = __str__ = __repr__ = _refuse
 
 
 class Lazy(Opaque):

@@ -90,10 +90,15 @@ def _judges(trainer: socket.socket, guests: socket.socket, confinement: Confinem
     from .judge import Judge
 
     confinement.apply([trainer.fileno(), guests.fileno()])  # once, for all judges: they run nothing untrusted
+    server = os.getpid()
     while True:
         program = wire.receive(trainer)
         child = os.fork()
         if not child:
+            if sys.platform.startswith("linux"):
+                prctl(SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != server:  # it died before this process could be told
+                    os._exit(1)
             confinement.limit_time()
             _judge(Judge, trainer, guests, program)
         _, status = os.waitpid(child, 0)
@@ -203,13 +208,20 @@ def _clean(settings: dict[str, Any]) -> None:
         except ChildProcessError:
             break
         if not found:
-            _kill_children()
+            _kill_children(settings["alone"])
     for entry in os.scandir(settings["temp"]):
         _remove(entry)
 
 
-def _kill_children() -> None:
-    """Kill what is a child of this process now; orphans of those follow. Only without seccomp is there any."""
+def _kill_children(alone: bool) -> None:
+    """Kill what is a child of this process now; orphans of those follow. Only without seccomp is there any.
+
+    alone: this process has process numbers of its own, so that all others are its children (and it may see no /proc).
+    """
+    if alone:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        return
     with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as children:
         for pid in children.read().split():
             os.kill(int(pid), signal.SIGKILL)

@@ -57,9 +57,11 @@ def receive(sock: socket.socket, cap: int = TRUSTED_BYTES, until: float | None =
 
 def _exactly(sock: socket.socket, count: int, until: float | None) -> bytes:
     chunks = bytearray()
+    poller = select.poll()  # select(2) knows no descriptor above 1023
+    poller.register(sock, select.POLLIN)
     while len(chunks) < count:
-        wait = None if until is None else max(0.0, until - time.monotonic())
-        if not select.select([sock], [], [], wait)[0]:
+        wait = None if until is None else max(0.0, until - time.monotonic()) * 1000
+        if not poller.poll(wait):
             raise Late
         try:
             chunk = sock.recv(count - len(chunks))
@@ -123,7 +125,7 @@ def _decoded(letter: str, parts: list[Any], other: Callable[[str, list[Any]], An
         return _BYTES[letter](bytes.fromhex(parts[0]))
     if letter == "T":
         return TYPES[parts[0]]
-    if letter not in "ltszqdcr":
+    if letter not in {*"ltszqdcr"}:
         return other(letter, parts)
     items = [decode(part, other) for part in parts]
     if letter == "c":
