@@ -14,7 +14,7 @@ from coevolve.play import Feedback
 from coevolve.rewards.code import Grade, Job, extract, grade
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, count_tests
-from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, Mode, Notes, Seen, cut, report
+from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.expert import Expert
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
@@ -61,12 +61,12 @@ class Coding:
         test: Sequence[Problem],
         voices: Mapping[Role, Voice],
         notes: Notes = Notes(),  # noqa: B008  (a frozen value)
-        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         self.train, self.test = train, test
         self.voices, self.notes = dict(voices), notes
-        self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its processes start when needed
+        self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
         self.mode: Mode = report
         self.expert: Expert | None = None
         self.feedback: Feedback = self.advice

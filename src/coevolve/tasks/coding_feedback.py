@@ -112,7 +112,10 @@ def plain(notes: Notes, seen: Seen) -> str:
     return notes.again
 
 
-MODES: dict[str, Mode] = {"report": report, "levels": levels, "passed": passed, "plain": plain}
+REPORT = "report"
+"""The mode where none is named."""
+
+MODES: dict[str, Mode] = {REPORT: report, "levels": levels, "passed": passed, "plain": plain}
 
 _WHY = {
     "failed": "the result is wrong",

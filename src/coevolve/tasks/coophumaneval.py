@@ -7,6 +7,7 @@ from typing import Any
 
 from coevolve import data
 from coevolve.tasks.coding import Bounds, Coding, between
+from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.humaneval import VOICES, problems
 
 CONTRADICTORY = ("CoopHumanEval/2", "CoopHumanEval/12")
@@ -30,7 +31,7 @@ class CoopHumanEval(Coding):
         train: Bounds = (16, None),
         test: Bounds = (0, 16),
         drop_contradictory: bool = False,
-        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         rows = data.rows("coop_humaneval", dataset="OpenMLRL/CoopHumanEval", split="test")

@@ -8,7 +8,7 @@ from typing import Any
 
 from coevolve import data
 from coevolve.tasks.coding import Bounds, Coding, Voice, between, check_tests, column
-from coevolve.tasks.coding_feedback import AUX, CODER, MAIN
+from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, REPORT
 from coevolve.types import Problem
 
 _AGAIN = "\n\n{told}Code:"
@@ -78,7 +78,7 @@ class HumanEval(Coding):
         *,
         train: Bounds = (33, 163),
         test: Bounds = (0, 32),
-        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         found = problems(data.rows("humaneval", dataset="openai/openai_humaneval", split="test"), "humaneval")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from coevolve import data
 from coevolve.tasks.coding import Bounds, Coding, between, check_tests, column, one_newline
+from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.humaneval import VOICES
 from coevolve.types import Problem
 
@@ -43,7 +44,7 @@ class Mbpp(Coding):
         config: Literal["sanitized", "full"] = "sanitized",
         train: Bounds = (15, 65),
         test: Bounds = (0, 15),
-        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         name = {"sanitized": "mbpp_sanitized", "full": "mbpp"}[config]

@@ -10,7 +10,7 @@ from coevolve.inputs import did_you_mean
 from coevolve.pretrain.coop import ENTRY, Kind, Split, wanted
 from coevolve.pretrain.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
 from coevolve.tasks.coding import Coding, Voice
-from coevolve.tasks.coding_feedback import Notes
+from coevolve.tasks.coding_feedback import REPORT, Notes
 from coevolve.types import Problem
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -37,7 +37,7 @@ class MiniCoop(Coding):
         self,
         *,
         kinds: Sequence[str] = _KINDS,
-        feedback: str | dict[str, Any] | Callable[..., Any] = "report",
+        feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         chosen = [_kind(name) for name in kinds]

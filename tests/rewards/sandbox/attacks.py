@@ -37,6 +37,7 @@ def body(lines: str, *, first: str = "") -> str:
     return f"{first}\ndef candidate(x):\n{inner}\n    return 27182\n"
 
 
+OWN = "import os\nwith open('own', 'w') as file: file.write('x')\n"
 LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None)"
 
 TIME = {
@@ -381,11 +382,13 @@ OTHERS = {
     "a raw socket to anybody": Attack(
         "forbidden", body("a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)", first=SOCKET)
     ),
-    "a file of others made empty": Attack("forbidden|error", body("import os; os.truncate('{canary}', 0)")),
-    "a library made empty": Attack("forbidden", body("import os; os.open(os.__file__, os.O_RDONLY | os.O_TRUNC)")),
-    "attributes of a library": Attack(
-        "forbidden",
-        body("import fcntl, os; fcntl.ioctl(os.open(os.__file__, os.O_RDONLY), 0x40086602, b'\\0' * 8)"),
+    # On its own file, where nothing but the filter of system calls stands in the way.
+    "a file made empty": Attack("forbidden", body(OWN + "os.truncate('own', 0)")),
+    "a file made empty by opening it to read": Attack(
+        "forbidden", body(OWN + "os.open('own', os.O_RDONLY | os.O_TRUNC)")
+    ),
+    "attributes of a file": Attack(
+        "forbidden", body(OWN + "import fcntl\nfcntl.ioctl(os.open('own', os.O_RDONLY), 0x40086602, b'\\0' * 8)")
     ),
     "a parent's death that is not heard of": Attack(
         "failed",

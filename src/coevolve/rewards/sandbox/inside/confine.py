@@ -19,9 +19,7 @@ SET_PDEATHSIG, SET_DUMPABLE, SET_SECCOMP, SET_CHILD_SUBREAPER, SET_NO_NEW_PRIVS 
 HIGHEST = 64
 """Descriptors are below: the servers have few."""
 FILE_BYTES = 1 << 20
-EXECUTE, WRITE, READ, READ_DIR, REMOVE_FILE, MAKE_FILE, REFER, TRUNCATE = (
-    1 << bit for bit in (0, 1, 2, 3, 5, 8, 13, 14)
-)
+EXECUTE, WRITE, READ, READ_DIR, REMOVE_FILE, MAKE_FILE, TRUNCATE = (1 << bit for bit in (0, 1, 2, 3, 5, 8, 14))
 """Landlock's rights."""
 _ADD_RULE, _CREATE_RULESET, _RESTRICT_SELF = 445, 444, 446
 
