@@ -1,0 +1,143 @@
+"""Our side of the comparison: ``Trainer.step`` with the lengths of all turns forced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from peers_work import LEARNING_RATE, STEPS, Account, Case, lengths, prompts, told_next, tokenizer, worth
+from torch import Tensor
+
+from coevolve import LocalEngine, LocalPolicy, PolicySpec, Problem, Sampling, Trainer, build_policies, magrpo, noise
+from coevolve.cast import fixed
+from coevolve.protocols import rounds, tree
+from coevolve.types import Case as Judged
+from coevolve.types import Play, Say, Turn
+
+TOP = 1 - 2**-24
+"""The largest uniform number: sampling by inverse CDF, it draws the last id of the vocabulary, the end of sequence."""
+
+SPARED = 16
+"""Mean shares of the vocabulary at the top of the CDF that no other number reaches: the end has one of about 1 / V."""
+
+
+class Ours:
+    """Our trainer on a case. settings: further fields of every policy's spec."""
+
+    def __init__(self, case: Case, folder: str, **settings: Any) -> None:
+        self.case = case
+        specs = {role: PolicySpec(model=folder, learning_rate=LEARNING_RATE, **settings) for role in case.roles}
+        policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+        for policy in policies.values():
+            policy.tokenizer = tokenizer(case)
+            policy.update = self._watched(policy)
+        self.engine = ForcedEngine(policies, case)
+        self.account = Account()
+        self.trainer = Trainer(
+            task=Words(case),
+            play=play(case),
+            cast=fixed({role: role for role in case.roles}),
+            policies=policies,
+            algorithm=magrpo(),
+            sampling=Sampling(max_new_tokens=case.tokens),
+            batch_size=case.problems,
+            members=1 if case.play == "tree" else case.members,
+            engine=self.engine,
+        )
+
+    def step(self, round: int) -> Account:
+        self.account = Account()
+        self.engine.lengths = lengths(self.case, round)
+        before, start = STEPS.count, time.perf_counter()
+        metrics = self.trainer.step(round)
+        self.account.seconds, self.account.steps = time.perf_counter() - start, STEPS.count - before
+        self.account.phases = {key[5:]: value for key, value in metrics.items() if key.startswith("time/")}
+        self.account.generating = self.account.phases["generate"]
+        for episode in self.trainer.episodes:
+            turns = episode.turns
+            length_B = torch.tensor([self.engine.length(turn) for turn in turns])
+            self.account.made.append(([turn.action_ids for turn in turns], length_B))
+        return self.account
+
+    def _watched(self, policy: LocalPolicy) -> Any:
+        """The policy's update, which also counts the tokens it is given."""
+        update = policy.update
+
+        def counted(batch: Any, *args: Any) -> Any:
+            self.account.trained += int(batch.mask_BT.sum())
+            return update(batch, *args)
+
+        return counted
+
+
+def play(case: Case) -> Play:
+    def note(p: Problem, turns: Sequence[Turn]) -> list[str]:
+        return [""] * len(turns)  # the task's prompt adds the same words for everybody
+
+    if case.play == "tree":
+        return tree(case.turns, case.members, feedback=note)
+    return rounds(case.turns, feedback=note)
+
+
+class Words:
+    """The problems as a task: text of words that are ids."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        by_agent = prompts(case)
+        self.train = self.test = [
+            Problem(str(k), {"number": k, **{role: by_agent[a][k] for a, role in enumerate(case.roles)}})
+            for k in range(case.problems)
+        ]
+
+    def prompt(self, p: Problem, role: str, heard: Sequence[Turn | str]) -> str:
+        """The prompt, and of every earlier turn what was said and the note on it."""
+        text: str = p.data[role]
+        for part in heard:
+            if isinstance(part, Turn):
+                text = told_next(self.case, text, part.text)
+        return text
+
+    def reward(self, cases: Sequence[Judged]) -> list[list[float]]:
+        return [[worth([turn.text for turn in case.turns])] * len(case.turns) for case in cases]
+
+
+class ForcedEngine(LocalEngine):
+    """The library's engine; only the uniform numbers that it draws tokens with are replaced while it generates."""
+
+    def __init__(self, policies: Mapping[str, LocalPolicy], case: Case) -> None:
+        super().__init__(policies)
+        self.case, self.lengths = case, torch.zeros(0)
+
+    def length(self, say: Say | Turn) -> int:
+        """How many tokens this turn has to have."""
+        node, member = divmod(say.round, self.case.members) if self.case.play == "tree" else (say.round, say.member)
+        agent, problem = self.case.roles.index(say.role), say.problem.data["number"]
+        return int(self.lengths[agent, problem, node, member])
+
+    def generate(self, says: Mapping[str, Sequence[Say]]) -> Mapping[str, list[Turn]]:
+        wanted = {say.key: self.length(say) for asked in says.values() for say in asked}
+        with forced_ends(wanted, self.case.vocabulary):
+            return super().generate(says)
+
+
+@contextmanager
+def forced_ends(wanted: Mapping[int, int], vocabulary: int) -> Iterator[None]:
+    """While it lasts, the row with this key draws the last id of the vocabulary as its n-th token, and not before."""
+    honest = noise.uniform
+    keys = torch.tensor(sorted(wanted))
+    last = torch.tensor([wanted[key] - 1 for key in sorted(wanted)])
+
+    def uniform(key_B: Tensor, position: int | Tensor) -> Tensor:
+        row_B = torch.searchsorted(keys.to(key_B.device), key_B)
+        ends_B = last.to(key_B.device)[row_B.clamp(max=len(keys) - 1)] == position
+        return torch.where(ends_B, TOP, honest(key_B, position) * (1 - SPARED / vocabulary))
+
+    noise.uniform = uniform
+    try:
+        yield
+    finally:
+        noise.uniform = honest
