@@ -23,8 +23,8 @@ from peers_work import (
     lengths,
     load_model,
     prompts,
-    told_next,
     tokenizer,
+    told_next,
     worth,
 )
 

@@ -13,8 +13,19 @@ import warnings
 from typing import Any
 
 from datasets import Dataset
-from peers_work import LEARNING_RATE, STEPS, Account, Case, ForcedGenerate, lengths, load_model, prompts, tokenizer, worth
-from transformers import TrainerCallback
+from peers_work import (
+    LEARNING_RATE,
+    STEPS,
+    Account,
+    Case,
+    ForcedGenerate,
+    lengths,
+    load_model,
+    prompts,
+    tokenizer,
+    worth,
+)
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 VERSION = "1.16.0"
@@ -48,16 +59,14 @@ class Trl:
 
     def _fastest(self) -> int:
         """Rows at a time: one group, a few, or all rows of a step, whichever took least of one step each."""
-        rows, seconds = self.case.problems * self.case.members, {}
-        candidates = sorted({n * self.case.members for n in (1, 2, 4, self.case.problems)})
-        candidates = [n for n in candidates if rows % n == 0]
+        rows, group = self.case.problems * self.case.members, self.case.members
+        candidates = sorted({group, 4 * group, rows} & {n for n in range(group, rows + 1) if rows % n == 0})
+        seconds: dict[int, float] = {}
         if len(candidates) > 1:
-            for number, batch in enumerate([candidates[0], *candidates]):  # the first one once more, as warm-up
+            for batch in (candidates[0], *candidates):  # the first one warms up, and comes again
                 self.trainer = self._trainer(batch)
-                seconds[batch] = self.step(-number).seconds if number else 0.0
-                if not number:
-                    self.step(0)
-        return min(seconds, key=seconds.__getitem__, default=candidates[0])
+                seconds[batch] = self.step(0).seconds
+        return min(seconds, key=seconds.__getitem__, default=group)
 
     def _trainer(self, batch: int) -> Any:
         case, rows = self.case, self.case.problems * self.case.members
@@ -73,10 +82,12 @@ class Trl:
         items = [{"prompt": prompt} for by_problem in prompts(case) for prompt in by_problem]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _Counted(
+            made = _Counted(
                 self.model, reward_funcs=_reward, args=args, train_dataset=Dataset.from_list(items),
                 processing_class=tokenizer(case), callbacks=[clock := _Clock()], clock=clock,
             )  # fmt: skip
+        made.remove_callback(PrinterCallback)
+        return made
 
 
 class _Clock(TrainerCallback):
