@@ -53,7 +53,7 @@ class Row:
 
 
 def table(row: Row, ours: str) -> str:
-    return _markdown(_HEADER, [_line(row, name, ours) for name in row.accounts])
+    return markdown(_HEADER, [_line(row, name, ours) for name in row.accounts])
 
 
 def _line(row: Row, name: str, ours: str) -> list[str]:
@@ -99,7 +99,7 @@ def overview(found: Mapping[str, Row], ours: str) -> str:
         ratios = [f"{row.seconds(name) / row.seconds(ours):.2f}" if name in row.accounts else "-" for name in names[1:]]
         shares = [f"{row.whole_share(name):.0%}" if name in row.accounts else "-" for name in names]
         lines.append([label, f"{row.seconds(ours):.3g}", *ratios, " / ".join(shares)])
-    return _markdown(
+    return markdown(
         ("row", f"{ours}, s", *(f"{name} x" for name in names[1:]), f"of the limit: {' / '.join(names)}"), lines
     )
 
@@ -119,7 +119,7 @@ def shares(found: Mapping[str, Row], dtypes: Mapping[str, str]) -> str:
             texts = [f"{phases[what]:.3g}" for what in _PHASES]
             cells = [cell for pair in zip(texts, (f"{share:.0%}" for share in spent), strict=True) for cell in pair]
             lines.append([label, dtype, *cells])
-    return _markdown(header, lines)
+    return markdown(header, lines)
 
 
 _PHASES = ("generate", "update", "annotate")
@@ -150,6 +150,6 @@ def quiet() -> None:
     logging.set_verbosity_error()
 
 
-def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     rows = [list(header), ["---"] * len(header), *map(list, lines)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
