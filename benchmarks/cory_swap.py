@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 from peers_report import markdown, quiet
-from peers_work import LEARNING_RATE, SIZES, Case, Load, peak_mib, prompts, save_model, tokenizer, worth
+from peers_work import LEARNING_RATE, SIZES, Case, Load, cores, peak_mib, prompts, save_model, tokenizer, worth
 
 from coevolve import PolicySpec, Problem, Sampling, Trainer, build_policies, cory
 from coevolve.cast import exchange, fixed
@@ -162,7 +162,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=5, help="steps between two exchanges")
     parser.add_argument("--rows", type=int, default=64, help="queries per step")
     parser.add_argument("--tokens", type=int, default=16, help="of each answer")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
+    parser.add_argument("--threads", type=int, default=cores(), help="default: all cores")
     parser.add_argument("--alone", type=json.loads, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if unknown := [size for size in asked.sizes.split(",") if size not in SIZES]:

@@ -38,7 +38,7 @@ from typing import Any
 import peers_report as report
 import torch
 from peers_limits import Machine, limits, measure
-from peers_work import SIZES, Account, Case, Load, peak_mib, save_model
+from peers_work import SIZES, Account, Case, Load, cores, peak_mib, save_model
 
 OURS, OURS_BF16, TRL, COMLRL = "ours", "ours bf16", "trl", "comlrl"
 EVERYBODY = (OURS, OURS_BF16, COMLRL, TRL)
@@ -191,9 +191,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--limits", action="store_true", help="ours alone at 128 rows, against the machine's limit")
     parser.add_argument("--rows", help="names of rows with commas between, such as 'centre,50M'")
     parser.add_argument("--rounds", type=int, help="timed rounds after the warm-up")
-    parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the cores there are"
-    )
+    parser.add_argument("--threads", type=int, default=cores(), help="default: the cores there are")
     parser.add_argument("--no-memory", dest="memory", action="store_false", help="skip the processes of their own")
     parser.add_argument("--json", type=Path, help="write everything there, too")
     parser.add_argument("--size", choices=list(SIZES), help="of the centre, like the following")

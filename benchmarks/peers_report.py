@@ -14,8 +14,8 @@ BF16 = "bf16"
 """In a contender's name: its limit is that of bfloat16."""
 
 _HEADER = (
-    "contender", "s / step (range)", "x ours", "joint / s", "generated tok / s", "trained tok / s",
-    "generate + rest, s", "of the limit", "peak MiB (start)", "others' load",
+    "contender", "s / step (range)", "x ours", "joint / s", "generate + rest, s", "tok / s of generating",
+    "tok / s of the rest", "of the limit", "peak MiB (start)", "others' load",
 )  # fmt: skip
 
 
@@ -67,9 +67,9 @@ def _line(row: Row, name: str, ours: str) -> list[str]:
         f"{seconds:.3g} ({low:.3g}-{high:.3g})",
         f"{seconds / row.seconds(ours):.2f}",
         f"{row.over_rounds(name, lambda account: row.case.joints / account.seconds):.3g}",
-        f"{row.over_rounds(name, lambda account: account.generated / account.seconds):.0f}",
-        f"{row.over_rounds(name, lambda account: account.trained / account.seconds):.0f}",
         f"{generating:.3g} + {rest:.3g}",
+        f"{row.over_rounds(name, lambda account: account.generated / account.generating):.0f}",
+        f"{row.over_rounds(name, lambda account: account.trained / (account.seconds - account.generating)):.0f}",
         f"{row.whole_share(name):.0%}",
         f"{held['peak']:.0f} ({held['start']:.0f})" if held else "-",
         f"{row.over_rounds(name, lambda account: account.busy):.2f}",

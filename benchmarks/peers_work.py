@@ -10,6 +10,7 @@ the end of sequence, the one before it padding.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import zlib
@@ -246,6 +247,11 @@ class OptimiserSteps:
 STEPS = OptimiserSteps()
 
 
+def cores() -> int:
+    """Cores that this process may use. Not torch's default, which OMP_NUM_THREADS=1 of a development shell would be."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Load:
     """Cores that other processes keep busy while this one works; nan where there is no /proc."""
 
@@ -258,8 +264,6 @@ class Load:
 
 def _others() -> float:
     """CPU seconds that all other processes have used since the machine started."""
-    import os
-
     try:
         line = Path("/proc/stat").read_text("utf-8").splitlines()[0].split()[1:]
     except OSError:

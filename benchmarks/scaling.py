@@ -28,7 +28,7 @@ import torch
 from peers_limits import Shape
 from peers_ours import Ours
 from peers_report import markdown, quiet
-from peers_work import SIZES, Case, Load, peak_mib, save_model
+from peers_work import SIZES, Case, Load, cores, peak_mib, save_model
 
 AXES: dict[str, tuple[object, ...]] = {
     "agents": (1, 2, 4, 8),
@@ -125,7 +125,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="timed steps per point")
     parser.add_argument("--size", choices=list(SIZES), help="of the centre: 10M, with --memory 1M")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
+    parser.add_argument("--threads", type=int, default=cores(), help="default: all cores")
     asked = parser.parse_args()
     if unknown := [axis for axis in asked.axes.split(",") if axis not in AXES]:
         parser.error(f"no axes {unknown}; there are {', '.join(AXES)}")
