@@ -29,8 +29,9 @@ from statistics import median
 from typing import Any
 
 import torch
+from peers_account import Load, cores, peak_mib
 from peers_report import markdown, quiet
-from peers_work import LEARNING_RATE, SIZES, Case, Load, cores, peak_mib, prompts, save_model, tokenizer, worth
+from peers_work import LEARNING_RATE, SIZES, Case, prompts, save_model, tokenizer, worth
 
 from coevolve import PolicySpec, Problem, Sampling, Trainer, build_policies, cory
 from coevolve.cast import exchange, fixed

@@ -37,8 +37,9 @@ from typing import Any
 
 import peers_report as report
 import torch
+from peers_account import Account, Load, cores, peak_mib
 from peers_limits import Machine, limits, measure
-from peers_work import SIZES, Account, Case, Load, cores, peak_mib, save_model
+from peers_work import SIZES, Case, save_model
 
 OURS, OURS_BF16, TRL, COMLRL = "ours", "ours bf16", "trl", "comlrl"
 EVERYBODY = (OURS, OURS_BF16, COMLRL, TRL)

@@ -14,21 +14,8 @@ import time
 from typing import Any
 
 from comlrl.trainers.reinforce import MAGRPOConfig, MAGRPOTrainer
-from peers_work import (
-    LEARNING_RATE,
-    STEPS,
-    Account,
-    Case,
-    ForcedGenerate,
-    lengths,
-    load_model,
-    prompts,
-    tokenizer,
-    told_next,
-    worth,
-)
-
-VERSION = "1.4.3"
+from peers_account import STEPS, Account, ForcedGenerate
+from peers_work import LEARNING_RATE, Case, lengths, load_model, prompts, tokenizer, told_next, worth
 
 
 class Comlrl:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from peers_work import LEARNING_RATE, STEPS, Account, Case, lengths, prompts, tokenizer, told_next, worth
+from peers_account import STEPS, Account
+from peers_work import LEARNING_RATE, Case, lengths, prompts, tokenizer, told_next, worth
 from torch import Tensor
 
 from coevolve import LocalEngine, LocalPolicy, PolicySpec, Problem, Sampling, Trainer, build_policies, magrpo, noise

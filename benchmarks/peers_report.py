@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from peers_work import Account, Case
+from peers_account import Account
+from peers_work import Case
 
 BF16 = "bf16"
 """In a contender's name: its limit is that of bfloat16."""

@@ -13,22 +13,10 @@ import warnings
 from typing import Any
 
 from datasets import Dataset
-from peers_work import (
-    LEARNING_RATE,
-    STEPS,
-    Account,
-    Case,
-    ForcedGenerate,
-    lengths,
-    load_model,
-    prompts,
-    tokenizer,
-    worth,
-)
+from peers_account import STEPS, Account, ForcedGenerate
+from peers_work import LEARNING_RATE, Case, lengths, load_model, prompts, tokenizer, worth
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-
-VERSION = "1.16.0"
 
 
 class Trl:
