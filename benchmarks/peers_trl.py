@@ -23,7 +23,7 @@ class Trl:
     """One optimiser step per agent of ours, each on that agent's K prompts x G members, as one generation.
 
     One generation for the prompts of all agents would need the log-probabilities of the sampler for the second step,
-    a forward more; that is slower. batch: rows per forward and backward; None tries a few and keeps the fastest.
+    and so a forward more. batch: rows per forward and backward; None tries a few and keeps the fastest.
     """
 
     def __init__(self, case: Case, folder: str, batch: int | None = None) -> None:
