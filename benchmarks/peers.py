@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 
-# A waiting OpenMP thread spins this often before it sleeps: no loss on a quiet machine, and a busy neighbour does not
-# stop everything. Set for all contenders; read when torch is loaded, hence before it is.
+# A waiting OpenMP thread spins this often before it sleeps: it costs little on a quiet machine, and keeps a busy
+# neighbour from stopping everything. The same for all contenders. Read when torch is loaded, hence set before.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRL_EXPERIMENTAL_SILENCE": "1"}
 
