@@ -12,6 +12,7 @@ from coevolve import noise
 from coevolve.collate import pad
 from coevolve.maths.kl import FixedKL
 from coevolve.policies import LocalPolicy
+from coevolve.policies.attention import shares
 from coevolve.types import Algorithm, Batch, Outputs, Problem, Sampling, Say, Targets
 
 Build = Callable[..., LocalPolicy]
@@ -34,11 +35,45 @@ def ragged(n: int, seed: int, longest: int = 25) -> list[list[int]]:
     return [[rng.randrange(TOKENS) for _ in range(rng.randint(1, longest))] for _ in range(n)]
 
 
+def plain(policy: LocalPolicy, sharing: bool) -> LocalPolicy:
+    """The policy, without sharing if so wished: as a model that cannot compute with it."""
+    if not sharing:
+        policy.weights.shared.causal.set_attn_implementation("sdpa")
+    assert shares(policy.weights.shared.causal) == sharing
+    return policy
+
+
 def make_batch(rows: int, seed: int, longest_prompt: int = 9, longest_action: int = 7) -> Batch:
     """Random ids (padding and end of sequence among them), ragged on both sides, some rows at other temperatures."""
     rng = random.Random(seed)
     prompts = [[rng.randrange(TOKENS) for _ in range(rng.randint(1, longest_prompt))] for _ in range(rows)]
     actions = [[rng.randrange(TOKENS) for _ in range(rng.randint(1, longest_action))] for _ in range(rows)]
+    return batch_of(prompts, actions, seed)
+
+
+def make_family(problems: int, seed: int) -> Batch:
+    """Turns as they come out of plays: members of a group, their second turns, siblings of a tree, a common template."""
+    rng = random.Random(seed)
+
+    def tokens(low: int, high: int) -> list[int]:
+        return [rng.randrange(TOKENS) for _ in range(rng.randint(low, high))]
+
+    template, prompts, actions = tokens(12, 12), [], []
+    for _ in range(problems):
+        prompt = template + tokens(1, 20)
+        for _ in range(3):
+            prompts.append(prompt)
+            actions.append(tokens(1, 14))
+            second = prompt + actions[-1] + tokens(0, 9)
+            for _ in range(rng.randint(0, 2)):
+                prompts.append(second)
+                actions.append(tokens(1, 14))
+    return batch_of(prompts, actions, seed)
+
+
+def batch_of(prompts: list[list[int]], actions: list[list[int]], seed: int) -> Batch:
+    """These turns, with random log-probabilities, some of them at other temperatures."""
+    rng, rows = random.Random(seed), len(prompts)
     lengths = torch.tensor([len(a) for a in actions])
     action_BT = pad(actions, torch.long)
     mask_BT = torch.arange(action_BT.shape[1]) < lengths[:, None]

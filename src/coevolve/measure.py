@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from statistics import fmean
 
 from coevolve.maths.diversity import distinct
-from coevolve.maths.masked import explained_variance, mean
+from coevolve.maths.masked import explained_variance
 from coevolve.types import Batch, Case, Episode, Joint, Metrics, Targets, Task, Turn
 
 
@@ -54,10 +54,8 @@ def mean_reward(turns: Iterable[Turn]) -> float:
 
 
 def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
-    """What the annotated batch says before its update: KL, objective, entropy, how good the critic was."""
+    """What the annotated batch says before its update: KL, objective, how good the critic was."""
     metrics = {"credit": float(batch.credit_B.mean()), "eta": eta, **targets.metrics}
-    if batch.entropy_BT is not None:
-        metrics["entropy"] = float(mean(batch.entropy_BT, batch.mask_BT))
     if batch.kl_BT is not None:
         metrics["kl"] = float(batch.kl_BT.sum(1).mean())
         metrics["objective"] = float(batch.reward_B.nanmean()) - eta * metrics["kl"]

@@ -211,7 +211,7 @@ class Batch:
     for greedy); share_B float, ``Turn.share`` times turns per episode, so that the mean of share_B * x_B over the rows
     is the mean over episodes of the sum over an episode's turns of share * x.
     ``Policy.annotate`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
-    logp_ref_BT; entropy_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
+    logp_ref_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
     """
 
     ids_BS: Tensor
@@ -227,7 +227,6 @@ class Batch:
     share_B: Tensor
     kl_BT: Tensor | None = None
     logp_ref_BT: Tensor | None = None
-    entropy_BT: Tensor | None = None
     value_BT: Tensor | None = None
 
     def __len__(self) -> int:
@@ -277,10 +276,12 @@ class Targets:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What one differentiable forward says about the actions: logp_BT, and value_BT where there is a critic."""
+    """What one forward says about the actions: logp_BT and, where there is a critic, value_BT are differentiable;
+    entropy_BT, of the distribution each token was drawn from in nats, is not."""
 
     logp_BT: Tensor
     value_BT: Tensor | None = None
+    entropy_BT: Tensor | None = None
 
 
 Play = Callable[[Problem, "Team"], Coroutine[Any, Any, None]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from policy_cases import EOS, TOKENS, Build, make_says, ragged
+from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
 
 from coevolve import noise
 from coevolve.policies import LocalEngine, PolicySpec, build_policies, decode
@@ -44,12 +44,15 @@ def naive_turn(model: torch.nn.Module, say: Say) -> tuple[list[int], list[float]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize("sharing", [True, False])
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 def test_turns_are_those_of_a_plain_forward(
-    family: str, temperature: float, build_policy: Build, request: pytest.FixtureRequest
+    family: str, sharing: bool, temperature: float, build_policy: Build, request: pytest.FixtureRequest
 ) -> None:
-    policy = build_policy(model=request.getfixturevalue(family))
-    says = make_says(ragged(24, seed=3), Sampling(9, temperature=temperature))
+    policy = plain(build_policy(model=request.getfixturevalue(family)), sharing)
+    prompts = ragged(9, seed=3)
+    prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
+    says = make_says([*prompts, *prompts, *prompts[:3]], Sampling(9, temperature=temperature))
     turns = LocalEngine({"a": policy}).generate({"a": says})["a"]
     for say, turn in zip(says, turns, strict=True):
         actions, logps = naive_turn(policy.weights.shared.causal, say)
@@ -73,19 +76,22 @@ def test_a_row_does_not_depend_on_its_batch(family: str, build_policy: Build, re
     assert [t.action_ids for t in backwards] == [t.action_ids for t in together]
 
 
-def test_compaction_changes_nothing(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of all ids end a turn, so rows leave at every step; never leaving must give the same turns."""
-    policy = build_policy()
+@pytest.mark.parametrize("sharing", [True, False])
+def test_compaction_changes_nothing(sharing: bool, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of all ids end a turn, so rows leave at every step; never leaving must give the same turns."""
+    policy = plain(build_policy(), sharing)
     policy.eos = frozenset(range(0, TOKENS, 5))
-    engine, says = LocalEngine({"a": policy}), make_says(ragged(40, seed=5), Sampling(16))
+    prompts = ragged(11, seed=5)
+    engine, says = LocalEngine({"a": policy}), make_says([*prompts * 4], Sampling(16))
     sizes: list[int] = []
-    keep_rows = decode.keep_rows
+    memory = decode.Cascade if sharing else decode.Cache
+    keep = memory.keep
 
-    def counting(cache: Any, order_B: torch.Tensor, holes: torch.Tensor) -> None:
+    def counting(self: Any, order_B: torch.Tensor, holes: torch.Tensor) -> None:
         sizes.append(len(order_B))
-        keep_rows(cache, order_B, holes)
+        keep(self, order_B, holes)
 
-    monkeypatch.setattr(decode, "keep_rows", counting)
+    monkeypatch.setattr(memory, "keep", counting)
     compacted = engine.generate({"a": says})["a"]
     assert len(sizes) > 2 and sizes == sorted(sizes, reverse=True)
     monkeypatch.setattr(decode, "DEAD_SHARE", 0)  # 0 * dead < rows: never
@@ -125,7 +131,7 @@ def test_members_prefill_their_prompt_once(build_policy: Build, monkeypatch: pyt
     )
     prompts = ragged(3, seed=7)
     turns = LocalEngine({"a": policy}).generate({"a": make_says([*prompts * 5], Sampling(4))})["a"]
-    assert shapes[0] == (3, max(map(len, prompts)))
+    assert shapes[0] == (1, -(-sum(map(len, prompts)) // 64) * 64)  # packed, and rounded up
     assert shapes[1] == (15, 1) or shapes[1][1] == 1
     assert len({tuple(t.action_ids) for t in turns[::3]}) > 1, "members of one prompt have their own noise"
 

@@ -35,7 +35,7 @@ def test_the_same_annotations_and_gradient_norm(weights: str, build_policy: Buil
         cpu, gpu = (p.update(p.annotate(batch), make_targets(batch, step), make_rule(), step) for p in policies)
         assert gpu["grad_norm"] == pytest.approx(cpu["grad_norm"], rel=1e-2)
     seen, seen_gpu = (p.annotate(batch) for p in policies)
-    for name in ("kl_BT", "entropy_BT", "value_BT", "logp_ref_BT"):
+    for name in ("kl_BT", "value_BT", "logp_ref_BT"):
         assert getattr(seen_gpu, name).device.type == "cpu"
         torch.testing.assert_close(getattr(seen, name), getattr(seen_gpu, name), rtol=2e-2, atol=2e-2)
 

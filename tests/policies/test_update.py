@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from policy_cases import Build, make_batch, make_rule, make_targets
+from policy_cases import Build, make_batch, make_family, make_rule, make_says, make_targets, plain, ragged
 
-from coevolve.policies import LocalPolicy, forward
-from coevolve.types import Batch, Outputs, Targets
+from coevolve.collate import _batch as turns_to_batch
+from coevolve.policies import LocalEngine, LocalPolicy, head, packed
+from coevolve.types import Batch, Outputs, Sampling, Targets
 
 
 def naive_row(model: Any, batch: Batch, b: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,19 +33,24 @@ def shaken(policy: LocalPolicy, seed: int = 0) -> LocalPolicy:
     return policy
 
 
+def some_batch(kind: str, seed: int) -> Batch:
+    return make_family(2, seed) if kind == "family" else make_batch(7, seed)
+
+
 @pytest.mark.parametrize("micro_tokens", [1, 40, 4096])
 @pytest.mark.parametrize("weights", ["full", "lora"])
+@pytest.mark.parametrize("kind", ["family", "strangers", "unshared"])
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 def test_annotations_are_those_of_a_plain_forward(
-    family: str, weights: str, micro_tokens: int, build_policy: Build, request: pytest.FixtureRequest
+    family: str, kind: str, weights: str, micro_tokens: int, build_policy: Build, request: pytest.FixtureRequest
 ) -> None:
     model = request.getfixturevalue(family)
     start = build_policy(model=model).weights.shared.causal
     policy = shaken(build_policy(model=model, reference=True, critic=True, weights=weights, micro_tokens=micro_tokens))
-    batch = make_batch(9, seed=1)
+    plain(policy, kind != "unshared")
+    batch = some_batch(kind, seed=1)
     seen = policy.annotate(batch)
-    assert seen.entropy_BT is not None and seen.kl_BT is not None
-    assert seen.logp_ref_BT is not None and seen.value_BT is not None
+    assert seen.kl_BT is not None and seen.logp_ref_BT is not None and seen.value_BT is not None
     with torch.no_grad(), policy.active() as causal:
         for b in range(len(batch)):
             logp, hidden = naive_row(causal, batch, b)
@@ -52,7 +58,6 @@ def test_annotations_are_those_of_a_plain_forward(
             n = len(logp)
             actions = batch.action_BT[b, :n]
             expected = {
-                "entropy_BT": -(logp.exp() * logp).sum(-1),
                 "kl_BT": (logp.exp() * (logp - ref)).sum(-1),
                 "logp_ref_BT": ref[torch.arange(n), actions],
                 "value_BT": hidden @ policy.value_head.weight[0] + policy.value_head.bias,
@@ -72,15 +77,15 @@ def test_the_start_policy_is_its_own_reference(build_policy: Build) -> None:
 def test_annotate_adds_only_what_was_asked(build_policy: Build) -> None:
     seen = build_policy().annotate(make_batch(3, seed=2))
     assert seen.kl_BT is seen.logp_ref_BT is seen.value_BT is None
-    assert seen.entropy_BT is not None
+    assert build_policy(critic=True).annotate(make_batch(3, seed=2)).value_BT is not None
 
 
 def test_pieces_of_the_vocabulary_head_change_nothing(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, policy = make_batch(6, seed=3), shaken(build_policy(reference=True, critic=True))
     whole = policy.annotate(batch)
-    monkeypatch.setattr(forward, "LOGITS_AT_ONCE", 200)  # three tokens at a time
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 200)  # three tokens at a time
     pieces = policy.annotate(batch)
-    for name in ("kl_BT", "entropy_BT", "logp_ref_BT"):
+    for name in ("kl_BT", "logp_ref_BT"):
         torch.testing.assert_close(getattr(pieces, name), getattr(whole, name))
 
 
@@ -117,6 +122,7 @@ def update_gradient(policy: LocalPolicy, batch: Batch, targets: Targets) -> dict
 
 @pytest.mark.parametrize("micro_tokens", [1, 50, 4096])
 @pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("kind", ["family", "strangers", "unshared"])
 @pytest.mark.parametrize(
     ("family", "weights", "critic"),
     [
@@ -127,18 +133,19 @@ def update_gradient(policy: LocalPolicy, batch: Batch, targets: Targets) -> dict
     ],
 )
 def test_the_gradient_is_that_of_a_naive_loop(
-    family: str, weights: str, critic: bool, pieces: bool, micro_tokens: int, build_policy: Build,
+    family: str, weights: str, critic: bool, kind: str, pieces: bool, micro_tokens: int, build_policy: Build,
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     policy = build_policy(
         model=request.getfixturevalue(family), weights=weights, critic=critic, micro_tokens=micro_tokens
     )
-    shaken(policy)
-    batch = make_batch(7, seed=micro_tokens)
+    shaken(plain(policy, kind != "unshared"))
+    batch = some_batch(kind, seed=micro_tokens)
     targets = make_targets(batch, seed=5)
     expected = naive_gradient(policy, batch, targets)
     if pieces:
-        monkeypatch.setattr(forward, "LOGITS_AT_ONCE", 400)
+        monkeypatch.setattr(head, "LOGITS_AT_ONCE", 400)
+        monkeypatch.setattr(packed, "LONG", 0)  # and the fused attention
     found = update_gradient(policy, batch, targets)
     assert found.keys() == expected.keys() and found
     scale = max(float(g.abs().max()) for g in expected.values())
@@ -237,15 +244,17 @@ def test_frozen_policies_are_not_updated(build_policy: Build) -> None:
     assert not any(p.requires_grad for p in policy.weights.shared.causal.parameters())
     with pytest.raises(AssertionError, match="frozen"):
         policy.update(batch, make_targets(batch, 0), make_rule(), 0)
-    assert policy.annotate(batch).entropy_BT is not None
+    assert policy.annotate(batch) is batch
 
 
-def test_bfloat16_logits_are_float32_and_the_ratio_starts_at_one(build_policy: Build) -> None:
-    """A constant added to all logits changes no probability, but bfloat16 logits of -100 are half a nat apart."""
-    policy = build_policy(dtype="bfloat16", critic=True)
+@pytest.mark.parametrize(("dtype", "low", "high"), [("float32", 0.0, 1e-5), ("bfloat16", 1e-6, 0.05)])
+def test_drift_is_what_scoring_rounds_otherwise_than_sampling(
+    dtype: str, low: float, high: float, build_policy: Build
+) -> None:
+    """A constant added to all logits changes no probability, but bfloat16 logits of -100 would be half a nat apart."""
+    policy = build_policy(dtype=dtype)
     layer = policy.weights.shared.causal.get_output_embeddings()
     layer.bias = torch.nn.Parameter(torch.full((layer.out_features,), -100.0))
-    batch = policy.annotate(make_batch(8, seed=3))
-    out = policy.outputs(batch)
-    drift = (out.logp_BT.detach().cpu() - batch.logp_BT)[batch.mask_BT].abs()
-    assert drift.max() < 1e-3
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
+    batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+    assert low <= policy.update(batch, make_targets(batch, 1), make_rule(), 0)["drift"] < high

@@ -10,6 +10,7 @@ import torch
 
 from coevolve import noise
 from coevolve.models import load_tokenizer
+from coevolve.policies.attention import use_sharing
 from coevolve.policies.linear import use_onednn
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import DTYPES, PolicySpec
@@ -51,6 +52,7 @@ def _weights(
 ) -> tuple[dict[PolicyName, Weights], Weights | None]:
     """The weights of the policies on one loaded model, and the reference if there is to be one."""
     check_model(causal, model)
+    use_sharing(causal)
     if causal.device.type == "cpu":
         use_onednn(causal)
     full = [name for name, spec in specs.items() if spec.weights == "full"]

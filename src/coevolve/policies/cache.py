@@ -1,15 +1,19 @@
-"""The key-value cache of a rollout: room for every token is allocated once, and finished rows leave it.
+"""The keys and values of a rollout for models that keep transformers' own attention: every row has its prompt's too.
 
-Letters in the layers' tensors: B rows, H heads, S positions, D head dimension.
+Letters: B rows, U prompts, H heads, S positions (prompt padding, prompt, tokens to come), D head dimension, W hidden size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
+import torch
 from torch import LongTensor, Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
+
+from coevolve.policies.weights import trunk
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -50,6 +54,51 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return keys, values
 
 
+class Cache:
+    """What the rows of a rollout remember, as ``cascade.Cascade``. mask_BS covers prompt and all tokens to come."""
+
+    def __init__(self, causal: Any, prompts: Sequence[Sequence[int]], prompt_B: Sequence[int], steps: int) -> None:
+        self.causal, device = causal, causal.device
+        row_B = torch.tensor(prompt_B, device=device)
+        self.width = max(map(len, prompts))
+        ids_US = torch.tensor([[0] * (self.width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
+        length_U = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        mask_US = torch.arange(self.width, device=device) >= (self.width - length_U)[:, None]
+        found = trunk(causal)(
+            input_ids=ids_US,
+            attention_mask=mask_US.long(),
+            position_ids=(mask_US.long().cumsum(-1) - 1).clamp(min=0),
+            past_key_values=DynamicCache(config=causal.config),
+            use_cache=True,
+        )
+        self.hidden_UW: Tensor = found.last_hidden_state[:, -1]
+        self.mask_BS = torch.nn.functional.pad(mask_US.long(), (0, steps), value=1)[row_B]
+        self.layers = spread(found.past_key_values, row_B, steps)
+        self.filled = 0
+
+    def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
+        """Feed one token a row; the last hidden states, [B, W]."""
+        self.filled += 1
+        found = trunk(self.causal)(
+            input_ids=ids_B[:, None],
+            attention_mask=self.mask_BS[:, : self.width + self.filled],
+            position_ids=position_B[:, None],
+            past_key_values=self.layers,
+            use_cache=True,
+        )
+        hidden_BW: Tensor = found.last_hidden_state[:, -1]
+        return hidden_BW
+
+    def keep(self, order_B: Tensor, holes: Tensor) -> None:
+        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two differ."""
+        self.mask_BS = self.mask_BS[order_B]
+        for layer in self.layers.layers:
+            if isinstance(layer, RoomyLayer):
+                layer.keep(order_B, holes)
+            else:
+                layer.reorder_cache(cast(LongTensor, order_B))
+
+
 def spread(cache: DynamicCache, rows_B: Tensor, room: int) -> DynamicCache:
     """The cache of a prefill, row ``rows_B[b]`` of it for each row b, with room for that many more tokens.
 
@@ -62,12 +111,3 @@ def spread(cache: DynamicCache, rows_B: Tensor, room: int) -> DynamicCache:
         else:
             layer.reorder_cache(cast(LongTensor, rows_B))
     return cache
-
-
-def keep_rows(cache: DynamicCache, order_B: Tensor, holes: Tensor) -> None:
-    """Compaction: row b becomes what row ``order_B[b]`` was; ``holes`` are the b where the two differ."""
-    for layer in cache.layers:
-        if isinstance(layer, RoomyLayer):
-            layer.keep(order_B, holes)
-        else:
-            layer.reorder_cache(cast(LongTensor, order_B))

@@ -1,26 +1,30 @@
 """The decoding loop: all rows of one chunk token by token, in a batch that shrinks as rows end.
 
-Letters: B rows still in the batch, U distinct prompts, R all rows, S positions, T new tokens, V vocabulary.
+Letters: B rows still in the batch, U distinct prompts, R all rows, T new tokens, V vocabulary, W hidden size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from coevolve import noise
-from coevolve.policies.cache import keep_rows, spread
+from coevolve.policies.attention import shares
+from coevolve.policies.cache import Cache
+from coevolve.policies.cascade import Cascade
 from coevolve.policies.sampling import draw
-from coevolve.policies.weights import head, logits, trunk
+from coevolve.policies.weights import head, logits
 from coevolve.types import Say
 
 DEAD_SHARE = 8
 """Finished rows leave once they are one in so many."""
+
+ROUND = 4
+"""Rows are a multiple of it after the first have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +37,44 @@ class Spoken:
     excess: float
 
 
+class Memory(Protocol):
+    """The keys and values of a rollout: ``Cascade``, or ``Cache`` where the model cannot."""
+
+    def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor: ...
+
+    def keep(self, order_B: Tensor, holes: Tensor) -> None: ...
+
+
 @dataclass(slots=True)
 class _State:
-    """The rows in the batch. row_B: which of all rows each is. mask_BS covers prompt and all tokens to come."""
+    """The rows in the batch. row_B: which of all rows each is; length_B: of its prompt; seen_BV: tokens in it."""
 
     row_B: Tensor
     key_B: Tensor
     length_B: Tensor
-    mask_BS: Tensor
     seen_BV: Tensor | None
     done_B: Tensor
-    cache: DynamicCache
+    memory: Memory
     logits_BV: Tensor
 
     def compact(self, done: Sequence[bool]) -> None:
-        """Drop the finished rows if enough are: the last live rows move into the holes they leave."""
+        """Drop finished rows if enough are: the last live rows move into the holes they leave.
+
+        What stays is a multiple of ROUND, so that processors see few different shapes.
+        """
         alive = len(done) - sum(done)
-        if (len(done) - alive) * DEAD_SHARE < len(done):
+        kept = -(-alive // ROUND) * ROUND
+        if (len(done) - kept) * DEAD_SHARE < len(done):
             return
-        holes = [b for b in range(alive) if done[b]]
-        movers = [b for b in range(alive, len(done)) if not done[b]]
-        order_B = torch.arange(alive)
+        movers = [b for b in range(kept, len(done)) if not done[b]]
+        holes = [b for b in range(kept) if done[b]][: len(movers)]
+        order_B = torch.arange(kept)
         order_B[holes] = torch.tensor(movers, dtype=torch.long)
         order_B = order_B.to(self.row_B.device)
-        for name in ("row_B", "key_B", "length_B", "mask_BS", "seen_BV", "done_B"):
+        for name in ("row_B", "key_B", "length_B", "seen_BV", "done_B"):
             value = getattr(self, name)
             setattr(self, name, None if value is None else value[order_B])
-        keep_rows(self.cache, order_B, torch.tensor(holes, dtype=torch.long, device=order_B.device))
+        self.memory.keep(order_B, torch.tensor(holes, dtype=torch.long, device=order_B.device))
 
 
 def decode(causal: Any, says: Sequence[Say], eos: Collection[int], device: torch.device) -> list[Spoken]:
@@ -91,49 +106,30 @@ def _advance(causal: Any, state: _State, ids_RT: Tensor, t: int) -> bool:
     if all(done):
         return False
     state.compact(done)
-    width = state.mask_BS.shape[1] - ids_RT.shape[1]
-    found = trunk(causal)(
-        input_ids=ids_RT[state.row_B, t][:, None],
-        attention_mask=state.mask_BS[:, : width + t + 1],
-        position_ids=(state.length_B + t)[:, None],
-        past_key_values=state.cache,
-        use_cache=True,
-    )
-    state.logits_BV = logits(head(causal), found.last_hidden_state[:, -1])
+    hidden_BW = state.memory.step(ids_RT[state.row_B, t], state.length_B + t)
+    state.logits_BV = logits(head(causal), hidden_BW)
     return True
 
 
 def _prefill(causal: Any, says: Sequence[Say], steps: int, device: torch.device) -> _State:
-    """Distinct prompts once, padded on the left; then one row per say."""
+    """Distinct prompts once; then one row per say."""
     numbers: dict[tuple[int, ...], int] = {}
-    rows_R = [numbers.setdefault(tuple(say.prompt_ids), len(numbers)) for say in says]
-    row_R = torch.tensor(rows_R, device=device)
-    width = max(len(prompt) for prompt in numbers)
-    ids_US = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in numbers], device=device)
-    length_U = torch.tensor([len(prompt) for prompt in numbers], device=device)
-    mask_US = torch.arange(width, device=device) >= (width - length_U)[:, None]
-    found = trunk(causal)(
-        input_ids=ids_US,
-        attention_mask=mask_US.long(),
-        position_ids=(mask_US.long().cumsum(-1) - 1).clamp(min=0),
-        past_key_values=DynamicCache(config=causal.config),
-        use_cache=True,
-    )
-    logits_UV = logits(head(causal), found.last_hidden_state[:, -1])
+    row_R = [numbers.setdefault(tuple(say.prompt_ids), len(numbers)) for say in says]
+    memory = (Cascade if shares(causal) else Cache)(causal, list(numbers), row_R, steps)
+    logits_UV = logits(head(causal), memory.hidden_UW)
     seen_BV = None
     if says[0].sampling.repetition_penalty != 1.0:
-        seen_UV = torch.zeros(logits_UV.shape, dtype=torch.int32, device=device)
-        seen_BV = seen_UV.scatter_add_(1, ids_US, mask_US.int()).bool()[row_R]
-    mask_BS = torch.nn.functional.pad(mask_US.long(), (0, steps), value=1)[row_R]
+        seen_BV = torch.zeros((len(says), logits_UV.shape[1]), dtype=torch.bool, device=device)
+        for b, say in enumerate(says):
+            seen_BV[b, torch.tensor(say.prompt_ids, device=device)] = True
     return _State(
         row_B=torch.arange(len(says), device=device),
         key_B=torch.tensor([say.key for say in says], dtype=torch.int64, device=device),
-        length_B=length_U[row_R],
-        mask_BS=mask_BS,
+        length_B=torch.tensor([len(say.prompt_ids) for say in says], device=device),
         seen_BV=seen_BV,
         done_B=torch.zeros(len(says), dtype=torch.bool, device=device),
-        cache=spread(found.past_key_values, row_R, steps),
-        logits_BV=logits_UV[row_R],
+        memory=memory,
+        logits_BV=logits_UV[torch.tensor(row_R, device=device)],
     )
 
 

@@ -10,7 +10,10 @@ import torch
 
 from coevolve.policies import encode as encoding
 from coevolve.policies.decode import Spoken, decode
+from coevolve.policies.linear import packed
 from coevolve.policies.policy import LocalPolicy
+from coevolve.policies.spec import DTYPES
+from coevolve.policies.weights import head, trunk
 from coevolve.types import PolicyName, Prompt, Say, Turn
 
 _PADDING = 64
@@ -61,7 +64,7 @@ class LocalEngine:
     def _answer(self, name: PolicyName, says: Sequence[Say]) -> list[Turn]:
         policy = self.policies[name]
         found: dict[int, Spoken] = {}
-        with policy.active() as causal:
+        with policy.active() as causal, packed(trunk(causal), DTYPES[policy.spec.dtype]), packed(head(causal), torch.float32):
             for rows in chunks(says, self.max_tokens):
                 drawn = decode(causal, [says[row] for row in rows], policy.eos, policy.device)
                 found |= zip(rows, drawn, strict=True)

@@ -1,41 +1,74 @@
-"""What a model says about actions: log-probabilities, entropies, KL, at action positions only.
+"""What a model says about actions: one forward in which rows share what they have in common.
 
-Letters: B rows, S positions, T action tokens, N the action tokens of all rows in one line, D hidden size, V vocabulary.
-Rows are padded on the right, so causal attention never sees padding and no mask is needed. The hidden state that
-predicts action token t of a row is the one at position start - 1 + t.
+Letters: B rows, S positions, T action tokens, N the action tokens of all rows in one line, W hidden size. The hidden state
+that predicts action token t of a row is the one at position start - 1 + t.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from coevolve.policies.weights import logits, trunk
+from coevolve.policies.attention import no_mask, shares
+from coevolve.policies.forest import Ids, common, grow, ordered
+from coevolve.policies.packed import pack
+from coevolve.policies.weights import trunk
 from coevolve.types import Batch
 
-LOGITS_AT_ONCE = 1 << 24
-"""Logits held at a time; beyond it they are made in pieces, and made again for the gradient."""
 
+def micro_batches(batch: Batch, micro_tokens: int) -> list[Tensor]:
+    """Row numbers in groups whose members have beginnings in common: at most micro_tokens tokens each (or one row).
 
-def micro_batches(length_B: Tensor, micro_tokens: int) -> list[Tensor]:
-    """Row numbers in groups of similar length: at most micro_tokens tokens each, padding included (or one row)."""
-    lengths = length_B.tolist()
+    A common beginning counts once.
+    """
+    rows = _rows(batch)
     groups: list[list[int]] = []
-    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= micro_tokens:
-            groups[-1].append(row)
+    size, before = 0, -1
+    for b in ordered(rows):
+        new = len(rows[b]) - (common(rows[before], rows[b]) if groups else 0)
+        if groups and size + new <= micro_tokens:
+            groups[-1].append(b)
+            size += new
         else:
-            groups.append([row])
+            groups.append([b])
+            size = len(rows[b])
+        before = b
     return [torch.tensor(sorted(group)) for group in groups]
 
 
 def hidden_states(causal: Any, batch: Batch, device: torch.device) -> Tensor:
-    """Last hidden states where each action token is predicted, [N, D] on the device, rows in order."""
-    ids_BS = batch.ids_BS[:, :-1]  # the last token predicts nothing that was sampled
+    """Last hidden states where each action token is predicted, [N, W] on the device, rows in order."""
+    return _shared(causal, batch, device) if shares(causal) else _padded(causal, batch, device)
+
+
+def _rows(batch: Batch) -> list[Ids]:
+    """What is fed of each row: all but the last token, which predicts nothing that was sampled."""
+    ids_BS = batch.ids_BS.numpy()
+    return [ids_BS[b, : length - 1] for b, length in enumerate(batch.length_B.tolist())]
+
+
+def _shared(causal: Any, batch: Batch, device: torch.device) -> Tensor:
+    forest = grow(_rows(batch))
+    packed = pack(forest, device)
+    start_B = batch.start_B.tolist()
+    where_N = np.concatenate([leaf.path[start - 1 :] for leaf, start in zip(forest.leaf_B, start_B, strict=True)])
+    found: Any = trunk(causal)(
+        input_ids=packed.ids_N[None],
+        position_ids=packed.position_N[None],
+        attention_mask=no_mask(device),
+        use_cache=False,
+        sharing=packed,
+    )
+    hidden_NW: Tensor = torch.nn.functional.embedding(torch.from_numpy(where_N).to(device), found.last_hidden_state[0])
+    return hidden_NW
+
+
+def _padded(causal: Any, batch: Batch, device: torch.device) -> Tensor:
+    """Rows padded on the right, so causal attention never sees padding and no mask is needed."""
+    ids_BS = batch.ids_BS[:, :-1]
     row_N, t_N = batch.mask_BT.nonzero(as_tuple=True)
     where_N = row_N * ids_BS.shape[1] + batch.start_B[row_N] - 1 + t_N
     ids_BS = ids_BS.to(device)
@@ -50,31 +83,6 @@ def actions(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
     """The action tokens and their rows' temperatures, [N] each, on the device."""
     temperature_BT = batch.temperature_B[:, None].expand(batch.mask_BT.shape)
     return batch.action_BT[batch.mask_BT].to(device), temperature_BT[batch.mask_BT].to(device)
-
-
-def pieces(n: int, vocabulary: int) -> Iterator[slice]:
-    """Slices of n action tokens such that each one's logits are few enough."""
-    size = max(1, LOGITS_AT_ONCE // vocabulary)
-    return (slice(start, start + size) for start in range(0, n, size))
-
-
-def log_softmax(head: Any, hidden_ND: Tensor, temperature_N: Tensor) -> Tensor:
-    """log softmax(logits / temperature) over the vocabulary in float32, [N, V]."""
-    return (logits(head, hidden_ND) / temperature_N[:, None]).log_softmax(-1)
-
-
-def action_logps(head: Any, hidden_ND: Tensor, action_N: Tensor, temperature_N: Tensor) -> Tensor:
-    """Log-probability of each action token, [N], differentiable; memory does not grow with N * V."""
-
-    def piece(hidden: Tensor, action: Tensor, temperature: Tensor) -> Tensor:
-        return log_softmax(head, hidden, temperature).gather(-1, action[:, None])[:, 0]
-
-    parts = list(pieces(len(action_N), head.weight.shape[0]))
-    if len(parts) == 1 or not torch.is_grad_enabled():
-        made = [piece(hidden_ND[p], action_N[p], temperature_N[p]) for p in parts]
-    else:
-        made = [checkpoint(piece, hidden_ND[p], action_N[p], temperature_N[p], use_reentrant=False) for p in parts]
-    return torch.cat(made)
 
 
 def to_BT(x_N: Tensor, mask_BT: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """A policy on this machine: what it says about a batch (annotate), and how it learns from one (update).
 
-Letters: B rows, T action tokens, N the action tokens of all rows in one line, D hidden size.
+Letters: B rows, T action tokens, N the action tokens of all rows in one line, W hidden size.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from coevolve import noise
 from coevolve.policies import forward
 from coevolve.policies.annotate import describe
+from coevolve.policies.head import action_logps
 from coevolve.policies.optim import adamw, lr_factor
 from coevolve.policies.spec import DTYPES, PolicySpec
 from coevolve.policies.weights import Weights, head
@@ -77,12 +78,14 @@ class LocalPolicy:
 
     @torch.no_grad()
     def annotate(self, batch: Batch) -> Batch:
-        """The batch with entropy_BT; kl_BT and logp_ref_BT if there is a reference; value_BT if there is a critic.
+        """The batch with kl_BT and logp_ref_BT if there is a reference, value_BT if there is a critic.
 
-        All on the CPU, at each row's temperature, 0 outside the mask.
+        All on the CPU, at each row's temperature, 0 outside the mask. With neither there is nothing to compute.
         """
+        if self.reference is None and self.value_head is None:
+            return batch
         found: dict[str, Tensor] = {}
-        for rows_B in forward.micro_batches(batch.length_B, self.spec.micro_tokens):
+        for rows_B in forward.micro_batches(batch, self.spec.micro_tokens):
             micro = batch.select(rows_B)
             for name, x_N in describe(self, micro).items():
                 whole_BT = found.setdefault(name, torch.zeros(batch.mask_BT.shape))
@@ -92,8 +95,10 @@ class LocalPolicy:
     def update(self, batch: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
         """Learn from the batch: the algorithm's epochs of its mini-batches, each one optimiser step.
 
-        Returns the loss's metrics, grad_norm and lr, averaged over the mini-batches. Raises ValueError, before the
-        weights change, if a loss or gradient is not finite.
+        Returns the loss's metrics, entropy (nats per token) and grad_norm, averaged over the mini-batches; lr; and
+        drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute difference
+        per token), which is rounding alone. Raises ValueError, before the weights change, if a loss or gradient is not
+        finite.
         """
         assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
         rate = self.spec.learning_rate * lr_factor(self.spec, step, self.steps)
@@ -104,7 +109,9 @@ class LocalPolicy:
             for rows_B in self._mini_batches(len(batch), algorithm.minibatch, step, epoch):
                 mini = batch.select(rows_B)
                 seen.append(self._learn(mini, targets.select(rows_B, mini.mask_BT.shape[1]), algorithm, step))
-        return {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]} | {"lr": rate}
+        drift = [metrics.pop("drift") for metrics in seen][0]  # later ones have learnt
+        mean = {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]}
+        return mean | {"drift": drift, "lr": rate}
 
     def _mini_batches(self, rows: int, size: int | None, step: int, epoch: int) -> Iterator[Tensor]:
         if size is None or size >= rows:
@@ -120,31 +127,36 @@ class LocalPolicy:
         whole = weight_BT.sum()
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
+        tokens = mini.mask_BT.sum()
         with self.weights.active():
-            for rows_B in forward.micro_batches(mini.length_B, self.spec.micro_tokens):
+            for rows_B in forward.micro_batches(mini, self.spec.micro_tokens):
                 micro = mini.select(rows_B)
                 actions = micro.mask_BT.shape[1]
                 aims = _to(targets.select(rows_B, actions), self.device)
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
-                loss, metrics = algorithm.loss(self.outputs(micro), placed, aims, weight)
+                out = self.outputs(micro)
+                loss, metrics = algorithm.loss(out, placed, aims, weight)
                 loss.backward()  # type: ignore[no-untyped-call]
                 for key, value in {"loss": loss.detach(), **metrics}.items():
                     total[key] = total.get(key, 0.0) + (value if key.startswith("loss") else value / whole)
+                for key, value_BT in _monitored(out, placed).items():
+                    total[key] = total.get(key, 0.0) + value_BT.sum() / tokens
         return self._step(total, step)
 
     def outputs(self, micro: Batch) -> Outputs:
         """What the policy says about the actions, differentiable, on its device."""
         action_N, temperature_N = forward.actions(micro, self.device)
         with self.active() as causal:
-            hidden_ND = forward.hidden_states(causal, micro, self.device)
-            logp_N = forward.action_logps(head(causal), hidden_ND, action_N, temperature_N)
-        value_BT = None if self.value_head is None else forward.to_BT(self.value(hidden_ND), micro.mask_BT)
-        return Outputs(forward.to_BT(logp_N, micro.mask_BT), value_BT)
+            hidden_NW = forward.hidden_states(causal, micro, self.device)
+            logp_N, entropy_N = action_logps(head(causal), hidden_NW, action_N, temperature_N)
+        mask_BT = micro.mask_BT.to(self.device)
+        value_BT = None if self.value_head is None else forward.to_BT(self.value(hidden_NW), mask_BT)
+        return Outputs(forward.to_BT(logp_N, mask_BT), value_BT, forward.to_BT(entropy_N, mask_BT))
 
-    def value(self, hidden_ND: Tensor) -> Tensor:
+    def value(self, hidden_NW: Tensor) -> Tensor:
         """The critic's estimate before each action token, [N], from the hidden states that predict the tokens."""
         assert self.value_head is not None, f"policy {self.name} has no critic"
-        value_N: Tensor = self.value_head(hidden_ND.float())[:, 0]
+        value_N: Tensor = self.value_head(hidden_NW.float())[:, 0]
         return value_N
 
     def _step(self, total: dict[str, Any], step: int) -> Metrics:
@@ -207,6 +219,13 @@ def _end_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
     named = [getattr(generation, "eos_token_id", None), tokenizer.eos_token_id]
     flat = [i for ids in named if ids is not None for i in (ids if isinstance(ids, list | tuple) else [ids])]
     return frozenset(flat)
+
+
+def _monitored(out: Outputs, batch: Batch) -> dict[str, Tensor]:
+    """What is watched of every token, without gradient."""
+    assert out.entropy_BT is not None
+    drift_BT = (out.logp_BT.detach() - batch.logp_BT).masked_fill(~batch.mask_BT, 0.0)
+    return {"entropy": out.entropy_BT, "drift": drift_BT.abs()}
 
 
 def _to(targets: Targets, device: torch.device) -> Targets:

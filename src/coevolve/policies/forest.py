@@ -1,0 +1,109 @@
+"""Rows of tokens as a forest: what rows have in common at their beginning is there once.
+
+    5 6 7 8                5 6 ── 7 8
+    5 6 9         is            └ 9          (with SHORT = 1)
+    1 2 3                  1 2 3
+
+A segment is a run of tokens; its *path* is what comes before it, from the root. Members of a group share their prompt, a
+second turn continues a first one, problems share a template: all are common beginnings, and causal attention computes the
+same for each of them whatever follows. Letters: N packed tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHORT = 8
+"""A common beginning of fewer tokens is not worth a segment of its own."""
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Segment:
+    """Tokens ``start`` to ``end`` of row ``row``. place: the number of its first token among the packed ones."""
+
+    row: int
+    start: int
+    end: int
+    parent: Segment | None = field(repr=False)
+    place: int = 0
+    depth: int = 0
+    path: Ids = field(default_factory=lambda: np.empty(0, np.int64))
+    """The packed numbers of all tokens from the root to the segment's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """segments: parents before children, children of one parent side by side. leaf_B: where each row ends."""
+
+    segments: list[Segment]
+    leaf_B: list[Segment]
+    ids_N: Ids
+    position_N: Ids
+
+
+def common(a: Ids, b: Ids) -> int:
+    """How many tokens two rows have in common at their beginning."""
+    n = min(len(a), len(b))
+    differ = a[:n] != b[:n]
+    return int(differ.argmax()) if differ.any() else n
+
+
+def ordered(rows: Sequence[Ids]) -> list[int]:
+    """Row numbers in lexicographic order, which puts rows with a common beginning side by side."""
+    # Big-endian bytes compare as the (non-negative) numbers do.
+    keys = [row.astype(">u4").tobytes() for row in rows]
+    return sorted(range(len(rows)), key=keys.__getitem__)
+
+
+def grow(rows: Sequence[Ids]) -> Forest:
+    """The forest of these rows, of at least one token each."""
+    leaf: dict[int, Segment] = {}
+    spine: list[Segment] = []  # from the root to the end of the row before
+    made: list[Segment] = []
+    before: Ids | None = None
+    for b in ordered(rows):
+        shared = 0 if before is None else common(before, rows[b])
+        below = None
+        while spine and spine[-1].end > shared:
+            below = spine.pop()
+        if below is not None and shared - below.start >= SHORT:
+            spine.append(_split(below, shared, made))
+        start = spine[-1].end if spine else 0
+        if start < len(rows[b]):
+            spine.append(Segment(b, start, len(rows[b]), spine[-1] if spine else None))
+            made.append(spine[-1])
+        leaf[b], before = spine[-1], rows[b]
+    return _packed(made, [leaf[b] for b in range(len(rows))], rows)
+
+
+def _split(below: Segment, at: int, made: list[Segment]) -> Segment:
+    """Cut a segment in two; returns the upper part, which the lower one continues."""
+    upper = Segment(below.row, below.start, at, below.parent)
+    below.start, below.parent = at, upper
+    made.append(upper)
+    return upper
+
+
+def _packed(made: list[Segment], leaf_B: list[Segment], rows: Sequence[Ids]) -> Forest:
+    for segment in sorted(made, key=lambda s: s.start):  # parents end where children start
+        segment.depth = 0 if segment.parent is None else segment.parent.depth + 1
+    order = {id(segment): i for i, segment in enumerate(made)}
+    made = sorted(made, key=lambda s: (s.depth, order[id(s.parent)] if s.parent else -1))
+    place = 0
+    for segment in made:
+        segment.place = place
+        place += segment.end - segment.start
+        own = np.arange(segment.place, place)
+        segment.path = own if segment.parent is None else np.concatenate((segment.parent.path, own))
+    return Forest(
+        made,
+        leaf_B,
+        np.concatenate([rows[s.row][s.start : s.end] for s in made]),
+        np.concatenate([np.arange(s.start, s.end) for s in made]),
+    )
