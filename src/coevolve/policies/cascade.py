@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coevolve.policies import partial
 from coevolve.policies.attention import no_mask
 from coevolve.policies.forest import grow
-from coevolve.policies.packed import Packed, pack, paths
+from coevolve.policies.packed import Packed, pack, places
 from coevolve.policies.weights import trunk
 
 
@@ -45,14 +46,12 @@ class Cascade:
         hidden_1NW = self._forward(packed.ids_N[None], packed.position_N[None], prefill)
         last_U = torch.tensor([int(leaf.path[-1]) for leaf in forest.leaf_B], device=self.device)
         self.hidden_UW = hidden_1NW[0, last_U]
-        path_UP, late_UP = paths([leaf.path for leaf in forest.leaf_B])
-        path_UP = path_UP.to(self.device)
+        walked = places([leaf.path for leaf in forest.leaf_B], 0, self.device)
         self.prompt: dict[int, tuple[Tensor, Tensor]] = {
-            layer: (_stored(key[path_UP]), _stored(value[path_UP])) for layer, (key, value) in prefill.kept.items()
+            layer: (_stored(walked.take(key)), _stored(walked.take(value)))
+            for layer, (key, value) in prefill.kept.items()
         }
-        self.hide_UP = None if late_UP is None else torch.zeros(late_UP.shape).masked_fill(late_UP, -torch.inf)
-        if self.hide_UP is not None:
-            self.hide_UP = self.hide_UP.to(self.device)[:, None, None]
+        self.late_UP = walked.late_ML
         self.own: dict[int, tuple[Tensor, Tensor]] = {}
         self._arrange()
 
@@ -64,15 +63,12 @@ class Cascade:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """One new token a row: [B, H, 1, D] and twice [B, K, 1, D] to [B, 1, H, D]."""
-        (rows, heads, _, size), dtype = query.shape, query.dtype
         keys, values = self._store(layer, key, value)
-        with torch.autocast(query.device.type, enabled=False):
-            q = (query[:, :, 0] * scaling).to(keys.dtype).view(rows, key.shape[1], -1, size)
-            above, above_lse = self._prompt(layer, q)
-            own, own_lse = partial(q, keys, values, None)
-            weight = torch.sigmoid(above_lse - own_lse).unsqueeze(-1).to(own.dtype)  # of the prompt: e^a / (e^a + e^b)
-            out = torch.lerp(own, above, weight)
-        return out.reshape(rows, 1, heads, size).to(dtype)
+        q = query.to(keys.dtype)
+        above, above_lse = self._prompt(layer, q, scaling)
+        own, own_lse = partial.forward(q, keys, values, None, False, scaling)
+        share = torch.sigmoid(above_lse - own_lse).unsqueeze(-1).to(own.dtype)  # of the prompt: e^a / (e^a + e^b)
+        return torch.lerp(own, above, share).transpose(1, 2).to(query.dtype)
 
     def keep(self, order_B: Tensor, holes: Tensor) -> None:
         """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two differ."""
@@ -115,7 +111,7 @@ class Cascade:
             alive_U = torch.from_numpy(alive).to(self.device)
             self.hidden_UW = self.hidden_UW[alive_U]
             self.prompt = {layer: (k[alive_U], v[alive_U]) for layer, (k, v) in self.prompt.items()}
-            self.hide_UP = None if self.hide_UP is None else self.hide_UP[alive_U]
+            self.late_UP = None if self.late_UP is None else self.late_UP[alive_U]
         self.prompt_B = number_B
         counts = np.bincount(number_B)
         self.grid = (len(counts), int(counts.max()))
@@ -128,32 +124,14 @@ class Cascade:
         in_place = len(place_B) == len(row_X) and bool((place_B == np.arange(len(place_B))).all())
         self.places = None if in_place else tuple(torch.from_numpy(x).to(self.device) for x in (place_B, row_X))
 
-    def _prompt(self, layer: int, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Attention over the rows' prompts, [B, K, R, D], and its log-sum-exp, [B, K, R]."""
-        keys, values = self.prompt[layer]
-        (prompts, group), (rows, heads, ratio, size) = self.grid, q.shape
-        placed = q if self.places is None else q[self.places[1]]
-        folded = placed.view(prompts, group, heads, ratio, size).transpose(1, 2).reshape(prompts, heads, -1, size)
-        out, lse = partial(folded, keys, values, self.hide_UP)
-        out = out.view(prompts, heads, group, ratio, -1).transpose(1, 2).reshape(-1, heads, ratio, values.shape[3])
-        lse = lse.view(prompts, heads, group, ratio).transpose(1, 2).reshape(-1, heads, ratio)
+    def _prompt(self, layer: int, q: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """Attention over the rows' prompts, [B, H, 1, D], and its log-sum-exp, [B, H, 1]."""
+        placed = (q if self.places is None else q[self.places[1]])[:, :, 0].unflatten(0, self.grid).transpose(1, 2)
+        out, lse = partial.forward(placed, *self.prompt[layer], self.late_UP, False, scaling)
+        out, lse = (x.transpose(1, 2).flatten(0, 1).unsqueeze(2) for x in (out, lse))
         return (out, lse) if self.places is None else (out[self.places[0]], lse[self.places[0]])
 
 
-def partial(q: Tensor, k: Tensor, v: Tensor, hide: Tensor | None) -> tuple[Tensor, Tensor]:
-    """softmax(q k' + hide) v and the log of the sum of exponentials it was divided by; q is scaled already."""
-    if q.device.type == "cpu" and q.shape[-1] == v.shape[-1]:
-        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        bias = None if hide is None else hide.expand(len(q), 1, q.shape[2], -1)
-        out, lse = fused(q, k, v, attn_mask=bias, scale=1.0)
-        return out, lse
-    score = q @ k.transpose(-1, -2)
-    score = score.float() if hide is None else score.float() + hide
-    lse = score.logsumexp(-1)
-    return (score - lse.unsqueeze(-1)).exp().to(v.dtype) @ v, lse
-
-
-def _stored(x_UPKD: Tensor) -> Tensor:
-    """As [U, K, P, D]; float32 on the CPU, whose bfloat16 attention is slower."""
-    x = x_UPKD.transpose(1, 2)
-    return (x.float() if x.device.type == "cpu" else x).contiguous()
+def _stored(x_UKPD: Tensor) -> Tensor:
+    """As the rollout reads it: contiguous; float32 on the CPU, whose bfloat16 attention is slower."""
+    return (x_UKPD.float() if x_UKPD.device.type == "cpu" else x_UKPD).contiguous()

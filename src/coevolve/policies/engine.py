@@ -64,7 +64,11 @@ class LocalEngine:
     def _answer(self, name: PolicyName, says: Sequence[Say]) -> list[Turn]:
         policy = self.policies[name]
         found: dict[int, Spoken] = {}
-        with policy.active() as causal, packed(trunk(causal), DTYPES[policy.spec.dtype]), packed(head(causal), torch.float32):
+        with (
+            policy.active() as causal,
+            packed(trunk(causal), DTYPES[policy.spec.dtype]),
+            packed(head(causal), torch.float32),
+        ):
             for rows in chunks(says, self.max_tokens):
                 drawn = decode(causal, [says[row] for row in rows], policy.eos, policy.device)
                 found |= zip(rows, drawn, strict=True)

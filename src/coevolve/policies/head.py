@@ -15,8 +15,11 @@ from torch.nn.functional import pad
 from coevolve.policies.linear import times
 from coevolve.policies.weights import logits
 
-LOGITS_AT_ONCE = 1 << 24
-"""Logits held at a time; beyond it they are made in pieces, and made again for the gradient."""
+LOGITS_AT_ONCE = 1 << 20
+"""Logits made at a time: few enough for a processor's cache."""
+
+LOGITS_KEPT = 1 << 24
+"""Beyond so many, they are made again for the gradient."""
 
 
 ROUND = 64
@@ -48,51 +51,53 @@ def action_logps(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: 
 
 
 class _ActionLogps(torch.autograd.Function):
-    """With p = softmax(z / T): d log p(a) / d z = (1[a] - p) / T. Of a single piece the logits are kept, else remade."""
+    """With p = softmax(z / T): d log p(a) / d z = (1[a] - p) / T. p is kept if it is small, else made again."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, action_N: Tensor, temperature_N: Tensor
     ) -> tuple[Tensor, Tensor]:
-        made = []
-        for p in pieces(len(action_N), len(weight_VW)):
-            z_NV = _scaled(hidden_NW[p], weight_VW, bias_V, temperature_N[p])
-            lse_N = z_NV.logsumexp(-1)
-            logp_N = z_NV.gather(-1, action_N[p, None])[:, 0] - lse_N
-            p_NV = (z_NV - lse_N[:, None]).exp_()
-            made.append((logp_N, lse_N - torch.linalg.vecdot(p_NV, z_NV)))
-        ctx.kept = p_NV if len(made) == 1 and any(ctx.needs_input_grad) else None
+        shape = (len(action_N), len(weight_VW))
+        keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
+        ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
+        logp_N, entropy_N = hidden_NW.new_empty(shape[0]), hidden_NW.new_empty(shape[0])
+        for n in pieces(*shape):
+            logp_NV = _log_softmax(hidden_NW[n], weight_VW, bias_V, temperature_N[n])
+            logp_N[n] = logp_NV.gather(-1, action_N[n, None])[:, 0]
+            p_NV = torch.exp(logp_NV, out=ctx.kept_NV[n] if keep else None)
+            entropy_N[n] = -torch.linalg.vecdot(p_NV, logp_NV)
         ctx.save_for_backward(hidden_NW, weight_VW, bias_V, action_N, temperature_N)
-        logp_N, entropy_N = (torch.cat(parts) for parts in zip(*made, strict=True))
         ctx.mark_non_differentiable(entropy_N)
         return logp_N, entropy_N
 
     @staticmethod
     def backward(ctx: Any, grad_N: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         hidden_NW, weight_VW, bias_V, action_N, temperature_N = ctx.saved_tensors
-        needs_hidden, needs_weight, needs_bias, *_rest = ctx.needs_input_grad
-        dhidden_NW = torch.empty_like(hidden_NW) if needs_hidden else None
-        dweight_VW = torch.zeros_like(weight_VW) if needs_weight else None
-        dbias_V = torch.zeros_like(bias_V) if needs_bias else None
+        dhidden_NW, dweight_VW, dbias_V = (
+            None if x is None or not needed else torch.zeros_like(x)
+            for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad, strict=False)
+        )
         scale_N = grad_N / temperature_N
-        for p in pieces(len(action_N), len(weight_VW)):
-            p_NV = ctx.kept
-            if p_NV is None:
-                p_NV = _scaled(hidden_NW[p], weight_VW, bias_V, temperature_N[p]).softmax(-1)
+        for n in pieces(len(action_N), len(weight_VW)):
+            if ctx.kept_NV is not None:
+                p_NV = ctx.kept_NV[n]
+            else:
+                p_NV = _log_softmax(hidden_NW[n], weight_VW, bias_V, temperature_N[n]).exp_()
             # Into the same memory: nobody else needs the probabilities.
-            dz_NV = p_NV.mul_(-scale_N[p, None]).scatter_add_(-1, action_N[p, None], scale_N[p, None])
+            dz_NV = p_NV.mul_(-scale_N[n, None]).scatter_add_(-1, action_N[n, None], scale_N[n, None])
             if dhidden_NW is not None:
-                dhidden_NW[p] = times(dz_NV, weight_VW.t().contiguous())
+                torch.mm(dz_NV, weight_VW, out=dhidden_NW[n])
             if dweight_VW is not None:
-                dweight_VW += times(dz_NV.t().contiguous(), hidden_NW[p].t().contiguous())
+                dweight_VW.addmm_(dz_NV.t(), hidden_NW[n])
             if dbias_V is not None:
                 dbias_V += dz_NV.sum(0)
-        ctx.kept = None
+        ctx.kept_NV = None
         return dhidden_NW, dweight_VW, dbias_V, None, None
 
 
-def _scaled(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, temperature_N: Tensor) -> Tensor:
-    """Logits / temperature in float32, [N, V]."""
+def _log_softmax(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, temperature_N: Tensor) -> Tensor:
+    """log softmax(logits / temperature) in float32, [N, V]; in place, because fresh memory of this size is slow."""
     with torch.autocast(hidden_NW.device.type, enabled=False):
         z_NV = times(hidden_NW, weight_VW, bias_V)
-    return z_NV.div_(temperature_N[:, None])
+    z_NV.div_(temperature_N[:, None])
+    return z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))

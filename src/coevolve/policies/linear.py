@@ -114,6 +114,8 @@ def available() -> bool:
         again = _product(x[:5], torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS))
         whole = _product(x, weight)
         wanted = functional.linear(x, weight)
-        return torch.allclose(whole, wanted, rtol=1e-4, atol=1e-4) and torch.allclose(again, wanted[:5], rtol=1e-4, atol=1e-4)
+        return torch.allclose(whole, wanted, rtol=1e-4, atol=1e-4) and torch.allclose(
+            again, wanted[:5], rtol=1e-4, atol=1e-4
+        )
     except (AttributeError, RuntimeError, NotImplementedError):
         return False  # this PyTorch has no such operator, or not for this processor
