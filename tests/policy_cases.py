@@ -52,7 +52,8 @@ def make_batch(rows: int, seed: int, longest_prompt: int = 9, longest_action: in
 
 
 def make_family(problems: int, seed: int) -> Batch:
-    """Turns as they come out of plays: members of a group, their second turns, siblings of a tree, a common template."""
+    """Turns as they come out of plays: members of a group, their second turns, siblings of a tree, a common
+    template."""
     rng = random.Random(seed)
 
     def tokens(low: int, high: int) -> list[int]:

@@ -1,6 +1,7 @@
 """The keys and values of a rollout for models that keep transformers' own attention: every row has its prompt's too.
 
-Letters: B rows, U prompts, H heads, S positions (prompt padding, prompt, tokens to come), D head dimension, W hidden size.
+Letters: B rows, U prompts, H heads, S positions (prompt padding, prompt, tokens to come), D head dimension, W hidden
+size.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class Cache:
         return hidden_BW
 
     def keep(self, order_B: Tensor, holes: Tensor) -> None:
-        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two differ."""
+        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two
+        differ."""
         self.mask_BS = self.mask_BS[order_B]
         for layer in self.layers.layers:
             if isinstance(layer, RoomyLayer):

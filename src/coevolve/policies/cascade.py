@@ -1,9 +1,10 @@
-"""The keys and values of a rollout: a prompt's once for all rows that continue it, each row's own in room made beforehand.
+"""The keys and values of a rollout: a prompt's once for all rows that continue it, each row's own in room made
+beforehand.
 
-A new token attends over its prompt together with all other rows of that prompt, over its own row alone, and the two are put
-together by their log-sum-exp: the same sum in another order. Letters: B rows, U prompts, G most rows of a prompt, P tokens of
-the longest prompt, T new tokens, N packed prompt tokens; H query heads, K key heads, R = H / K, D head dimension, W hidden
-size.
+A new token attends over its prompt together with all other rows of that prompt, over its own row alone, and the two
+are put together by their log-sum-exp: the same sum in another order. Letters: B rows, U prompts, G most rows of a
+prompt, P tokens of the longest prompt, T new tokens, N packed prompt tokens; H query heads, K key heads, R = H / K, D
+head dimension, W hidden size.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Cascade:
         return torch.lerp(own, above, share).transpose(1, 2).to(query.dtype)
 
     def keep(self, order_B: Tensor, holes: Tensor) -> None:
-        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two differ."""
+        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two
+        differ."""
         self.prompt_B = self.prompt_B[order_B.cpu().numpy()]
         movers = order_B[holes]
         for layer, pair in self.own.items():
@@ -126,7 +128,8 @@ class Cascade:
 
     def _prompt(self, layer: int, q: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
         """Attention over the rows' prompts, [B, H, 1, D], and its log-sum-exp, [B, H, 1]."""
-        placed = (q if self.places is None else q[self.places[1]])[:, :, 0].unflatten(0, self.grid).transpose(1, 2)
+        placed = (q if self.places is None else q[self.places[1]])[:, :, 0]
+        placed = torch.unflatten(placed, 0, self.grid).transpose(1, 2)
         out, lse = partial.forward(placed, *self.prompt[layer], self.late_UP, False, scaling)
         out, lse = (x.transpose(1, 2).flatten(0, 1).unsqueeze(2) for x in (out, lse))
         return (out, lse) if self.places is None else (out[self.places[0]], lse[self.places[0]])

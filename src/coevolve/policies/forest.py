@@ -4,9 +4,9 @@
     5 6 9         is            └ 9          (with SHORT = 1)
     1 2 3                  1 2 3
 
-A segment is a run of tokens; its *path* is what comes before it, from the root. Members of a group share their prompt, a
-second turn continues a first one, problems share a template: all are common beginnings, and causal attention computes the
-same for each of them whatever follows. Letters: N packed tokens.
+A segment is a run of tokens; its *path* is what comes before it, from the root. Members of a group share their
+prompt, a second turn continues a first one, problems share a template: all are common beginnings, and causal
+attention computes the same for each of them whatever follows. Letters: N packed tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a model says about actions: one forward in which rows share what they have in common.
 
-Letters: B rows, S positions, T action tokens, N the action tokens of all rows in one line, W hidden size. The hidden state
-that predicts action token t of a row is the one at position start - 1 + t.
+Letters: B rows, S positions, T action tokens, N the action tokens of all rows in one line, W hidden size. The hidden
+state that predicts action token t of a row is the one at position start - 1 + t.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Linear layers through oneDNN on the CPU: the same results as PyTorch's default, faster on many processors.
 
-PyTorch hands float32 matrix products to MKL, which is slow on processors that are not Intel's; and it lays weights out anew
-for every product, which a rollout's many small products feel. The operators used here are private to PyTorch, so they are
-tried once and used only where they are there and right; elsewhere nothing changes. Letters: N rows, I inputs, O outputs.
+PyTorch hands float32 matrix products to MKL, which is slow on processors that are not Intel's; and it lays weights
+out anew for every product, which a rollout's many small products feel. The operators used here are private to
+PyTorch, so they are tried once and used only where they are there and right; elsewhere nothing changes. Letters: N
+rows, I inputs, O outputs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Attention over a forest of packed tokens: a token sees its path and its own segment up to itself, nothing else.
 
-The two are attention over different keys, put together by their log-sum-exp. Segments of similar length are handled side by
-side, and a path is read once for all tokens that continue it (their *family*). Letters: N packed tokens; M segments, families
-or paths in a block, L places of each; H query heads, K key heads, D head dimension.
+The two are attention over different keys, put together by their log-sum-exp. Segments of similar length are handled
+side by side, and a path is read once for all tokens that continue it (their *family*). Letters: N packed tokens; M
+segments, families or paths in a block, L places of each; H query heads, K key heads, D head dimension.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from coevolve.policies import partial
 from coevolve.policies.forest import Forest, Ids
 
 ROUND = 64
-"""Packed tokens are filled up to a multiple of it: a processor's library keeps something for every shape it has seen."""
+"""Packed tokens are filled up to a multiple of it: a processor's library keeps something for every shape it has
+seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Packed tokens side by side: M runs in L places each. from_X: the token of every place, a filling one where a run is
-    over (late_ML, None if nowhere). token_X, place_X: every real token and the number of its place."""
+    """Packed tokens side by side: M runs in L places each. from_X: the token of every place, a filling one where a
+    run is over (late_ML, None if nowhere). token_X, place_X: every real token and the number of its place."""
 
     shape: tuple[int, int]
     from_X: Tensor
@@ -35,7 +36,8 @@ class Places:
 
     def take(self, x: Tensor) -> Tensor:
         """[N, H, D] to [M, H, L, D], and [N, H] to [M, H, L]."""
-        return x.index_select(0, self.from_X).unflatten(0, self.shape).transpose(1, 2)
+        taken: Tensor = torch.unflatten(x.index_select(0, self.from_X), 0, self.shape)
+        return taken.transpose(1, 2)
 
     def real(self, x: Tensor) -> Tensor:
         """[M, H, L, D] to the rows of ``token_X``, [X, H, D]; also without D."""
@@ -136,17 +138,16 @@ class _Attention(torch.autograd.Function):
         grad = grad.contiguous()
         dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for own in ctx.packed.own:
-            taken = (own.take(x) for x in (grad, q, k, v, out, lse))
-            for whole, part in zip((dq, dk, dv), partial.backward(*taken, None, True, ctx.scaling), strict=True):
+            taken = partial.Seen(*(own.take(x) for x in (grad, q, k, v, out, lse)))
+            for whole, part in zip((dq, dk, dv), partial.backward(taken, None, True, ctx.scaling), strict=True):
                 whole.index_copy_(0, own.token_X, own.real(part))
         for family, path in ctx.packed.families:
-            asked = [family.take(x) for x in (grad, q, out, lse)]
-            part = partial.backward(
-                *asked[:2], path.take(k), path.take(v), *asked[2:], path.late_ML, False, ctx.scaling
-            )
-            dq.index_copy_(0, family.token_X, dq[family.token_X] + family.real(part[0]))
-            for whole, gradient in zip((dk, dv), part[1:], strict=True):
-                _add(whole, path, gradient)
+            asked, seen = (family.take(x) for x in (grad, q)), (family.take(x) for x in (out, lse))
+            taken = partial.Seen(*(*asked, path.take(k), path.take(v), *seen))
+            part_q, part_k, part_v = partial.backward(taken, path.late_ML, False, ctx.scaling)
+            dq.index_copy_(0, family.token_X, dq[family.token_X] + family.real(part_q))
+            _add(dk, path, part_k)
+            _add(dv, path, part_v)
         return dq, dk, dv, None, None
 
 

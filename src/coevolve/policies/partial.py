@@ -1,11 +1,13 @@
 """Attention over some of the keys, with what it takes to put it together with attention over the others.
 
-The log-sum-exp of the scores says how much the part weighs (FlashAttention, arXiv 2205.14135, section 3.1), and with that of
-the *whole* the gradient of each part can be taken alone. Letters: M independent blocks, Q queries, P keys, H query heads, K
-key heads, D head dimension.
+The log-sum-exp of the scores says how much the part weighs (FlashAttention, arXiv 2205.14135, section 3.1), and with
+that of the *whole* the gradient of each part can be taken alone. Letters: M independent blocks, Q queries, P keys, H
+query heads, K key heads, D head dimension.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,35 +29,46 @@ def forward(q: Tensor, k: Tensor, v: Tensor, late_MP: Tensor | None, causal: boo
     if heads == keys or causal:
         return out, lse
     ratio = heads // keys
-    return out.unflatten(2, (ratio, -1)).flatten(1, 2), lse.unflatten(2, (ratio, -1)).flatten(1, 2)
+    return torch.unflatten(out, 2, (ratio, -1)).flatten(1, 2), torch.unflatten(lse, 2, (ratio, -1)).flatten(1, 2)
 
 
-def backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, late_MP: Tensor | None, causal: bool,
-    scaling: float,
-) -> Three:  # fmt: skip
-    """Gradients of q, k and v; grad, out and lse are those of the whole attention, at these queries."""
-    (heads, keys), ratio = (q.shape[1], k.shape[1]), q.shape[1] // k.shape[1]
-    q, k, v = _grouped(q, k, v, causal)
+class Seen(NamedTuple):
+    """What a gradient needs: that of the output, the inputs, and output and log-sum-exp of the *whole* attention."""
+
+    grad: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    lse: Tensor
+
+
+def backward(seen: Seen, late_MP: Tensor | None, causal: bool, scaling: float) -> Three:
+    """Gradients of q, k and v through the attention over these keys."""
+    heads, keys = seen.q.shape[1], seen.k.shape[1]
+    shape = (keys, heads // keys)
+    q, k, v = _grouped(seen.q, seen.k, seen.v, causal)
+    grad, out, lse = seen.grad, seen.out, seen.lse
     if heads != keys and not causal:
-        grad, out, lse = (x.unflatten(1, (keys, ratio)).flatten(2, 3) for x in (grad, out, lse))
+        grad, out, lse = (torch.unflatten(x, 1, shape).flatten(2, 3) for x in (grad, out, lse))
     made = _fused_backward if _fusable(q, v) else _plain_backward
-    dq, dk, dv = made(grad, q, k, v, out, lse, late_MP, causal, scaling)
-    if heads == keys:
-        return dq, dk, dv
-    if causal:
-        return dq, dk.unflatten(1, (keys, ratio)).sum(2), dv.unflatten(1, (keys, ratio)).sum(2)
-    return dq.unflatten(2, (ratio, -1)).flatten(1, 2), dk, dv
+    dq, dk, dv = made(Seen(grad, q, k, v, out, lse), late_MP, causal, scaling)
+    if heads != keys and causal:
+        dk, dv = (torch.unflatten(x, 1, shape).sum(2) for x in (dk, dv))
+    elif heads != keys:
+        dq = torch.unflatten(dq, 2, (shape[1], -1)).flatten(1, 2)
+    return dq, dk, dv
 
 
 def _grouped(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Three:
-    """Heads that share keys: as more queries of one head, or, where their order matters, each with a copy of the keys."""
+    """Heads that share keys: as more queries of one head, or, where their order matters, each with a copy of the
+    keys."""
     ratio = q.shape[1] // k.shape[1]
     if ratio == 1:
         return q, k, v
     if causal:
         return q, k.repeat_interleave(ratio, 1), v.repeat_interleave(ratio, 1)
-    return q.unflatten(1, (k.shape[1], ratio)).flatten(2, 3), k, v
+    return torch.unflatten(q, 1, (k.shape[1], ratio)).flatten(2, 3), k, v
 
 
 def _fusable(q: Tensor, v: Tensor) -> bool:
@@ -69,12 +82,9 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, late_MP: Tensor | None, causal: bool
     return out, lse
 
 
-def _fused_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, late_MP: Tensor | None, causal: bool,
-    scaling: float,
-) -> Three:  # fmt: skip
+def _fused_backward(seen: Seen, late_MP: Tensor | None, causal: bool, scaling: float) -> Three:
     operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    dq, dk, dv = operator(grad, q, k, v, out, lse, 0.0, causal, attn_mask=_bias(q, late_MP), scale=scaling)
+    dq, dk, dv = operator(*seen, 0.0, causal, attn_mask=_bias(seen.q, late_MP), scale=scaling)
     return dq, dk, dv
 
 
@@ -101,11 +111,9 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, late_MP: Tensor | None, causal: bool
     return (score - lse.unsqueeze(-1)).exp().to(v.dtype) @ v, lse
 
 
-def _plain_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, late_MP: Tensor | None, causal: bool,
-    scaling: float,
-) -> Three:  # fmt: skip
+def _plain_backward(seen: Seen, late_MP: Tensor | None, causal: bool, scaling: float) -> Three:
     """d score = p (grad v' - grad . out), with p a share of the whole (FlashAttention, appendix B.4)."""
+    grad, q, k, v, out, lse = seen
     p = (_scores(q, k, late_MP, causal, scaling) - lse.unsqueeze(-1)).exp()
     inner = (grad.float() * out.float()).sum(-1, keepdim=True)
     dscore = (p * ((grad @ v.transpose(-1, -2)).float() - inner) * scaling).to(q.dtype)

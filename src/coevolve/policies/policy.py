@@ -109,7 +109,7 @@ class LocalPolicy:
             for rows_B in self._mini_batches(len(batch), algorithm.minibatch, step, epoch):
                 mini = batch.select(rows_B)
                 seen.append(self._learn(mini, targets.select(rows_B, mini.mask_BT.shape[1]), algorithm, step))
-        drift = [metrics.pop("drift") for metrics in seen][0]  # later ones have learnt
+        drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
         mean = {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]}
         return mean | {"drift": drift, "lr": rate}
 

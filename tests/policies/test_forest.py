@@ -1,0 +1,103 @@
+"""Rows as a forest: the construction literally, and attention over it against attention over every row alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from policy_cases import make_batch, make_family
+from torch.nn.functional import scaled_dot_product_attention
+
+from coevolve.policies import forest, forward, partial
+from coevolve.policies.packed import ROUND, pack
+
+HEADS, KEYS, SIZE = 4, 2, 8
+
+
+def random_rows(n: int, seed: int) -> list[np.ndarray]:
+    """Rows of few different tokens that continue each other, repeat each other and break off anywhere."""
+    rng = random.Random(seed)
+    rows: list[list[int]] = [[rng.randrange(3) for _ in range(rng.randint(1, 30))]]
+    while len(rows) < n:
+        known = rng.choice(rows)
+        rows.append(known[: rng.randint(0, len(known))] + [rng.randrange(3) for _ in range(rng.randint(1, 30))])
+    return [np.array(row) for row in rows]
+
+
+def test_three_rows_literally(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forest, "SHORT", 1)
+    grown = forest.grow([np.array(row) for row in ([5, 6, 7, 8], [5, 6, 9], [1, 2, 3])])
+    assert grown.ids_N.tolist() == [1, 2, 3, 5, 6, 7, 8, 9]
+    assert grown.position_N.tolist() == [0, 1, 2, 0, 1, 2, 3, 2]
+    assert [leaf.path.tolist() for leaf in grown.leaf_B] == [[3, 4, 5, 6], [3, 4, 7], [0, 1, 2]]
+    assert [s.depth for s in grown.segments] == [0, 0, 1, 1]
+
+
+def test_a_short_common_beginning_is_not_shared() -> None:
+    common = list(range(forest.SHORT - 1))
+    grown = forest.grow([np.array([*common, 50, 51]), np.array([*common, 60])])
+    assert len(grown.ids_N) == 2 * len(common) + 3
+    common.append(20)
+    assert len(forest.grow([np.array([*common, 50, 51]), np.array([*common, 60])]).ids_N) == len(common) + 3
+
+
+@pytest.mark.parametrize("short", [1, 4])
+@pytest.mark.parametrize("seed", range(20))
+def test_paths_are_the_rows(short: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forest, "SHORT", short)
+    rows = random_rows(random.Random(seed).randint(1, 25), seed)
+    grown = forest.grow(rows)
+    for row, leaf in zip(rows, grown.leaf_B, strict=True):
+        assert grown.ids_N[leaf.path].tolist() == row.tolist()
+        assert grown.position_N[leaf.path].tolist() == list(range(len(row)))
+    if short == 1:  # then every distinct beginning is there exactly once
+        assert len(grown.ids_N) == len({tuple(row[: n + 1]) for row in rows for n in range(len(row))})
+    assert len(grown.ids_N) == sum(s.end - s.start for s in grown.segments)
+
+
+def test_rows_of_one_beginning_stay_together_in_micro_batches() -> None:
+    batch = make_family(3, seed=4)
+    for micro_tokens in (1, 40, 100, 4096):
+        groups = forward.micro_batches(batch, micro_tokens)
+        assert sorted(b for group in groups for b in group.tolist()) == list(range(len(batch)))
+        for group in groups:
+            rows = [batch.ids_BS[b, : int(batch.length_B[b]) - 1].numpy() for b in group.tolist()]
+            assert len(group) == 1 or len({tuple(r[: n + 1]) for r in rows for n in range(len(r))}) <= micro_tokens
+    whole = forest.grow([batch.ids_BS[b, : int(n) - 1].numpy() for b, n in enumerate(batch.length_B)])
+    assert len(whole.ids_N) < 0.6 * int((batch.length_B - 1).sum())
+    assert len(forward.micro_batches(make_batch(5, seed=1), 1)) == 5
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("keys", [KEYS, HEADS])
+@pytest.mark.parametrize("seed", range(6))
+def test_attention_and_its_gradient_are_those_of_every_row_alone(
+    seed: int, keys: int, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forest, "SHORT", 2)
+    if not fused:
+        monkeypatch.setattr(partial, "_fusable", lambda q, v: False)
+    rows = random_rows(12, seed + 100)
+    grown = forest.grow(rows)
+    packed = pack(grown, torch.device("cpu"))
+    n = len(packed.ids_N)
+    assert n % ROUND == 0 and n > len(grown.ids_N)
+    torch.manual_seed(seed)
+    q, k, v = (torch.randn(1, heads, n, SIZE, requires_grad=True) for heads in (HEADS, keys, keys))
+    weight = torch.randn(n, HEADS, SIZE)
+    weight[len(grown.ids_N) :] = 0
+    found = packed.attend(0, q, k, v, 0.3)[0]
+    expected = torch.zeros_like(found)
+    for leaf in grown.leaf_B:
+        i = torch.from_numpy(leaf.path)
+        alone = [x[:, :, i].repeat_interleave(HEADS // x.shape[1], 1) for x in (q, k, v)]
+        expected = expected.index_copy(
+            0, i, scaled_dot_product_attention(*alone, is_causal=True, scale=0.3)[0].transpose(0, 1)
+        )
+    torch.testing.assert_close(found[: len(grown.ids_N)], expected[: len(grown.ids_N)], rtol=1e-5, atol=1e-6)
+    ours = torch.autograd.grad((found * weight).sum(), (q, k, v))
+    naive = torch.autograd.grad((expected * weight).sum(), (q, k, v))
+    for gradient, wanted in zip(ours, naive, strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-5)
