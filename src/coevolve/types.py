@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 from torch import Tensor
 
 if TYPE_CHECKING:
+    import torch
+
     from coevolve.maths.moments import Moments
     from coevolve.play import Team
 
@@ -252,8 +254,12 @@ class Batch:
     def replace(self, **changes: Tensor) -> Batch:
         return dataclasses.replace(self, **changes)
 
-    def to(self, device: Any) -> Batch:
-        return self.replace(**{name: value.to(device, non_blocking=True) for name, value in self.tensors().items()})
+    def to(self, device: torch.device) -> Batch:
+        """On the device, through pinned memory, which a GPU reads while the CPU goes on."""
+        pin = device.type == "cuda"
+        return self.replace(
+            **{n: (x.pin_memory() if pin else x).to(device, non_blocking=True) for n, x in self.tensors().items()}
+        )
 
 
 @dataclass(frozen=True)

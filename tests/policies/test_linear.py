@@ -8,6 +8,7 @@ import pytest
 import torch
 from policy_cases import Build
 from torch import nn
+from torch.nn import functional
 
 from coevolve.policies import linear
 
@@ -21,7 +22,7 @@ def test_values_and_gradients_are_those_of_linear(shape: tuple[int, ...], bias: 
     torch.manual_seed(0)
     plain = nn.Linear(24, 17, bias=bias)
     fast = copy.deepcopy(plain)
-    linear.use_onednn(nn.Sequential(fast))
+    linear.use_fast_linear(nn.Sequential(fast))
     assert isinstance(fast, linear.FastLinear) and isinstance(copy.deepcopy(fast), linear.FastLinear)
     x, x_fast = (torch.arange(24.0).sin().expand(shape).clone().mul_(torch.rand(1)).requires_grad_() for _ in range(2))
     x_fast.data.copy_(x.data)
@@ -38,7 +39,7 @@ def test_values_and_gradients_are_those_of_linear(shape: tuple[int, ...], bias: 
 @needs_onednn
 def test_autocast_and_other_dtypes_go_the_default_way() -> None:
     layer = nn.Linear(8, 8)
-    linear.use_onednn(nn.Sequential(layer))
+    linear.use_fast_linear(nn.Sequential(layer))
     x = torch.randn(32, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(x).dtype == torch.bfloat16
@@ -53,7 +54,38 @@ def test_without_the_operator_nothing_changes(build_policy: Build, monkeypatch: 
     linear.available.cache_clear()
     try:
         causal = build_policy().weights.shared.causal
-        assert not any(isinstance(module, linear.FastLinear) for module in causal.modules())
-        assert torch.isfinite(causal(input_ids=torch.arange(40)[None]).logits).all()
+        ids = torch.arange(40)[None]
+        before = causal(input_ids=ids).logits
+        with linear.packed(causal, torch.float32):
+            torch.testing.assert_close(causal(input_ids=ids).logits, before)
     finally:
         linear.available.cache_clear()
+
+
+@needs_onednn
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 5, 64, 200])
+def test_packed_layers_give_the_same_and_forget_afterwards(rows: int, bias: bool) -> None:
+    torch.manual_seed(1)
+    layer = nn.Linear(24, 17, bias=bias)
+    linear.use_fast_linear(layer)
+    x = torch.randn(rows, 24)
+    before = layer(x)
+    with torch.no_grad(), linear.packed(layer, torch.float32):
+        torch.testing.assert_close(layer(x), before)
+        layer.weight.add_(1.0)  # not allowed, and so not seen
+        torch.testing.assert_close(layer(x), before)
+    assert not torch.allclose(layer(x), before)
+    with torch.no_grad(), linear.packed(layer, torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+        torch.testing.assert_close(
+            layer(x).float(), functional.linear(x, layer.weight, layer.bias), rtol=0.05, atol=0.1
+        )
+
+
+def test_an_error_inside_leaves_layers_as_they_were() -> None:
+    layer = nn.Linear(4, 4)
+    linear.use_fast_linear(layer)
+    with pytest.raises(KeyError), linear.packed(layer, torch.float32):
+        raise KeyError
+    assert layer.packed is None

@@ -11,7 +11,7 @@ import torch
 from coevolve import noise
 from coevolve.models import load_tokenizer
 from coevolve.policies.attention import use_sharing
-from coevolve.policies.linear import use_onednn
+from coevolve.policies.linear import use_fast_linear
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import DTYPES, PolicySpec
 from coevolve.policies.weights import Shared, Weights, check_model, load_base, need_4bit
@@ -53,8 +53,7 @@ def _weights(
     """The weights of the policies on one loaded model, and the reference if there is to be one."""
     check_model(causal, model)
     use_sharing(causal)
-    if causal.device.type == "cpu":
-        use_onednn(causal)
+    use_fast_linear(causal)
     full = [name for name, spec in specs.items() if spec.weights == "full"]
     # Copied before adapters are put on it; without another use, the first full policy takes the loaded model itself.
     spare = not reference and len(full) == len(specs)

@@ -8,7 +8,7 @@ rows, I inputs, O outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -23,9 +23,7 @@ _FEW_ROWS = 16
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W' + b without gradient, the fastest way there is here."""
-    if x.device.type == "cpu" and available():
-        return _product(x, weight, bias)
-    return functional.linear(x, weight, bias)
+    return _product(x, weight, bias) if _onednn(x) else functional.linear(x, weight, bias)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -55,7 +53,8 @@ class _Linear(torch.autograd.Function):
 
 
 def _fast(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if x.dtype != torch.float32 or x.numel() < _FEW_ROWS * x.shape[-1] or torch.is_autocast_enabled(x.device.type):
+    few = x.numel() < _FEW_ROWS * x.shape[-1]
+    if few or x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type) or not _onednn(x):
         return functional.linear(x, weight, bias)
     if torch.is_grad_enabled():
         found: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -63,15 +62,17 @@ def _fast(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _product(x, weight, bias)
 
 
-class FastLinear(nn.Linear):
-    """nn.Linear, computed by oneDNN. packed: its weight and bias as oneDNN likes them, while they do not change."""
+def _onednn(x: Tensor) -> bool:
+    return x.device.type == "cpu" and available()
 
-    packed: tuple[Tensor, Tensor | None] | None = None
+
+class FastLinear(nn.Linear):
+    """nn.Linear, by the fastest way. packed: how it computes while its weights do not change."""
+
+    packed: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        if self.packed is not None:
-            return _product(input.to(self.packed[0].dtype), *self.packed)
-        return _fast(input, self.weight, self.bias)
+        return _fast(input, self.weight, self.bias) if self.packed is None else self.packed(input)
 
 
 _MOST = 1 << 28
@@ -83,14 +84,12 @@ _ROWS = 64
 
 @contextmanager
 def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Lay out the linear layers' weights for products in dtype, and back. The weights must not change inside."""
+    """Let the linear layers compute in dtype with copies of their weights made for it; these must not change inside."""
     fast = [module for module in model.modules() if isinstance(module, FastLinear)]
     if sum(layer.weight.numel() for layer in fast) > _MOST:
         fast = []
-    with torch.no_grad():
-        for layer in fast:
-            weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach().to(dtype), _ROWS)
-            layer.packed = (weight, None if layer.bias is None else layer.bias.detach().to(dtype))
+    for layer in fast:
+        layer.packed = _packed(layer, dtype)
     try:
         yield
     finally:
@@ -98,12 +97,20 @@ def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
             layer.packed = None
 
 
-def use_onednn(model: nn.Module) -> None:
-    """Let the linear layers of a float32 model on the CPU compute through oneDNN, if this PyTorch can."""
-    if available():
-        for module in model.modules():
-            if type(module) is nn.Linear:
-                module.__class__ = FastLinear
+def _packed(layer: nn.Linear, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    weight, bias = (None if x is None else x.detach().to(dtype) for x in (layer.weight, layer.bias))
+    assert weight is not None
+    if not _onednn(weight):
+        return lambda x: functional.linear(x.to(dtype), weight, bias)
+    laid = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+    return lambda x: _product(x.to(dtype), laid, bias)
+
+
+def use_fast_linear(model: nn.Module) -> None:
+    """Let the linear layers of a float32 model compute the fastest way."""
+    for module in model.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = FastLinear
 
 
 @cache
