@@ -1,0 +1,167 @@
+"""One policy on a GPU (or here): sampled tokens a second, the share of the arithmetic that the update gets, TRL beside it.
+
+    python benchmarks/gpu.py --size 0.5B            # and 1.5B; random weights of Qwen2's shapes, nothing is downloaded
+    python benchmarks/gpu.py --size 0.5B --trl      # also TRL's GRPOTrainer on the same prompts and lengths
+
+K prompts of P tokens, G responses of exactly R tokens each. The update's share is 6 operations per parameter and token
+fed (a group's prompt once, the output layer at responses only) over seconds x the rate of the best matrix product
+measured in the same run. Medians over interleaved rounds after two warm-ups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import peers_work
+import torch
+from peers_work import Case, load_model, prompts, save_model, tokenizer, worth
+
+from coevolve import Episode, LocalEngine, PolicySpec, Problem, Sampling, build_policies, magrpo, noise
+from coevolve.collate import collate
+from coevolve.types import Joint, Say
+
+peers_work.SIZES |= {
+    "0.5B": {"hidden_size": 896, "heads": 14, "kv_heads": 2, "num_hidden_layers": 24, "intermediate_size": 4864},
+    "1.5B": {"hidden_size": 1536, "heads": 12, "kv_heads": 2, "num_hidden_layers": 28, "intermediate_size": 8960},
+}
+
+
+class Ours:
+    """One policy, its rollout and its update apart. dtype bfloat16 over float32 master weights."""
+
+    def __init__(self, case: Case, folder: str, device: str, dtype: str) -> None:
+        self.case, self.rule = case, magrpo()
+        spec = PolicySpec(folder, learning_rate=1e-6, device=device, dtype=dtype, micro_tokens=1 << 14)
+        self.policies = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)
+        self.policies["a"].tokenizer, self.policies["a"].eos = tokenizer(case), frozenset()
+        self.engine, self.episodes = LocalEngine(self.policies), []
+
+    def generate(self) -> None:
+        says = [
+            Say(
+                "r",
+                "a",
+                Problem(str(k)),
+                g,
+                0,
+                self.engine.encode("a", text),
+                Sampling(self.case.tokens),
+                noise.key(k, g),
+            )
+            for k, text in enumerate(prompts(self.case)[0])
+            for g in range(self.case.members)
+        ]
+        turns = self.engine.generate({"a": says})["a"]
+        for turn in turns:
+            turn.reward, turn.peers = worth([turn.text]), (turn.problem.id,)
+        self.episodes = [Episode(t.problem, t.member, [t], [Joint((t,), (t.reward or 0.0,))]) for t in turns]
+
+    def update(self) -> None:
+        batch = self.policies["a"].annotate(collate(self.episodes, self.rule.credit, "a"))
+        self.policies["a"].update(batch, self.rule.advantage(batch, 0.0), self.rule, 0)
+
+
+def transformers_generate(case: Case, folder: str, device: str, dtype: str) -> Callable[[], None]:
+    """``generate`` in its best case: one call for all rows, weights in dtype."""
+    model = load_model(folder).to(device, getattr(torch, dtype)).eval()
+    ids = tokenizer(case)(prompts(case)[0], return_tensors="pt").input_ids.repeat_interleave(case.members, 0).to(device)
+
+    @torch.inference_mode()
+    def run() -> None:
+        model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, pad_token_id=case.pad,
+            max_new_tokens=case.tokens, min_new_tokens=case.tokens,
+        )  # fmt: skip
+
+    return run
+
+
+def trl_step(case: Case, folder: str, device: str, dtype: str) -> Callable[[], None]:
+    """One optimiser step of GRPOTrainer on all rows."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    rows = case.problems * case.members
+    args = GRPOConfig(
+        output_dir=tempfile.gettempdir(), use_cpu=device == "cpu", bf16=dtype == "bfloat16", learning_rate=1e-6,
+        max_steps=1, per_device_train_batch_size=rows, num_generations=case.members, top_k=0, beta=0.0,
+        max_completion_length=case.tokens, generation_kwargs={"min_new_tokens": case.tokens},
+        gradient_checkpointing=False, max_grad_norm=0.0, logging_strategy="no", save_strategy="no", report_to="none",
+        disable_tqdm=True,
+    )  # fmt: skip
+    trainer = GRPOTrainer(
+        load_model(folder), reward_funcs=lambda completions, **_: [worth([text]) for text in completions], args=args,
+        train_dataset=Dataset.from_list([{"prompt": text} for text in prompts(case)[0]]),
+        processing_class=tokenizer(case),
+    )  # fmt: skip
+    return lambda: trainer.train() and None
+
+
+def rate(device: str, dtype: str) -> float:
+    """Operations a second of a large matrix product."""
+    n = 8192 if device == "cuda" else 1024
+    x = torch.randn(n, n, device=device, dtype=getattr(torch, dtype))
+    return 2 * n**3 / min(seconds(lambda: x @ x, device) for _ in range(10))
+
+
+def seconds(run: Callable[[], object], device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    run()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", default="0.5B", choices=sorted(peers_work.SIZES))
+    for name, default in (("problems", 16), ("members", 8), ("prompt", 256), ("tokens", 256), ("vocabulary", 151936)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trl", action="store_true")
+    asked = vars(parser.parse_args())
+    rounds, trl = asked.pop("rounds"), asked.pop("trl")
+    case = Case(agents=1, ragged=False, **asked)
+    device, dtype = "cuda" if torch.cuda.is_available() else "cpu", "bfloat16"
+    with tempfile.TemporaryDirectory() as folder:
+        report(case, save_model(case, Path(folder)), device, dtype, rounds, trl)
+
+
+def report(case: Case, folder: str, device: str, dtype: str, rounds: int, trl: bool) -> None:
+    ours = Ours(case, folder, device, dtype)
+    contenders = {"rollout": ours.generate, "update": ours.update}
+    contenders["generate"] = transformers_generate(case, folder, device, dtype)
+    if trl:
+        contenders["trl step"] = trl_step(case, folder, device, dtype)
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds + 2):
+        for name, run in contenders.items():
+            found[name].append(seconds(run, device))
+    median = {name: statistics.median(times[2:]) for name, times in found.items()}
+    new = case.problems * case.members * case.tokens
+    model = ours.policies["a"].weights.shared.causal
+    head = model.get_output_embeddings().weight.numel()
+    body = sum(p.numel() for p in model.parameters()) - head
+    fed = case.problems * (case.prompt + case.members * (case.tokens - 1))
+    best = rate(device, dtype)
+    share = 6 * (body * fed + head * new) / median["update"] / best
+    print(
+        f"{case}, {dtype} on {torch.cuda.get_device_name() if device == 'cuda' else device}, {best / 1e12:.2f} TFLOP/s"
+    )
+    print(f"rollout {new / median['rollout']:.0f} tokens/s, {median['generate'] / median['rollout']:.2f}x generate")
+    print(f"update {new / median['update']:.0f} trained tokens/s, {share:.0%} of the best matrix product")
+    if device == "cuda":
+        print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB (all contenders in one process)")
+    if trl:
+        print(f"step {median['trl step'] / (median['rollout'] + median['update']):.2f}x TRL")
+
+
+if __name__ == "__main__":
+    main()
