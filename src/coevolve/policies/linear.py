@@ -76,7 +76,7 @@ class FastLinear(nn.Linear):
 
 
 _MOST = 1 << 28
-"""Weights of a model that is packed at most: for a while they are in memory twice."""
+"""Weights of a model that oneDNN gets a copy of at most: for a while they are in memory twice."""
 
 _ROWS = 64
 """Rows that packed weights are laid out for; others are computed too."""
@@ -86,7 +86,7 @@ _ROWS = 64
 def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Let the linear layers compute in dtype with copies of their weights made for it; these must not change inside."""
     fast = [module for module in model.modules() if isinstance(module, FastLinear)]
-    if sum(layer.weight.numel() for layer in fast) > _MOST:
+    if sum(layer.weight.numel() for layer in fast if _onednn(layer.weight)) > _MOST:
         fast = []
     for layer in fast:
         layer.packed = _packed(layer, dtype)
