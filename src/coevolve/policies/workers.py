@@ -23,7 +23,7 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import reduction, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -270,13 +270,11 @@ def _serve(connection: Connection, tensors: Sequence[Tensor], policies: bytes, w
     """A worker's life: answer jobs until the other end is gone."""
     torch.set_num_threads(threads)
     speakers: Mapping[PolicyName, LocalPolicy] = _Unpickler(policies, tensors).load()
-    while True:
-        try:
+    with suppress(EOFError, OSError):  # the other end is gone
+        while True:
             job = connection.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            answer: tuple[Any, str | None] = work(speakers, job), None
-        except Exception:  # noqa: BLE001 (the other end raises it)
-            answer = None, traceback.format_exc()
-        connection.send(answer)
+            try:
+                answer: tuple[Any, str | None] = work(speakers, job), None
+            except Exception:  # noqa: BLE001 (the other end raises it)
+                answer = None, traceback.format_exc()
+            connection.send(answer)
