@@ -34,8 +34,8 @@ from coevolve.rundir import RunDir, plain
 if TYPE_CHECKING:
     from coevolve.trainer import Trainer
 
-# Changing these does not change what a step computes (threads: but for rounding), so a resumed run may.
-_FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads"})
+# Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
+_FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
 
 
 def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:

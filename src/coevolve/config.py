@@ -70,6 +70,7 @@ class Recipe(BaseModel):
     report_to: str = "none"
     threads: PositiveInt | None = None
     """Of torch on the CPU; None leaves them as they are."""
+    workers: bool = _default("workers")
 
     @model_validator(mode="after")
     def _roles_match_policies(self) -> Recipe:
@@ -142,6 +143,7 @@ def build(recipe: Recipe) -> Trainer:
         members=recipe.members,
         seed=recipe.seed,
         reset_every=recipe.reset_every,
+        workers=recipe.workers,
     )
 
 

@@ -16,6 +16,7 @@ from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, spoken, step_metrics
 from coevolve.play import Stage, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
+from coevolve.policies.devices import side_by_side
 from coevolve.rundir import RunDir
 from coevolve.types import (
     Algorithm,
@@ -46,7 +47,9 @@ class Trainer:
 
     policies: name -> model name, PolicySpec, or a policy already built. cast: step -> role -> policy. batch_size:
     problems per step; members: times each is played. reset_every: the control that rebuilds everything at each exchange
-    as the released CORY script does (optimiser, KL weight, reward statistics, and the noise starts over).
+    as the released CORY script does (optimiser, KL weight, reward statistics, and the noise starts over). workers:
+    policies on the CPU that speak at the same time do so in processes (see ``LocalEngine``); off, because these take
+    seconds and memory to start, which a short run does not earn back.
     Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
     """
 
@@ -64,6 +67,7 @@ class Trainer:
         members: int = 1,
         seed: int = 0,
         reset_every: int | None = None,
+        workers: bool = False,
         engine: Engine | None = None,
     ) -> None:
         self.task, self.play, self.cast, self.algorithm, self.sampling = task, play, cast, algorithm, sampling
@@ -79,7 +83,7 @@ class Trainer:
                 "so gradients and ratios are approximations; the metric excess says how far off, in nats per token",
                 stacklevel=2,
             )
-        self.engine = engine or LocalEngine(self.policies)
+        self.engine = engine or LocalEngine(self.policies, workers=workers)
         self.kl = dict.fromkeys(self.policies, algorithm.kl)
         self.moments = {name: Moments() for name in self.policies}
         self.warned: set[PolicyName] = set()
@@ -98,23 +102,37 @@ class Trainer:
             self.episodes = rollout(self.play, problems, self.stage(i, clock), members=self.members)
             agents = {}
             for name in dict.fromkeys(cast.values()):
-                turns = [t for e in self.episodes for t in e.turns if t.policy == name]
-                if not turns:
-                    continue  # this step's play had no use for it
-                agents[name] = spoken(turns)
-                if self.policies[name].trainable:
-                    agents[name] |= self.learn(name, i, clock)
+                if turns := [t for e in self.episodes for t in e.turns if t.policy == name]:
+                    agents[name] = spoken(turns)  # this step's play had no use for the others
+            learners = [name for name in agents if self.policies[name].trainable]
+            for name, metrics in self.learn(learners, i, clock).items():
+                agents[name] |= metrics
         return step_metrics(self.episodes, agents, self.task, clock)
 
-    def learn(self, name: PolicyName, i: int, clock: Clock) -> Metrics:
-        """One update of one policy: credit, annotation, advantage, loss, KL weight."""
-        policy, rule, eta = self.policies[name], self.algorithm, self.kl[name].coef
+    def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
+        """One update of each policy: credit, annotation, advantage, loss, KL weight. Devices learn side by side."""
         with clock("annotate"):
-            batch = policy.annotate(self.rescaled(name, collate(self.episodes, rule.credit, name)))
-            targets: Targets = rule.advantage(batch, eta)
-            metrics = learnt(batch, targets, eta)
+            ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there})
+        metrics = {n: learnt(*ready[n], self.kl[n].coef) for n in names}
         with clock("update"):
-            metrics |= policy.update(batch, targets, rule, i)
+            found = side_by_side(
+                self.policies,
+                names,
+                lambda there: {n: self.policies[n].update(*ready[n], self.algorithm, i) for n in there},
+            )
+        for name in names:
+            metrics[name] |= found[name]
+            self._settle(name, metrics[name], len(ready[name][0]))
+        return metrics
+
+    def prepared(self, name: PolicyName) -> tuple[Batch, Targets]:
+        """What a policy learns from at this step: its turns with their credit, annotated, and what the loss aims at."""
+        batch = collate(self.episodes, self.algorithm.credit, name)
+        batch = self.policies[name].annotate(self.rescaled(name, batch))
+        return batch, self.algorithm.advantage(batch, self.kl[name].coef)
+
+    def _settle(self, name: PolicyName, metrics: Metrics, turns: int) -> None:
+        """What follows from an update: the next KL weight, and a warning, once, of turns that taught nothing."""
         if metrics.get("groups_of_one", 0.0) > _MANY_ALONE and name not in self.warned:
             self.warned.add(name)
             warnings.warn(
@@ -123,8 +141,7 @@ class Trainer:
                 stacklevel=2,
             )
         if "kl" in metrics:
-            self.kl[name] = self.kl[name].after(metrics["kl"], len(batch))
-        return metrics
+            self.kl[name] = self.kl[name].after(metrics["kl"], turns)
 
     def rescaled(self, name: PolicyName, batch: Batch) -> Batch:
         """Credit by the policy's running statistics, this batch included, where the algorithm asks for it."""

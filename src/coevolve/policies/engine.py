@@ -1,19 +1,21 @@
-"""Batched sampling on this machine: every turn a sweep waits for, policy by policy, devices side by side."""
+"""Batched sampling on this machine: every turn a sweep waits for, base by base, devices side by side."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 
 from coevolve.policies import encode as encoding
 from coevolve.policies.decode import Spoken, decode
+from coevolve.policies.devices import side_by_side
 from coevolve.policies.linear import packed
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import DTYPES
 from coevolve.policies.weights import head, trunk
+from coevolve.policies.workers import Workers, cores
 from coevolve.types import PolicyName, Prompt, Say, Turn
 
 _PADDING = 64
@@ -21,16 +23,26 @@ _PADDING = 64
 
 
 class LocalEngine:
-    """Samples turns from policies in this process.
+    """Samples turns from policies on this machine.
 
     max_tokens: positions (prompt padding and new tokens included) decoded at a time; it bounds the cache's memory.
+    workers: policies on the CPU that speak at the same time and do not share a base do so in processes (see
+    ``policies.workers``); the turns are the same. Nothing changes for teams without two such policies, or on one core.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
     """
 
-    def __init__(self, policies: Mapping[PolicyName, LocalPolicy], *, max_tokens: int = 1 << 16) -> None:
+    def __init__(
+        self, policies: Mapping[PolicyName, LocalPolicy], *, max_tokens: int = 1 << 16, workers: bool = False
+    ) -> None:
         self.policies, self.max_tokens = policies, max_tokens
         for name, policy in policies.items():
             encoding.check_chat(policy.tokenizer, policy.spec.chat, name)
+        movable = [name for name in policies if self._movable(name)]
+        bases = self._bases(movable)
+        self.workers: Workers | None = None
+        if workers and len(bases) > 1 and cores() > 1:
+            work = partial(speak, max_tokens=max_tokens)
+            self.workers = Workers({name: policies[name] for name in movable}, min(len(bases), cores()), work)
 
     def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
         """Token ids of a prompt (see ``policies.encode``)."""
@@ -45,42 +57,65 @@ class LocalEngine:
         for name, asked in says.items():
             for say in asked:
                 _check_room(say, self.policies[name])
-        by_device: dict[torch.device, list[PolicyName]] = {}
-        for name in says:
-            by_device.setdefault(self.policies[name].device, []).append(name)
+        spoken = side_by_side(self.policies, says, lambda names: self._on_device(names, says))
+        return {name: _turns(self.policies[name], says[name], spoken[name]) for name in says}
 
-        def on_device(names: list[PolicyName]) -> dict[PolicyName, list[Turn]]:
-            return {name: self._answer(name, says[name]) for name in names}
+    def _on_device(
+        self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Spoken]]:
+        """What the policies on one device say, base by base; in processes if that is asked for and there are two."""
+        asked = [{name: says[name] for name in base} for base in self._bases(names)]
+        away = [base for base in asked if self.workers is not None and all(map(self._movable, base))]
+        found = {}
+        if self.workers is not None and len(away) > 1:
+            found = self.workers(away)
+        for base in asked:
+            if not found.keys() >= base.keys():
+                found |= speak(self.policies, base, self.max_tokens)
+        return found
 
-        if len(by_device) <= 1:
-            answers = [on_device(names) for names in by_device.values()]
-        else:
-            with ThreadPoolExecutor(len(by_device)) as threads:
-                answers = list(threads.map(on_device, by_device.values()))
-        found = {name: turns for answer in answers for name, turns in answer.items()}
-        return {name: found[name] for name in says}
+    def _bases(self, names: Sequence[PolicyName]) -> list[list[PolicyName]]:
+        """The policies that compute with the same model together."""
+        groups: dict[int, list[PolicyName]] = {}
+        for name in names:
+            groups.setdefault(id(self.policies[name].weights.shared), []).append(name)
+        return list(groups.values())
 
-    @torch.inference_mode()
-    def _answer(self, name: PolicyName, says: Sequence[Say]) -> list[Turn]:
-        policy = self.policies[name]
-        found: dict[int, Spoken] = {}
-        with (
-            policy.active() as causal,
-            packed(trunk(causal), DTYPES[policy.spec.dtype]),
-            packed(head(causal), torch.float32),
-        ):
-            for rows in chunks(says, self.max_tokens):
-                drawn = decode(causal, [says[row] for row in rows], policy.eos, policy.device)
-                found |= zip(rows, drawn, strict=True)
-        spoken = [found[i] for i in range(len(says))]
-        for say, row in zip(says, spoken, strict=True):
-            _check_finite(say, row)
-        pairs = [(say.prompt_ids, row.action_ids) for say, row in zip(says, spoken, strict=True)]
-        texts = encoding.said(policy.tokenizer, pairs)
-        return [
-            say.answered(row.action_ids, row.logps, text, row.finished, row.excess)
-            for say, row, text in zip(says, spoken, texts, strict=True)
-        ]
+    def _movable(self, name: PolicyName) -> bool:
+        """Whether another process can speak as this policy. Bases in 4 bits are more than plain tensors."""
+        return self.policies[name].device.type == "cpu" and not self.policies[name].spec.load_in_4bit
+
+
+@torch.inference_mode()
+def speak(
+    policies: Mapping[PolicyName, LocalPolicy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
+) -> dict[PolicyName, list[Spoken]]:
+    """What policies of one base say, in this process or in a worker: one row per say, in the order given."""
+    return {name: _sampled(policies[name], asked, max_tokens) for name, asked in says.items()}
+
+
+def _sampled(policy: LocalPolicy, says: Sequence[Say], max_tokens: int) -> list[Spoken]:
+    found: dict[int, Spoken] = {}
+    with (
+        policy.active() as causal,
+        packed(trunk(causal), DTYPES[policy.spec.dtype]),
+        packed(head(causal), torch.float32),
+    ):
+        for rows in chunks(says, max_tokens):
+            drawn = decode(causal, [says[row] for row in rows], policy.eos, policy.device)
+            found |= zip(rows, drawn, strict=True)
+    return [found[i] for i in range(len(says))]
+
+
+def _turns(policy: LocalPolicy, says: Sequence[Say], spoken: Sequence[Spoken]) -> list[Turn]:
+    """The rows as turns, with their text. Raises ValueError for probabilities that are not finite."""
+    for say, row in zip(says, spoken, strict=True):
+        _check_finite(say, row)
+    texts = encoding.said(policy.tokenizer, [(s.prompt_ids, r.action_ids) for s, r in zip(says, spoken, strict=True)])
+    return [
+        say.answered(row.action_ids, row.logps, text, row.finished, row.excess)
+        for say, row, text in zip(says, spoken, texts, strict=True)
+    ]
 
 
 def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
