@@ -1,4 +1,4 @@
-"""One policy on a GPU (or here): sampled tokens a second, how much of the arithmetic the update gets, and TRL beside it.
+"""One policy on a GPU (or here): sampled tokens a second, the update's share of the arithmetic, and TRL beside it.
 
     python benchmarks/gpu.py --size 0.5B            # and 1.5B; random weights of Qwen2's shapes, nothing is downloaded
     python benchmarks/gpu.py --size 0.5B --trl      # also TRL's GRPOTrainer on the same prompts and lengths

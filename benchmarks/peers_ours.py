@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +17,8 @@ from torch import Tensor
 from coevolve import LocalEngine, LocalPolicy, PolicySpec, Problem, Sampling, Trainer, build_policies, magrpo, noise
 from coevolve.cast import fixed
 from coevolve.protocols import rounds, tree
+from coevolve.types import Batch, Play, Say, Turn
 from coevolve.types import Case as Judged
-from coevolve.types import Play, Say, Turn
 
 TOP = 1 - 2**-24
 """The largest uniform number: sampling by inverse CDF, it draws the last id of the vocabulary, the end of sequence."""
@@ -34,7 +36,6 @@ class Ours:
         policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
         for policy in policies.values():
             policy.tokenizer = tokenizer(case)
-            policy.update = self._watched(policy)
         self.engine = ForcedEngine(policies, case)
         self.account = Account()
         self.trainer = Trainer(
@@ -42,7 +43,7 @@ class Ours:
             play=play(case),
             cast=fixed({role: role for role in case.roles}),
             policies=policies,
-            algorithm=magrpo(),
+            algorithm=dataclasses.replace(magrpo(), weights=self._watched),
             sampling=Sampling(max_new_tokens=case.tokens),
             batch_size=case.problems,
             members=1 if case.play == "tree" else case.members,
@@ -51,7 +52,7 @@ class Ours:
 
     def step(self, round: int) -> Account:
         self.account = Account()
-        self.engine.lengths = lengths(self.case, round)
+        self.engine.lengths.copy_(lengths(self.case, round))
         before, start = STEPS.count, time.perf_counter()
         metrics = self.trainer.step(round)
         self.account.seconds, self.account.steps = time.perf_counter() - start, STEPS.count - before
@@ -59,19 +60,14 @@ class Ours:
         self.account.generating = self.account.phases["generate"]
         for episode in self.trainer.episodes:
             turns = episode.turns
-            length_B = torch.tensor([self.engine.length(turn) for turn in turns])
+            length_B = torch.tensor([length(turn, self.case, self.engine.lengths) for turn in turns])
             self.account.made.append(([turn.action_ids for turn in turns], length_B))
         return self.account
 
-    def _watched(self, policy: LocalPolicy) -> Any:
-        """The policy's update, which also counts the tokens it is given."""
-        update = policy.update
-
-        def counted(batch: Any, *args: Any) -> Any:
-            self.account.trained += int(batch.mask_BT.sum())
-            return update(batch, *args)
-
-        return counted
+    def _watched(self, batch: Batch) -> Tensor:
+        """The algorithm's weights of a mini-batch, whose tokens are counted."""
+        self.account.trained += int(batch.mask_BT.sum())
+        return magrpo().weights(batch)
 
 
 def play(case: Case) -> Play:
@@ -90,8 +86,7 @@ class Words:
         self.case = case
         by_agent = prompts(case)
         self.train = self.test = [
-            Problem(str(k), {"number": k, **{role: by_agent[a][k] for a, role in enumerate(case.roles)}})
-            for k in range(case.problems)
+            Problem(str(k), {role: by_agent[a][k] for a, role in enumerate(case.roles)}) for k in range(case.problems)
         ]
 
     def prompt(self, p: Problem, role: str, heard: Sequence[Turn | str]) -> str:
@@ -107,22 +102,31 @@ class Words:
 
 
 class ForcedEngine(LocalEngine):
-    """The library's engine; only the uniform numbers that it draws tokens with are replaced while it generates."""
+    """The library's engine, a process per policy; only the uniform numbers that it draws tokens with are replaced."""
 
     def __init__(self, policies: Mapping[str, LocalPolicy], case: Case) -> None:
-        super().__init__(policies)
-        self.case, self.lengths = case, torch.zeros(0)
-
-    def length(self, say: Say | Turn) -> int:
-        """How many tokens this turn has to have."""
-        node, member = divmod(say.round, self.case.members) if self.case.play == "tree" else (say.round, say.member)
-        agent, problem = self.case.roles.index(say.role), say.problem.data["number"]
-        return int(self.lengths[agent, problem, node, member])
+        super().__init__(policies, workers=True)
+        self.case, self.lengths = case, lengths(case, 0).share_memory_()
+        if self.workers is not None:
+            self.workers.work = partial(forced_speak, self.workers.work, case, self.lengths)
 
     def generate(self, says: Mapping[str, Sequence[Say]]) -> Mapping[str, list[Turn]]:
-        wanted = {say.key: self.length(say) for asked in says.values() for say in asked}
-        with forced_ends(wanted, self.case.vocabulary):
-            return super().generate(says)
+        return forced_speak(
+            lambda _, asked: super(ForcedEngine, self).generate(asked), self.case, self.lengths, {}, says
+        )
+
+
+def length(say: Say | Turn, case: Case, lengths: Tensor) -> int:
+    """How many tokens this turn has to have."""
+    node, member = divmod(say.round, case.members) if case.play == "tree" else (say.round, say.member)
+    return int(lengths[case.roles.index(say.role), int(say.problem.id), node, member])
+
+
+def forced_speak(speak: Callable[..., Any], case: Case, lengths: Tensor, policies: Any, says: Any) -> Any:
+    """``speak``, here or in a worker, with the lengths of this table."""
+    wanted = {say.key: length(say, case, lengths) for asked in says.values() for say in asked}
+    with forced_ends(wanted, case.vocabulary):
+        return speak(policies, says)
 
 
 @contextmanager

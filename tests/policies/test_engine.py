@@ -9,7 +9,7 @@ import torch
 from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
 
 from coevolve import noise
-from coevolve.policies import LocalEngine, PolicySpec, build_policies, decode
+from coevolve.policies import LocalEngine, PolicySpec, build_policies, cascade, decode, partial
 from coevolve.policies.engine import chunks
 from coevolve.types import Sampling, Say, Turn
 
@@ -44,11 +44,16 @@ def naive_turn(model: torch.nn.Module, say: Say) -> tuple[list[int], list[float]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
-@pytest.mark.parametrize("sharing", [True, False])
+@pytest.mark.parametrize("way", ["sharing", "static", "unshared"])
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 def test_turns_are_those_of_a_plain_forward(
-    family: str, sharing: bool, temperature: float, build_policy: Build, request: pytest.FixtureRequest
-) -> None:
+    family: str, way: str, temperature: float, build_policy: Build, request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    sharing = way != "unshared"
+    monkeypatch.setattr(cascade, "STATIC", way == "static")
+    if way == "static":  # and the attention of GPUs
+        monkeypatch.setattr(partial, "_fusable", lambda q, v: False)
     policy = plain(build_policy(model=request.getfixturevalue(family)), sharing)
     prompts = ragged(9, seed=3)
     prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
@@ -94,7 +99,7 @@ def test_compaction_changes_nothing(sharing: bool, build_policy: Build, monkeypa
     monkeypatch.setattr(memory, "keep", counting)
     compacted = engine.generate({"a": says})["a"]
     assert len(sizes) > 2 and sizes == sorted(sizes, reverse=True)
-    monkeypatch.setattr(decode, "DEAD_SHARE", 0)  # 0 * dead < rows: never
+    monkeypatch.setattr(decode._State, "compact", lambda self, done: None)
     whole = engine.generate({"a": says})["a"]
     assert [t.action_ids for t in whole] == [t.action_ids for t in compacted]
     for a, b in zip(whole, compacted, strict=True):

@@ -58,6 +58,8 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 class Cache:
     """What the rows of a rollout remember, as ``cascade.Cascade``. mask_BS covers prompt and all tokens to come."""
 
+    dead_share = 8
+
     def __init__(self, causal: Any, prompts: Sequence[Sequence[int]], prompt_B: Sequence[int], steps: int) -> None:
         self.causal, device = causal, causal.device
         row_B = torch.tensor(prompt_B, device=device)

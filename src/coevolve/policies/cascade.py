@@ -19,8 +19,12 @@ from torch import Tensor
 from coevolve.policies import partial
 from coevolve.policies.attention import no_mask
 from coevolve.policies.forest import grow
+from coevolve.policies.graph import Recorded
 from coevolve.policies.packed import Packed, pack, places
 from coevolve.policies.weights import trunk
+
+STATIC = False
+"""Whether shapes stay the same while rows do, as a recording needs (which is made on GPUs); tests set it on the CPU."""
 
 
 class _Prefill:
@@ -36,10 +40,18 @@ class _Prefill:
 
 
 class Cascade:
-    """What the rows of a rollout remember. prompt_B: the number of each row's prompt. steps: new tokens at most."""
+    """What the rows of a rollout remember. prompt_B: the number of each row's prompt. steps: new tokens at most.
+
+    On a GPU a token's step is recorded, and recorded again when rows leave.
+    """
+
+    recorded: Recorded | None = None
+    late_1T: Tensor
 
     def __init__(self, causal: Any, prompts: Sequence[Sequence[int]], prompt_B: Sequence[int], steps: int) -> None:
         self.causal, self.device, self.steps, self.filled = causal, causal.device, steps, 0
+        self.recording = self.device.type == "cuda"
+        self.dead_share = 2 if self.recording else 8
         self.prompt_B = np.array(prompt_B)
         forest = grow([np.array(prompt) for prompt in prompts])
         packed = pack(forest, self.device)
@@ -54,26 +66,38 @@ class Cascade:
         }
         self.late_UP = walked.late_ML
         self.own: dict[int, tuple[Tensor, Tensor]] = {}
+        self.static = STATIC or self.recording
+        self.filled_1 = torch.zeros(1, dtype=torch.long, device=self.device)
         self._arrange()
 
     def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
         """Feed one token a row; the last hidden states, [B, W]."""
-        hidden_B1W = self._forward(ids_B[:, None], position_B[:, None], self)
+        if self.recording and self.recorded is None:
+            self.recorded = Recorded(self._token, ids_B, position_B)
+        hidden_BW = (self.recorded or self._token)(ids_B, position_B)
         self.filled += 1
-        return hidden_B1W[:, 0]
+        self.filled_1 += 1
+        return hidden_BW
+
+    def _token(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
+        if self.static:
+            self.late_1T = torch.arange(self.steps, device=self.device)[None] > self.filled_1
+        return self._forward(ids_B[:, None], position_B[:, None], self)[:, 0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """One new token a row: [B, H, 1, D] and twice [B, K, 1, D] to [B, 1, H, D]."""
         keys, values = self._store(layer, key, value)
         q = query.to(keys.dtype)
         above, above_lse = self._prompt(layer, q, scaling)
-        own, own_lse = partial.forward(q, keys, values, None, False, scaling)
+        late_BT = self.late_1T.expand(len(keys), -1) if self.static else None
+        own, own_lse = partial.forward(q, keys, values, late_BT, False, scaling)
         share = torch.sigmoid(above_lse - own_lse).unsqueeze(-1).to(own.dtype)  # of the prompt: e^a / (e^a + e^b)
         return torch.lerp(own, above, share).transpose(1, 2).to(query.dtype)
 
     def keep(self, order_B: Tensor, holes: Tensor) -> None:
         """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two
         differ."""
+        self.recorded = None
         self.prompt_B = self.prompt_B[order_B.cpu().numpy()]
         movers = order_B[holes]
         for layer, pair in self.own.items():
@@ -93,15 +117,19 @@ class Cascade:
         return found
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the new token's key and value; returns all of the row's own so far, [B, K, t, D]."""
+        """Write the new token's key and value; returns all of the row's own so far, [B, K, t, D] (static: all T)."""
         if layer not in self.own:
             like = self.prompt[layer]
             shape = (len(self.prompt_B), like[0].shape[1], self.steps)
             self.own[layer] = (
-                like[0].new_empty((*shape, like[0].shape[3])),
-                like[1].new_empty((*shape, like[1].shape[3])),
+                like[0].new_zeros((*shape, like[0].shape[3])),
+                like[1].new_zeros((*shape, like[1].shape[3])),
             )
         keys, values = self.own[layer]
+        if self.static:
+            keys.index_copy_(2, self.filled_1, key.to(keys.dtype))
+            values.index_copy_(2, self.filled_1, value.to(values.dtype))
+            return keys, values
         keys[:, :, self.filled] = key[:, :, 0]
         values[:, :, self.filled] = value[:, :, 0]
         return keys[:, :, : self.filled + 1], values[:, :, : self.filled + 1]

@@ -20,9 +20,6 @@ from coevolve.policies.sampling import draw
 from coevolve.policies.weights import head, logits
 from coevolve.types import Say
 
-DEAD_SHARE = 8
-"""Finished rows leave once they are one in so many."""
-
 ROUND = 4
 """Rows are a multiple of it after the first have left."""
 
@@ -38,7 +35,12 @@ class Spoken:
 
 
 class Memory(Protocol):
-    """The keys and values of a rollout: ``Cascade``, or ``Cache`` where the model cannot."""
+    """The keys and values of a rollout: ``Cascade``, or ``Cache`` where the model cannot.
+
+    dead_share: finished rows leave once they are one in so many.
+    """
+
+    dead_share: int
 
     def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor: ...
 
@@ -64,7 +66,7 @@ class _State:
         """
         alive = len(done) - sum(done)
         kept = -(-alive // ROUND) * ROUND
-        if (len(done) - kept) * DEAD_SHARE < len(done):
+        if (len(done) - kept) * self.memory.dead_share < len(done):
             return
         movers = [b for b in range(kept, len(done)) if not done[b]]
         holes = [b for b in range(kept) if done[b]][: len(movers)]
