@@ -37,12 +37,7 @@ class LocalEngine:
         self.policies, self.max_tokens = policies, max_tokens
         for name, policy in policies.items():
             encoding.check_chat(policy.tokenizer, policy.spec.chat, name)
-        movable = [name for name in policies if self._movable(name)]
-        bases = self._bases(movable)
-        self.workers: Workers | None = None
-        if workers and len(bases) > 1 and cores() > 1:
-            work = partial(speak, max_tokens=max_tokens)
-            self.workers = Workers({name: policies[name] for name in movable}, min(len(bases), cores()), work)
+        self.workers = self._processes() if workers else None
 
     def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
         """Token ids of a prompt (see ``policies.encode``)."""
@@ -65,14 +60,18 @@ class LocalEngine:
     ) -> dict[PolicyName, list[Spoken]]:
         """What the policies on one device say, base by base; in processes if that is asked for and there are two."""
         asked = [{name: says[name] for name in base} for base in self._bases(names)]
-        away = [base for base in asked if self.workers is not None and all(map(self._movable, base))]
-        found = {}
-        if self.workers is not None and len(away) > 1:
-            found = self.workers(away)
+        away = [base for base in asked if all(map(self._movable, base))] if self.workers else []
+        found = self.workers(away) if self.workers and len(away) > 1 else {}
         for base in asked:
             if not found.keys() >= base.keys():
                 found |= speak(self.policies, base, self.max_tokens)
         return found
+
+    def _processes(self) -> Workers | None:
+        """Workers for all policies that can be elsewhere, if these have two bases and there are cores for them."""
+        movable = {name: policy for name, policy in self.policies.items() if self._movable(name)}
+        count = min(len(self._bases(list(movable))), cores())
+        return Workers(movable, count, partial(speak, max_tokens=self.max_tokens)) if count > 1 else None
 
     def _bases(self, names: Sequence[PolicyName]) -> list[list[PolicyName]]:
         """The policies that compute with the same model together."""
