@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import LongTensor, Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from coevolve.policies.adapters import Adapters
 from coevolve.policies.weights import trunk
 
 
@@ -60,13 +62,23 @@ class Cache:
 
     dead_share = 8
 
-    def __init__(self, causal: Any, prompts: Sequence[Sequence[int]], prompt_B: Sequence[int], steps: int) -> None:
+    def __init__(
+        self,
+        causal: Any,
+        prompts: Sequence[Sequence[int]],
+        speaker_U: Sequence[int],
+        prompt_B: Sequence[int],
+        steps: int,
+        adapters: Adapters | None,
+    ) -> None:
         self.causal, device = causal, causal.device
         row_B = torch.tensor(prompt_B, device=device)
         self.width = max(map(len, prompts))
         ids_US = torch.tensor([[0] * (self.width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
         length_U = torch.tensor([len(prompt) for prompt in prompts], device=device)
         mask_US = torch.arange(self.width, device=device) >= (self.width - length_U)[:, None]
+        if adapters is not None:
+            adapters.split(np.repeat(speaker_U, self.width))
         found = trunk(causal)(
             input_ids=ids_US,
             attention_mask=mask_US.long(),

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from coevolve.policies import partial
+from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import no_mask
 from coevolve.policies.forest import grow
 from coevolve.policies.graph import Recorded
@@ -42,19 +43,30 @@ class _Prefill:
 class Cascade:
     """What the rows of a rollout remember. prompt_B: the number of each row's prompt. steps: new tokens at most.
 
+    speaker_U: whose each prompt is, as a number of ``adapters`` (which None needs not); prompts of one come together.
     On a GPU a token's step is recorded, and recorded again when rows leave.
     """
 
     recorded: Recorded | None = None
     late_1T: Tensor
 
-    def __init__(self, causal: Any, prompts: Sequence[Sequence[int]], prompt_B: Sequence[int], steps: int) -> None:
+    def __init__(
+        self,
+        causal: Any,
+        prompts: Sequence[Sequence[int]],
+        speaker_U: Sequence[int],
+        prompt_B: Sequence[int],
+        steps: int,
+        adapters: Adapters | None,
+    ) -> None:
         self.causal, self.device, self.steps, self.filled = causal, causal.device, steps, 0
         self.recording = self.device.type == "cuda"
         self.dead_share = 2 if self.recording else 8
         self.prompt_B = np.array(prompt_B)
-        forest = grow([np.array(prompt) for prompt in prompts])
+        forest = grow([np.array(prompt) for prompt in prompts], speaker_U)
         packed = pack(forest, self.device)
+        if adapters is not None:  # tokens that fill up are anybody's
+            adapters.split(np.pad(forest.kind_N, (0, len(packed.ids_N) - len(forest.kind_N)), "edge"))
         prefill = _Prefill(packed)
         hidden_1NW = self._forward(packed.ids_N[None], packed.position_N[None], prefill)
         last_U = torch.tensor([int(leaf.path[-1]) for leaf in forest.leaf_B], device=self.device)

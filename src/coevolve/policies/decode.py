@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from coevolve import noise
+from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import shares
 from coevolve.policies.cache import Cache
 from coevolve.policies.cascade import Cascade
@@ -49,8 +50,13 @@ class Memory(Protocol):
 
 @dataclass(slots=True)
 class _State:
-    """The rows in the batch. row_B: which of all rows each is; length_B: of its prompt; seen_BV: tokens in it."""
+    """The rows in the batch. row_B: which of all rows each is; length_B: of its prompt; seen_BV: tokens in it.
 
+    speaker_B: whose each is, as a number of ``adapters``. Rows of one speaker stand side by side.
+    """
+
+    adapters: Adapters | None
+    speaker_B: list[int]
     row_B: Tensor
     key_B: Tensor
     length_B: Tensor
@@ -60,7 +66,7 @@ class _State:
     logits_BV: Tensor
 
     def compact(self, done: Sequence[bool]) -> None:
-        """Drop finished rows if enough are: the last live rows move into the holes they leave.
+        """Drop finished rows if enough are: live rows from behind move into the holes they leave.
 
         What stays is a multiple of ROUND, so that processors see few different shapes.
         """
@@ -68,23 +74,47 @@ class _State:
         kept = -(-alive // ROUND) * ROUND
         if (len(done) - kept) * self.memory.dead_share < len(done):
             return
-        movers = [b for b in range(kept, len(done)) if not done[b]]
-        holes = [b for b in range(kept) if done[b]][: len(movers)]
-        order_B = torch.arange(kept)
-        order_B[holes] = torch.tensor(movers, dtype=torch.long)
-        order_B = order_B.to(self.row_B.device)
+        order, holes = _closed(done, self.speaker_B, kept)
+        self.speaker_B = [self.speaker_B[b] for b in order]
+        order_B = torch.tensor(order, device=self.row_B.device)
         for name in ("row_B", "key_B", "length_B", "seen_BV", "done_B"):
             value = getattr(self, name)
             setattr(self, name, None if value is None else value[order_B])
         self.memory.keep(order_B, torch.tensor(holes, dtype=torch.long, device=order_B.device))
+        if self.adapters is not None:
+            self.adapters.split(self.speaker_B)
 
 
-def decode(causal: Any, says: Sequence[Say], eos: Collection[int], device: torch.device) -> list[Spoken]:
-    """Sample all rows; they share one Sampling. Each row's tokens depend on its own prompt and key only."""
+def _closed(done: Sequence[bool], speaker_B: Sequence[int], kept: int) -> tuple[list[int], list[int]]:
+    """Live rows, and finished ones up to ``kept``, close ranks.
+
+    The row that comes to each place, and the places where it is another one than before. Rows of one speaker stay side
+    by side, and few rows move.
+    """
+    fill = [b for b, gone in enumerate(done) if gone][: kept - (len(done) - sum(done))]
+    rows = sorted([b for b, gone in enumerate(done) if not gone] + fill)
+    stay = {b for b in rows if b < kept and speaker_B[b] == speaker_B[rows[b]]}
+    movers = iter([b for b in rows if b not in stay])
+    holes = [b for b in range(kept) if b not in stay]
+    return [b if b in stay else next(movers) for b in range(kept)], holes
+
+
+def decode(
+    causal: Any,
+    says: Sequence[Say],
+    eos: Collection[int],
+    device: torch.device,
+    speaker_R: Sequence[int] | None = None,
+    adapters: Adapters | None = None,
+) -> list[Spoken]:
+    """Sample all rows; they share one Sampling. Each row's tokens depend on its own prompt, key and speaker only.
+
+    speaker_R: whose each row is, as a number of ``adapters``; non-decreasing. None if all are one policy's.
+    """
     sampling = says[0].sampling
     assert isinstance(sampling.max_new_tokens, int), "a Say has one fixed length"
     steps = sampling.max_new_tokens
-    state = _prefill(causal, says, steps, device)
+    state = _prefill(causal, says, speaker_R or [0] * len(says), steps, adapters)
     eos_ = torch.tensor(sorted(eos), dtype=torch.long, device=device)
     ids_RT = torch.zeros((len(says), steps), dtype=torch.long, device=device)
     logp_RT = torch.zeros((len(says), steps), device=device)
@@ -113,11 +143,17 @@ def _advance(causal: Any, state: _State, ids_RT: Tensor, t: int) -> bool:
     return True
 
 
-def _prefill(causal: Any, says: Sequence[Say], steps: int, device: torch.device) -> _State:
-    """Distinct prompts once; then one row per say."""
-    numbers: dict[tuple[int, ...], int] = {}
-    row_R = [numbers.setdefault(tuple(say.prompt_ids), len(numbers)) for say in says]
-    memory = (Cascade if shares(causal) else Cache)(causal, list(numbers), row_R, steps)
+def _prefill(
+    causal: Any, says: Sequence[Say], speaker_R: Sequence[int], steps: int, adapters: Adapters | None
+) -> _State:
+    """Each speaker's distinct prompts once; then one row per say."""
+    device, numbers = causal.device, dict[tuple[int, tuple[int, ...]], int]()
+    pairs = zip(speaker_R, says, strict=True)
+    row_R = [numbers.setdefault((speaker, tuple(say.prompt_ids)), len(numbers)) for speaker, say in pairs]
+    speaker_U, prompts = zip(*numbers, strict=True)
+    memory = (Cascade if shares(causal) else Cache)(causal, prompts, speaker_U, row_R, steps, adapters)
+    if adapters is not None:
+        adapters.split(speaker_R)
     logits_UV = logits(head(causal), memory.hidden_UW)
     seen_BV = None
     if says[0].sampling.repetition_penalty != 1.0:
@@ -125,6 +161,8 @@ def _prefill(causal: Any, says: Sequence[Say], steps: int, device: torch.device)
         for b, say in enumerate(says):
             seen_BV[b, torch.tensor(say.prompt_ids, device=device)] = True
     return _State(
+        adapters=adapters,
+        speaker_B=list(speaker_R),
         row_B=torch.arange(len(says), device=device),
         key_B=torch.tensor([say.key for say in says], dtype=torch.int64, device=device),
         length_B=torch.tensor([len(say.prompt_ids) for say in says], device=device),

@@ -39,12 +39,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """segments: parents before children, children of one parent side by side. leaf_B: where each row ends."""
+    """segments: parents before children, children of one parent side by side. leaf_B: where each row ends.
+
+    kind_N: of the rows that a token is of.
+    """
 
     segments: list[Segment]
     leaf_B: list[Segment]
     ids_N: Ids
     position_N: Ids
+    kind_N: Ids
 
 
 def common(a: Ids, b: Ids) -> int:
@@ -54,21 +58,26 @@ def common(a: Ids, b: Ids) -> int:
     return int(differ.argmax()) if differ.any() else n
 
 
-def ordered(rows: Sequence[Ids]) -> list[int]:
-    """Row numbers in lexicographic order, which puts rows with a common beginning side by side."""
+def ordered(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> list[int]:
+    """Row numbers in lexicographic order, which puts rows with a common beginning side by side; kinds one by one."""
     # Big-endian bytes compare as the (non-negative) numbers do.
-    keys = [row.astype(">u4").tobytes() for row in rows]
+    keys = [(0 if kind_B is None else kind_B[b], row.astype(">u4").tobytes()) for b, row in enumerate(rows)]
     return sorted(range(len(rows)), key=keys.__getitem__)
 
 
-def grow(rows: Sequence[Ids]) -> Forest:
-    """The forest of these rows, of at least one token each."""
+def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> Forest:
+    """The forest of these rows, of at least one token each.
+
+    Rows of different kinds share nothing, and all packed tokens of a kind come before those of the next.
+    """
+    kind_B = [0] * len(rows) if kind_B is None else kind_B
     leaf: dict[int, Segment] = {}
     spine: list[Segment] = []  # from the root to the end of the row before
     made: list[Segment] = []
     before: Ids | None = None
-    for b in ordered(rows):
-        shared = 0 if before is None else common(before, rows[b])
+    kind = 0
+    for b in ordered(rows, kind_B):
+        shared = 0 if before is None or kind_B[b] != kind else common(before, rows[b])
         below = None
         while spine and spine[-1].end > shared:
             below = spine.pop()
@@ -78,8 +87,8 @@ def grow(rows: Sequence[Ids]) -> Forest:
         if start < len(rows[b]):
             spine.append(Segment(b, start, len(rows[b]), spine[-1] if spine else None))
             made.append(spine[-1])
-        leaf[b], before = spine[-1], rows[b]
-    return _packed(made, [leaf[b] for b in range(len(rows))], rows)
+        leaf[b], before, kind = spine[-1], rows[b], kind_B[b]
+    return _packed(made, [leaf[b] for b in range(len(rows))], rows, kind_B)
 
 
 def _split(below: Segment, at: int, made: list[Segment]) -> Segment:
@@ -90,11 +99,11 @@ def _split(below: Segment, at: int, made: list[Segment]) -> Segment:
     return upper
 
 
-def _packed(made: list[Segment], leaf_B: list[Segment], rows: Sequence[Ids]) -> Forest:
+def _packed(made: list[Segment], leaf_B: list[Segment], rows: Sequence[Ids], kind_B: Sequence[int]) -> Forest:
     for segment in sorted(made, key=lambda s: s.start):  # parents end where children start
         segment.depth = 0 if segment.parent is None else segment.parent.depth + 1
     order = {id(segment): i for i, segment in enumerate(made)}
-    made = sorted(made, key=lambda s: (s.depth, order[id(s.parent)] if s.parent else -1))
+    made = sorted(made, key=lambda s: (kind_B[s.row], s.depth, order[id(s.parent)] if s.parent else -1))
     place = 0
     for segment in made:
         segment.place = place
@@ -106,4 +115,5 @@ def _packed(made: list[Segment], leaf_B: list[Segment], rows: Sequence[Ids]) -> 
         leaf_B,
         np.concatenate([rows[s.row][s.start : s.end] for s in made]),
         np.concatenate([np.arange(s.start, s.end) for s in made]),
+        np.concatenate([np.full(s.end - s.start, kind_B[s.row]) for s in made]),
     )

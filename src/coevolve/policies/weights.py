@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from coevolve.models import load_causal_lm
+from coevolve.policies.adapters import grouped, lora_layers, plain
 from coevolve.policies.spec import LoraSpec
 
 
@@ -26,6 +27,7 @@ class Shared:
     def __init__(self, causal: Any) -> None:
         self.causal = causal
         self.peft: Any = None
+        self.lora_layers: list[Any] = []
         self._current: str | None = None
 
     def add(self, adapter: str, spec: LoraSpec, seed: int) -> None:
@@ -47,6 +49,7 @@ class Shared:
             else:
                 self.peft.add_adapter(adapter, config)
         self.peft.eval()
+        self.lora_layers = lora_layers(self.causal)
         self._current = self.peft.active_adapter
         self.use(None)
 
@@ -57,6 +60,11 @@ class Shared:
             return dict(state)
         prefix: str = self.peft.base_model.prefix  # of the parameters that adapters add
         return {name.replace(".base_layer.", "."): t for name, t in state.items() if prefix not in name}
+
+    def groupable(self) -> bool:
+        """Whether rows of different adapters go through the model together: all are on linear layers of its trunk."""
+        top = head(self.causal)
+        return all(plain(layer) and layer is not top for layer in self.lora_layers)
 
     def use(self, adapter: str | None) -> None:
         """Switch to an adapter, or to the bare base. Costs nothing if it is the one in use."""
@@ -82,7 +90,8 @@ class Weights:
     def active(self) -> Iterator[Any]:
         """The transformers model, computing as this policy. Not to be nested with others on the same base."""
         self.shared.use(self.adapter)
-        yield self.shared.causal
+        with grouped(self.shared, [self.adapter]):
+            yield self.shared.causal
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters that training this policy changes."""

@@ -1,0 +1,136 @@
+"""LoRA adapters side by side: one forward of a shared base, in which every run of rows has its own policy's adapter.
+
+PEFT computes one adapter at a time; its mixed batches go through the adapters in a loop and cannot be trained. Here
+the adapters of a layer are stacked, and two batched products add to the base's output what each run's own adapter adds.
+One adapter for all rows is the same with one run. Letters: N rows of a layer's input, I inputs, O outputs, M runs of
+rows, L rows of the longest, X = M L, R the largest rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+if TYPE_CHECKING:
+    from coevolve.policies.weights import Shared
+
+Stack = tuple[Tensor, Tensor]
+
+
+class Adapters:
+    """The adapters that speak while ``grouped`` is active; rows are in the order of ``names`` (None: the bare base)."""
+
+    def __init__(self, names: Sequence[str | None], device: torch.device) -> None:
+        self.names, self.device = list(names), device
+        self._stacks: dict[int, Stack | None] = {}
+        self._present = [0]
+        self._places: Stack | None = None
+        self._seen: tuple[Tensor, Tensor] | None = None
+
+    def split(self, speaker_N: ArrayLike) -> None:
+        """Whose each row of every layer's input is from now on, as the number of a name; non-decreasing."""
+        present_M, count_M = np.unique(speaker_N, return_counts=True)
+        if present_M.tolist() != self._present:
+            self._present, self._stacks = present_M.tolist(), {}
+        self._seen = None
+        self._places = None if (count_M == count_M[0]).all() else self._grid(count_M)
+
+    def _grid(self, count_M: Any) -> Stack:
+        """Runs of different lengths as a grid M x L: the row at each place, and the place of each row."""
+        run_N = np.repeat(np.arange(len(count_M)), count_M)
+        start_M = np.cumsum(count_M) - count_M
+        place_N = run_N * count_M.max() + np.arange(len(run_N)) - start_M[run_N]
+        row_X = np.zeros(len(count_M) * count_M.max(), np.int64)  # where a run is over, row 0 fills up
+        row_X[place_N] = np.arange(len(run_N))
+        return torch.from_numpy(row_X).to(self.device), torch.from_numpy(place_N).to(self.device)
+
+    def forward(self, layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """What PEFT's layer computes, each row with its own adapter."""
+        y: Tensor = layer.base_layer(x, *args, **kwargs)
+        stack = self._stack(layer, y.dtype)
+        if stack is None:
+            return y
+        with torch.autocast(y.device.type, enabled=False):  # all are of the base's dtype
+            x_MLR = torch.bmm(self._runs(x, y.dtype), stack[0])
+            return self._plus(y.flatten(0, -2), x_MLR, stack[1]).view(y.shape)
+
+    def _runs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """A layer's input by runs, [M, L, I]. Several layers have the same: that of queries, keys and values is one."""
+        if self._seen is None or self._seen[0] is not x:
+            x_NI = x.to(dtype).flatten(0, -2)
+            x_XI = x_NI if self._places is None else x_NI.index_select(0, self._places[0])
+            self._seen = x, x_XI.view(len(self._present), -1, x.shape[-1])
+        return self._seen[1]
+
+    def _plus(self, y_NO: Tensor, x_MLR: Tensor, up_MRO: Tensor) -> Tensor:
+        """y + x A' B', into y where no gradient needs it."""
+        inplace = not torch.is_grad_enabled()
+        if self._places is not None:
+            added_NO = torch.bmm(x_MLR, up_MRO).flatten(0, 1).index_select(0, self._places[1])
+            return y_NO.add_(added_NO) if inplace else y_NO + added_NO
+        y_MLO = y_NO.view(len(x_MLR), -1, y_NO.shape[1])
+        return y_MLO.baddbmm_(x_MLR, up_MRO) if inplace else torch.baddbmm(y_MLO, x_MLR, up_MRO)
+
+    def _stack(self, layer: Any, dtype: torch.dtype) -> Stack | None:
+        """The layer's adapters of all runs: A' [M, I, R], and B' with its scale [M, R, O]. None if no run has one."""
+        if torch.is_grad_enabled():
+            return self._stacked(layer, dtype)  # a gradient goes through it
+        if id(layer) not in self._stacks:
+            self._stacks[id(layer)] = self._stacked(layer, dtype)
+        return self._stacks[id(layer)]
+
+    def _stacked(self, layer: Any, dtype: torch.dtype) -> Stack | None:
+        names = [self.names[i] for i in self._present]
+        there = [name for name in names if name in layer.lora_A]
+        if not there:
+            return None
+        rank = max(layer.r[name] for name in there)
+        downs, ups = [], []
+        for name in names:
+            like = name if name in layer.lora_A else there[0]
+            a_RI, b_OR = layer.lora_A[like].weight.to(dtype), layer.lora_B[like].weight.to(dtype)
+            if like != name:
+                a_RI, b_OR = torch.zeros_like(a_RI), torch.zeros_like(b_OR)
+            downs.append(pad(a_RI, (0, 0, 0, rank - len(a_RI))))
+            ups.append(pad(b_OR * layer.scaling[like], (0, rank - b_OR.shape[1])))
+        # As transposed views, because PyTorch's batched product for CPUs is up to twice as fast with them.
+        down_MRI, up_MOR = ((x[0][None] if len(x) == 1 else torch.stack(x)) for x in (downs, ups))
+        return down_MRI.transpose(1, 2), up_MOR.transpose(1, 2)
+
+
+@contextmanager
+def grouped(shared: Shared, names: Sequence[str | None]) -> Iterator[Adapters]:
+    """While active, every LoRA layer of the base computes for these adapters at once.
+
+    All rows are of the first one until ``Adapters.split`` says otherwise. Adapters that train must require gradients.
+    """
+    adapters = Adapters(names, shared.causal.device)
+    layers = [layer for layer in shared.lora_layers if plain(layer)]
+    before = [layer.__dict__.get("forward") for layer in layers]
+    for layer in layers:
+        layer.__dict__["forward"] = partial(adapters.forward, layer)
+    try:
+        yield adapters
+    finally:
+        for layer, forward in zip(layers, before, strict=True):
+            del layer.__dict__["forward"]
+            if forward is not None:
+                layer.__dict__["forward"] = forward
+
+
+def lora_layers(causal: nn.Module) -> list[Any]:
+    """The layers that PEFT has put adapters on."""
+    return [module for module in causal.modules() if hasattr(module, "lora_A") and hasattr(module, "base_layer")]
+
+
+def plain(layer: Any) -> bool:
+    """Whether it is a matrix product plus B A x: PEFT also has adapters on embeddings and convolutions."""
+    return type(layer).__name__ in ("Linear", "Linear4bit")
