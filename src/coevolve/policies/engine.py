@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from coevolve.policies import encode as encoding
+from coevolve.policies.adapters import grouped
 from coevolve.policies.decode import Spoken, decode
 from coevolve.policies.devices import side_by_side
 from coevolve.policies.linear import packed
@@ -90,20 +91,36 @@ def speak(
     policies: Mapping[PolicyName, LocalPolicy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
 ) -> dict[PolicyName, list[Spoken]]:
     """What policies of one base say, in this process or in a worker: one row per say, in the order given."""
-    return {name: _sampled(policies[name], asked, max_tokens) for name, asked in says.items()}
+    groups: dict[object, list[PolicyName]] = {}
+    for name in says:
+        policy = policies[name]
+        together = (policy.spec.dtype, policy.eos) if policy.weights.shared.groupable() else name
+        groups.setdefault(together, []).append(name)
+    found: dict[PolicyName, list[Spoken]] = {}
+    for names in groups.values():
+        found |= _sampled({name: policies[name] for name in names}, says, max_tokens)
+    return {name: found[name] for name in says}
 
 
-def _sampled(policy: LocalPolicy, says: Sequence[Say], max_tokens: int) -> list[Spoken]:
-    found: dict[int, Spoken] = {}
+def _sampled(
+    team: Mapping[PolicyName, LocalPolicy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
+) -> dict[PolicyName, list[Spoken]]:
+    """Rows of all these policies in the same batches, each row with its policy's adapter."""
+    first = next(iter(team.values()))
+    asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
+    spoken: dict[int, Spoken] = {}
     with (
-        policy.active() as causal,
-        packed(trunk(causal), DTYPES[policy.spec.dtype]),
+        first.active() as causal,
+        grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
+        packed(trunk(causal), DTYPES[first.spec.dtype]),
         packed(head(causal), torch.float32),
     ):
-        for rows in chunks(says, max_tokens):
-            drawn = decode(causal, [says[row] for row in rows], policy.eos, policy.device)
-            found |= zip(rows, drawn, strict=True)
-    return [found[i] for i in range(len(says))]
+        for chunk in chunks([say for _, say in asked], max_tokens):
+            rows = sorted(chunk)  # policy after policy
+            speakers, together = zip(*(asked[row] for row in rows), strict=True)
+            spoken |= zip(rows, decode(causal, together, first.eos, first.device, speakers, adapters), strict=True)
+    inorder = iter([spoken[row] for row in range(len(asked))])
+    return {name: [next(inorder) for _ in says[name]] for name in team}
 
 
 def _turns(policy: LocalPolicy, says: Sequence[Say], spoken: Sequence[Spoken]) -> list[Turn]:
