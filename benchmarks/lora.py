@@ -107,7 +107,7 @@ def main() -> None:
         print(f"{asked.threads} threads, {asked.dtype}, rank {asked.rank}, {asked.rounds} rounds; {case}", flush=True)
         print(measure(case, model, asked))
         if not asked.no_memory:
-            print(f"\n{weigh(model)}")
+            print(f"\n{weigh(model, asked)}")
 
 
 def measure(case: Case, model: str, asked: argparse.Namespace) -> str:
@@ -139,10 +139,10 @@ def measure(case: Case, model: str, asked: argparse.Namespace) -> str:
     return f"{markdown(head, lines)}\n\nothers' load {median(loads):.2f} cores"
 
 
-def weigh(model: str) -> str:
+def weigh(model: str, asked: argparse.Namespace) -> str:
     """The table of memory, one process per contender."""
     found = {}
-    for name in ("nothing", *CONTENDERS):
+    for name in dict.fromkeys(("nothing", "1 lora", *asked.only)):
         command = [sys.executable, __file__, *sys.argv[1:], "--memory", name, "--folder", model]
         found[name] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     one, empty = found["1 lora"], found["nothing"]["peak"]
@@ -155,7 +155,7 @@ def weigh(model: str) -> str:
             f"{found[name]['state']:.1f}",
             f"{found[name]['state'] / one['state']:.2f}",
         ]
-        for name in CONTENDERS
+        for name in asked.only
     ]
     head = (
         "contender",

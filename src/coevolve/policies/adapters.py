@@ -58,9 +58,10 @@ class Adapters:
         stack = self._stack(layer, y.dtype)
         if stack is None:
             return y
-        with torch.autocast(y.device.type, enabled=False):  # all are of the base's dtype
-            x_MLR = torch.bmm(self._runs(x, y.dtype), stack[0])
-            return self._plus(y.flatten(0, -2), x_MLR, stack[1]).view(y.shape)
+        if y.dtype == torch.float32 and torch.is_autocast_enabled(y.device.type):  # a base in 4 bits
+            with torch.autocast(y.device.type, enabled=False):
+                return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])
+        return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])
 
     def _runs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """A layer's input by runs, [M, L, I]. Several layers have the same: that of queries, keys and values is one."""
@@ -70,14 +71,14 @@ class Adapters:
             self._seen = x, x_XI.view(len(self._present), -1, x.shape[-1])
         return self._seen[1]
 
-    def _plus(self, y_NO: Tensor, x_MLR: Tensor, up_MRO: Tensor) -> Tensor:
+    def _plus(self, y: Tensor, x_MLR: Tensor, up_MRO: Tensor) -> Tensor:
         """y + x A' B', into y where no gradient needs it."""
         inplace = not torch.is_grad_enabled()
         if self._places is not None:
-            added_NO = torch.bmm(x_MLR, up_MRO).flatten(0, 1).index_select(0, self._places[1])
-            return y_NO.add_(added_NO) if inplace else y_NO + added_NO
-        y_MLO = y_NO.view(len(x_MLR), -1, y_NO.shape[1])
-        return y_MLO.baddbmm_(x_MLR, up_MRO) if inplace else torch.baddbmm(y_MLO, x_MLR, up_MRO)
+            added = torch.bmm(x_MLR, up_MRO).flatten(0, 1).index_select(0, self._places[1]).view(y.shape)
+            return y.add_(added) if inplace else y + added
+        y_MLO = y.reshape(len(x_MLR), -1, y.shape[-1])
+        return (y_MLO.baddbmm_ if inplace else y_MLO.baddbmm)(x_MLR, up_MRO).view(y.shape)
 
     def _stack(self, layer: Any, dtype: torch.dtype) -> Stack | None:
         """The layer's adapters of all runs: A' [M, I, R], and B' with its scale [M, R, O]. None if no run has one."""
