@@ -65,7 +65,7 @@ class Adapters:
 
     def _runs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """A layer's input by runs, [M, L, I]. Several layers have the same: that of queries, keys and values is one."""
-        if self._seen is None or self._seen[0] is not x:
+        if self._seen is None or self._seen[0] is not x or self._seen[1].dtype != dtype:
             x_NI = x.to(dtype).flatten(0, -2)
             x_XI = x_NI if self._places is None else x_NI.index_select(0, self._places[0])
             self._seen = x, x_XI.view(len(self._present), -1, x.shape[-1])
