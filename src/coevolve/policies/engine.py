@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -18,6 +19,9 @@ from coevolve.policies.spec import DTYPES
 from coevolve.policies.weights import head, trunk
 from coevolve.policies.workers import Workers, cores
 from coevolve.types import PolicyName, Prompt, Say, Turn
+
+_REPAID = 8
+"""Tokens of a turn from which on it pays to copy the weights for them."""
 
 _PADDING = 64
 """Prompts this much longer than 1.5 times the shortest of a chunk go to the next chunk."""
@@ -109,11 +113,12 @@ def _sampled(
     first = next(iter(team.values()))
     asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
     spoken: dict[int, Spoken] = {}
+    repaid = max(say.sampling.length_range[1] for _, say in asked) >= _REPAID
     with (
         first.active() as causal,
         grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
-        packed(trunk(causal), DTYPES[first.spec.dtype]),
-        packed(head(causal), torch.float32),
+        packed(trunk(causal), DTYPES[first.spec.dtype]) if repaid else nullcontext(),
+        packed(head(causal), torch.float32) if repaid else nullcontext(),
     ):
         for chunk in chunks([say for _, say in asked], max_tokens):
             rows = sorted(chunk)  # policy after policy
