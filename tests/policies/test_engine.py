@@ -125,15 +125,11 @@ def test_end_of_sequence_is_part_of_the_turn_and_not_of_its_text(build_policy: B
     assert "<eos>" not in decoded.text and "<pad>" not in decoded.text
 
 
-def test_members_prefill_their_prompt_once(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_prefill_their_prompt_once(build_policy: Build) -> None:
     policy = build_policy()
     shapes: list[tuple[int, ...]] = []
-    forward = policy.weights.shared.causal.model.forward
-    monkeypatch.setattr(
-        policy.weights.shared.causal.model,
-        "forward",
-        lambda **inputs: (shapes.append(tuple(inputs["input_ids"].shape)), forward(**inputs))[1],
-    )
+    embedding = policy.weights.shared.causal.model.embed_tokens
+    embedding.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(inputs[0].shape)))
     prompts = ragged(3, seed=7)
     turns = LocalEngine({"a": policy}).generate({"a": make_says([*prompts * 5], Sampling(4))})["a"]
     assert shapes[0] == (1, -(-sum(map(len, prompts)) // 64) * 64)  # packed, and rounded up
