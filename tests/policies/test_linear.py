@@ -89,3 +89,10 @@ def test_an_error_inside_leaves_layers_as_they_were() -> None:
     with pytest.raises(KeyError), linear.packed(layer, torch.float32):
         raise KeyError
     assert layer.packed is None
+
+
+@needs_onednn
+def test_it_does_not_matter_who_asks_first() -> None:
+    linear.available.cache_clear()
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear.available()
