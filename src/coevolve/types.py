@@ -254,9 +254,9 @@ class Batch:
     def replace(self, **changes: Tensor) -> Batch:
         return dataclasses.replace(self, **changes)
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device | str) -> Batch:
         """On the device, through pinned memory, which a GPU reads while the CPU goes on."""
-        pin = device.type == "cuda"
+        pin = str(device).startswith("cuda")
         return self.replace(
             **{n: (x.pin_memory() if pin else x).to(device, non_blocking=True) for n, x in self.tensors().items()}
         )

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from coevolve.maths.kl import AdaptiveKL, FixedKL, entropy, full
+from coevolve.maths.kl import AdaptiveKL, FixedKL, full
 
 
 def test_full_literal():
@@ -30,11 +30,6 @@ def test_full_agrees_with_torch_and_a_loop():
 def test_an_impossible_token_costs_nothing():
     certain, ref = torch.tensor([[0.0, -math.inf]]), torch.tensor([[0.5, 0.5]]).log()
     assert full(certain, ref).item() == pytest.approx(math.log(2))
-    assert entropy(certain).item() == 0.0
-
-
-def test_entropy_of_a_uniform_distribution():
-    assert entropy(torch.full((1, 8), -math.log(8))).item() == pytest.approx(math.log(8))
 
 
 def test_controllers():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
@@ -135,6 +136,27 @@ def test_members_prefill_their_prompt_once(build_policy: Build) -> None:
     assert shapes[0] == (1, -(-sum(map(len, prompts)) // 64) * 64)  # packed, and rounded up
     assert shapes[1] == (15, 1) or shapes[1][1] == 1
     assert len({tuple(t.action_ids) for t in turns[::3]}) > 1, "members of one prompt have their own noise"
+
+
+def test_rows_spread_unevenly_over_prompts_are_cut_into_even_groups() -> None:
+    prompt_B = np.array([0] * 6 + [1, 2])
+    group_B, prompt_E = cascade._even(prompt_B)
+    assert prompt_E[group_B].tolist() == prompt_B.tolist()
+    assert sorted(np.bincount(group_B)) == [1, 1, 3, 3]
+    group_B, prompt_E = cascade._even(np.array([0, 0, 1, 1]))
+    assert group_B.tolist() == [0, 0, 1, 1] and prompt_E.tolist() == [0, 1]
+
+
+def test_a_row_of_a_crowd_is_as_alone(build_policy: Build) -> None:
+    engine, prompts = LocalEngine({"a": build_policy()}), ragged(6, seed=5)
+    says = make_says([prompts[0]] * 20 + prompts, Sampling(9))
+    together = engine.generate({"a": says})["a"]
+    for say, turn in zip(says, together, strict=True):
+        assert engine.generate({"a": [say]})["a"][0].action_ids == turn.action_ids
+
+
+def test_nothing_asked_is_nothing_said(build_policy: Build) -> None:
+    assert LocalEngine({"a": build_policy()}).generate({"a": []}) == {"a": []}
 
 
 def test_chunks_bound_tokens_and_padding_and_mix_no_samplings() -> None:

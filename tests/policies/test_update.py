@@ -12,7 +12,7 @@ import torch
 from policy_cases import Build, make_batch, make_family, make_rule, make_says, make_targets, plain, ragged
 
 from coevolve.collate import _batch as turns_to_batch
-from coevolve.policies import LocalEngine, LocalPolicy, head, partial
+from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, head, partial
 from coevolve.types import Batch, Outputs, Sampling, Targets
 
 
@@ -84,6 +84,7 @@ def test_pieces_of_the_vocabulary_head_change_nothing(build_policy: Build, monke
     batch, policy = make_batch(6, seed=3), shaken(build_policy(reference=True, critic=True))
     whole = policy.annotate(batch)
     monkeypatch.setattr(head, "LOGITS_AT_ONCE", 200)  # three tokens at a time
+    monkeypatch.setattr(head, "LEAST_ROWS", 1)
     pieces = policy.annotate(batch)
     for name in ("kl_BT", "logp_ref_BT"):
         torch.testing.assert_close(getattr(pieces, name), getattr(whole, name))
@@ -145,6 +146,7 @@ def test_the_gradient_is_that_of_a_naive_loop(
     expected = naive_gradient(policy, batch, targets)
     if pieces:
         monkeypatch.setattr(head, "LOGITS_AT_ONCE", 400)
+        monkeypatch.setattr(head, "LEAST_ROWS", 1)
         monkeypatch.setattr(head, "LOGITS_KEPT", 4000 if kind == "family" else 0)
         monkeypatch.setattr(partial, "_fusable", lambda q, v: False)  # and the attention of other devices
     found = update_gradient(policy, batch, targets)
@@ -152,6 +154,43 @@ def test_the_gradient_is_that_of_a_naive_loop(
     scale = max(float(g.abs().max()) for g in expected.values())
     for i, gradient in expected.items():
         torch.testing.assert_close(found[i], gradient, rtol=1e-5, atol=1e-5 * scale)
+
+
+def test_adapters_on_the_output_layer_learn_and_count(build_policy: Build) -> None:
+    """The output layer is then more than its weight, and the reference is the same layer without them."""
+    settings = {"weights": "lora", "lora": LoraSpec(rank=2, targets=["q_proj", "lm_head"])}
+    policy = shaken(build_policy(reference=True, **settings))
+    batch = make_family(2, seed=3)
+    targets = make_targets(batch, seed=5)
+    expected = naive_gradient(policy, batch, targets)
+    found = update_gradient(policy, batch, targets)
+    assert len(found) == len(policy.parameters) and found.keys() == expected.keys()
+    for i, gradient in expected.items():
+        torch.testing.assert_close(found[i], gradient, rtol=1e-4, atol=1e-5 * float(gradient.abs().max()))
+    seen = policy.annotate(batch)
+    with torch.no_grad():
+        with policy.active() as causal:
+            logp, _ = naive_row(causal, batch, 0)
+        with policy.reference.active() as causal:
+            ref, _ = naive_row(causal, batch, 0)
+    torch.testing.assert_close(seen.kl_BT[0, : len(logp)], (logp.exp() * (logp - ref)).sum(-1), rtol=1e-4, atol=1e-4)
+    assert seen.kl_BT.sum() > 0.1
+
+
+def test_entropy_is_that_of_the_first_epoch_whatever_the_mini_batches(build_policy: Build) -> None:
+    batch = make_batch(10, seed=7)
+    entropies = []
+    for epochs, minibatch in ((1, None), (3, None), (1, 4)):
+        policy = build_policy(learning_rate=1e-12)
+        rule = make_rule(epochs=epochs, minibatch=minibatch)
+        entropies.append(policy.update(batch, make_targets(batch, 8), rule, 0)["entropy"])
+    with torch.no_grad():
+        rows = [naive_row(policy.weights.shared.causal, batch, b)[0] for b in range(len(batch))]
+    naive = torch.cat([-(logp.exp() * logp).sum(-1) for logp in rows]).mean()
+    assert entropies == pytest.approx([float(naive)] * 3, rel=1e-5)
+    loud = build_policy(learning_rate=0.03)
+    again = loud.update(batch, make_targets(batch, 8), make_rule(epochs=4), 0)["entropy"]
+    assert again == pytest.approx(float(naive), rel=1e-5)
 
 
 def test_epochs_and_minibatches_are_optimiser_steps(build_policy: Build) -> None:

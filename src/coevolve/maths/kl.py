@@ -38,13 +38,6 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k
 """Schulman's estimators of KL(pi || pi_0) from samples of pi, as functions of log pi - log pi_0 (any shape)."""
 
 
-def entropy(logp_NV: Tensor) -> Tensor:
-    """-sum_v pi(v) log pi(v) at each position, in nats; shape N."""
-    assert logp_NV.ndim == 2, logp_NV.shape
-    entropy_NV: Tensor = torch.special.entr(logp_NV.exp())
-    return entropy_NV.sum(1)
-
-
 @dataclass(frozen=True)
 class FixedKL:
     """eta stays what it is."""

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
-
-from coevolve.policies.forest import grow
-from coevolve.policies.packed import pack
 
 NAME = "coevolve"
 
@@ -43,6 +39,8 @@ def attention(
     for name in _OURS:
         if kwargs.get(name) is not None:
             raise NotImplementedError(name)
+    if attention_mask is None or attention_mask.shape != no_mask(query.device).shape:
+        raise NotImplementedError("a mask of the model's own")
     scaling = kwargs.get("scaling")
     return sharing.attend(module.layer_idx, query, key, value, scaling or query.shape[-1] ** -0.5), None
 
@@ -59,35 +57,3 @@ def shares(causal: Any) -> bool:
 def no_mask(device: torch.device) -> Tensor:
     """An attention mask that transformers passes on untouched, for attention that knows who sees whom."""
     return torch.zeros((1, 1, 1, 1), device=device)
-
-
-@torch.no_grad()
-def use_sharing(causal: Any) -> bool:
-    """Let the model compute with ``sharing`` if that gives what it gives without; returns whether it does.
-
-    Other models (sliding windows, capped scores, positions of another kind) keep transformers' own attention.
-    """
-    vocabulary = causal.config.get_text_config().vocab_size
-    rows = [np.array([*range(12), *tail]) % vocabulary for tail in ((5, 3, 8), (4, 1), ())]
-    plain = [causal(input_ids=torch.tensor(row, device=causal.device)[None]).logits[0] for row in rows]
-    before = causal.config._attn_implementation
-    try:
-        causal.set_attn_implementation(NAME)
-        forest = grow(rows)
-        packed = pack(forest, causal.device)
-        found = causal(
-            input_ids=packed.ids_N[None],
-            position_ids=packed.position_N[None],
-            attention_mask=no_mask(causal.device),
-            use_cache=False,
-            sharing=packed,
-        ).logits[0]
-        same = shares(causal) and all(
-            torch.allclose(found[torch.from_numpy(leaf.path)], row, rtol=1e-3, atol=1e-4 * float(row.abs().max()))
-            for leaf, row in zip(forest.leaf_B, plain, strict=True)
-        )
-    except (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, RuntimeError):
-        same = False  # a model that takes no extra argument, or whose attention is of another kind
-    if not same:
-        causal.set_attn_implementation(before)
-    return same

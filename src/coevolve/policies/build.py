@@ -10,9 +10,9 @@ import torch
 
 from coevolve import noise
 from coevolve.models import load_tokenizer
-from coevolve.policies.attention import use_sharing
 from coevolve.policies.linear import use_fast_linear
 from coevolve.policies.policy import LocalPolicy
+from coevolve.policies.probe import use_sharing
 from coevolve.policies.spec import DTYPES, PolicySpec
 from coevolve.policies.weights import Shared, Weights, check_model, load_base, need_4bit
 from coevolve.types import PolicyName

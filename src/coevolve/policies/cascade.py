@@ -19,7 +19,7 @@ from torch import Tensor
 from coevolve.policies import partial
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import no_mask
-from coevolve.policies.forest import grow
+from coevolve.policies.forest import Ids, grow
 from coevolve.policies.graph import Recorded
 from coevolve.policies.packed import Packed, pack, places
 from coevolve.policies.weights import trunk
@@ -36,6 +36,8 @@ class _Prefill:
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        if layer in self.kept:
+            raise NotImplementedError("layers that attend twice")
         self.kept[layer] = (key[0].transpose(0, 1), value[0].transpose(0, 1))
         return self.packed.attend(layer, query, key, value, scaling)
 
@@ -62,7 +64,7 @@ class Cascade:
         self.causal, self.device, self.steps, self.filled = causal, causal.device, steps, 0
         self.recording = self.device.type == "cuda"
         self.dead_share = 2 if self.recording else 8
-        self.prompt_B = np.array(prompt_B)
+        self.prompt_B, prompt_E = _even(np.array(prompt_B))
         forest = grow([np.array(prompt) for prompt in prompts], speaker_U)
         packed = pack(forest, self.device)
         if adapters is not None:  # tokens that fill up are anybody's
@@ -71,12 +73,12 @@ class Cascade:
         hidden_1NW = self._forward(packed.ids_N[None], packed.position_N[None], prefill)
         last_U = torch.tensor([int(leaf.path[-1]) for leaf in forest.leaf_B], device=self.device)
         self.hidden_UW = hidden_1NW[0, last_U]
-        walked = places([leaf.path for leaf in forest.leaf_B], 0, self.device)
+        walked = places([forest.leaf_B[u].path for u in prompt_E], 0, self.device)
         self.prompt: dict[int, tuple[Tensor, Tensor]] = {
             layer: (_stored(walked.take(key)), _stored(walked.take(value)))
             for layer, (key, value) in prefill.kept.items()
         }
-        self.late_UP = walked.late_ML
+        self.late_EP = walked.late_ML
         self.own: dict[int, tuple[Tensor, Tensor]] = {}
         self.static = STATIC or self.recording
         self.filled_1 = torch.zeros(1, dtype=torch.long, device=self.device)
@@ -147,15 +149,13 @@ class Cascade:
         return keys[:, :, : self.filled + 1], values[:, :, : self.filled + 1]
 
     def _arrange(self) -> None:
-        """Which rows stand together under which prompt: rows as places of a grid U x G. Prompts of nobody leave."""
-        alive, number_B = np.unique(self.prompt_B, return_inverse=True)
-        if len(alive) < len(self.hidden_UW):
-            alive_U = torch.from_numpy(alive).to(self.device)
-            self.hidden_UW = self.hidden_UW[alive_U]
-            self.prompt = {layer: (k[alive_U], v[alive_U]) for layer, (k, v) in self.prompt.items()}
-            self.late_UP = None if self.late_UP is None else self.late_UP[alive_U]
+        """Which rows stand together under which prompt: rows as places of a grid E x G. Prompts of nobody leave."""
+        alive, number_B, counts = np.unique(self.prompt_B, return_inverse=True, return_counts=True)
+        if len(alive) <= self.prompt_B.max():
+            alive_E = torch.from_numpy(alive).to(self.device)
+            self.prompt = {layer: (k[alive_E], v[alive_E]) for layer, (k, v) in self.prompt.items()}
+            self.late_EP = None if self.late_EP is None else self.late_EP[alive_E]
         self.prompt_B = number_B
-        counts = np.bincount(number_B)
         self.grid = (len(counts), int(counts.max()))
         rank_B = np.empty(len(number_B), np.int64)
         for u in range(len(counts)):
@@ -170,9 +170,23 @@ class Cascade:
         """Attention over the rows' prompts, [B, H, 1, D], and its log-sum-exp, [B, H, 1]."""
         placed = (q if self.places is None else q[self.places[1]])[:, :, 0]
         placed = torch.unflatten(placed, 0, self.grid).transpose(1, 2)
-        out, lse = partial.forward(placed, *self.prompt[layer], self.late_UP, False, scaling)
+        out, lse = partial.forward(placed, *self.prompt[layer], self.late_EP, False, scaling)
         out, lse = (x.transpose(1, 2).flatten(0, 1).unsqueeze(2) for x in (out, lse))
         return (out, lse) if self.places is None else (out[self.places[0]], lse[self.places[0]])
+
+
+def _even(prompt_B: Ids) -> tuple[Ids, Ids]:
+    """Rows in groups of at most the mean size, large ones cut; each row's group, and each group's prompt.
+
+    The grid of groups is then at most about twice the rows, however unevenly these are spread over prompts.
+    """
+    prompts, counts_U = np.unique(prompt_B, return_counts=True)
+    size = -(-len(prompt_B) // len(prompts))
+    rank_B = np.empty(len(prompt_B), np.int64)
+    for u, prompt in enumerate(prompts):
+        rank_B[prompt_B == prompt] = np.arange(counts_U[u])
+    groups, group_B = np.unique(np.stack((prompt_B, rank_B // size)), axis=1, return_inverse=True)
+    return group_B.ravel(), groups[0]
 
 
 def _stored(x_UKPD: Tensor) -> Tensor:

@@ -113,7 +113,7 @@ def _sampled(
     first = next(iter(team.values()))
     asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
     spoken: dict[int, Spoken] = {}
-    repaid = max(say.sampling.length_range[1] for _, say in asked) >= _REPAID
+    repaid = max((say.sampling.length_range[1] for _, say in asked), default=0) >= _REPAID
     with (
         first.active() as causal,
         grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
@@ -130,6 +130,8 @@ def _sampled(
 
 def _turns(policy: LocalPolicy, says: Sequence[Say], spoken: Sequence[Spoken]) -> list[Turn]:
     """The rows as turns, with their text. Raises ValueError for probabilities that are not finite."""
+    if not says:
+        return []
     for say, row in zip(says, spoken, strict=True):
         _check_finite(say, row)
     texts = encoding.said(policy.tokenizer, [(s.prompt_ids, r.action_ids) for s, r in zip(says, spoken, strict=True)])

@@ -91,6 +91,23 @@ def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> Forest:
     return _packed(made, [leaf[b] for b in range(len(rows))], rows, kind_B)
 
 
+def shared(ends: list[int], beginning: int, length: int) -> int:
+    """How many tokens of a row ``grow`` finds there already, of a beginning in common with the row before.
+
+    ends: where the segments of the row before end, from the root; becomes those of this row, of ``length`` tokens.
+    """
+    below = None
+    while ends and ends[-1] > beginning:
+        below = ends.pop()
+    start = ends[-1] if ends else 0
+    if below is not None and beginning - start >= SHORT:
+        ends.append(beginning)
+        start = beginning
+    if start < length:
+        ends.append(length)
+    return start
+
+
 def _split(below: Segment, at: int, made: list[Segment]) -> Segment:
     """Cut a segment in two; returns the upper part, which the lower one continues."""
     upper = Segment(below.row, below.start, at, below.parent)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coevolve.policies import forest
 from coevolve.policies.attention import no_mask, shares
 from coevolve.policies.forest import Ids, common, grow, ordered
 from coevolve.policies.packed import pack
@@ -19,22 +20,26 @@ from coevolve.policies.weights import trunk
 from coevolve.types import Batch
 
 
-def micro_batches(batch: Batch, micro_tokens: int) -> list[Tensor]:
-    """Row numbers in groups whose members have beginnings in common: at most micro_tokens tokens each (or one row).
+def micro_batches(causal: Any, batch: Batch, micro_tokens: int) -> list[Tensor]:
+    """Row numbers in groups of at most micro_tokens tokens each (or one row).
 
-    A common beginning counts once.
+    Where the model shares, rows with a common beginning come together and it counts once; else rows of similar length
+    do, and padding counts.
     """
-    rows = _rows(batch)
-    groups: list[list[int]] = []
-    size, before = 0, -1
-    for b in ordered(rows):
-        new = len(rows[b]) - (common(rows[before], rows[b]) if groups else 0)
+    rows, groups = _rows(batch), list[list[int]]()
+    size, before, ends = 0, -1, list[int]()
+    sharing = shares(causal)
+    for b in ordered(rows) if sharing else sorted(range(len(rows)), key=lambda b: -len(rows[b])):
+        width = len(rows[groups[-1][0]]) if groups else 0  # of the group, without sharing
+        new = width
+        if groups and sharing:
+            new = len(rows[b]) - forest.shared(ends, common(rows[before], rows[b]), len(rows[b]))
         if groups and size + new <= micro_tokens:
             groups[-1].append(b)
             size += new
         else:
             groups.append([b])
-            size = len(rows[b])
+            size, ends = len(rows[b]), [len(rows[b])]
         before = b
     return [torch.tensor(sorted(group)) for group in groups]
 
@@ -51,10 +56,10 @@ def _rows(batch: Batch) -> list[Ids]:
 
 
 def _shared(causal: Any, batch: Batch, device: torch.device) -> Tensor:
-    forest = grow(_rows(batch))
-    packed = pack(forest, device)
+    grown = grow(_rows(batch))
+    packed = pack(grown, device)
     start_B = batch.start_B.tolist()
-    where_N = np.concatenate([leaf.path[start - 1 :] for leaf, start in zip(forest.leaf_B, start_B, strict=True)])
+    where_N = np.concatenate([leaf.path[start - 1 :] for leaf, start in zip(grown.leaf_B, start_B, strict=True)])
     found: Any = trunk(causal)(
         input_ids=packed.ids_N[None],
         position_ids=packed.position_N[None],

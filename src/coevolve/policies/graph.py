@@ -17,15 +17,17 @@ class Recorded:
 
     def __init__(self, function: Callable[..., Tensor], *inputs: Tensor) -> None:
         self.inputs = [x.clone() for x in inputs]
-        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(2):  # memory is allocated, kernels are chosen
-                function(*self.inputs)
-        torch.cuda.current_stream().wait_stream(beside)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.output = function(*self.inputs)
+        with torch.cuda.device(inputs[0].device):
+            beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            beside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(beside):
+                for _ in range(2):  # memory is allocated, kernels are chosen
+                    function(*self.inputs)
+            torch.cuda.current_stream().wait_stream(beside)
+            self.graph = torch.cuda.CUDAGraph()
+            # Other devices' threads may allocate meanwhile.
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.output = function(*self.inputs)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """The output, which the next call overwrites."""

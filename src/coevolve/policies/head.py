@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
 from coevolve.policies.linear import times
 from coevolve.policies.weights import logits
@@ -26,9 +27,13 @@ ROUND = 64
 """Tokens are filled up to a multiple of it: a processor's library keeps something for every shape it has seen."""
 
 
+LEAST_ROWS = 128
+"""Tokens at a time at least, however large the vocabulary: products of few rows are slow."""
+
+
 def pieces(n: int, vocabulary: int) -> Iterator[slice]:
     """Slices of n action tokens such that each one's logits are few enough."""
-    size = max(1, LOGITS_AT_ONCE // vocabulary)
+    size = max(LEAST_ROWS, LOGITS_AT_ONCE // vocabulary)
     return (slice(start, start + size) for start in range(0, n, size))
 
 
@@ -42,12 +47,30 @@ def action_logps(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: 
 
     Memory does not grow with N * V.
     """
+    if not isinstance(head, nn.Linear):
+        return _by_calling(head, hidden_NW, action_N, temperature_N)
     n, fill = len(action_N), -len(action_N) % ROUND
     hidden_NW, action_N = pad(hidden_NW.float(), (0, 0, 0, fill)), pad(action_N, (0, fill))
     logp_N, entropy_N = _ActionLogps.apply(  # type: ignore[no-untyped-call]
         hidden_NW, head.weight, head.bias, action_N, pad(temperature_N, (0, fill), value=1.0)
     )
     return logp_N[:n], entropy_N[:n]
+
+
+def _by_calling(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of a head that is more than a matrix, such as one with adapters."""
+
+    def piece(hidden: Tensor, action: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+        logp_NV = log_softmax(head, hidden, temperature)
+        entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
+        return logp_NV.gather(-1, action[:, None])[:, 0], entropy_N.detach()
+
+    made = [
+        checkpoint(piece, hidden_NW[n], action_N[n], temperature_N[n], use_reentrant=False)
+        for n in pieces(len(action_N), head.weight.shape[0])
+    ]
+    logp_N, entropy_N = (torch.cat(parts) for parts in zip(*made, strict=True))
+    return logp_N, entropy_N
 
 
 class _ActionLogps(torch.autograd.Function):

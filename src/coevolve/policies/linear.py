@@ -88,9 +88,9 @@ def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     fast = [module for module in model.modules() if isinstance(module, FastLinear)]
     if sum(layer.weight.numel() for layer in fast if _onednn(layer.weight)) > _MOST:
         fast = []
-    for layer in fast:
-        layer.packed = _packed(layer, dtype)
     try:
+        for layer in fast:
+            layer.packed = _packed(layer, dtype)
         yield
     finally:
         for layer in fast:

@@ -116,7 +116,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Packed, scaling: float) -> Tensor:
-        out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:2], dtype=torch.float32)
+        # Filling tokens keep an infinite log-sum-exp: as queries they then weigh nothing in the gradient.
+        out, lse = torch.zeros_like(q), q.new_full(q.shape[:2], torch.inf, dtype=torch.float32)
         for own in packed.own:
             found = partial.forward(own.take(q), own.take(k), own.take(v), None, True, scaling)
             for whole, part in zip((out, lse), found, strict=True):

@@ -85,7 +85,7 @@ class LocalPolicy:
         if self.reference is None and self.value_head is None:
             return batch
         found: dict[str, Tensor] = {}
-        for rows_B in forward.micro_batches(batch, self.spec.micro_tokens):
+        for rows_B in forward.micro_batches(self.weights.shared.causal, batch, self.spec.micro_tokens):
             micro = batch.select(rows_B)
             for name, x_N in describe(self, micro).items():
                 whole_BT = found.setdefault(name, torch.zeros(batch.mask_BT.shape))
@@ -95,9 +95,10 @@ class LocalPolicy:
     def update(self, batch: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
         """Learn from the batch: the algorithm's epochs of its mini-batches, each one optimiser step.
 
-        Returns the loss's metrics, entropy (nats per token) and grad_norm, averaged over the mini-batches; lr; and
-        drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute difference
-        per token), which is rounding alone. Raises ValueError, before the weights change, if a loss or gradient is not
+        Returns the loss's metrics and grad_norm, averaged over the mini-batches; lr; entropy, nats per token in the
+        first epoch (of several mini-batches the later ones have learnt already); and drift, how far the first
+        mini-batch's log-probabilities are from those at sampling (mean absolute difference per token), which is
+        rounding alone. Raises ValueError, before the weights change, if a loss or gradient is not
         finite.
         """
         assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
@@ -110,8 +111,9 @@ class LocalPolicy:
                 mini = batch.select(rows_B)
                 seen.append(self._learn(mini, targets.select(rows_B, mini.mask_BT.shape[1]), algorithm, step))
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
+        entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // algorithm.epochs]
         mean = {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]}
-        return mean | {"drift": drift, "lr": rate}
+        return mean | {"entropy": sum(entropies) / int(batch.mask_BT.sum()), "drift": drift, "lr": rate}
 
     def _mini_batches(self, rows: int, size: int | None, step: int, epoch: int) -> Iterator[Tensor]:
         if size is None or size >= rows:
@@ -127,21 +129,23 @@ class LocalPolicy:
         whole = weight_BT.sum()
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
-        tokens = mini.mask_BT.sum()
+        entropy = drift = torch.zeros((), device=self.device)
         with self.weights.active():
-            for rows_B in forward.micro_batches(mini, self.spec.micro_tokens):
+            for rows_B in forward.micro_batches(self.weights.shared.causal, mini, self.spec.micro_tokens):
                 micro = mini.select(rows_B)
                 actions = micro.mask_BT.shape[1]
                 aims = _to(targets.select(rows_B, actions), self.device)
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
                 out = self.outputs(micro)
+                assert out.entropy_BT is not None
                 loss, metrics = algorithm.loss(out, placed, aims, weight)
                 loss.backward()  # type: ignore[no-untyped-call]
                 for key, value in {"loss": loss.detach(), **metrics}.items():
                     total[key] = total.get(key, 0.0) + (value if key.startswith("loss") else value / whole)
-                for key, value_BT in _monitored(out, placed).items():
-                    total[key] = total.get(key, 0.0) + value_BT.sum() / tokens
-        return self._step(total, step)
+                drift_BT = (out.logp_BT.detach() - placed.logp_BT).masked_fill(~placed.mask_BT, 0.0)
+                drift = drift + drift_BT.abs().sum()
+                entropy = entropy + out.entropy_BT.sum()
+        return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / mini.mask_BT.sum())}
 
     def outputs(self, micro: Batch) -> Outputs:
         """What the policy says about the actions, differentiable, on its device."""
@@ -219,13 +223,6 @@ def _end_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
     named = [getattr(generation, "eos_token_id", None), tokenizer.eos_token_id]
     flat = [i for ids in named if ids is not None for i in (ids if isinstance(ids, list | tuple) else [ids])]
     return frozenset(flat)
-
-
-def _monitored(out: Outputs, batch: Batch) -> dict[str, Tensor]:
-    """What is watched of every token, without gradient."""
-    assert out.entropy_BT is not None
-    drift_BT = (out.logp_BT.detach() - batch.logp_BT).masked_fill(~batch.mask_BT, 0.0)
-    return {"entropy": out.entropy_BT, "drift": drift_BT.abs()}
 
 
 def _to(targets: Targets, device: torch.device) -> Targets:
