@@ -147,6 +147,23 @@ def test_rows_spread_unevenly_over_prompts_are_cut_into_even_groups() -> None:
     assert group_B.tolist() == [0, 0, 1, 1] and prompt_E.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("stay", [[0, 1], [2, 3], [4, 5, 6, 7], [0, 1, 6, 7], [3, 4, 5, 6]])
+def test_whichever_prompts_rows_leave_the_others_go_on(stay: list[int], build_policy: Build) -> None:
+    policy = build_policy()
+    prompts = ragged(4, seed=9)
+    with torch.no_grad(), policy.active() as causal:
+        memory = cascade.Cascade(causal, prompts, [0] * 4, [0, 0, 1, 1, 2, 2, 3, 3], 3, None)
+        lengths = torch.tensor([len(prompts[b // 2]) for b in range(8)])
+        memory.step(torch.full((8,), 5), lengths)
+        order = stay + [b for b in range(8) if b not in stay]
+        order_B = torch.tensor(order[: len(stay)])
+        memory.keep(order_B, torch.tensor([b for b in range(len(stay)) if order[b] != b], dtype=torch.long))
+        hidden = memory.step(torch.full((len(stay),), 7), lengths[order_B] + 1)
+        for b, state in zip(stay, hidden, strict=True):
+            alone = causal.model(torch.tensor([[*prompts[b // 2], 5, 7]])).last_hidden_state[0, -1]
+            torch.testing.assert_close(state, alone, rtol=1e-4, atol=1e-5)
+
+
 def test_a_row_of_a_crowd_is_as_alone(build_policy: Build) -> None:
     engine, prompts = LocalEngine({"a": build_policy()}), ragged(6, seed=5)
     says = make_says([prompts[0]] * 20 + prompts, Sampling(9))

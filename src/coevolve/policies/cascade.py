@@ -65,6 +65,7 @@ class Cascade:
         self.recording = self.device.type == "cuda"
         self.dead_share = 2 if self.recording else 8
         self.prompt_B, prompt_E = _even(np.array(prompt_B))
+        self.grid = (len(prompt_E), 0)
         forest = grow([np.array(prompt) for prompt in prompts], speaker_U)
         packed = pack(forest, self.device)
         if adapters is not None:  # tokens that fill up are anybody's
@@ -151,7 +152,7 @@ class Cascade:
     def _arrange(self) -> None:
         """Which rows stand together under which prompt: rows as places of a grid E x G. Prompts of nobody leave."""
         alive, number_B, counts = np.unique(self.prompt_B, return_inverse=True, return_counts=True)
-        if len(alive) <= self.prompt_B.max():
+        if len(alive) < self.grid[0]:
             alive_E = torch.from_numpy(alive).to(self.device)
             self.prompt = {layer: (k[alive_E], v[alive_E]) for layer, (k, v) in self.prompt.items()}
             self.late_EP = None if self.late_EP is None else self.late_EP[alive_E]
