@@ -1,4 +1,4 @@
-"""Our attention as an implementation that transformers' models call, and the test of which models can use it.
+"""Our attention as an implementation that transformers' models call; ``probe`` tests which models can use it.
 
 ``trunk(causal)(..., sharing=x)`` makes every layer hand its queries, keys and values to ``x.attend``: a ``Packed``
 forest or the ``Cascade`` of a rollout. Without ``sharing`` it is transformers' own attention (sdpa).

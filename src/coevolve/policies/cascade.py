@@ -158,10 +158,7 @@ class Cascade:
             self.late_EP = None if self.late_EP is None else self.late_EP[alive_E]
         self.prompt_B = number_B
         self.grid = (len(counts), int(counts.max()))
-        rank_B = np.empty(len(number_B), np.int64)
-        for u in range(len(counts)):
-            rank_B[number_B == u] = np.arange(counts[u])
-        place_B = number_B * self.grid[1] + rank_B
+        place_B = number_B * self.grid[1] + _rank(number_B)
         row_X = np.zeros(self.grid[0] * self.grid[1], np.int64)
         row_X[place_B] = np.arange(len(place_B))
         in_place = len(place_B) == len(row_X) and bool((place_B == np.arange(len(place_B))).all())
@@ -181,13 +178,17 @@ def _even(prompt_B: Ids) -> tuple[Ids, Ids]:
 
     The grid of groups is then at most about twice the rows, however unevenly these are spread over prompts.
     """
-    prompts, counts_U = np.unique(prompt_B, return_counts=True)
-    size = -(-len(prompt_B) // len(prompts))
-    rank_B = np.empty(len(prompt_B), np.int64)
-    for u, prompt in enumerate(prompts):
-        rank_B[prompt_B == prompt] = np.arange(counts_U[u])
-    groups, group_B = np.unique(np.stack((prompt_B, rank_B // size)), axis=1, return_inverse=True)
+    size = -(-len(prompt_B) // len(np.unique(prompt_B)))
+    groups, group_B = np.unique(np.stack((prompt_B, _rank(prompt_B) // size)), axis=1, return_inverse=True)
     return group_B.ravel(), groups[0]
+
+
+def _rank(number_B: Ids) -> Ids:
+    """How many rows before it have the same number."""
+    rank_B = np.empty(len(number_B), np.int64)
+    for number in np.unique(number_B):
+        rank_B[number_B == number] = np.arange((number_B == number).sum())
+    return rank_B
 
 
 def _stored(x_UKPD: Tensor) -> Tensor:

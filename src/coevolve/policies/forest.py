@@ -77,12 +77,12 @@ def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> Forest:
     before: Ids | None = None
     kind = 0
     for b in ordered(rows, kind_B):
-        shared = 0 if before is None or kind_B[b] != kind else common(before, rows[b])
+        beginning = 0 if before is None or kind_B[b] != kind else common(before, rows[b])
         below = None
-        while spine and spine[-1].end > shared:
+        while spine and spine[-1].end > beginning:
             below = spine.pop()
-        if below is not None and shared - below.start >= SHORT:
-            spine.append(_split(below, shared, made))
+        if below is not None and beginning - below.start >= SHORT:
+            spine.append(_split(below, beginning, made))
         start = spine[-1].end if spine else 0
         if start < len(rows[b]):
             spine.append(Segment(b, start, len(rows[b]), spine[-1] if spine else None))
