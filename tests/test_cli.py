@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
+from coevolve.rundir import read_lines
 from coevolve.trainer import Trainer
 
 SHRINK = ["steps=2", "batch_size=4", "samples=1"]
@@ -27,7 +28,7 @@ def test_train_writes_a_run_and_shows_it(capsys):
     assert "before" in said and "after" in said
     assert Path("out/reward-kl.png").is_file()
     assert len(Path("out/metrics.jsonl").read_text().splitlines()) == 2
-    assert len(json.loads(Path("out/samples.json").read_text())) == 1
+    assert [row["step"] for row in read_lines(Path("out/samples.jsonl"))] == [0, 2]
 
 
 def test_a_run_is_not_overwritten_but_resumed(capsys):

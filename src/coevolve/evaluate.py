@@ -155,7 +155,7 @@ def _by_role(
         turns = [turn for episode in episodes for turn in episode.turns if turn.role == role]
         if turns:
             paid = [(turn.problem.id, turn.reward) for turn in turns if turn.reward is not None]
-            row = {"turns": len(turns), **spoken(turns)}
+            row: Row = dict(spoken(turns))
             if paid:
                 row |= {"reward_se": _standard_error(paid), **_best(*_per_episode(episodes, role))}
             if all(id(turn) in kl for turn in turns):

@@ -31,7 +31,7 @@ class Clock:
 
 
 def spoken(turns: Sequence[Turn]) -> Metrics:
-    """What the turns themselves say: reward, length, share that ended by itself, diversity.
+    """What the turns themselves say: how many, reward, length, share that ended by itself, diversity.
 
     Under truncated sampling also excess: nats per token between what was drawn from and what is scored.
     """
@@ -41,6 +41,7 @@ def spoken(turns: Sequence[Turn]) -> Metrics:
     if any(turn.excess for turn in turns):
         found["excess"] = sum(turn.excess for turn in turns) / tokens
     return found | {
+        "turns": len(turns),
         "length": tokens / len(turns),
         "eos_rate": fmean(turn.finished for turn in turns),
         "distinct_1": distinct(actions, 1),
@@ -64,8 +65,8 @@ def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
     return metrics
 
 
-def interaction(episodes: Sequence[Episode], task: Task) -> Metrics:
-    """What the joints say: the reward of each turn of the interaction, and the task's parts of its end."""
+def interaction(episodes: Sequence[Episode]) -> Metrics:
+    """What the joints say: the reward of each turn of the interaction, and the means of the episodes' parts."""
     levels: dict[int, list[float]] = {}
     for episode in episodes:
         depth: list[int] = []
@@ -73,7 +74,7 @@ def interaction(episodes: Sequence[Episode], task: Task) -> Metrics:
             depth.append(0 if joint.after is None else depth[joint.after] + 1)
             levels.setdefault(depth[-1], []).append(fmean(joint.rewards))
     found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
-    return found | mean_parts(episodes, task)
+    return found | {name: fmean(e.parts[name] for e in episodes) for name in episodes[0].parts}
 
 
 def endings(episode: Episode) -> list[tuple[Joint, float]]:
@@ -99,12 +100,6 @@ def endings(episode: Episode) -> list[tuple[Joint, float]]:
     return found
 
 
-def mean_parts(episodes: Sequence[Episode], task: Task) -> Metrics:
-    """``parts/<name>``: the mean over episodes of each of the task's components; empty where it names none."""
-    found = episode_parts(episodes, task)
-    return {name: fmean(parts[name] for parts in found) for name in found[0]}
-
-
 def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
     """``parts/<name>`` of every episode: each of the task's components, weighed over the endings."""
     if not hasattr(task, "parts"):
@@ -118,10 +113,10 @@ def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
     return found
 
 
-def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], task: Task, clock: Clock) -> Metrics:
+def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], clock: Clock) -> Metrics:
     """One flat line: the team first, then each role's reward, each policy's numbers under agents/<policy>/, times."""
     turns = [turn for episode in episodes for turn in episode.turns]
-    line = spoken(turns) | interaction(episodes, task)
+    line = spoken(turns) | interaction(episodes)
     for name in ("kl", "objective"):
         values = [metrics[name] for metrics in agents.values() if name in metrics]
         if values:

@@ -2,8 +2,10 @@
 
     recipe.yaml         the resolved recipe                    environment.json    versions, git commit, seed
     metrics.jsonl       one line a step                        episodes.jsonl      a few episodes a step
-    samples.json        the same problems before and after     reward-kl.png       the curves, drawn at the end
-    checkpoint-N/       see ``checkpoint``
+    samples.jsonl       the same held-out problems at the      reward-kl.png       the curves, drawn at the end
+                        start and at every checkpoint          checkpoint-N/       see ``checkpoint``
+
+``record`` says what stands in a line of ``episodes.jsonl`` and ``samples.jsonl``.
 
 Lines are appended and flushed step by step; a line torn by a crash is the last one, and readers skip it. Everything
 else is written beside its place and renamed.
@@ -26,8 +28,6 @@ from typing import Any
 import torch
 import yaml
 
-from coevolve.types import Episode
-
 _PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy")
 
 
@@ -44,6 +44,10 @@ class RunDir:
     @property
     def episodes(self) -> Path:
         return self.path / "episodes.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples.jsonl"
 
     def checkpoints(self) -> list[Path]:
         """Finished checkpoints, oldest first."""
@@ -65,9 +69,9 @@ class RunDir:
         return 0
 
     def truncate(self, step: int) -> None:
-        """Forget every line from this step on: they will be written again."""
-        for file in (self.metrics, self.episodes):
-            kept = [line for line in read_lines(file) if line["step"] < step]
+        """Forget every line from this step on, and every sample of later weights: they will be written again."""
+        for file, end in ((self.metrics, step), (self.episodes, step), (self.samples, step + 1)):
+            kept = [line for line in read_lines(file) if step and line["step"] < end]
             write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
 
     def describe(self, recipe: Mapping[str, Any], seed: int, *, fresh: bool) -> None:
@@ -79,25 +83,14 @@ class RunDir:
             here = first | {"resumed": [*first.get("resumed", []), here]}
         write_text(file, json.dumps(here, indent=2) + "\n")
 
-    def append(self, line: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
-        """One step's metrics, and some of its episodes."""
-        rows = [{"step": line["step"], **episode_record(e)} for e in episodes]
-        with self.episodes.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in rows))
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain(line)) + "\n")
+    def append(self, line: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> None:
+        """One step's metrics, and the records of some of its episodes."""
+        _append(self.episodes, [{"step": line["step"], **record} for record in episodes])
+        _append(self.metrics, [plain(line)])
 
-    def write_samples(self, when: str, episodes: Sequence[Episode]) -> None:
-        """Merge these episodes into samples.json under ``when`` ("before" or "after")."""
-        file = self.path / "samples.json"
-        fresh = when == "before" or not file.exists()
-        records = [episode_record(episode) for episode in episodes]
-        earlier = {} if fresh else {row["problem"]: row for row in json.loads(file.read_text("utf-8"))}
-        rows = [
-            {"problem": r["problem"], "data": r["data"], **earlier.get(r["problem"], {}), when: r["turns"]}
-            for r in records
-        ]
-        write_text(file, json.dumps(rows, indent=1) + "\n")
+    def append_samples(self, step: int, episodes: Sequence[Mapping[str, Any]]) -> None:
+        """The records of held-out problems, played by what ``step`` steps have made of the team."""
+        _append(self.samples, [{"step": step, **record} for record in episodes])
 
     def plot(self) -> Path:
         """Draw reward, KL and objective over the steps."""
@@ -125,35 +118,16 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     return records
 
 
+def _append(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    with file.open("a", encoding="utf-8") as out:
+        out.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def write_text(file: Path, text: str) -> None:
     """Replace a file at once, or not at all."""
     beside = file.with_name(file.name + ".tmp")
     beside.write_text(text, encoding="utf-8")
     os.replace(beside, file)
-
-
-def episode_record(episode: Episode) -> dict[str, Any]:
-    """An episode as JSON: its problem, who said what for which reward, and which turns were judged together.
-
-    notes: the texts a turn was told, if any. joints: the positions of their turns, what each was paid, and the position
-    of the joint that they continue.
-    """
-    position = {id(turn): number for number, turn in enumerate(episode.turns)}
-    turns = [
-        {"role": t.role, "policy": t.policy, "text": t.text, "reward": t.reward, "tokens": len(t.action_ids)}
-        | ({"notes": notes} if (notes := [part for part in t.heard if isinstance(part, str) and part]) else {})
-        for t in episode.turns
-    ]
-    return {
-        "problem": episode.problem.id,
-        "member": episode.member,
-        "data": plain(episode.problem.data),
-        "turns": turns,
-        "joints": [
-            {"turns": [position[id(t)] for t in joint.turns], "rewards": list(joint.rewards), "after": joint.after}
-            for joint in episode.joints
-        ],
-    }
 
 
 def environment() -> dict[str, Any]:

@@ -12,11 +12,13 @@ from typing import Any
 
 from coevolve import checkpoint, noise
 from coevolve.collate import collate
+from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
-from coevolve.measure import Clock, learnt, spoken, step_metrics
+from coevolve.measure import Clock, episode_parts, learnt, spoken, step_metrics
 from coevolve.play import Stage, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.policies.devices import side_by_side
+from coevolve.record import Lessons, records
 from coevolve.rundir import RunDir
 from coevolve.types import (
     Algorithm,
@@ -90,6 +92,8 @@ class Trainer:
         """Policies whose groups of one were reported."""
         self.episodes: list[Episode] = []
         """The episodes of the last step."""
+        self.lessons: Lessons = {}
+        """What each policy learnt from at the last step."""
 
     def step(self, i: int) -> Metrics:
         """Play, pay, and update every trained policy of this step's cast from its own turns."""
@@ -107,12 +111,15 @@ class Trainer:
             learners = [name for name in agents if self.policies[name].trainable]
             for name, metrics in self.learn(learners, i, clock).items():
                 agents[name] |= metrics
-        return step_metrics(self.episodes, agents, self.task, clock)
+            for episode, parts in zip(self.episodes, episode_parts(self.episodes, self.task), strict=True):
+                episode.parts = parts
+        return step_metrics(self.episodes, agents, clock)
 
     def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of each policy: credit, annotation, advantage, loss, KL weight. Devices learn side by side."""
         with clock("annotate"):
             ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there})
+        self.lessons = ready
         metrics = {n: learnt(*ready[n], self.kl[n].coef) for n in names}
         with clock("update"):
             found = side_by_side(
@@ -176,9 +183,10 @@ class Trainer:
     ) -> Path:
         """Train to the last step, writing a run directory (``rundir``); returns its path.
 
-        save_every: steps between checkpoints (the last step always saves). samples: episodes written per step, and
-        held-out problems played before and after. recipe: the resolved recipe, kept for ``coevolve eval`` and compared
-        on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another recipe.
+        save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
+        written per step, and held-out problems played at the start and at every checkpoint. recipe: the resolved
+        recipe, kept for ``coevolve eval`` and compared on resume. Raises ValueError if the directory holds a run and
+        resume is off, or a run of another recipe.
         """
         if save_every < 1:
             raise ValueError(f"save_every is {save_every}; want at least 1 step between checkpoints")
@@ -188,23 +196,33 @@ class Trainer:
         run.describe(identity, self.seed, fresh=start == 0)
         if start == 0:
             noise.seed_everything(self.seed)
-            run.write_samples("before", self.sample(samples))
+            run.append_samples(0, self.sample(samples))
         for i in range(start, self.steps):
             line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
-            run.append(line, self.episodes[: samples * self.members])
+            run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
             for listener in listeners:
                 listener(line)
             if (i + 1) % save_every == 0 or i + 1 == self.steps:
+                run.append_samples(i + 1, self.sample(samples))
                 checkpoint.save(self, run, i + 1, identity, keep_last)
-        run.write_samples("after", self.sample(samples))
         run.plot()
         return run.path
 
-    def sample(self, n: int) -> list[Episode]:
-        """The team as it starts (step 0's cast) on n held-out problems, the same with the same noise every time."""
+    def sample(self, n: int) -> list[dict[str, Any]]:
+        """Records of the team as it starts (step 0's cast) on n held-out problems, the same with the same noise always,
+        with the KL of its tokens where there is a reference."""
         stage = dataclasses.replace(self.stage(0, Clock()), step="sample")
         chosen = noise.permutation(len(self.task.test), "sample")[:n]
-        return rollout(self.play, [self.task.test[i] for i in chosen], stage)
+        episodes = rollout(self.play, [self.task.test[i] for i in chosen], stage)
+        for episode, parts in zip(episodes, episode_parts(episodes, self.task) if episodes else (), strict=True):
+            episode.parts = parts
+        names = {turn.policy for episode in episodes for turn in episode.turns}
+        found = {name: (self.policies[name].annotate(collate(episodes, own, name)), None) for name in names}
+        return records(episodes, self.tokenizers(), found)
+
+    def tokenizers(self) -> dict[PolicyName, Any]:
+        """Each policy's."""
+        return {name: policy.tokenizer for name, policy in self.policies.items()}
 
     def describe(self) -> dict[str, Any]:
         """What identifies this training, for a run that was built without a recipe."""

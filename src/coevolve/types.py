@@ -145,12 +145,16 @@ class Joint:
 
 @dataclass(slots=True)
 class Episode:
-    """All turns on one problem by one member of its group, and its joints, in the order they were spoken and scored."""
+    """All turns on one problem by one member of its group, and its joints, in the order they were spoken and scored.
+
+    parts: the task's components of what it came to, once they were asked for (``measure.episode_parts``).
+    """
 
     problem: Problem
     member: int
     turns: list[Turn] = field(default_factory=list)
     joints: list[Joint] = field(default_factory=list)
+    parts: Metrics = field(default_factory=dict)
 
     def history(self, last: int | None) -> tuple[tuple[Turn, ...], ...]:
         """The turns of the joint at this position and of those that it continues, the first one first."""

@@ -9,7 +9,7 @@ from coevolve.measure import endings
 from coevolve.play import Stage, rollout, score, together
 from coevolve.policies import ScriptedEngine
 from coevolve.protocols import PLAYS, best_of, discussion, rounds, tree
-from coevolve.rundir import episode_record
+from coevolve.record import records
 from coevolve.types import Problem, Sampling, Turn
 
 CAST = {"a": "ann", "b": "bob"}
@@ -187,7 +187,7 @@ def test_the_crossed_tree_grows_from_every_combination():
 
 def test_the_tree_is_written_down():
     episodes, _, _ = played(tree(2, 2))
-    record = episode_record(episodes[0])
+    [record] = records(episodes[:1], {}, {})
     # turns: a a b b | a a b b below the first joint, a a b b below the second
     assert [(one["turns"], one["after"]) for one in record["joints"][:4]] == [
         ([0, 2], None),
@@ -196,11 +196,10 @@ def test_the_tree_is_written_down():
         ([5, 7], 0),
     ]
     assert record["joints"][1]["rewards"] == [2.0, 2.0]
-    assert not any("notes" in turn for turn in record["turns"])
+    assert [turn["heard"] for turn in record["turns"][:5]] == [[], [], [], [], [0, ""]]
     episodes, _, _ = played(rounds(2, feedback=True))
-    assert [turn.get("notes") for turn in episode_record(episodes[0])["turns"]] == [
-        None, None, ["note on a0"], ["note on b0"],
-    ]  # fmt: skip
+    [record] = records(episodes[:1], {}, {})
+    assert [turn["heard"] for turn in record["turns"]] == [[], [], [0, "note on a0"], [1, "note on b0"]]
 
 
 def test_a_done_branch_does_not_grow():

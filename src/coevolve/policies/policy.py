@@ -95,11 +95,11 @@ class LocalPolicy:
     def update(self, batch: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
         """Learn from the batch: the algorithm's epochs of its mini-batches, each one optimiser step.
 
-        Returns the loss's metrics and grad_norm, averaged over the mini-batches; lr; entropy, nats per token in the
-        first epoch (of several mini-batches the later ones have learnt already); and drift, how far the first
-        mini-batch's log-probabilities are from those at sampling (mean absolute difference per token), which is
-        rounding alone. Raises ValueError, before the weights change, if a loss or gradient is not
-        finite.
+        Returns the loss's metrics and grad_norm, averaged over the mini-batches; updates, how many there were; lr;
+        entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt already); and
+        drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute difference
+        per token), which is rounding alone. Raises ValueError, before the weights change, if a loss or gradient is
+        not finite.
         """
         assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
         rate = self.spec.learning_rate * lr_factor(self.spec, step, self.steps)
@@ -113,7 +113,8 @@ class LocalPolicy:
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
         entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // algorithm.epochs]
         mean = {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]}
-        return mean | {"entropy": sum(entropies) / int(batch.mask_BT.sum()), "drift": drift, "lr": rate}
+        entropy = sum(entropies) / int(batch.mask_BT.sum())
+        return mean | {"entropy": entropy, "drift": drift, "lr": rate, "updates": len(seen)}
 
     def _mini_batches(self, rows: int, size: int | None, step: int, epoch: int) -> Iterator[Tensor]:
         if size is None or size >= rows:

@@ -1,8 +1,7 @@
-"""Dialogues before and after training, side by side, from a run's samples.json."""
+"""Dialogues before and after training, side by side, from a run's samples.jsonl."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,30 +11,38 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from coevolve.rundir import read_lines
+
 _DATA = 80  # characters of a problem's columns that are shown
 _WIDTH = 110  # where the output is not a terminal, and so has no width
 
 
 def show_samples(run: Path, console: Console | None = None, limit: int = 3) -> None:
-    """Print the first ``limit`` problems of ``run/samples.json``. Raises ValueError if the run has none."""
-    file = Path(run) / "samples.json"
+    """Print the first ``limit`` problems of ``run/samples.jsonl``, as they were first and last played.
+
+    Raises ValueError if there is no such file.
+    """
+    file = Path(run) / "samples.jsonl"
     if not file.is_file():
         raise ValueError(f"{file} does not exist: the run wrote no samples")
+    rows = read_lines(file)
     console = console or Console()
     if not console.is_terminal:
         console.width = max(console.width, _WIDTH)
-    for row in json.loads(file.read_text(encoding="utf-8"))[:limit]:
-        console.print(_table(row))
+    steps = sorted({row["step"] for row in rows})
+    for row in [row for row in rows if row["step"] in steps[:1]][:limit]:
+        last = [r for r in rows if r["step"] == steps[-1] and r["problem"] == row["problem"]]
+        console.print(_table(row, last[0] if len(steps) > 1 and last else None))
 
 
-def _table(row: Mapping[str, Any]) -> Table:
-    data = ", ".join(f"{key}: {value}" for key, value in row.get("data", {}).items())
+def _table(first: Mapping[str, Any], last: Mapping[str, Any] | None) -> Table:
+    data = ", ".join(f"{key}: {value}" for key, value in first["data"].items())
     table = Table(
-        title=f"problem {row['problem']}  {data[:_DATA]}", title_justify="left", box=box.SIMPLE_HEAD, expand=True
+        title=f"problem {first['problem']}  {data[:_DATA]}", title_justify="left", box=box.SIMPLE_HEAD, expand=True
     )
     for heading in ("before", "after"):
         table.add_column(heading, ratio=1)
-    before, after = row.get("before", []), row.get("after", [])
+    before, after = first["turns"], last["turns"] if last else []
     for place in range(max(len(before), len(after))):
         table.add_row(_turn(before, place), _turn(after, place))
     return table
@@ -47,6 +54,7 @@ def _turn(turns: Sequence[Mapping[str, Any]], place: int) -> Text:
         return Text()
     turn = turns[place]
     paid = "" if turn["reward"] is None else f", {turn['reward']:+.2f}"
-    note = f"[{' '.join(turn['notes'][-1].split())}]\n" if turn.get("notes") else ""
+    notes = [part for part in turn["heard"] if isinstance(part, str) and part]
+    note = f"[{' '.join(notes[-1].split())}]\n" if notes else ""
     said = " ".join(turn["text"].split())
     return Text.assemble((note, "dim"), (f"{turn['role']} ({turn['policy']}{paid}): ", "bold"), said)
