@@ -2,7 +2,7 @@
 
 from coevolve.algorithms import cory, grpo, magrpo, mareinforce, maremax, marloo, ppo, reinforce, rloo
 from coevolve.cast import exchange, fixed, rotate
-from coevolve.play import Team, do, score, together
+from coevolve.play import Roles, do, score, together
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, ScriptedEngine, build_policies
 from coevolve.protocols import best_of, chain, discussion, rounds, tree
 from coevolve.rewards.function import batched
@@ -23,9 +23,9 @@ __all__ = [
     "Message",
     "PolicySpec",
     "Problem",
+    "Roles",
     "Sampling",
     "ScriptedEngine",
-    "Team",
     "Trainer",
     "Turn",
     "batched",

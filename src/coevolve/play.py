@@ -69,7 +69,7 @@ class _Parked:
         return (yield self.effects)
 
 
-class Team:
+class Roles:
     """The roles of one episode, in order. ``team[role](*heard)`` samples a turn; iterating gives the roles.
 
     ``team[role](*heard, peers=node, share=s)``: the turn is compared with this episode's turns of the same role and
@@ -104,7 +104,7 @@ class Team:
 
 
 async def score(
-    team: Team, turns: Sequence[Turn], after: Sequence[Turn] | None = None, answered: bool = True
+    team: Roles, turns: Sequence[Turn], after: Sequence[Turn] | None = None, answered: bool = True
 ) -> list[float]:
     """Let the task pay these turns as one joint action; returns one number per turn, as ``Turn.reward`` will say.
 
@@ -272,7 +272,7 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
 
 
 def _begun(play: Play, problem: Problem, stage: Stage) -> Coroutine[Any, Any, None]:
-    coroutine = play(problem, Team(tuple(stage.cast), stage.task))
+    coroutine = play(problem, Roles(tuple(stage.cast), stage.task))
     if not inspect.iscoroutine(coroutine):
         raise ForeignAwaitError(f"a play is an async function of (problem, team); {play!r} returned {coroutine!r}")
     return coroutine

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import torch
 
     from coevolve.maths.moments import Moments
-    from coevolve.play import Team
+    from coevolve.play import Roles
 
 Role = str
 PolicyName = str
@@ -294,7 +294,7 @@ class Outputs:
     entropy_BT: Tensor | None = None
 
 
-Play = Callable[[Problem, "Team"], Coroutine[Any, Any, None]]
+Play = Callable[[Problem, "Roles"], Coroutine[Any, Any, None]]
 Cast = Callable[[int], Mapping[Role, PolicyName]]
 Credit = Callable[[Episode], list[float]]
 Advantage = Callable[[Batch, float], Targets]

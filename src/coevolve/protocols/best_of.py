@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from coevolve.play import Feedback, Team, score, together
+from coevolve.play import Feedback, Roles, score, together
 from coevolve.protocols.between import heard_next, notes, silence
 from coevolve.types import Play, Problem, Turn
 
@@ -23,7 +23,7 @@ def best_of(n: int, k: int, feedback: bool | Feedback = False, weights: list[flo
         raise ValueError(f"best_of: weights are {weights}; want {n}, one per turn, all above 0")
     counts = weights or [1.0] * n
 
-    async def play(p: Problem, team: Team) -> None:
+    async def play(p: Problem, team: Roles) -> None:
         heard, best = silence(team), tuple[Turn, ...]()
         for turn in range(n):
             says = (team[role](*heard[role], peers=turn, share=counts[turn] / k) for role in team for _ in range(k))

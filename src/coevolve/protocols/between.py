@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coevolve.play import Feedback, Team, do
+from coevolve.play import Feedback, Roles, do
 from coevolve.types import Problem, Role, Turn
 
 Done = Callable[[Sequence[float]], bool]
@@ -17,7 +17,7 @@ Heard = dict[Role, tuple[Turn | str, ...]]
 """Every agent's own history: its turns, each followed by the note on it."""
 
 
-def silence(team: Team) -> Heard:
+def silence(team: Roles) -> Heard:
     """What everybody has heard before the first turn."""
     return {role: () for role in team}  # noqa: C420  (fromkeys would be typed as a dict of empty tuples)
 
@@ -38,7 +38,7 @@ def stops(done: Threshold | Done | None) -> Done:
     return lambda rewards: sum(rewards) / len(rewards) > threshold
 
 
-async def notes(feedback: bool | Feedback, team: Team, p: Problem, acts: Sequence[Turn]) -> Sequence[str]:
+async def notes(feedback: bool | Feedback, team: Roles, p: Problem, acts: Sequence[Turn]) -> Sequence[str]:
     """One text per act: of the task's feedback (True), of the given function, or empty (False)."""
     if feedback is False:
         return [""] * len(acts)

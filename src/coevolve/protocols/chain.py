@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.play import Team, score
+from coevolve.play import Roles, score
 from coevolve.types import Play, Problem, Turn
 
 
@@ -12,7 +12,7 @@ def chain(transfer: bool = True) -> Play:
     transfer=False is CORY's ablation "no knowledge transfer" (arXiv 2410.06101, section 4.3): nobody hears anybody.
     """
 
-    async def play(p: Problem, team: Team) -> None:
+    async def play(p: Problem, team: Roles) -> None:
         said: list[Turn] = []
         for role in team:
             said.append(await team[role](*(said if transfer else ())))

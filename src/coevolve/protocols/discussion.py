@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.play import Team, score, together
+from coevolve.play import Roles, score, together
 from coevolve.types import Play, Problem, Turn
 
 
@@ -15,7 +15,7 @@ def discussion(n: int = 1) -> Play:
     if n < 1:
         raise ValueError(f"discussion: n is {n}; want at least 1 round of revision")
 
-    async def play(p: Problem, team: Team) -> None:
+    async def play(p: Problem, team: Roles) -> None:
         acts: list[Turn] = []
         for _ in range(1 + n):
             acts = await together(*(team[role](*acts) for role in team))

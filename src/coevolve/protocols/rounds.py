@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.play import Feedback, Team, score, together
+from coevolve.play import Feedback, Roles, score, together
 from coevolve.protocols.between import Done, Threshold, heard_next, notes, silence, stops
 from coevolve.types import Play, Problem
 
@@ -18,7 +18,7 @@ def rounds(n: int = 1, feedback: bool | Feedback = False, done: Threshold | Done
         raise ValueError(f"rounds: n is {n}; want at least 1 turn")
     is_done = stops(done)
 
-    async def play(p: Problem, team: Team) -> None:
+    async def play(p: Problem, team: Roles) -> None:
         heard = silence(team)
         for turn in range(n):
             acts = await together(*(team[role](*heard[role]) for role in team))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Literal
 
-from coevolve.play import Feedback, Team, score, together
+from coevolve.play import Feedback, Roles, score, together
 from coevolve.protocols.between import Done, Heard, Threshold, heard_next, notes, silence, stops
 from coevolve.types import Play, Problem, Turn
 
@@ -30,7 +30,7 @@ def tree(
     is_done = stops(done)
     combine = {"aligned": zip, "cross": itertools.product}[joint]
 
-    async def play(p: Problem, team: Team) -> None:
+    async def play(p: Problem, team: Roles) -> None:
         async def grow(heard: Heard, node: tuple[int, ...], after: Sequence[Turn], share: float) -> None:
             says = (team[role](*heard[role], peers=node, share=share / k) for role in team for _ in range(k))
             said = await together(*says)

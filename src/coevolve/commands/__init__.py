@@ -1,0 +1,38 @@
+"""The commands of ``coevolve``, one file each: ``add`` says what a command takes, and what it does.
+
+What a command needs is imported when it runs, so that ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+Commands = Any  # argparse has no public name for what add_subparsers returns
+
+OVERRIDES = "override a key of the recipe: seed=1"
+
+
+def command(
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], None], about: str
+) -> argparse.ArgumentParser:
+    """A new command, to be given its arguments."""
+    one: argparse.ArgumentParser = commands.add_parser(name, help=about, description=about)
+    one.set_defaults(command=run)
+    return one
+
+
+def quiet() -> None:
+    """Let our own notices through, and keep transformers from drawing progress bars between them."""
+    import logging
+
+    from transformers.utils import logging as noise
+
+    ours = logging.getLogger("coevolve")
+    if not ours.handlers:
+        ours.addHandler(logging.StreamHandler())
+        ours.setLevel(logging.INFO)
+    chatter: Any = noise
+    chatter.set_verbosity_error()
+    chatter.disable_progress_bar()

@@ -1,0 +1,31 @@
+"""``coevolve eval``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from coevolve.commands import OVERRIDES, Commands, command, quiet
+
+
+def add(commands: Commands) -> None:
+    one = command(commands, "eval", evaluate, "play a team, and each policy alone, on held-out problems")
+    one.add_argument("run", type=Path, help="a run directory, or a recipe to play untrained")
+    one.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES)
+    one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
+    one.add_argument("--samples", type=int, default=1, metavar="N", help="samples of each, for pass@k and best of k")
+    one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    from coevolve.evaluate import evaluate_recipe, evaluate_run
+
+    quiet()
+    if args.run.suffix in (".yaml", ".yml"):
+        if args.checkpoint is not None:
+            raise ValueError("--checkpoint is for runs; a recipe is played untrained")
+        evaluate_recipe(args.run, args.overrides, problems=args.problems, samples=args.samples)
+        return
+    if args.overrides:
+        raise ValueError(f"{args.overrides[0]}: a run is evaluated as it was trained; only a recipe takes overrides")
+    evaluate_run(args.run, problems=args.problems, checkpoint=args.checkpoint, samples=args.samples)

@@ -1,0 +1,21 @@
+"""``coevolve pretrain``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from coevolve.commands import OVERRIDES, Commands, command
+
+
+def add(commands: Commands) -> None:
+    one = command(commands, "pretrain", pretrain, "train a small model from scratch by a recipe")
+    one.add_argument("recipe", type=Path, help="a YAML file")
+    one.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES)
+    one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
+
+
+def pretrain(args: argparse.Namespace) -> None:
+    from coevolve import pretrain as pretraining
+
+    print(f"model: {pretraining.pretrain(args.recipe, args.overrides, args.resume)}")

@@ -1,0 +1,128 @@
+"""Run directories read for a report, and which of them are seeds of one recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coevolve.rundir import RunDir, read_lines
+
+_ELSEWHERE = frozenset({"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
+"""Keys of a recipe in which two seeds of one experiment may differ."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory. ``name`` is its folder's; ``lines`` its metrics, one mapping a step."""
+
+    path: Path
+    name: str
+    recipe: Mapping[str, Any]
+    lines: Sequence[Mapping[str, Any]]
+
+    @property
+    def seed(self) -> int:
+        return int(self.recipe.get("seed", 0))
+
+    def column(self, key: str) -> list[float | None]:
+        """A metric by step; None where a step lacks it."""
+        return [line.get(key) for line in self.lines]
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The numeric metrics that any step has, in the order in which they first appear."""
+        found = dict.fromkeys(key for line in self.lines for key in line)
+        return [key for key in found if key not in ("step", "cast")]
+
+    @cached_property
+    def policies(self) -> list[str]:
+        """Every policy that took a turn."""
+        return list(dict.fromkeys(key.split("/")[1] for key in self.keys if key.startswith("agents/")))
+
+    def written(self, name: str) -> Any:
+        """A JSON file of the run, such as ``eval.json``; None if there is none."""
+        file = self.path / name
+        return json.loads(file.read_text("utf-8")) if file.is_file() else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs whose recipes differ in nothing but the seed, ordered by it, and what they are called in a comparison."""
+
+    name: str
+    runs: Sequence[Run]
+
+
+def find(paths: Iterable[Path]) -> list[Run]:
+    """The runs at these paths: run directories, or folders (of a sweep) with run directories in them.
+
+    Raises ValueError for a path without runs, and for a run that has not finished a step.
+    """
+    runs: dict[Path, Run] = {}
+    for path in paths:
+        inside = (
+            [path] if (path / "metrics.jsonl").is_file() else sorted(p.parent for p in path.glob("*/metrics.jsonl"))
+        )
+        if not inside:
+            raise ValueError(f"{path} is no run directory and has none in it: no metrics.jsonl")
+        for folder in inside:
+            runs.setdefault(folder.resolve(), read(folder))
+    return list(runs.values())
+
+
+def read(folder: Path) -> Run:
+    """One run. Raises ValueError if it has not finished a step."""
+    lines = read_lines(RunDir(folder).metrics)
+    if not lines:
+        raise ValueError(f"{folder} has no metrics yet: it has not finished a step")
+    file = folder / "recipe.yaml"
+    recipe = yaml.safe_load(file.read_text("utf-8")) if file.is_file() else {}
+    return Run(folder, folder.resolve().name, recipe, lines)
+
+
+def grouped(runs: Sequence[Run]) -> list[Group]:
+    """The runs by recipe, in the order given; a group is named by what sets its recipe apart from the others'."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(json.dumps(_identity(run), sort_keys=True, default=str), []).append(run)
+    groups = [sorted(group, key=lambda run: run.seed) for group in found.values()]
+    return [Group(name, group) for name, group in zip(_names(groups), groups, strict=True)]
+
+
+def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + str(key): value}
+    return found
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in flat(run.recipe).items() if key not in _ELSEWHERE}
+
+
+def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """The folder's name without the seed; where two share it, followed by the settings that differ."""
+    stems = [_stem(group[0]) for group in groups]
+    settings = [_identity(group[0]) for group in groups]
+    keys = dict.fromkeys(key for one in settings for key in one)
+    differ = [key for key in keys if len({json.dumps(one.get(key), default=str) for one in settings}) > 1]
+    names = []
+    for stem, one in zip(stems, settings, strict=True):
+        shown = [f"{key.rpartition('.')[2]}={one.get(key)}" for key in differ]
+        names.append(f"{stem} {' '.join(shown)}" if stems.count(stem) > 1 else stem)
+    return names
+
+
+def _stem(run: Run) -> str:
+    """``cory-imdb-3`` with seed 3 is ``cory-imdb``."""
+    for end in (f"-{run.seed}", f"-s{run.seed}", f"-seed={run.seed}", f" seed={run.seed}"):
+        if run.name.endswith(end):
+            return run.name.removesuffix(end)
+    return run.name
