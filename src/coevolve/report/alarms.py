@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from coevolve.report.curves import Floats, column, window
+from coevolve.report.curves import column, window
 from coevolve.report.runs import Run
 from coevolve.report.section import Section
+from coevolve.report.statistics import Floats
+from coevolve.report.wording import many
 
 SHORTEST = 10
 """Steps below which there is no start, middle and end to tell apart."""
@@ -91,12 +93,12 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
     if found:
         where = len({name for name, _ in found})
         said.append(
-            f"{len(found)} alarm{'s' * (len(found) > 1)} in {where} of {len(runs)} run{'s' * (len(runs) > 1)}. Each "
-            "began at the step given and lasted to the end; an alarm is a place to look, not a verdict."
+            f"{many(len(found), 'alarm')} in {where} of {many(len(runs), 'run')}. Each began at the step given and "
+            "lasted to the end; an alarm is a place to look, not a verdict."
         )
     elif judged:
         said.append(
-            f"No alarm in {judged} run{'s' * (judged > 1)}: diversity, entropy, lengths, KL, reward and gradients "
+            f"No alarm in {many(judged, 'run')}: diversity, entropy, lengths, KL, reward and gradients "
             "stayed within their limits, and no number is missing."
         )
     if short:
