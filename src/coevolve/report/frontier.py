@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,7 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
     Points that are no better than the reference in both count nothing; 0 without points.
     """
     front = pareto([(kl, reward) for kl, reward in points if kl < reference[0] and reward > reference[1]])
-    ends = [kl for kl, _ in front[1:]] + [reference[0]]
-    return sum((end - kl) * (reward - reference[1]) for (kl, reward), end in zip(front, ends, strict=True))
+    return sum(((end - kl) * (reward - reference[1]) for (kl, reward), (end, _) in pairwise([*front, reference])), 0.0)
 
 
 def sections(groups: Sequence[Group]) -> list[Section]:
@@ -75,7 +75,7 @@ def _points(groups: Sequence[Group]) -> Section:
     ]
     series.append(Series("front of the means", *_transposed(front)))
     columns = ("group", "seeds", "KL (nats/turn)", "reward", "on the front")
-    plot = Plot("KL to the start (nats per turn)", "reward", series)
+    plot = Plot("KL to the start, nats per turn", "reward", series)
     return Section("frontier", "Reward-KL frontier", sentence, columns, rows, plot)
 
 

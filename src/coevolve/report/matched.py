@@ -86,7 +86,7 @@ UPDATES = Axis(
 KL = Axis(
     "kl",
     "Reward at equal KL",
-    "KL to the start (nats per turn)",
+    "KL to the start, nats per turn",
     "reward at a KL of {} nats",
     False,
     "have no reference, and so no KL",
