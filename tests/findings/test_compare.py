@@ -66,8 +66,9 @@ def test_only_seeds_that_both_have_are_paired():
         group("a", 1.0, [1.0, 2.0, 9.0], seeds=(0, 1, 5)), group("b", 0.5, [8.0, 3.0, 4.0], seeds=(7, 1, 0))
     )
     assert row(found, "final reward")[2:6] == (2, 2.0, 1.0, 3.0)  # 4 - 1 for seed 0, 3 - 2 for seed 1
-    assert "b lacks seed 5 of a" in found.sentence
-    assert "a lacks seed 7 of b" in found.sentence
+    assert (
+        "Only seeds that both groups of a pair have are compared: a has 0, 1 and 5; b has 0, 1 and 7." in found.sentence
+    )
 
 
 def test_groups_without_a_common_seed_are_not_compared():

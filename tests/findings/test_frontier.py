@@ -36,8 +36,10 @@ def test_groups_that_differ_in_eta_alone_have_one_area():
     points, areas = sections(arms(runs))
     assert [row[-1] for row in points.rows] == ["yes", "yes", "no"]
     assert [series.points for series in points.plot.series] == [True, True, True, False]
+    front = points.plot.series[-1]
+    assert (front.x, front.y) == ([2.0, 10.0, 10.0], [3.0, 3.0, 5.0])  # the reward of the cheaper one until the next
     # The reference is 1.1 * 10 nats and a reward of 1: 8 * 2 + 1 * 4 for the sweep, 7 * 1 for the single point
-    assert [row[1:4] for row in areas.rows] == [(2, 1, pytest.approx(20.0)), (1, 1, pytest.approx(7.0))]
+    assert [row[:4] for row in areas.rows] == [("high", 2, 1, pytest.approx(20.0)), ("plain", 1, 1, pytest.approx(7.0))]
 
 
 def test_areas_are_seed_by_seed_where_every_eta_has_the_seed():
@@ -46,6 +48,12 @@ def test_areas_are_seed_by_seed_where_every_eta_has_the_seed():
     _, areas = sections(arms(runs))
     # 20 for seed 0, 8 * 2 + 1 * 5 for seed 1; seed 2 lacks an eta
     assert [row[1:] for row in areas.rows] == [(2, 2, pytest.approx(20.5), pytest.approx(20.0), pytest.approx(21.0))]
+
+
+def test_a_family_is_named_without_eta():
+    names = ("cory-eta=1e-3", "cory-eta=0.1")
+    _, areas = sections(arms([ended(name, 0, eta, 1.0, 2.0) for name, eta in zip(names, (1e-3, 0.1), strict=True)]))
+    assert [row[0] for row in areas.rows] == ["cory"]
 
 
 def test_without_a_second_group_or_kl_there_is_no_frontier():

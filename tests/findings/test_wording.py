@@ -6,7 +6,7 @@ import pytest
 from hand_made import run
 
 from coevolve.report.curves import column, final, peak, smooth, start
-from coevolve.report.wording import and_list, many, number, within
+from coevolve.report.wording import and_list, many, number, plus_minus, within
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,9 @@ def test_numbers_have_three_significant_digits(value, text):
 
 
 def test_words():
+    assert plus_minus(3.5916, 0.3659) == "3.59 ± 0.37"
+    assert plus_minus(1234.5, 56.7) == "1234 ± 57"
+    assert (plus_minus(1.0, None), plus_minus(1.0, 0.0)) == ("1.00", "1.00")
     assert within(1.0, 0.5, 2.0) == "1.00 [0.500, 2.00]"
     assert within(1.0, None, None) == "1.00"
     assert [and_list(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from coevolve.report.arms import by_seed, setting
+from coevolve.report.arms import setting
 from coevolve.report.measures import Measure
 from coevolve.report.runs import Group
 from coevolve.report.section import Section
@@ -40,11 +40,19 @@ def of_groups(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
                 rows.append((measure.title, name, *estimate(list(seeds.values()))))
     counts = [f"{group.name} has {many(len(group.runs), 'seed')}" for group in groups]
     sentence = (
-        f"Means over seeds with bootstrap 95 % intervals: {and_list(counts)}. Intervals of fewer than {FEWEST} seeds "
-        "are too narrow (those of 3 hold the true mean in three cases of four); one seed says nothing about others."
-        f"{_lengths(groups)}"
+        f"Means over seeds with bootstrap 95 % intervals: {and_list(counts)}."
+        f"{_few(min(len(group.runs) for group in groups))}{_lengths(groups)}"
     )
     return Section("groups", "Groups of seeds", sentence, ("measure", "group", "seeds", "mean", "low", "high"), rows)
+
+
+def _few(seeds: int) -> str:
+    """What the smallest group cannot say."""
+    if seeds >= FEWEST:
+        return ""
+    if seeds == 1:
+        return " One seed says nothing about other seeds."
+    return " Intervals of so few seeds are too narrow: that of 3 holds the true mean in three cases of four, that of 10 in nine of ten."
 
 
 def _lengths(groups: Sequence[Group]) -> str:
@@ -124,12 +132,11 @@ def _counted(found: Sequence[Difference], verdicts: Sequence[str]) -> Iterator[s
 
 
 def _unpaired(groups: Sequence[Group], measures: Sequence[Measure]) -> Iterator[str]:
-    """Seeds that only one of two groups has, and measures that two groups do not share."""
-    for first, second in combinations(groups, 2):
-        for one, other in ((first, second), (second, first)):
-            if alone := sorted(by_seed(one).keys() - by_seed(other).keys()):
-                seeds = f"seed{'s' * (len(alone) > 1)} {and_list([str(seed) for seed in alone])}"
-                yield f"{other.name} lacks {seeds} of {one.name}, left out there."
+    """Seeds that not all groups have, and measures that two groups do not share."""
+    seeds = {group.name: and_list([str(run.seed) for run in group.runs]) for group in groups}
+    if len(set(seeds.values())) > 1:
+        shown = "; ".join(f"{name} has {those}" for name, those in seeds.items())
+        yield f"Only seeds that both groups of a pair have are compared: {shown}."
     for measure in measures:
         if measure.agree and len({str(setting(group, measure.agree)) for group in groups}) > 1:
             yield f"{measure.title} is not compared between groups that differ in {measure.agree}."

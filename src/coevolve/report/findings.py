@@ -18,7 +18,7 @@ def findings(runs: Sequence[Run]) -> list[Section]:
     found = [*summary.sections(runs), alarms.section(runs), *_comparison(runs)]
     for run in runs:
         found += held_out.sections(run)
-    diagnosed = [run for run in runs if run.written("diagnostics.json") is not None]
+    diagnosed = [run for run in runs if run.written(diagnostics.FILE) is not None]
     for run in diagnosed or runs[:1]:  # without any, one says how they are made
         found += diagnostics.sections(run)
     return list(_numbered(found))

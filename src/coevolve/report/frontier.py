@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -21,6 +22,9 @@ Point = tuple[float, float]
 
 _BEYOND = 1.1
 """The reference point's KL, in terms of the largest: a little beyond, so that the farthest point counts too."""
+
+_ETA_SHOWN = re.compile(r"[- ]eta=[0-9.]+(e[-+]?[0-9]+)?")
+"""In the name of a group, which is that of a whole family without it."""
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:
@@ -67,16 +71,21 @@ def _points(groups: Sequence[Group]) -> Section:
     best = and_list([name for name, point in middle.items() if point in front])
     sentence = (
         f"Mean KL and mean reward over the last tenth of the steps. On the front, that no other group beats in both: "
-        f"{best}. The points are single seeds: where those of two groups mix, the front is a matter of chance."
+        f"{best}. The points of the plot are seeds: where those of two groups mix, the front is a matter of chance."
     )
     series = [
         Series(group.name, *_transposed(ends[group.name]), labels=[run.name for run in group.runs], points=True)
         for group in groups
     ]
-    series.append(Series("front of the means", *_transposed(front)))
+    series.append(Series("front of the means", *_transposed(_staircase(front))))
     columns = ("group", "seeds", "KL (nats/turn)", "reward", "on the front")
     plot = Plot("KL to the start, nats per turn", "reward", series)
     return Section("frontier", "Reward-KL frontier", sentence, columns, rows, plot)
+
+
+def _staircase(front: Sequence[Point]) -> list[Point]:
+    """The boundary of what the front dominates: nothing between two points has been reached."""
+    return [*(step for (kl, reward), (end, _) in pairwise(front) for step in ((kl, reward), (end, reward))), front[-1]]
 
 
 def _transposed(points: Sequence[Point]) -> tuple[list[float], list[float]]:
@@ -94,7 +103,7 @@ def _volumes(groups: Sequence[Group], reference: Point) -> list[Section]:
         areas = [hypervolume(list(points.values()), reference) for points in ends.values() if len(points) == len(etas)]
         swept |= len(etas) > 1
         if areas:
-            rows.append((family.name, len(etas), *estimate(areas)))
+            rows.append((_ETA_SHOWN.sub("", family.name), len(etas), *estimate(areas)))
     if not swept:
         return []
     sentence = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
-from coevolve.report.wording import number
+from coevolve.report.wording import plus_minus
 
 Row = Mapping[str, Any]
 
@@ -40,15 +40,14 @@ def _moved(rows: Sequence[Row]) -> list[str]:
     sampled = [row for row in rows if row["decoding"] == "sampled" and row.get("reward") is not None]
     start = {row["role"]: row for row in sampled if (row["weights"], row["setting"]) == ("start", "team")}
     return [
-        f"{role} earns {_reward(row)}, {_reward(start[role])} at the start"
+        f"{role} earns {_paid(row)}, {_paid(start[role])} at the start"
         for row in sampled
         if (row["weights"], row["setting"]) == ("trained", "team") and (role := row["role"]) in start
     ]
 
 
-def _reward(row: Row) -> str:
-    error = row.get("reward_se")
-    return number(row["reward"]) + ("" if error is None else f" ± {number(error)}")
+def _paid(row: Row) -> str:
+    return plus_minus(row["reward"], row.get("reward_se"))
 
 
 def _components(run: Run, rows: Sequence[Row]) -> list[Section]:

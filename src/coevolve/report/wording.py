@@ -20,6 +20,14 @@ def number(value: float | None) -> str:
     return f"{value:.{max(0, _SIGNIFICANT - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
+def plus_minus(value: float, error: float | None) -> str:
+    """``3.59 ± 0.37``: two digits of the error, and the value as exactly; without an error the value alone."""
+    if not error:
+        return number(value)
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
 def within(value: float, low: float | None, high: float | None) -> str:
     """``0.52 [0.31, 0.70]``; without limits the number alone."""
     return number(value) if low is None or high is None else f"{number(value)} [{number(low)}, {number(high)}]"
