@@ -115,6 +115,19 @@ def test_the_table_of_groups():
     ]
 
 
+def test_a_level_is_reached_after_so_many_samples():
+    rewards = [0.0, 1.0, 3.0, 4.0]  # half of the rise is 2, in the third step
+    sides = arms(
+        [
+            run("a-0", 0, recipe(0), reward=rewards, turns=[8] * 4),
+            run("b-0", 0, recipe(0, 0.5), reward=[0.0], turns=[8]),
+        ]
+    )
+    assert [tuple(one) for one in of_groups(sides, measures(sides, [])).rows][-1] == (
+        "turns sampled to reward 2.00, of the seeds that reach it", "a", 1, 24.0, None, None
+    )  # fmt: skip
+
+
 def test_runs_of_other_lengths_are_pointed_out():
     sides = arms([run("a-0", 0, recipe(0), reward=[0.0] * 5), run("b-0", 0, recipe(0, 0.5), reward=[0.0] * 9)])
     assert "The runs have from 5 to 9 steps" in of_groups(sides, measures(sides, [])).sentence

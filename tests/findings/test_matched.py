@@ -68,8 +68,9 @@ def test_samples_and_gradient_steps_in_proportion_are_one_axis():
         )
         return [found.axis.title for found in costs(groups)]
 
-    assert both([2, 2]) == ["Reward at equal samples, and so at equal gradient steps", "Reward at equal KL"]
-    assert both([4, 4]) == ["Reward at equal samples", "Reward at equal gradient steps", "Reward at equal KL"]
+    assert both([2, 2]) == ["Reward at equal samples, and so at equal gradient steps", "Reward against KL"]
+    assert both([9, 9]) == both([4, 4])  # the first ends at 4 gradient steps, the second begins at 9
+    assert both([4, 4]) == ["Reward at equal samples", "Reward at equal gradient steps", "Reward against KL"]
 
 
 def test_runs_without_a_cost_are_left_out_by_name():

@@ -93,10 +93,10 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
     judged = len(runs) - len(short)
     said = []
     if found:
-        where = len({name for name, _ in found})
+        where = f" in {len({name for name, _ in found})} of {len(runs)} runs" if len(runs) > 1 else ""
         said.append(
-            f"{many(len(found), 'alarm')} in {where} of {many(len(runs), 'run')}. Each began at the step given and "
-            "lasted to the end; an alarm is a place to look, not a verdict."
+            f"{many(len(found), 'alarm')}{where}. Each holds from its step to the end, missing numbers excepted; an "
+            "alarm is a place to look, not a verdict."
         )
     elif judged:
         said.append(

@@ -22,13 +22,30 @@ _SAME, _ONE = "no difference: the same at every seed", "one seed says nothing ab
 
 @dataclass(frozen=True)
 class Difference:
-    """second - first in a measure, over the seeds that both have; p: of the sign-flip test."""
+    """second - first in a measure, for each seed that both have. p: of the sign-flip test; adjusted: by Holm."""
 
     measure: str
     first: str
     second: str
-    estimate: Estimate
+    values: Sequence[float]
     p: float
+    adjusted: float
+
+    @property
+    def estimate(self) -> Estimate:
+        return estimate(self.values)
+
+    @property
+    def verdict(self) -> str:
+        """What may be concluded."""
+        _, _, low, high = self.estimate
+        if not any(self.values):
+            return _SAME
+        if low is None or high is None:
+            return _ONE
+        if self.adjusted < _ALPHA:
+            return _EVIDENCE
+        return _NOTHING if low <= 0 <= high else _HINT
 
 
 def of_groups(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
@@ -52,7 +69,10 @@ def _few(seeds: int) -> str:
         return ""
     if seeds == 1:
         return " One seed says nothing about other seeds."
-    return " Intervals of so few seeds are too narrow: that of 3 holds the true mean in three cases of four, that of 10 in nine of ten."
+    return (
+        " Intervals of so few seeds are too narrow: that of 3 holds the true mean in three cases of four, that of 10 "
+        "in nine of ten."
+    )
 
 
 def _lengths(groups: Sequence[Group]) -> str:
@@ -67,63 +87,61 @@ def _lengths(groups: Sequence[Group]) -> str:
 
 def differences(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
     """Every pair of groups in every tested measure that means the same in both."""
-    found = [one for pair in combinations(groups, 2) for one in _between(*pair, measures)]
-    adjusted = holm([one.p for one in found])
-    verdicts = [_verdict(one, p) for one, p in zip(found, adjusted, strict=True)]
+    found = _differences(groups, measures)
     rows = [
-        (one.measure, f"{one.second} - {one.first}", *one.estimate, one.p, p, verdict)
-        for one, p, verdict in zip(found, adjusted, verdicts, strict=True)
+        (one.measure, f"{one.second} - {one.first}", *one.estimate, one.p, one.adjusted, one.verdict) for one in found
     ]
     columns = ("measure", "difference", "pairs", "mean", "low", "high", "p", "p (Holm)", "conclusion")
-    said = [*_told(found, adjusted, verdicts), *_counted(found, verdicts), *_unpaired(groups, measures)]
+    said = [*_told(found), *_counted(found), *_unpaired(groups, measures)]
     return Section("differences", "Differences, paired by seed", " ".join(said), columns if rows else (), rows)
 
 
-def _between(first: Group, second: Group, measures: Sequence[Measure]) -> Iterator[Difference]:
-    for measure in measures:
-        if not measure.tested or (measure.agree and setting(first, measure.agree) != setting(second, measure.agree)):
-            continue
-        a, b = measure.values.get(first.name, {}), measure.values.get(second.name, {})
-        if both := sorted(a.keys() & b.keys()):
-            differ = [b[seed] - a[seed] for seed in both]
-            yield Difference(measure.title, first.name, second.name, estimate(differ), sign_flip(differ))
+def _differences(groups: Sequence[Group], measures: Sequence[Measure]) -> list[Difference]:
+    paired = [
+        (measure.title, first.name, second.name, values)
+        for first, second in combinations(groups, 2)
+        for measure in measures
+        if _same_meaning(measure, first, second) and (values := _between(measure, first, second))
+    ]
+    ps = [sign_flip(values) for *_, values in paired]
+    return [Difference(*one, p, adjusted) for one, p, adjusted in zip(paired, ps, holm(ps), strict=True)]
 
 
-def _verdict(one: Difference, adjusted: float) -> str:
-    _, mean, low, high = one.estimate
-    if (mean, low, high) in ((0, 0, 0), (0, None, None)):
-        return _SAME
-    if low is None or high is None:
-        return _ONE
-    if adjusted < _ALPHA:
-        return _EVIDENCE
-    return _NOTHING if low <= 0 <= high else _HINT
+def _same_meaning(measure: Measure, first: Group, second: Group) -> bool:
+    agree = measure.agree is None or setting(first, measure.agree) == setting(second, measure.agree)
+    return measure.tested and agree
 
 
-def _told(found: Sequence[Difference], adjusted: Sequence[float], verdicts: Sequence[str]) -> Iterator[str]:
+def _between(measure: Measure, first: Group, second: Group) -> list[float]:
+    a, b = measure.values.get(first.name, {}), measure.values.get(second.name, {})
+    return [b[seed] - a[seed] for seed in sorted(a.keys() & b.keys())]
+
+
+def _told(found: Sequence[Difference]) -> Iterator[str]:
     """The first measure of each pair of groups, in words."""
     told: dict[tuple[str, str], str] = {}
-    for one, p, verdict in zip(found, adjusted, verdicts, strict=True):
+    for one in found:
         n, mean, low, high = one.estimate
         text = (
             f"{one.measure.capitalize()} of {one.second} less that of {one.first}: {within(mean, low, high)}, "
-            f"{many(n, 'pair')}, p = {number(one.p)}, adjusted {number(p)}: {verdict}."
+            f"{many(n, 'pair')}, p = {number(one.p)}, adjusted {number(one.adjusted)}: {one.verdict}."
         )
         told.setdefault((one.first, one.second), text)
     if len(told) <= _SPOKEN:
         yield from told.values()
 
 
-def _counted(found: Sequence[Difference], verdicts: Sequence[str]) -> Iterator[str]:
+def _counted(found: Sequence[Difference]) -> Iterator[str]:
     """How many comparisons there were, and what they can show."""
     if not found:
         yield "Nothing to compare: the groups share no seed."
         return
+    verdicts = [one.verdict for one in found]
     yield (
         f"{many(len(found), 'comparison')} in all, for which Holm's correction adjusts p: {verdicts.count(_EVIDENCE)} "
         f"with p < {_ALPHA}, {verdicts.count(_HINT)} with no more than a hint (an interval without zero)."
     )
-    fewest = min(one.estimate.n for one in found)
+    fewest = min(len(one.values) for one in found)
     if fewest < FEWEST:
         yield (
             f"With fewer than {FEWEST} pairs no sign-flip test can reach p < {_ALPHA}; with {fewest} the smallest p is "

@@ -85,7 +85,7 @@ UPDATES = Axis(
 )
 KL = Axis(
     "kl",
-    "Reward at equal KL",
+    "Reward against KL",
     "KL to the start, nats per turn",
     "reward at a KL of {} nats",
     False,
@@ -151,8 +151,9 @@ def _sentence(found: Matched) -> str:
     if len(found.grid):
         how = "by what it had spent" if axis.adds_up else "when it first came to that KL"
         least, most = number(found.grid[0]), number(found.grid[-1])
-        end = "all runs end" if found.alike else "all runs have been"
-        said.append(f"Smoothed reward of each run {how}, from {least} to {most} ({axis.unit}), where {end}.")
+        several = sum(map(len, found.rewards.values())) > 1
+        where = (", where all runs end" if found.alike else ", where all runs have been") if several else ""
+        said.append(f"Smoothed reward of each run {how}, from {least} to {most} ({axis.unit}){where}.")
     elif found.rewards:
         said.append("Not comparable: there is no cost that all runs came by.")
     if found.left_out:
@@ -172,7 +173,7 @@ def _plot(found: Matched) -> Plot:
 
 def _proportional(first: Matched, second: Matched) -> bool:
     """In every run one cost is the same multiple of the other."""
-    return all(
+    return len(first.grid) == len(second.grid) and all(
         np.allclose(reward, second.rewards.get(name, {}).get(seed, np.nan))
         for name, seeds in first.rewards.items()
         for seed, reward in seeds.items()

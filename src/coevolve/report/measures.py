@@ -63,15 +63,20 @@ def _at_equal(found: Matched) -> Measure:
 
 
 def _half_way(groups: Sequence[Group]) -> Measure:
-    """Steps to a shared level, of the runs that reach it: half of the highest rise of any run."""
+    """Samples to a shared level (or steps, where a run does not count its turns), of the runs that reach it: half of
+    the highest rise of any run."""
     curves = [column(run, "reward") for group in groups for run in group.runs]
     begin = float(np.nanmean([start(curve) for curve in curves]))
     level = begin + (float(np.nanmax([peak(curve) for curve in curves])) - begin) / 2
 
-    def steps(run: Run) -> float:
-        reward = column(run, "reward")
-        reached = np.flatnonzero(smooth(reward) >= level)
-        return float(reached[0] + window(len(reward))) if len(reached) else np.nan
+    counted = not any(np.isnan(column(run, "turns")).any() for group in groups for run in group.runs)
 
-    found = _measure(f"steps to reward {number(level)}, of the seeds that reach it", groups, steps)
+    def spent(run: Run) -> float:
+        reward = column(run, "reward")
+        cost = np.cumsum(column(run, "turns") if counted else np.ones(len(reward)))[window(len(reward)) - 1 :]
+        reached = np.flatnonzero(smooth(reward) >= level)
+        return float(cost[reached[0]]) if len(reached) else np.nan
+
+    unit = "turns sampled" if counted else "steps"
+    found = _measure(f"{unit} to reward {number(level)}, of the seeds that reach it", groups, spent)
     return Measure(found.title, found.values, tested=False)

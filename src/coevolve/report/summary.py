@@ -56,7 +56,7 @@ def _gradients(runs: Sequence[Run]) -> list[Section]:
     table: list[Sequence[Cell]] = []
     times: dict[str, float] = {}
     for run, norms in found:
-        largest, smallest = max(norms, key=norms.__getitem__), min(norms, key=norms.__getitem__)
+        largest, smallest = max(norms, key=norms.__getitem__), min(reversed(norms), key=norms.__getitem__)
         table += [(run.name, policy, norm, cell(_ratio(norm, norms[largest]))) for policy, norm in norms.items()]
         times[f"{largest} against {smallest} in {run.name}"] = _ratio(norms[largest], norms[smallest])
     who = max(times, key=times.__getitem__)
