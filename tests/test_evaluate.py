@@ -222,6 +222,16 @@ def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[s
     assert "untrained, 4 held-out problems" in capsys.readouterr().out
 
 
+def test_the_recipes_threads_are_used(run: Path) -> None:
+    try:
+        evaluate_recipe(run / "recipe.yaml", ["threads=3"], problems=1)
+        assert torch.get_num_threads() == 3
+        evaluate_recipe(run / "recipe.yaml", problems=1)  # says nothing about threads
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_an_earlier_checkpoint(run: Path) -> None:
     rows = evaluate_run(run, problems=2, checkpoint=2)["rows"]
     assert {(r["role"], r["policy"]) for r in rows if r["setting"] == "team"} == {

@@ -51,8 +51,11 @@ def entrant(run: Path, step: int | None = None) -> Entrant:
 def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
     """The teams of these runs, or checkpoint folders of runs, that are to play with the host.
 
-    Raises ValueError that says what differs if one has other roles or another task, and for a team given twice.
+    Raises ValueError that says what differs if one has other roles or another task, for a team given twice, and for
+    a host with one role, of which no mixed team can be made.
     """
+    if paths and len(host.recipe.roles) == 1:
+        raise ValueError(f"--with: this run has one role, {next(iter(host.recipe.roles))}; a mixed team takes two")
     found = []
     for path in paths:
         one = entrant(path.parent, step_of(path)) if _is_checkpoint(path) else entrant(path)

@@ -63,7 +63,7 @@ def _section(id: str, name: str, kind: str, found: Mapping[str, Any]) -> Section
     keys = [key for key in _COLUMNS if any(key in row for row in rows)]
     cells: list[list[Cell]] = [[row.get(key) for key in keys] for row in rows]
     sentence = about.sentence(rows) if rows else about.none
-    where = f"{name} at checkpoint {found['checkpoint']}, {found['problems']} held-out problems × {found['samples']}"
+    where = f"{name} at checkpoint {found['checkpoint']}, held-out problems: {found['problems']} × {found['samples']}"
     return Section(f"{id}-{kind}", f"{about.title} ({where})", sentence, [_COLUMNS[k] for k in keys], cells)
 
 

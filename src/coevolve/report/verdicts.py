@@ -18,9 +18,9 @@ LAZY = 0.5
 def team(rows: Sequence[Row]) -> str:
     """Trained and start."""
     trained, start = rows
-    verdict = "training raised it" if _less(start) else "training lowered it" if _more(start) else "learnt nothing"
+    verdict = "raised it" if _less(start) else "lowered it" if _more(start) else "changed nothing measurable"
     spread = "" if trained["se"] is None else f" ± {trained['se']:.2g} (standard error)"
-    return f"The return is {trained['reward']:.3g}{spread}. The untrained start: {_beside(start)}; {verdict}."
+    return f"The return is {trained['reward']:.3g}{spread}. The untrained start: {_beside(start)}; training {verdict}."
 
 
 def alone(rows: Sequence[Row]) -> str:
@@ -28,8 +28,10 @@ def alone(rows: Sequence[Row]) -> str:
         verdict = "the team earns more than any of its policies alone"
     elif better := [row["policy"] for row in rows if _more(row)]:
         verdict = f"{' and '.join(better)} would do better without the team"
+    elif worse := [row["policy"] for row in rows if _less(row)]:
+        verdict = f"{' and '.join(worse)} earns more in the team, the others not measurably"
     else:
-        verdict = "not every policy is measurably worse off without the team"
+        verdict = "no policy is measurably worse off without the team"
     return f"Alone on the bare prompt, beside the team, {_list(rows, 'policy')}; {verdict}."
 
 
@@ -45,7 +47,7 @@ def swap(rows: Sequence[Row]) -> str:
 
 _INSTEAD = {
     "blank": "nothing instead of the others' turns",
-    "shuffled": "what was said on another problem",
+    "shuffled": "what was said in another episode",
     "own": "its own turn instead of the others'",
     "notes blank": "no notes",
 }
@@ -63,43 +65,50 @@ def messages(rows: Sequence[Row]) -> str:
 def _heeds(of: Mapping[str, Row]) -> str:
     """What follows from the settings of one listener."""
     found = []
-    if shuffled := of.get("shuffled"):
+    if "shuffled" in of:
+        blank, shuffled, own = of["blank"], of["shuffled"], of["own"]
         if _less(shuffled):
             found.append("What the others say on the problem matters to it.")
-            if not _less(of["own"]):
-                found.append("An answer of its own serves it as well, though.")
-        elif _less(of["blank"]):
+            if not _less(own):
+                found.append("An answer of its own would serve as well, though.")
+        elif _less(blank):
             found.append("It wants to hear something, and anything will do.")
+        elif _more(shuffled) or _more(blank):
+            found.append("It would do better without hearing them.")
         else:
-            found.append("There is no measurable use of what it hears.")
+            found.append("It makes no measurable use of them.")
     if notes := of.get("notes blank"):
-        found.append("It uses the notes." if _less(notes) else "There is no measurable use of the notes.")
+        use = "It uses the notes." if _less(notes) else "It makes no measurable use of the notes."
+        found.append("It would do better without the notes." if _more(notes) else use)
     return " ".join(found)
 
 
 def influence(rows: Sequence[Row]) -> str:
     redrawn = {row["role"]: row for row in rows if row["setting"] == "redrawn"}
     silent = {row["role"]: row for row in rows if row["setting"] == "silent"}
-    if any(row["share"] is None for row in redrawn.values()):
-        return "The return does not vary with what the agents choose on one problem, so nobody's influence can be told."
+    if any(row["share_high"] is None for row in redrawn.values()):
+        varies = (
+            "On one problem the return varies too little, whatever the agents choose, to tell whose choices move it"
+        )
+        return f"{varies}. The team with one agent's turns empty: {_list(list(silent.values()), 'role')}."
     return " ".join(_moves(redrawn[role], silent[role], len(redrawn)) for role in redrawn)
 
 
 def _moves(redrawn: Row, silent: Row, agents: int) -> str:
     """How much one agent moves the return, and whether it is lazy."""
     low, high, little = redrawn["share_low"], redrawn["share_high"], LAZY / agents
-    between = "without an interval" if low is None else f"95 % interval {_percent(low)} to {_percent(high)}"
-    if low is not None and low >= little:
+    if low >= little:
         verdict = "what it says moves the return"
     elif _less(silent):
         verdict = "it counts that it speaks, more than what it says"
-    elif high is not None and high < little:
+    elif high < little:
         verdict = "it hardly moves the return (lazy?)"
     else:
         verdict = "whether it is lazy is open"
     return (
-        f"{redrawn['role']} ({redrawn['policy']}) has {_percent(redrawn['share'])} of the influence ({between}; an "
-        f"equal share is {_percent(1 / agents)}); the team with its turns empty: {_beside(silent)}; {verdict}."
+        f"{redrawn['role']} ({redrawn['policy']}) has {_percent(redrawn['share'])} of the influence (95 % interval "
+        f"{_percent(low)} to {_percent(high)}, an equal share is {_percent(1 / agents)}); the team with its turns "
+        f"empty: {_beside(silent)}; {verdict}."
     )
 
 
@@ -122,12 +131,12 @@ def _beside(row: Row) -> str:
         return f"cannot be played ({row['reason']})"
     difference, low, high = row["difference"], row["low"], row["high"]
     if low is None:
-        return f"{difference:+.2f}, without an interval"
+        return f"a difference of {difference:.3g}, without an interval"
     if _less(row):
-        return f"{-difference:.2f} less ({-high:.2f} to {-low:.2f})"
+        return f"{-difference:.3g} less ({-high:.3g} to {-low:.3g})"
     if _more(row):
-        return f"{difference:.2f} more ({low:.2f} to {high:.2f})"
-    return f"no measurable difference ({low:+.2f} to {high:+.2f})"
+        return f"{difference:.3g} more ({low:.3g} to {high:.3g})"
+    return f"no measurable difference ({low:.3g} to {high:.3g})"
 
 
 def _less(row: Row) -> bool:
