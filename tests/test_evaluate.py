@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from toy import RECIPE, toy
 from toy import __file__ as toy_file
-from toy import toy
 
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
 from coevolve.config import build, load_recipe
@@ -17,22 +17,6 @@ from coevolve.evaluate import choose, evaluate, evaluate_recipe, evaluate_run
 from coevolve.types import Batch
 
 CAST = {"pioneer": "ann", "observer": "bob"}
-RECIPE = """
-task: {toy}:Lucky
-play: chain
-roles: {{pioneer: ann, observer: bob}}
-cast: {{name: exchange, every: 2}}
-policies:
-  ann: {{model: {model}, learning_rate: 1.0e-2}}
-  bob: {{model: {model}, learning_rate: 1.0e-2}}
-algorithm: cory
-sampling: {{max_new_tokens: [2, 5]}}
-steps: 4
-batch_size: 8
-save_every: 2
-samples: 1
-output_dir: {out}
-"""
 
 
 class Words:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from toy import RECIPE
 from toy import __file__ as toy_file
 
 from coevolve.cli import main
@@ -17,24 +18,6 @@ from coevolve.diagnose.entrants import build as build_teams
 from coevolve.diagnose.entrants import entrant, others
 from coevolve.report.diagnostics import sections
 from coevolve.report.runs import read
-
-RECIPE = """
-task: {toy}:Lucky
-play: chain
-roles: {{pioneer: ann, observer: bob}}
-cast: {{name: exchange, every: 2}}
-policies:
-  ann: {{model: {model}, learning_rate: 1.0e-2}}
-  bob: {{model: {model}, learning_rate: 1.0e-2}}
-algorithm: cory
-sampling: {{max_new_tokens: [2, 5]}}
-steps: 4
-batch_size: 8
-save_every: 2
-samples: 1
-threads: 1
-output_dir: {out}
-"""
 
 
 @pytest.fixture(scope="module")
