@@ -1,0 +1,69 @@
+"""A run's metrics as arrays: NaN where a step lacks one, windows of a tenth of the run, and what was spent so far.
+
+A curve is smoothed by the mean of the last steps, a tenth of the run and at least one: start, peak and final are the
+first, the largest and the last of these means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from coevolve.report.runs import Run
+
+Floats = npt.NDArray[np.float64]
+
+_TENTH = 10
+
+
+def column(run: Run, key: str) -> Floats:
+    """A metric by step."""
+    return np.array([np.nan if value is None else float(value) for value in run.column(key)])
+
+
+def of_agents(run: Run, key: str) -> list[Floats]:
+    """``agents/<policy>/<key>`` by step, of each policy."""
+    return [column(run, f"agents/{policy}/{key}") for policy in run.policies]
+
+
+def mean(values: Floats, axis: int | None = None) -> Floats:
+    """Of what is known; NaN where nothing is."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, values, 0.0).sum(axis=axis) / known.sum(axis=axis))
+
+
+def window(steps: int) -> int:
+    """How many steps a mean is taken over."""
+    return max(1, steps // _TENTH)
+
+
+def smooth(values: Floats) -> Floats:
+    """[n] -> [n - window + 1], the first for the steps up to and including number ``window - 1``."""
+    return mean(np.lib.stride_tricks.sliding_window_view(values, window(len(values))), axis=1)
+
+
+def start(values: Floats) -> float:
+    return float(smooth(values)[0])
+
+
+def final(values: Floats) -> float:
+    return float(smooth(values)[-1])
+
+
+def peak(values: Floats) -> float:
+    known = smooth(values)
+    known = known[~np.isnan(known)]
+    return float(known.max()) if len(known) else np.nan
+
+
+def cell(value: float) -> float | None:
+    """A number for a table; None where it is not known."""
+    return float(value) if np.isfinite(value) else None
+
+
+def and_list(names: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,0 +1,80 @@
+"""What each run came to, and how hard its agents were pulled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from coevolve.report.curves import Floats, cell, column, final, mean, of_agents, peak, start
+from coevolve.report.runs import Run
+from coevolve.report.section import Cell, Section
+
+_COLUMNS = (
+    "run", "seed", "steps", "reward at start", "peak reward", "final reward", "KL (nats/turn)", "r - eta*KL",
+    "entropy (nats/token)", "length (tokens)", "tokens/s", "seconds",
+)  # fmt: skip
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
+    """A table with a row per run; where agents learn side by side, one of their gradients."""
+    return [_summary(runs), *_gradients(runs)]
+
+
+def _summary(runs: Sequence[Run]) -> Section:
+    ends = sorted(runs, key=lambda run: final(column(run, "reward")))
+    said = dict.fromkeys(_moved(run) for run in (ends[-1], ends[0]))
+    sentence = (
+        f"Reward: {'; '.join(said)}. Start, peak and final are the first, the largest and "
+        "the last mean over a tenth of the run's steps; KL, r - eta*KL, entropy and length are means over the last "
+        "tenth; seconds are those of the steps, without loading and saving."
+    )
+    return Section("summary", "Summary", sentence, _COLUMNS, [_row(run) for run in runs])
+
+
+def _moved(run: Run) -> str:
+    reward = column(run, "reward")
+    return f"{run.name} went from {start(reward):.3g} to {final(reward):.3g}"
+
+
+def _row(run: Run) -> list[Cell]:
+    reward, seconds = column(run, "reward"), column(run, "time/step")
+    entropy = mean(np.stack(of_agents(run, "entropy")), axis=0) if run.policies else np.full(len(reward), np.nan)
+    ends = [final(column(run, key)) for key in ("kl", "objective")]
+    ends += [final(entropy), final(column(run, "length"))]
+    speed = float(mean(column(run, "tokens_per_second") * seconds) / mean(seconds))
+    numbers = [start(reward), peak(reward), final(reward), *ends, speed, float(mean(seconds)) * len(seconds)]
+    return [run.name, run.seed, len(run.lines), *map(cell, numbers)]
+
+
+def _gradients(runs: Sequence[Run]) -> list[Section]:
+    found = [(run, norms) for run in runs if len(norms := _norms(run)) > 1]
+    if not found:
+        return []
+    table: list[Sequence[Cell]] = []
+    times: dict[str, float] = {}
+    for run, norms in found:
+        largest, smallest = max(norms, key=norms.__getitem__), min(norms, key=norms.__getitem__)
+        table += [(run.name, policy, norm, cell(_ratio(norm, norms[largest]))) for policy, norm in norms.items()]
+        times[f"{largest} against {smallest} in {run.name}"] = _ratio(norms[largest], norms[smallest])
+    who = max(times, key=times.__getitem__)
+    sentence = (
+        f"Means over the last tenth of the steps, before clipping. The largest ratio is {times[who]:.2g} ({who}). Agents "
+        "of other sizes, weights or losses have other norms by nature; the alarms look for one that vanishes."
+    )
+    columns = ("run", "agent", "gradient norm", "share of the largest")
+    return [Section("gradients", "Gradient norms of the agents", sentence, columns, table)]
+
+
+def _norms(run: Run) -> dict[str, float]:
+    """Policy -> gradient norm at the end, of those that learn."""
+    ends = [_known(norm) for norm in of_agents(run, "grad_norm")]
+    return {policy: end for policy, end in zip(run.policies, ends, strict=True) if np.isfinite(end)}
+
+
+def _known(norm: Floats) -> float:
+    return final(norm[~np.isnan(norm)]) if not np.isnan(norm).all() else np.nan
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below else np.inf if above else 1.0
