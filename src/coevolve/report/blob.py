@@ -5,7 +5,11 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
+from collections.abc import Mapping
 from typing import Any
+
+_DIGITS = 5  # significant ones
 
 
 def blob(value: Any) -> str:
@@ -16,3 +20,12 @@ def blob(value: Any) -> str:
 def pack(text: str) -> str:
     """Text, packed: the same text gives the same blob."""
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode("ascii")
+
+
+def rounded(value: Any) -> Any:
+    """The same with numbers of five significant digits, NaN and infinities as None: more than a page shows."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: rounded(inner) for key, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, list | tuple) else value

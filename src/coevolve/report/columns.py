@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+from coevolve.report.blob import rounded
 from coevolve.report.runs import Run
 
 _NUMBERS = 400_000
 """Of all curves of a page, about a megabyte; longer runs are drawn at every second step, third, ..."""
-
-_DIGITS = 5  # significant ones
 
 
 def columns(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -58,9 +57,4 @@ def _changes(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str,
 
 
 def _thinned(values: Sequence[float | None], kept: Iterable[int]) -> list[float | None]:
-    return [short(values[i]) for i in kept]
-
-
-def short(value: float | None) -> float | None:
-    """Five significant digits; what is no finite number is None."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.{_DIGITS}g}")
+    return [rounded(values[i]) for i in kept]

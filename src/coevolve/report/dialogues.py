@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from coevolve import noise
-from coevolve.report.blob import blob
+from coevolve.report.blob import blob, rounded
 from coevolve.report.runs import Run
 from coevolve.rundir import RunDir, plain, read_lines
 
@@ -27,6 +27,7 @@ Record = Mapping[str, Any]
 MEASURES = ("adv", "kl", "logps")
 """What a record knows of every token."""
 
+_SAID = ("role", "policy", "round", "reward", "finished", "credit")
 _EXACT = 200_000  # tokens on a page up to which their numbers stay as they were written
 _LEVELS = 500  # beyond: multiples of a round step, at most this many between zero and the largest
 _CHUNK = 12_000  # tokens of a chunk
@@ -200,8 +201,8 @@ def _chunk(records: Sequence[Record], grid: Mapping[str, float]) -> dict[str, An
     strings: dict[str, int] = {}
     episodes = [
         {
-            **plain({key: record[key] for key in ("step", "problem", "member", "joints", "parts")}),
-            "value": plain(value(record)),
+            **rounded({key: record[key] for key in ("step", "problem", "member", "joints", "parts")}),
+            "value": rounded(value(record)),
             "turns": [_turn(turn, strings, grid) for turn in record["turns"]],
         }
         for record in records
@@ -221,8 +222,7 @@ def _turn(turn: Record, strings: dict[str, int], grid: Mapping[str, float]) -> d
         return strings.setdefault(text, len(strings))
 
     pieces = turn["pieces"]
-    packed: dict[str, Any] = plain({key: turn[key] for key in ("role", "policy", "round", "reward", "finished")})
-    packed |= {"credit": plain(turn["credit"])} if "credit" in turn else {}
+    packed: dict[str, Any] = rounded({key: turn[key] for key in _SAID if key in turn})
     packed |= {"heard": [part if isinstance(part, int) else [place(part)] for part in turn["heard"]]}
     packed |= {} if turn["text"] == "".join(pieces[:-1] if turn["finished"] else pieces) else {"text": turn["text"]}
     packed |= {"pieces": [place(piece) for piece in pieces]}

@@ -50,7 +50,10 @@ def content(runs: Sequence[Run]) -> Content:
 
     groups = grouped(runs)
     name_of = {run.path: group.name for group in groups for run in group.runs}
-    about = [_about(run, name_of[run.path]) | numbers for run, numbers in zip(runs, columns(runs), strict=True)]
+    about = [
+        _about(run, name_of[run.path]) | {"name": name} | numbers
+        for run, name, numbers in zip(runs, _unique([run.name for run in runs]), columns(runs), strict=True)
+    ]
     overview = {"runs": about, "sections": [plain(asdict(section)) for section in findings(runs)]}
     room = LIMIT - len(html(Content(blob(overview), {}))) - _SPARE
     packed = dialogues(runs, room)
@@ -80,9 +83,13 @@ def _plotly() -> str:
     return pack(get_plotlyjs())
 
 
+def _unique(names: Sequence[str]) -> list[str]:
+    """A second run of the same name gets a number: the page tells runs apart by their names."""
+    return [f"{name} ({n})" if (n := names[: i + 1].count(name)) > 1 else name for i, name in enumerate(names)]
+
+
 def _about(run: Run, group: str) -> dict[str, Any]:
     return {
-        "name": run.name,
         "group": group,
         "seed": run.seed,
         "recipe": yaml.safe_dump(plain(run.recipe), sort_keys=False, allow_unicode=True),

@@ -57,18 +57,21 @@ async function poll() {
 
 async function start() {
   addEventListener("hashchange", showPart);
+  buildSections(byId("findings-part"));
   buildCurves(byId("curves-part"));
   buildViewer(byId("dialogues-part"));
   showPart();
-  await loadPlotly();
   followTheme(redrawAll);
   if (live) {
-    byId("status").textContent = "Waiting for the first step.";
+    byId("status").textContent = "Asking for the first step.";
     await poll();
   } else {
     await show(JSON.parse(await unpacked(byId("overview").textContent)));
     byId("status").textContent = summary();
   }
+  await new Promise((resolve) => setTimeout(resolve)); // what can be read is there before what is drawn
+  await loadPlotly();
+  redrawAll();
   document.documentElement.dataset.ready = "yes";
 }
 

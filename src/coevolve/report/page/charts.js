@@ -30,18 +30,24 @@ function place(key) {
   return [key, "team"];
 }
 
+/** The runs that have any number for a line. */
+const withData = (runs, line) => runs.filter((run) => run.columns[line.key]?.some((value) => value != null));
+
 /** The panels that these runs' metrics make, the known ones in their order, then components of the reward, the rest. */
 function panelsOf(runs) {
   const found = new Map();
-  for (const key of new Set(runs.flatMap((run) => Object.keys(run.columns)))) {
+  const keys = [...new Set(runs.flatMap((run) => Object.keys(run.columns)))].filter((key) => withData(runs, { key }).length);
+  const agents = [...new Set(keys.filter((key) => key.startsWith("agents/")).map((key) => place(key)[1]))];
+  for (const key of keys) {
     const [id, label] = place(key);
     if (!found.has(id)) found.set(id, []);
-    found.get(id).push({ key, label });
+    const agent = key.startsWith("agents/"); // an agent looks the same in every panel
+    found.get(id).push({ key, label, look: agent ? 1 + agents.indexOf(label) : found.get(id).length, wide: !agent });
   }
   const known = Object.keys(PANELS);
   const rank = (id) => (id in PANELS ? known.indexOf(id) : id.startsWith("parts/") ? known.length : known.length + 1);
   return [...found.keys()].sort((a, b) => rank(a) - rank(b)).map((id) => {
-    const [title, unit] = PANELS[id] ?? [id.replace("parts/", "").replaceAll("_", " "), ""];
+    const [title, unit] = PANELS[id] ?? [id.replace("parts/", "").replaceAll("_", " "), id.startsWith("parts/") ? "component" : ""];
     return { id, title, unit, lines: found.get(id), main: rank(id) <= known.length };
   });
 }
@@ -80,12 +86,13 @@ function traces(panel, runs, options, allGroups) {
   const groups = byGroup(runs);
   const found = [];
   for (const [group, members] of groups) {
-    for (const [n, line] of panel.lines.entries()) {
-      const having = members.filter((run) => run.columns[line.key]?.some((value) => value != null));
+    for (const line of panel.lines) {
+      const having = withData(members, line);
       const several = allGroups.length > 1;
       const look = {
-        color: lineColour(several ? allGroups.indexOf(group) : n),
-        dash: several ? DASHES[n % DASHES.length] : "solid",
+        color: lineColour(several ? allGroups.indexOf(group) : line.look),
+        dash: several ? DASHES[line.look % DASHES.length] : "solid",
+        width: line.wide ? 2.6 : 1.5,
       };
       const name = [several ? group : null, panel.lines.length > 1 || !several ? line.label : null]
         .filter((part) => part != null).join(" ");
@@ -102,16 +109,16 @@ function curvesOf(runs, line, options, look, name) {
     const label = many ? `${name}, seed ${run.seed}` : name;
     return curve({ x: run[options.axis], y: run.columns[line.key] }, options, look, label, many ? "thin" : "main");
   });
-  const mean = many ? curve(meanOver(runs, line.key, options.axis), options, look, `${name}, mean`, "main") : [];
+  const mean = many ? curve(meanOver(runs, line.key, options.axis), options, look, name, "main") : [];
   return [...drawn, ...mean];
 }
 
 /** A curve; where it is smoothed, what it was before stands behind it, faint. */
 function curve({ x, y }, options, look, name, weight) {
-  const line = { ...look, width: weight === "thin" ? 1 : 2.2 };
+  const line = weight === "thin" ? { ...look, width: 0.8 } : look;
   const trace = {
     type: "scatter", mode: x.length > 1 ? "lines" : "markers", x, name: asText(name), line,
-    marker: { color: look.color }, opacity: weight === "thin" ? 0.45 : 1, hovertemplate: "%{y:.4g}", connectgaps: false,
+    marker: { color: look.color }, opacity: weight === "thin" ? 0.4 : 1, hovertemplate: "%{y:.4g}", connectgaps: false,
     legendgroup: asText(name), showlegend: weight !== "thin",
   };
   if (!options.smooth) return [{ ...trace, y }];
@@ -160,7 +167,7 @@ function castMarks(runs, axis) {
 function figure(panel, runs, options, allGroups) {
   const data = traces(panel, runs, options, allGroups);
   const bars = data[0]?.type === "bar";
-  const marks = options.roles && !bars ? castMarks(runs, options.axis) : [];
+  const marks = options.roles && !bars ? castMarks(runs.filter((run) => panel.lines.some((line) => withData([run], line).length)), options.axis) : [];
   const layout = {
     ...baseLayout(),
     uirevision: `${options.axis} ${options.log} ${bars}`,
@@ -191,7 +198,7 @@ function baseLayout() {
     font: { family: "system-ui, sans-serif", size: 12, color: colour("text") },
     hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("text"), size: 12 }, namelength: -1 },
     margin: { l: 8, r: 8, t: 8, b: 8 },
-    legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", font: { size: 11 } },
+    legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", font: { size: 11 }, tracegroupgap: 0 },
     xaxis: axis(), yaxis: axis(),
   };
 }

@@ -15,6 +15,7 @@ function buildCurves(root) {
   };
   root.replaceChildren(
     el("h2", {}, "Curves"),
+    el("fieldset", { id: "runs" }),
     el("div", { class: "controls" }, labelled("x axis", axis), labelled("smoothing", smooth),
       toggle("log", "log scale", false), toggle("roles", "role exchanges", true)),
     el("p", { id: "thinned", class: "note" }),
@@ -40,30 +41,26 @@ function drawCurves() {
     Object.assign(node, { panel });
     redraw(plot);
   }
-  arrange(panels.filter((panel) => panel.main), byId("panels"));
-  arrange(panels.filter((panel) => !panel.main), byId("more-panels"));
+  for (const [id, main] of [["panels", true], ["more-panels", false]]) {
+    arrange(byId(id), panels.filter((panel) => panel.main === main).map((panel) => cards.get(panel.id).node));
+  }
   byId("more").hidden = panels.every((panel) => panel.main);
   byId("thinned").textContent = runs.filter((run) => run.every > 1)
     .map((run) => `${run.name}: ${run.steps.length} of ${run.written} steps are drawn, one in ${run.every}.`).join(" ");
 }
 
-/** Show these cards in this order; what is there already is not touched, so that nothing jumps. */
-function arrange(panels, root) {
-  const nodes = panels.map((panel) => cards.get(panel.id).node);
-  if (nodes.length !== root.children.length || nodes.some((node, i) => node !== root.children[i])) root.replaceChildren(...nodes);
-}
-
 function card(panel) {
   const node = el("figure", { class: "card", "data-panel": panel.id });
   const missing = el("span", { class: "note" });
-  const plot = plotPlace(panel.title, () => {
+  const plot = plotPlace(panel.title);
+  plot.make = () => {
     const runs = shownRuns();
     const drawn = figure(node.panel, runs, options, groupNames());
     const lost = options.log ? unloggable(drawn.data) : 0;
     missing.textContent = lost ? `${count(lost, "value")} of zero or less cannot be drawn on a log scale` : "";
     plot.setAttribute("aria-label", spoken(node.panel, drawn.data));
     return drawn;
-  });
+  };
   node.append(el("figcaption", {}, el("h3", {}, panel.title), missing), plot);
   return { node, plot };
 }

@@ -7,14 +7,15 @@ function drawEpisode(episode, heading, look) {
   return el("div", { class: "episode" },
     el("h3", {}, heading),
     el("p", { class: "chips" }, chip("mean reward", episode.value), ...parts),
-    data.length ? el("details", { class: "problem" }, el("summary", {}, "the problem's columns"),
+    data.length ? el("details", { class: "problem" }, el("summary", {}, "the problem"),
       el("dl", {}, ...data.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, written(value))]))) : null,
     ...drawJoints(episode, look));
 }
 
 const written = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1));
 
-const chip = (name, value) => el("span", { class: "chip" }, `${name} `, el("b", {}, typeof value === "string" ? value : number(value)));
+/** A name, and its number where it has one. */
+const chip = (name, value) => el("span", { class: "chip" }, name, value === undefined ? null : el("b", {}, ` ${number(value)}`));
 
 /** Joints one after the other; where one has several continuations, or there are several beginnings, as a tree. */
 function drawJoints(episode, look) {
@@ -58,7 +59,7 @@ function drawTurn(episode, i, look) {
     el("header", {},
       el("b", {}, turn.role), ` played by ${turn.policy} `,
       el("span", { class: "chips" }, chip("turn", i + 1), chip("reward", turn.reward),
-        "credit" in turn ? chip("credit", turn.credit) : null, chip(count(turn.pieces.length, "token"), ended))),
+        "credit" in turn ? chip("credit", turn.credit) : null, chip(`${count(turn.pieces.length, "token")}, ${ended}`))),
     ...turn.heard.map((part) => drawHeard(episode, i, part)),
     tokenLine(turn, look.measure, look.about),
     turn.pieces.join("").startsWith(turn.text) ? null : el("p", { class: "note" }, `as text: ${turn.text}`),

@@ -17,12 +17,24 @@ const byId = (id) => document.getElementById(id);
 /** A control with its name in front of it. */
 const labelled = (text, control) => el("label", {}, el("span", {}, text), control);
 
+/** Build what is in a place anew, unless it was built from the same content: what is open or in focus stays so. */
+function keep(root, content, build) {
+  const now = JSON.stringify(content);
+  if (root.builtFrom === now) return;
+  root.builtFrom = now;
+  root.replaceChildren(...build());
+}
+
+/** Let a place hold these nodes in this order; those that are there already are not touched. */
+function arrange(root, nodes) {
+  for (const node of [...root.children]) if (!nodes.includes(node)) node.remove();
+  nodes.forEach((node, i) => { if (root.children[i] !== node) root.insertBefore(node, root.children[i] ?? null); });
+}
+
 /** What stands in a select: [value, text, why it cannot be chosen]. */
 function fill(select, options, chosen) {
-  select.replaceChildren(
-    ...options.map(([value, text, missing]) =>
-      el("option", { value, disabled: Boolean(missing) }, missing ? `${text} (${missing})` : text)),
-  );
+  keep(select, options, () => options.map(([value, text, missing]) =>
+    el("option", { value, disabled: Boolean(missing) }, missing ? `${text} (${missing})` : text)));
   select.value = chosen;
 }
 

@@ -7,13 +7,13 @@ const near = new IntersectionObserver(
     target.near = isIntersecting;
     drawIfDue(target);
   }),
-  { rootMargin: "300px" },
+  { rootMargin: "100px" },
 );
 
-/** An empty place for a figure; `make` returns { data, layout } when it is drawn. */
-function plotPlace(label, make) {
+/** An empty place for a figure; its `make` is to return { data, layout } when it is drawn. */
+function plotPlace(label) {
   const node = el("div", { class: "plot", role: "img", "aria-label": label });
-  Object.assign(node, { make, due: true });
+  node.due = true;
   near.observe(node);
   return node;
 }
@@ -25,7 +25,7 @@ function redraw(node) {
 }
 
 function drawIfDue(node) {
-  if (!node.due || !node.near || !node.isConnected) return;
+  if (!node.due || !node.near || !node.isConnected || !window.Plotly) return;
   node.due = false;
   const { data, layout } = node.make();
   Plotly.react(node, data, layout, CONFIG);

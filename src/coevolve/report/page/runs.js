@@ -9,24 +9,20 @@ const groupNames = () => [...byGroup(overview.runs).keys()];
 
 function drawRunPicker(root, changed) {
   root.hidden = overview.runs.length < 2;
-  const boxes = overview.runs.map((run) => {
-    const box = el("input", {
-      type: "checkbox", checked: !hidden.has(run.name), value: run.name,
-      onchange: () => {
-        if (box.checked) hidden.delete(run.name); else hidden.add(run.name);
-        changed();
-      },
-    });
-    const several = groupNames().length > 1;
-    return el("label", {}, box, several ? el("span", { class: "swatch", style: `--swatch: var(--line-${groupNames().indexOf(run.group) % 8})` }) : null, el("span", {}, run.name));
-  });
-  root.replaceChildren(root.querySelector("legend"), ...boxes);
+  const groups = groupNames();
+  const swatch = (run) => (groups.length < 2 ? null : el("span", { class: "swatch", style: `--swatch: var(--line-${groups.indexOf(run.group) % 8})` }));
+  const toggle = (event) => {
+    if (event.target.checked) hidden.delete(event.target.value); else hidden.add(event.target.value);
+    changed();
+  };
+  const box = (run) => el("input", { type: "checkbox", checked: !hidden.has(run.name), value: run.name, onchange: toggle });
+  keep(root, overview.runs.map((run) => [run.name, run.group]), () => [
+    el("legend", {}, "Runs"), ...overview.runs.map((run) => el("label", {}, box(run), swatch(run), el("span", {}, run.name)))]);
 }
 
 function drawRecipes(root) {
   const folded = (title, text) => el("details", {}, el("summary", {}, title), el("pre", { class: "scroll", tabindex: 0 }, text));
-  root.replaceChildren(el("h2", {}, "Recipes"),
-    ...overview.runs.map((run) => el("article", { class: "card" }, el("h3", {}, run.name),
-      el("p", { class: "note" }, `${run.group}, seed ${run.seed}, ${count(run.written, "step")}`),
-      folded("recipe", run.recipe), folded("environment", run.environment))));
+  keep(root, overview.runs.map((run) => [run.name, run.recipe, run.environment]), () => [
+    el("h2", {}, "Recipes"), ...overview.runs.map((run) => el("article", { class: "card" }, el("h3", {}, run.name),
+      el("p", { class: "note" }, `${run.group}, seed ${run.seed}`), folded("recipe", run.recipe), folded("environment", run.environment)))]);
 }

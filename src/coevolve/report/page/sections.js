@@ -1,11 +1,19 @@
 // The findings: each a title, the sentence that says what may be concluded, a table, perhaps a plot.
 
+function buildSections(root) {
+  root.replaceChildren(el("h2", {}, "Findings"), el("nav", { class: "contents", "aria-label": "Findings" }), el("div", { id: "articles" }));
+}
+
+/** A section that says the same as before stays as it is; where its numbers have changed, the zoom of its plot does. */
 function drawSections(root, sections) {
-  const list = sections.length > 3
-    ? el("nav", { class: "contents", "aria-label": "Findings" },
-      ...sections.map((section) => el("a", { href: `#${section.id}`, onclick: (event) => jump(event, section.id) }, section.title)))
-    : null;
-  root.replaceChildren(el("h2", {}, "Findings"), ...[list].filter(Boolean), ...sections.map(drawSection));
+  const before = new Map([...byId("articles").children].map((node) => [node.id, node]));
+  keep(root.querySelector(".contents"), sections.map(({ id, title }) => [id, title]), () => sections.map(({ id, title }) =>
+    el("a", { href: `#${id}`, onclick: (event) => jump(event, id) }, title)));
+  arrange(byId("articles"), sections.map((section) => {
+    const said = JSON.stringify(section);
+    const old = before.get(section.id);
+    return old?.said === said ? old : Object.assign(drawSection(section, old?.querySelector(".plot")), { said });
+  }));
 }
 
 /** The address stays that of the part: an id in it would be taken for a part's name. */
@@ -15,12 +23,17 @@ function jump(event, id) {
   byId(id).focus();
 }
 
-function drawSection(section) {
-  return el("article", { id: section.id, class: "card", tabindex: -1 },
-    el("h3", {}, section.title),
-    el("p", { class: "sentence" }, section.sentence),
-    section.rows.length ? table(section) : null,
-    section.plot ? plotPlace(`${section.title}: ${section.plot.y} over ${section.plot.x}`, () => sectionFigure(section.plot)) : null);
+function drawSection(section, oldPlot) {
+  const { id, title, sentence, rows, plot } = section;
+  return el("article", { id, class: "card", tabindex: -1 }, el("h3", {}, title), el("p", { class: "sentence" }, sentence),
+    rows.length ? table(section) : null, plot ? sectionPlot(title, plot, oldPlot) : null);
+}
+
+function sectionPlot(title, plot, old) {
+  const node = old ?? plotPlace(`${title}: ${plot.y} over ${plot.x}`);
+  node.make = () => sectionFigure(plot);
+  redraw(node);
+  return node;
 }
 
 /** Wide tables scroll in their own box. */

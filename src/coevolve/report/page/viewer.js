@@ -20,19 +20,19 @@ function buildViewer(root) {
     source: select("source", (source) => ({ source, step: 0, want: "first" })),
     problem: select("problem", (i) => ({ want: identity(viewer.episodes[Number(i)]) })),
     measure: select("measure", (measure) => ({ measure })),
-    step: el("input", { id: "step", type: "range", min: 0, value: 0, oninput: (event) => go({ step: Number(event.target.value) }) }),
+    step: el("input", { id: "step", type: "range", "aria-label": "Step", min: 0, value: 0, oninput: (event) => go({ step: Number(event.target.value) }) }),
     where: el("output", { for: "step" }), shown: el("p", { class: "note", id: "shown" }), legend: el("div"),
     episode: el("div", { id: "episode", "aria-live": "polite" }), episodes: [],
   });
   root.replaceChildren(
     el("h2", {}, "Dialogues"),
-    el("div", { class: "controls" }, labelled("run", viewer.run), labelled("of", viewer.source), box("beside", "beside the step before"), box("numbers", "numbers as tables")),
-    el("div", { class: "controls" }, button("←", "Step before", () => byStep(-1)), labelled("step", viewer.step), viewer.where, button("→", "Next step", () => byStep(1))),
+    el("div", { class: "controls" }, labelled("run", viewer.run), labelled("of", viewer.source)),
+    el("div", { class: "controls" }, button("←", "Step before", () => byStep(-1)), viewer.step, button("→", "Next step", () => byStep(1)), viewer.where),
     el("div", { class: "controls" }, labelled("problem", viewer.problem), button("worst", "Worst of this step", () => ({ want: "worst" })),
       button("best", "Best of this step", () => ({ want: "best" })), button("random", "Any of this step", anyOne)),
-    el("div", { class: "controls" }, labelled("tokens by", viewer.measure), viewer.legend),
+    el("div", { class: "controls" }, labelled("tokens by", viewer.measure), viewer.legend, box("numbers", "numbers as tables"), box("beside", "beside the step before")),
     el("p", { class: "note keys" }, "Keys: ← → step, ↑ ↓ problem, w worst, b best, r random, / search"),
-    viewer.shown, searchBox((hit) => open(hit)), viewer.episode);
+    searchBox((hit) => open(hit)), viewer.shown, viewer.episode);
   root.addEventListener("keydown", onKey);
   followTokens(viewer.episode);
 }
@@ -87,9 +87,7 @@ function drawControls(having, run, about) {
   fill(viewer.run, having.map((one) => [one.name, one.name]), run.name);
   fill(viewer.source, Object.entries(SOURCES).map(([name, { title }]) => [name, title, run.dialogues[name].shown ? "" : "none written"]), at.source);
   const missing = (name) => (name in about.full ? "" : at.source === "held_out" && name === "adv" ? "nothing is learnt from these" : "this run has none");
-  const measure = measureOf(about);
-  fill(viewer.measure, [...Object.entries(MEASURES).map(([name, { title }]) => [name, title, missing(name)]), ["", "nothing"]], measure);
-  viewer.legend.replaceChildren(tokenLegend(measure, about));
+  fill(viewer.measure, [...Object.entries(MEASURES).map(([name, { title }]) => [name, title, missing(name)]), ["", "nothing"]], measureOf(about));
   viewer.step.max = about.steps.length - 1;
   viewer.step.value = at.step;
   viewer.where.textContent = `${SOURCES[at.source].at(about.steps[at.step])}, ${at.step + 1} of ${about.steps.length}`;
@@ -110,10 +108,13 @@ async function drawStep(about) {
   const compared = at.source === "held_out" && at.beside && at.step > 0;
   const [episodes, before] = await Promise.all([load(at.step), compared ? load(at.step - 1) : []]);
   if (mine !== drawing) return; // the reader has gone on
-  viewer.episodes = episodes;
+  const built = JSON.stringify([at, episodes, before]);
+  if (viewer.built === built) return; // nothing is new: what is unfolded stays so
+  Object.assign(viewer, { episodes, built });
   viewer.chosen = choose(episodes, at.want);
   fill(viewer.problem, episodes.map((one, i) => [i, `${one.problem}${one.member ? `, member ${one.member + 1}` : ""} (${number(one.value)})`]), viewer.chosen);
   const episode = episodes[viewer.chosen];
+  viewer.legend.replaceChildren(tokenLegend(measureOf(about), about));
   const look = { measure: measureOf(about), numbers: at.numbers, about };
   const same = before.find((one) => one.problem === episode.problem && one.member === episode.member);
   const when = (step) => SOURCES[at.source].at(about.steps[step]);
