@@ -62,12 +62,14 @@ function smoothed(values, weight) {
   });
 }
 
-/** The mean over runs at the steps that all of them have, with the mean of where they stand on the x axis. */
+/** The mean over runs at the steps that all of them have, where they stand on the x axis on the mean, and their own
+    values as text. */
 function meanOver(runs, key, axis) {
   const at = runs.map((run) => new Map(run.steps.map((step, i) => [step, [run[axis][i], run.columns[key][i]]])));
   const steps = runs[0].steps.filter((step) => at.every((one) => one.get(step)?.[1] != null));
   const mean = (step, part) => at.reduce((sum, one) => sum + one.get(step)[part], 0) / at.length;
-  return { x: steps.map((step) => mean(step, 0)), y: steps.map((step) => mean(step, 1)) };
+  const seeds = (step) => at.map((one) => number(one.get(step)[1])).join(", ");
+  return { x: steps.map((step) => mean(step, 0)), y: steps.map((step) => mean(step, 1)), text: steps.map(seeds) };
 }
 
 /** Plotly reads some HTML in names; text of a run is no HTML. */
@@ -114,18 +116,16 @@ function curvesOf(runs, line, options, look, name) {
 }
 
 /** A curve; where it is smoothed, what it was before stands behind it, faint. */
-function curve({ x, y }, options, look, name, weight) {
+function curve({ x, y, text }, options, look, name, weight) {
   const line = weight === "thin" ? { ...look, width: 0.8 } : look;
   const trace = {
-    type: "scatter", mode: x.length > 1 ? "lines" : "markers", x, name: asText(name), line,
-    marker: { color: look.color }, opacity: weight === "thin" ? 0.4 : 1, hovertemplate: "%{y:.4g}", connectgaps: false,
-    legendgroup: asText(name), showlegend: weight !== "thin",
+    type: "scatter", mode: x.length > 1 ? "lines" : "markers", x, y: smoothed(y, options.smooth), text, name: asText(name), line,
+    marker: { color: look.color }, connectgaps: false, legendgroup: asText(name),
   };
-  if (!options.smooth) return [{ ...trace, y }];
-  const behind = { ...trace, y, opacity: 0.22, line: { ...line, width: 1 }, hoverinfo: "skip", showlegend: false };
-  delete behind.hovertemplate;
-  return weight === "thin" ? [{ ...trace, y: smoothed(y, options.smooth) }]
-    : [behind, { ...trace, y: smoothed(y, options.smooth) }];
+  const silent = { hoverinfo: "skip", showlegend: false };
+  if (weight === "thin") return [{ ...trace, ...silent, opacity: 0.4 }];
+  const strong = { ...trace, hovertemplate: text ? "%{y:.4g} (%{text})" : "%{y:.4g}" };
+  return options.smooth ? [{ ...trace, ...silent, y, opacity: 0.22, line: { ...line, width: 1 } }, strong] : [strong];
 }
 
 /** Where the seconds of a step go: over the steps of one run, or the mean step of each of several. */
@@ -197,6 +197,7 @@ function baseLayout() {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 12, color: colour("text") },
     hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("text"), size: 12 }, namelength: -1 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("faint"), activecolor: colour("accent") },
     margin: { l: 8, r: 8, t: 8, b: 8 },
     legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", font: { size: 11 }, tracegroupgap: 0 },
     xaxis: axis(), yaxis: axis(),

@@ -30,7 +30,8 @@ function buildViewer(root) {
     el("div", { class: "controls" }, button("←", "Step before", () => byStep(-1)), viewer.step, button("→", "Next step", () => byStep(1)), viewer.where),
     el("div", { class: "controls" }, labelled("problem", viewer.problem), button("worst", "Worst of this step", () => ({ want: "worst" })),
       button("best", "Best of this step", () => ({ want: "best" })), button("random", "Any of this step", anyOne)),
-    el("div", { class: "controls" }, labelled("tokens by", viewer.measure), viewer.legend, box("numbers", "numbers as tables"), box("beside", "beside the step before")),
+    el("div", { class: "controls" }, labelled("tokens by", viewer.measure), viewer.legend),
+    el("div", { class: "controls" }, box("numbers", "numbers as tables"), box("beside", "beside the step before")),
     el("p", { class: "note keys" }, "Keys: ← → step, ↑ ↓ problem, w worst, b best, r random, / search"),
     searchBox((hit) => open(hit)), viewer.shown, viewer.episode);
   root.addEventListener("keydown", onKey);
