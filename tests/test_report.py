@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from coevolve.report.evaluation import show_evaluation
-from coevolve.report.plot import reward_kl, rise
+from coevolve.report.plot import picture, reward_kl, rise
 from coevolve.report.samples import show_samples
+from coevolve.report.section import Plot, Series
 from coevolve.report.terminal import progress
 from coevolve.report.trackers import tracker
 
@@ -22,7 +23,10 @@ def line(step, reward=1.0, kl=0.5):
 
 
 def write_run(folder, steps=5, **values):
+    """A run whose recipe is named and seeded as its folder: ``cory-1`` is seed 1 of cory."""
     folder.mkdir(parents=True)
+    name, _, seed = folder.name.rpartition("-")
+    (folder / "recipe.yaml").write_text(f"task: {name}\nseed: {seed}\n")
     text = "".join(json.dumps(line(i, **values)) + "\n" for i in range(steps))
     (folder / "metrics.jsonl").write_text(text)
     return folder
@@ -88,8 +92,31 @@ def test_seeds_of_one_recipe_become_a_mean_with_a_standard_error(tmp_path, monke
     assert bands[0] == ([1.0] * 3, [3.0] * 3)  # deviation sqrt(2), over sqrt(2) runs: 1
 
 
+def test_runs_without_a_recipe_are_drawn_side_by_side(tmp_path, monkeypatch):
+    runs = [write_run(tmp_path / name, reward=reward) for name, reward in (("cory-0", 1.0), ("ppo-0", 2.0))]
+    for run in runs:
+        (run / "recipe.yaml").unlink()
+    drawn, bands = curves(runs, tmp_path, monkeypatch)
+    assert [(label, y) for label, y in drawn if label][:2] == [("cory-0", [1.0] * 5), ("ppo-0", [2.0] * 5)]
+    assert bands == []
+
+
+def test_a_section_is_drawn_with_bands_and_points(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    drawn = []
+    plot = Axes.plot
+    monkeypatch.setattr(
+        Axes, "plot", lambda axis, x, y, style, **k: drawn.append((k["label"], style)) or plot(axis, x, y, style, **k)
+    )
+    line = Series("mean", [0, 1, 2], [1.0, None, 2.0], [0.5, None, 1.0], [1.5, None, 3.0])
+    picture(Plot("step", "reward", [line, Series("seeds", [0], [1.0], points=True)]), tmp_path / "one.png")
+    assert drawn == [("mean", "-"), ("seeds", "o")]
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_run_without_metrics_is_named(tmp_path):
-    with pytest.raises(ValueError, match="nothing-0 has no metrics to draw"):
+    with pytest.raises(ValueError, match="nothing-0 has no metrics yet"):
         reward_kl([tmp_path / "nothing-0"], tmp_path / "out.png")
 
 

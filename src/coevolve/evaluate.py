@@ -27,13 +27,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
+import torch
+
 from coevolve import checkpoint as checkpoints
 from coevolve import noise
 from coevolve.collate import collate
-from coevolve.config import build, load_recipe
+from coevolve.config import Recipe, build, load_recipe
 from coevolve.maths.best import best_at
 from coevolve.maths.credit import own
-from coevolve.measure import endings, episode_parts, mean_reward, spoken
+from coevolve.measure import episode_parts, mean_reward, outcome, spoken
 from coevolve.play import Stage, rollout
 from coevolve.protocols import chain
 from coevolve.report.evaluation import show_evaluation
@@ -107,7 +109,7 @@ def _whole(
     parts = episode_parts(episodes, task)
     if parts[0]:
         tokens = sum(len(turn.action_ids) for episode in episodes for turn in episode.turns)
-        paid = [sum(fmean(joint.rewards) * share for joint, share in endings(e)) for e in episodes]
+        paid = [outcome(episode) for episode in episodes]
         values = [{"reward": reward, **part} for reward, part in zip(paid, parts, strict=True)]
         where = [episode.problem.id for episode in episodes]
         yield (
@@ -197,10 +199,10 @@ def evaluate_run(
     Raises ValueError for a folder that is no run, a step without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
-    folder = _chosen(directory, checkpoint)
-    trainer = _rebuilt(directory)
+    folder = chosen(directory, checkpoint)
+    trainer = _built(recipe_of(directory))
     held_out = choose(trainer.task, problems)
-    step = int(folder.name.removeprefix("checkpoint-"))
+    step = step_of(folder)
     cast = trainer.cast(max(step - 1, 0))
     distinct = {policy.spec.model: name for name, policy in reversed(trainer.policies.items())}
     rows = [
@@ -221,7 +223,7 @@ def evaluate_recipe(
     Prints a table and returns what it shows. Raises ValueError as ``load_recipe`` does, or for more problems than the
     task has.
     """
-    trainer = build(load_recipe(path, overrides))
+    trainer = _built(load_recipe(path, overrides))
     held_out = choose(trainer.task, problems)
     rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out, samples)]
     return _shown(trainer, 0, held_out, rows, samples)
@@ -273,14 +275,14 @@ def choose(task: Task, problems: int | None) -> list[Problem]:
     return [task.test[position] for position in noise.permutation(available, SEED, "evaluate")[:wanted]]
 
 
-def _chosen(run: RunDir, step: int | None) -> Path:
-    """The folder of the newest checkpoint, or of this one."""
+def chosen(run: RunDir, step: int | None) -> Path:
+    """The folder of the newest checkpoint, or of this one. Raises ValueError for no run, and for no such checkpoint."""
     if not (run.path / "recipe.yaml").is_file():
         raise ValueError(
             f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote, or a recipe "
             "(.yaml)"
         )
-    found = {int(folder.name.removeprefix("checkpoint-")): folder for folder in run.checkpoints()}
+    found = {step_of(folder): folder for folder in run.checkpoints()}
     if not found:
         raise ValueError(f"{run.path} has no checkpoint yet; train on with --resume")
     if step is not None and step not in found:
@@ -288,9 +290,25 @@ def _chosen(run: RunDir, step: int | None) -> Path:
     return found[max(found) if step is None else step]
 
 
-def _rebuilt(run: RunDir) -> Trainer:
+def step_of(folder: Path) -> int:
+    """How many steps a checkpoint's folder has behind it."""
+    return int(folder.name.removeprefix("checkpoint-"))
+
+
+def recipe_of(run: RunDir) -> Recipe:
+    """What the run was trained by. Raises ValueError if that was Python, which no file describes."""
     try:
-        recipe = load_recipe(run.path / "recipe.yaml")
+        return load_recipe(run.path / "recipe.yaml")
     except ValueError as error:
         raise ValueError(f"{error}; a run that Python built is evaluated by coevolve.evaluate.evaluate") from error
+
+
+def use_threads(recipe: Recipe) -> None:
+    """Compute with as many threads as the recipe asks for, if it does."""
+    if recipe.threads is not None:
+        torch.set_num_threads(recipe.threads)
+
+
+def _built(recipe: Recipe) -> Trainer:
+    use_threads(recipe)
     return build(recipe)

@@ -100,6 +100,11 @@ def endings(episode: Episode) -> list[tuple[Joint, float]]:
     return found
 
 
+def outcome(episode: Episode) -> float:
+    """The return: what the endings paid, the mean over the agents of each."""
+    return sum(fmean(joint.rewards) * share for joint, share in endings(episode))
+
+
 def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
     """``parts/<name>`` of every episode: each of the task's components, weighed over the endings."""
     if not hasattr(task, "parts"):

@@ -1,8 +1,9 @@
 """Signs that a training collapsed, each with the step where it began and from which it stayed to the end.
 
 A condition is judged on running medians of five values, which leave edges where they are and pass over single
-outliers; one that does not last for three steps is none. "The start" is the median of the first tenth of the steps, at
-least three. The limits below are wide on purpose: an alarm is a place to look, and a healthy run has none.
+outliers; one that does not last for a tenth of the run, and five steps at least, is none. "The start" is the median of
+the first tenth, at least three steps. The limits below are wide on purpose: an alarm is a place to look, and a healthy
+run has none.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from coevolve.report.curves import Floats, column, window
+from coevolve.report.curves import column, window
 from coevolve.report.runs import Run
 from coevolve.report.section import Section
+from coevolve.report.statistics import Floats
+from coevolve.report.wording import many
 
 SHORTEST = 10
 """Steps below which there is no start, middle and end to tell apart."""
@@ -47,7 +50,8 @@ GRADIENT = 0.02
 """Of the largest norm of the others: this agent hardly moves while they learn."""
 
 _MEDIAN = 5
-_LASTS = 3
+_FIRST = 3
+_LASTS = 5
 _NORMAL = 0.6745  # median absolute deviation of a normal variable, in standard deviations
 
 _NUMBERS = ("reward", "kl", "objective", "loss", "grad_norm", "entropy")
@@ -72,7 +76,7 @@ def alarms(run: Run) -> list[Alarm]:
     if len(run.lines) >= SHORTEST:
         for policy in run.policies:
             found += _agent(run, policy)
-        found += [*_runaway(run), *_fall(run), *_vanished(run)]
+        found += [*_fall(run), *_vanished(run)]
     return sorted(found, key=lambda alarm: alarm.step)
 
 
@@ -89,14 +93,14 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
     judged = len(runs) - len(short)
     said = []
     if found:
-        where = len({name for name, _ in found})
+        where = f" in {len({name for name, _ in found})} of {len(runs)} runs" if len(runs) > 1 else ""
         said.append(
-            f"{len(found)} alarm{'s' * (len(found) > 1)} in {where} of {len(runs)} run{'s' * (len(runs) > 1)}. Each "
-            "began at the step given and lasted to the end; an alarm is a place to look, not a verdict."
+            f"{many(len(found), 'alarm')}{where}. Each holds from its step to the end, missing numbers excepted; an "
+            "alarm is a place to look, not a verdict."
         )
     elif judged:
         said.append(
-            f"No alarm in {judged} run{'s' * (judged > 1)}: diversity, entropy, lengths, KL, reward and gradients "
+            f"No alarm in {many(judged, 'run')}: diversity, entropy, lengths, KL, reward and gradients "
             "stayed within their limits, and no number is missing."
         )
     if short:
@@ -105,7 +109,7 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
 
 
 def _agent(run: Run, policy: str) -> Iterator[Alarm]:
-    """What one policy says: variety and length."""
+    """One policy: how varied and how long its texts are, and how far it went from where it started."""
     for key, share in (("distinct_2", DIVERSITY), ("entropy", ENTROPY)):
         steps, values = _known(run, f"agents/{policy}/{key}")
         if len(values) and (before := _start(values)) > 0:
@@ -116,13 +120,10 @@ def _agent(run: Run, policy: str) -> Iterator[Alarm]:
     steps, values = _known(run, f"agents/{policy}/eos_rate")
     if len(values) and _start(values) >= _ENDED:
         yield from _below("answers do not end", policy, steps, values, ENDING)
-
-
-def _runaway(run: Run) -> Iterator[Alarm]:
-    steps, values = _known(run, "kl")
+    steps, values = _known(run, f"agents/{policy}/kl")
     if len(values):
-        limit = max(KL, FASTER * float(np.median(values[: max(1, len(values) // 2)])))
-        yield from _lasting("KL runs away", "team", steps, values, _medians(values) > limit, limit)
+        limit = max(KL, FASTER * float(np.median(values[: len(values) // 2 + 1])))
+        yield from _lasting("KL runs away", policy, steps, values, _medians(values) > limit, limit)
 
 
 def _fall(run: Run) -> Iterator[Alarm]:
@@ -171,7 +172,7 @@ def _lasting(
     """An alarm where the condition holds from some step to the end."""
     good = np.flatnonzero(~bad)
     began = int(good[-1]) + 1 if len(good) else 0
-    if len(bad) - began >= _LASTS:
+    if len(bad) - began >= max(_LASTS, window(len(bad))):
         yield Alarm(signal, agent, int(steps[began]), _start(values), float(_medians(values)[-1]), limit)
 
 
@@ -187,9 +188,10 @@ def _steps(run: Run) -> npt.NDArray[np.int64]:
 
 
 def _start(values: Floats) -> float:
-    return float(np.median(values[: max(_LASTS, window(len(values)))]))
+    return float(np.median(values[: max(_FIRST, window(len(values)))]))
 
 
 def _medians(values: Floats) -> Floats:
-    half = _MEDIAN // 2
-    return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
+    """Of the values around each, fewer at the ends."""
+    padded = np.pad(values, _MEDIAN // 2, constant_values=np.nan)
+    return np.asarray(np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, _MEDIAN), axis=1))

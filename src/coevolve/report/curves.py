@@ -6,14 +6,10 @@ first, the largest and the last of these means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
 
 from coevolve.report.runs import Run
-
-Floats = npt.NDArray[np.float64]
+from coevolve.report.statistics import Floats
 
 _TENTH = 10
 
@@ -62,8 +58,3 @@ def peak(values: Floats) -> float:
 def cell(value: float) -> float | None:
     """A number for a table; None where it is not known."""
     return float(value) if np.isfinite(value) else None
-
-
-def and_list(names: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

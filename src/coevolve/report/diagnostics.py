@@ -1,15 +1,89 @@
-"""What the diagnostics of a run (``coevolve.diagnose``) say, as sections of a report."""
+"""What the diagnostics of a run (``coevolve.diagnose``) say, as sections of a report and on a terminal."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from coevolve.report import verdicts
 from coevolve.report.runs import Run
-from coevolve.report.section import Section
+from coevolve.report.section import Cell, Section
+
+FILE = "diagnostics.json"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One kind of row: its title, what may be concluded, and what to say where the run has no such rows."""
+
+    title: str
+    sentence: Callable[[Sequence[Mapping[str, Any]]], str]
+    none: str
+
+
+_KINDS = {
+    "team": _Kind("The team", verdicts.team, ""),
+    "alone": _Kind("Each policy alone", verdicts.alone, "The task does not pay a policy of this team by itself."),
+    "swap": _Kind("Roles swapped", verdicts.swap, "No other cast can be made of these policies."),
+    "messages": _Kind("What is heard", verdicts.messages, "No messages are passed: nobody hears another agent's turn."),
+    "influence": _Kind("Who moves the return", verdicts.influence, "There is one agent, and all influence is its own."),
+    "cross-play": _Kind(
+        "Cross-play",
+        verdicts.cross_play,
+        "Not played; `coevolve diagnose RUN --with OTHER` mixes this team with others.",
+    ),
+}
+
+_COLUMNS = {
+    "setting": "setting", "from": "from", "by": "others by", "role": "role", "policy": "policy", "reward": "return",
+    "se": "SE", "difference": "difference", "low": "low", "high": "high", "effect": "effect", "share": "share",
+    "share_low": "share low", "share_high": "share high",
+}  # fmt: skip
+"""Key of a row -> the title of its column; shown where any row of the kind has it."""
 
 
 def sections(run: Run) -> list[Section]:
     """One section per diagnosis in the run's ``diagnostics.json``; without that file, one that says how it is made."""
-    return [
-        Section(
-            "diagnostics", "Team diagnostics", f"Not measured; `coevolve diagnose {run.path}` plays the altered teams."
-        )
-    ]
+    found = run.written(FILE)
+    id = "diagnostics-" + re.sub(r"[^A-Za-z0-9]+", "-", run.name)
+    if found is None:
+        how = f"`coevolve diagnose {run.path}` finds out who needs whom, who uses what it hears, and who is lazy."
+        return [Section(id, f"Diagnostics of {run.name}", f"Not measured yet: {how}")]
+    return [_section(id, run.name, kind, found) for kind in _KINDS]
+
+
+def _section(id: str, name: str, kind: str, found: Mapping[str, Any]) -> Section:
+    about, rows = _KINDS[kind], [row for row in found["rows"] if row["kind"] == kind]
+    keys = [key for key in _COLUMNS if any(key in row for row in rows)]
+    cells: list[list[Cell]] = [[row.get(key) for key in keys] for row in rows]
+    sentence = about.sentence(rows) if rows else about.none
+    where = f"{name} at checkpoint {found['checkpoint']}, {found['problems']} held-out problems × {found['samples']}"
+    return Section(f"{id}-{kind}", f"{about.title} ({where})", sentence, [_COLUMNS[k] for k in keys], cells)
+
+
+_LOG_WIDTH = 120  # where there is no terminal to ask; rich's 80 columns would cut the names
+
+
+def show(found: Sequence[Section]) -> None:
+    """Print them: title, table, sentence."""
+    console = Console(width=None if Console().is_terminal else _LOG_WIDTH, highlight=False)
+    for section in found:
+        console.print(f"\n[bold]{section.title}[/bold]")
+        if section.rows:
+            shown = Table(box=box.SIMPLE, collapse_padding=True)
+            for title in section.columns:
+                shown.add_column(title)
+            for row in section.rows:
+                shown.add_row(*map(_text, row))
+            console.print(shown)
+        console.print(section.sentence, markup=False)
+
+
+def _text(cell: Cell) -> str:
+    return "-" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell)

@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from coevolve.report import alarms, diagnostics, summary
+from coevolve.report import alarms, compare, diagnostics, frontier, held_out, matched, summary
+from coevolve.report.arms import arms, task
+from coevolve.report.measures import measures
 from coevolve.report.runs import Run
 from coevolve.report.section import Section
+from coevolve.report.wording import and_list
 
 
 def findings(runs: Sequence[Run]) -> list[Section]:
     """What was reached, what went wrong, what differs, and what else was measured of these runs."""
+    found = [*summary.sections(runs), alarms.section(runs), *_comparison(runs)]
+    for run in runs:
+        found += held_out.sections(run)
+    diagnosed = [run for run in runs if run.written(diagnostics.FILE) is not None]
+    for run in diagnosed or runs[:1]:  # without any, one says how they are made
+        found += diagnostics.sections(run)
+    return list(_numbered(found))
+
+
+def _comparison(runs: Sequence[Run]) -> list[Section]:
+    """The groups against each other; of a single run what its reward cost in KL."""
+    groups = arms(runs)
+    if len(tasks := sorted({task(group) for group in groups})) > 1:
+        sentence = (
+            f"Not compared: these runs learn {and_list(tasks)}, whose rewards are on different scales. Give one report "
+            "the runs of one task."
+        )
+        return [Section("groups", "Comparison", sentence)]
+    if len(runs) == 1:
+        found = matched.match(matched.KL, groups)
+        return [matched.section(found)] if found.rewards else []
+    equal = matched.costs(groups)
+    compared = measures(groups, equal)
     return [
-        *summary.sections(runs),
-        alarms.section(runs),
-        *(section for run in runs for section in diagnostics.sections(run)),
+        compare.of_groups(groups, compared),
+        *([compare.differences(groups, compared)] if len(groups) > 1 else []),
+        *(matched.section(one) for one in equal),
+        *frontier.sections(groups),
     ]
+
+
+def _numbered(sections: Iterable[Section]) -> Iterable[Section]:
+    """The sections with ids of their own, where several runs have the same."""
+    times: dict[str, int] = {}
+    for section in sections:
+        times[section.id] = number = times.get(section.id, 0) + 1
+        yield section if number == 1 else replace(section, id=f"{section.id}-{number}")

@@ -1,8 +1,7 @@
-"""The curves of one or several runs: reward, KL, reward - eta * KL, and the components of the reward."""
+"""Pictures: the curves of runs (reward, KL, reward - eta * KL, components of the reward), and any plot of a section."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,31 +11,25 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from coevolve.rundir import read_lines
+from coevolve.report.arms import arms
+from coevolve.report.runs import Group, Run, read
+from coevolve.report.section import Plot, Series
 
 _PANELS = {"reward": "task reward per turn", "kl": "KL to the start model, nats per turn", "objective": "reward − η·KL"}
 _COLUMNS = 3
 _PARTS = 4
 """Components of the reward that are drawn, the first that the task names."""
 _STYLES = ("--", ":", "-.")
-_SEED = re.compile(r"-\d+$")
-
-Lines = list[dict[str, Any]]
 
 
 def reward_kl(runs: Sequence[Path], output: Path) -> None:
-    """Draw the runs' metrics.jsonl into a picture: the team as a line, each policy thinner, one colour per group.
+    """Draw runs into a picture: the team as a line, each policy thinner, one colour per group.
 
-    Runs whose names differ in a final ``-<seed>`` only are one group: its mean, and a band of one standard error.
+    Runs whose recipes differ in the seed only are one group: its mean, and a band of one standard error.
     Raises ValueError for a run without metrics.
     """
-    groups: dict[str, list[Lines]] = {}
-    for run in runs:
-        lines = read_lines(Path(run) / "metrics.jsonl")
-        if not lines:
-            raise ValueError(f"{run} has no metrics to draw; is it a run directory, and did it finish a step?")
-        groups.setdefault(_SEED.sub("", Path(run).resolve().name), []).append(lines)
-    panels = _panels([lines[0] for group in groups.values() for lines in group])
+    groups = arms([read(Path(run)) for run in runs])
+    panels = _panels([run for group in groups for run in group.runs])
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(5 * columns, 3.8 * rows), layout="constrained")
@@ -44,28 +37,57 @@ def reward_kl(runs: Sequence[Path], output: Path) -> None:
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     for axis, (key, title) in zip(axes, panels.items(), strict=False):
-        for number, (name, group) in enumerate(groups.items()):
-            if all(key in lines[0] for lines in group):
-                _draw(axis, name, group, key, f"C{number}", one=len(groups) == 1)
+        for number, group in enumerate(groups):
+            if all(key in run.keys for run in group.runs):
+                _draw(axis, group, key, f"C{number}", one=len(groups) == 1)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("step")
         axis.grid(alpha=0.25)
     axes[0].legend(fontsize=8)
+    _save(figure, output)
+
+
+def picture(plot: Plot, output: Path) -> None:
+    """Draw a section's plot: lines with their bands, or points."""
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axis: Axes = figure.subplots()
+    for number, series in enumerate(plot.series):
+        _series(axis, series, f"C{number}")
+    axis.set_xlabel(plot.x)
+    axis.set_ylabel(plot.y)
+    axis.grid(alpha=0.25)
+    axis.legend(fontsize=8)
+    _save(figure, output)
+
+
+def _series(axis: Axes, series: Series, colour: str) -> None:
+    y = _floats(series.y)
+    style = "o" if series.points or len(series.x) == 1 else "-"
+    axis.plot(series.x, y, style, color=colour, label=series.name, linewidth=1.6)
+    if series.low is not None and series.high is not None:
+        axis.fill_between(series.x, _floats(series.low), _floats(series.high), color=colour, alpha=0.2, linewidth=0)
+
+
+def _floats(values: Sequence[float | None]) -> list[float]:
+    return [np.nan if value is None else value for value in values]
+
+
+def _save(figure: Figure, output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure).print_figure(str(output), dpi=130)
 
 
-def _panels(first: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Metric -> title, of what the runs' first steps have: the known metrics, then parts of the reward."""
-    present = dict.fromkeys(key for line in first for key in line)
+def _panels(runs: Sequence[Run]) -> dict[str, str]:
+    """Metric -> title, of what the runs have: the known metrics, then parts of the reward."""
+    present = dict.fromkeys(key for run in runs for key in run.keys)
     parts = [key for key in present if key.startswith("parts/")][:_PARTS]
     known = {key: title for key, title in _PANELS.items() if key in present}
     return known | {key: key.removeprefix("parts/").replace("_", " ") for key in parts}
 
 
-def _draw(axis: Axes, name: str, group: Sequence[Lines], key: str, colour: str, *, one: bool) -> None:
-    policies = sorted({k.split("/")[1] for k in group[0][0] if k.startswith("agents/") and k.endswith(f"/{key}")})
-    label = name if len(group) == 1 else f"{name} ({len(group)} seeds)"
+def _draw(axis: Axes, group: Group, key: str, colour: str, *, one: bool) -> None:
+    policies = sorted(policy for policy in group.runs[0].policies if f"agents/{policy}/{key}" in group.runs[0].keys)
+    label = group.name if len(group.runs) == 1 else f"{group.name} ({len(group.runs)} seeds)"
     _curve(axis, group, key, label, "-", colour, band=True)
     for number, policy in enumerate(policies if len(policies) > 1 else ()):
         shade = f"C{number + 1}" if one else colour
@@ -73,11 +95,9 @@ def _draw(axis: Axes, name: str, group: Sequence[Lines], key: str, colour: str, 
         _curve(axis, group, f"agents/{policy}/{key}", policy if one else None, style, shade, band=False)
 
 
-def _curve(
-    axis: Axes, group: Sequence[Lines], key: str, label: str | None, style: str, colour: str, *, band: bool
-) -> None:
+def _curve(axis: Axes, group: Group, key: str, label: str | None, style: str, colour: str, *, band: bool) -> None:
     """The mean over runs at the steps that all of them have."""
-    values = [{line["step"]: float(line[key]) for line in lines if key in line} for lines in group]
+    values = [{line["step"]: line[key] for line in run.lines if line.get(key) is not None} for run in group.runs]
     steps = sorted(set.intersection(*(set(v) for v in values)))
     rows = np.array([[v[step] for step in steps] for v in values])
     middle = rows.mean(axis=0)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coevolve.report.curves import Floats, cell, column, final, mean, of_agents, peak, start
+from coevolve.report.curves import cell, column, final, mean, of_agents, peak, start
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
+from coevolve.report.statistics import Floats
+from coevolve.report.wording import number
 
 _COLUMNS = (
     "run", "seed", "steps", "reward at start", "peak reward", "final reward", "KL (nats/turn)", "r - eta*KL",
@@ -34,7 +36,7 @@ def _summary(runs: Sequence[Run]) -> Section:
 
 def _moved(run: Run) -> str:
     reward = column(run, "reward")
-    return f"{run.name} went from {start(reward):.3g} to {final(reward):.3g}"
+    return f"{run.name} went from {number(start(reward))} to {number(final(reward))}"
 
 
 def _row(run: Run) -> list[Cell]:
@@ -54,13 +56,13 @@ def _gradients(runs: Sequence[Run]) -> list[Section]:
     table: list[Sequence[Cell]] = []
     times: dict[str, float] = {}
     for run, norms in found:
-        largest, smallest = max(norms, key=norms.__getitem__), min(norms, key=norms.__getitem__)
+        largest, smallest = max(norms, key=norms.__getitem__), min(reversed(norms), key=norms.__getitem__)
         table += [(run.name, policy, norm, cell(_ratio(norm, norms[largest]))) for policy, norm in norms.items()]
         times[f"{largest} against {smallest} in {run.name}"] = _ratio(norms[largest], norms[smallest])
     who = max(times, key=times.__getitem__)
     sentence = (
-        f"Means over the last tenth of the steps, before clipping. The largest ratio is {times[who]:.2g} ({who}). Agents "
-        "of other sizes, weights or losses have other norms by nature; the alarms look for one that vanishes."
+        f"Means over the last tenth of the steps, before clipping. The largest ratio is {number(times[who])} ({who}). "
+        "Agents of other sizes, weights or losses have other norms by nature; the alarms look for one that vanishes."
     )
     columns = ("run", "agent", "gradient norm", "share of the largest")
     return [Section("gradients", "Gradient norms of the agents", sentence, columns, table)]

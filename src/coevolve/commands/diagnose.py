@@ -1,0 +1,32 @@
+"""``coevolve diagnose``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from coevolve.commands import Commands, command, quiet
+
+
+def add(commands: Commands) -> None:
+    one = command(
+        commands, "diagnose", diagnose, "play a team in altered ways: who needs whom, who hears what, who is lazy"
+    )
+    one.add_argument("run", type=Path, help="a run directory")
+    one.add_argument(
+        "--with", dest="beside", type=Path, nargs="+", default=[], metavar="OTHER",
+        help="runs, or their checkpoint folders, for cross-play",
+    )  # fmt: skip
+    one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
+    one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+
+
+def diagnose(args: argparse.Namespace) -> None:
+    from coevolve.diagnose import diagnose as measure
+    from coevolve.report.diagnostics import FILE, sections, show
+    from coevolve.report.runs import read
+
+    quiet()
+    measure(args.run, beside=args.beside, problems=args.problems, checkpoint=args.checkpoint)
+    show(sections(read(args.run)))
+    print(f"diagnostics: {args.run / FILE}")

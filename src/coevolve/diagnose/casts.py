@@ -1,0 +1,51 @@
+"""The same policies in other seats, and one policy by itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from coevolve.diagnose.paired import Numbers
+from coevolve.diagnose.scene import Row, Scene, condition
+from coevolve.protocols import chain
+from coevolve.types import PolicyName, Role
+
+_EVERY_ORDER = 3
+"""Roles up to which every permutation is tried; of more, the cyclic shifts."""
+
+
+def alone(scene: Scene, base_PM: Numbers) -> Iterator[Row]:
+    """Each policy in the first role on the bare problem, hearing nobody; nobody where the task is not ``solo``."""
+    if len(scene.cast) == 1 or not getattr(scene.task, "solo", True):
+        return
+    first = next(iter(scene.cast))
+    for name in dict.fromkeys(scene.cast.values()):
+        found = condition(replace(scene, play=chain(), cast={first: name}), base_PM)
+        yield {"kind": "alone", "setting": "alone", "role": first, "policy": name, **found}
+
+
+def swapped(scene: Scene, base_PM: Numbers) -> Iterator[Row]:
+    """The team with its policies in other roles."""
+    for cast in permutations(scene.cast):
+        found = condition(replace(scene, cast=cast), base_PM)
+        yield {"kind": "swap", "setting": _seats(cast), "role": "all", "policy": together(cast), **found}
+
+
+def permutations(cast: Mapping[Role, PolicyName]) -> list[dict[Role, PolicyName]]:
+    """Every other cast that these policies can make: all permutations up to three roles, cyclic shifts of more."""
+    names = list(cast.values())
+    if len(names) <= _EVERY_ORDER:
+        orders = list(itertools.permutations(names))
+    else:
+        orders = [(*names[shift:], *names[:shift]) for shift in range(len(names))]
+    return [dict(zip(cast, order, strict=True)) for order in dict.fromkeys(orders) if list(order) != names]
+
+
+def together(cast: Mapping[Role, PolicyName]) -> str:
+    """The names of a team."""
+    return "+".join(dict.fromkeys(cast.values()))
+
+
+def _seats(cast: Mapping[Role, PolicyName]) -> str:
+    return ", ".join(f"{role}={policy}" for role, policy in cast.items())

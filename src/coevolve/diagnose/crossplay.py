@@ -1,0 +1,51 @@
+"""Cross-play: roles of one team filled by another one's policies, as between seeds or checkpoints of a recipe.
+
+Agents that were trained together may have agreed on what only they understand; then they earn less with others who
+were trained just as well (Hu et al. 2020, arXiv 2003.02979).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations, product
+
+import numpy as np
+
+from coevolve.diagnose.casts import together
+from coevolve.diagnose.paired import Numbers
+from coevolve.diagnose.scene import Row, Scene, measured
+from coevolve.types import PolicyName, Role
+
+Team = tuple[str, Mapping[Role, PolicyName]]
+"""What it is called, and its cast."""
+
+
+def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
+    """Self-play of every team; every way to fill one role ``from`` a team and the others ``by`` another; their mean.
+
+    With two roles that one role is the first, which gives every combination. A mixed team is compared with the mean of
+    the self-plays of the two teams that it is made of.
+    """
+    alone = {name: _returns(scene, cast) for name, cast in teams}
+    for name, cast in teams:
+        who = {"kind": "cross-play", "setting": "self", "role": "all", "policy": together(cast)}
+        yield {**who, "from": name, "by": name, **measured(alone[name])}
+    roles = list(scene.cast)
+    mixed, selves = [], []
+    for role, ((guest, theirs), (host, cast)) in product(
+        roles[:1] if len(roles) == 2 else roles, permutations(teams, 2)
+    ):
+        team = {**cast, role: theirs[role]}
+        mixed.append(_returns(scene, team))
+        selves.append((alone[guest] + alone[host]) / 2)
+        who = {"kind": "cross-play", "setting": "cross", "role": role, "policy": together(team)}
+        yield {**who, "from": guest, "by": host, **measured(mixed[-1], selves[-1])}
+    whole = measured(np.mean(mixed, axis=0), np.mean(selves, axis=0))
+    yield {"kind": "cross-play", "setting": "mean", "role": "all", "policy": "all", **whole}
+
+
+def _returns(scene: Scene, cast: Mapping[Role, PolicyName]) -> Numbers:
+    # In the order of the host's roles, which is the order in which a chain speaks.
+    altered = replace(scene, cast={role: cast[role] for role in scene.cast})
+    return altered.returns(altered.played())

@@ -1,0 +1,88 @@
+"""Trained teams read from their runs, several of them side by side in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coevolve import checkpoint as checkpoints
+from coevolve.config import Recipe, parts
+from coevolve.evaluate import chosen, recipe_of, step_of
+from coevolve.policies import LocalPolicy, build_policies
+from coevolve.rundir import RunDir
+from coevolve.types import PolicyName, Role
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One team. folder: its checkpoint. prefix: before the names of its policies, so that no other team has them."""
+
+    label: str
+    recipe: Recipe
+    folder: Path
+    prefix: str = ""
+
+    @property
+    def step(self) -> int:
+        return step_of(self.folder)
+
+    @property
+    def cast(self) -> dict[Role, PolicyName]:
+        """Who plays whom: as at the last step that it was trained."""
+        cast = parts(self.recipe).cast()(max(self.step - 1, 0))
+        return {role: self.prefix + name for role, name in cast.items()}
+
+    def load(self, policies: dict[PolicyName, LocalPolicy]) -> None:
+        """Give these policies the weights of the checkpoint. Raises ValueError if it is torn."""
+        checkpoints.verify(self.folder)
+        for name in self.recipe.policies:
+            if (policy := policies[self.prefix + name]).trainable:
+                policy.weights.load(self.folder / "agents" / name)
+
+
+def entrant(run: Path, step: int | None = None) -> Entrant:
+    """The team of a run at its newest checkpoint or at this step. Raises ValueError for a folder that has none."""
+    folder = chosen(RunDir(run), step)
+    return Entrant(run.resolve().name, recipe_of(RunDir(run)), folder)
+
+
+def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
+    """The teams of these runs, or checkpoint folders of runs, that are to play with the host.
+
+    Raises ValueError that says what differs if one has other roles or another task, and for a team given twice.
+    """
+    found = []
+    for path in paths:
+        one = entrant(path.parent, step_of(path)) if _is_checkpoint(path) else entrant(path)
+        _check_fits(path, one, host)
+        found.append(one)
+    teams = [one.folder.resolve() for one in (host, *found)]
+    for path, folder in zip(paths, teams[1:], strict=True):
+        if teams.count(folder) > 1:
+            raise ValueError(f"--with {path}: a team does not meet itself; {folder} is among the teams twice")
+    names = Counter(one.label for one in (host, *found))
+    labels = [one.label if names[one.label] == 1 else f"{one.label}@{one.step}" for one in found]
+    if len(set(labels)) < len(labels):
+        labels = [str(path) for path in paths]
+    return [Entrant(label, one.recipe, one.folder, f"{label}/") for label, one in zip(labels, found, strict=True)]
+
+
+def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalPolicy]:
+    """The policies of all teams with the weights they started from; a base that several use is there once."""
+    specs = {one.prefix + name: spec for one in entrants for name, spec in one.recipe.policies.items()}
+    first = entrants[0].recipe
+    return build_policies(specs, reference=False, critic=False, steps=first.steps, seed=first.seed)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.name.startswith("checkpoint-") and path.name.removeprefix("checkpoint-").isdigit()
+
+
+def _check_fits(path: Path, one: Entrant, host: Entrant) -> None:
+    there, here = list(one.recipe.roles), list(host.recipe.roles)
+    if sorted(there) != sorted(here):
+        raise ValueError(f"--with {path}: its roles are {', '.join(there)}; those of this run are {', '.join(here)}")
+    if one.recipe.task != host.recipe.task:
+        raise ValueError(f"--with {path}: its task is {one.recipe.task}; that of this run is {host.recipe.task}")

@@ -1,0 +1,120 @@
+"""How much each agent moves the return: Sobol's total effect of its random choices, and what its silence costs.
+
+The return of an episode is a function of the problem and of one independent stream of random numbers per agent. The
+total effect of agent i is the share of the return's variance, within problems, that is left once everybody else's
+numbers are known: E[Var(R | others)] / Var(R). Drawn twice with only agent i's numbers anew, Jansen's estimate of it is
+E[(R - R')^2] / (2 Var(R)) (Computer Physics Communications 117, 1999).
+
+Letters: A agents; P, M, U as in ``paired``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from coevolve import noise
+from coevolve.diagnose.paired import Numbers, interval, units
+from coevolve.diagnose.scene import Row, Scene, condition, measured
+from coevolve.types import Engine, PolicyName, Prompt, Role, Say, Turn
+
+Ends = Mapping[PolicyName, Sequence[int]]
+"""Policy -> the ids of an empty turn: its end of sequence, if it has one."""
+
+
+@dataclass(frozen=True)
+class Redrawn:
+    """An engine for which one role draws other random numbers."""
+
+    engine: Engine
+    role: Role
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+        return self.engine.encode(policy, prompt)
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
+        return self.engine.generate({name: [self._anew(say) for say in asked] for name, asked in says.items()})
+
+    def _anew(self, say: Say) -> Say:
+        return replace(say, key=noise.key(say.key, "redrawn")) if say.role == self.role else say
+
+
+@dataclass(frozen=True)
+class Silent:
+    """An engine for which one role says nothing: it ends at once."""
+
+    engine: Engine
+    role: Role
+    ends: Ends
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+        return self.engine.encode(policy, prompt)
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
+        loud = {name: [say for say in asked if say.role != self.role] for name, asked in says.items()}
+        heard = self.engine.generate({name: asked for name, asked in loud.items() if asked})
+        spoken = {name: iter(turns) for name, turns in heard.items()}
+        return {
+            name: [self._nothing(say) if say.role == self.role else next(spoken[name]) for say in asked]
+            for name, asked in says.items()
+        }
+
+    def _nothing(self, say: Say) -> Turn:
+        ids = self.ends[say.policy]
+        return say.answered(ids, [0.0] * len(ids), "", finished=bool(ids))
+
+
+def rows(scene: Scene, base_PM: Numbers, ends: Ends) -> Iterator[Row]:
+    """Two rows per role: ``redrawn`` with its total effect and its share of all effects, and ``silent``.
+
+    Nothing for a single role, whose influence is all there is.
+    """
+    if len(scene.cast) == 1:
+        return
+    redrawn = []
+    for role in scene.cast:
+        altered = replace(scene, engine=Redrawn(scene.engine, role))
+        redrawn.append(altered.returns(altered.played()))
+    effects = total_effects(base_PM, np.stack(redrawn))
+    for (role, policy), returns_PM, effect in zip(scene.cast.items(), redrawn, effects, strict=True):
+        who = {"kind": "influence", "role": role, "policy": policy}
+        yield {**who, "setting": "redrawn", **measured(returns_PM, base_PM), **effect}
+        silent = condition(replace(scene, engine=Silent(scene.engine, role, ends)), base_PM)
+        yield {**who, "setting": "silent", **silent}
+
+
+def total_effects(base_PM: Numbers, redrawn_APM: Numbers) -> list[Row]:
+    """For each agent: effect, its total effect, and share, its part of the sum of all; each with _low and _high.
+
+    NaN where the return does not vary. At least two members.
+    """
+    members = base_PM.shape[1]
+    within_PM = (base_PM - base_PM.mean(1, keepdims=True)) ** 2 * members / (members - 1)
+    # The mean of the first A columns over that of the last is the total effect.
+    columns_CU = np.stack([*(units((base_PM - one_PM) ** 2 / 2) for one_PM in redrawn_APM), units(within_PM)])
+    return [
+        _estimate("effect", columns_CU, partial(_effect, agent=agent))
+        | _estimate("share", columns_CU, partial(_share, agent=agent))
+        for agent in range(len(redrawn_APM))
+    ]
+
+
+def _effect(means_CR: Numbers, agent: int) -> Numbers:
+    found: Numbers = means_CR[agent] / means_CR[-1]
+    return found
+
+
+def _share(means_CR: Numbers, agent: int) -> Numbers:
+    found: Numbers = means_CR[agent] / means_CR[:-1].sum(0)
+    return found
+
+
+def _estimate(name: str, columns_CU: Numbers, of: Callable[[Numbers], Numbers]) -> Row:
+    """A function of the columns' means, and its interval."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = float(of(columns_CU.mean(1)))
+    low, high = interval(columns_CU, of)
+    return {name: found, f"{name}_low": low, f"{name}_high": high}

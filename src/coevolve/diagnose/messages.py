@@ -1,0 +1,105 @@
+"""What if a role heard something else? Others' turns, or the notes on its own, replaced before its prompt is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from coevolve.diagnose.paired import Numbers
+from coevolve.diagnose.scene import Row, Scene, condition
+from coevolve.types import Episode, Problem, Prompt, Role, Task, Turn
+
+Change = Callable[[Turn | str], Turn | str]
+"""What a role was let hear, its own turns apart -> what it hears instead."""
+
+_Spoken = Mapping[tuple[str, int, Role], Sequence[Turn]]
+"""(problem, member, role) -> what was said there, in order."""
+
+
+class Misheard:
+    """The task, but what one role hears is changed. Its own turns are not: they are spliced as the ids it sampled."""
+
+    def __init__(self, task: Task, role: Role, change: Change) -> None:
+        self.train, self.test, self.reward = task.train, task.test, task.reward
+        self._task, self._role, self._change = task, role, change
+
+    def __getattr__(self, name: str) -> Any:
+        """Feedback, parts and whatever else the task has."""
+        return getattr(self._task, name)
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """The task's, for a role that heard the changed things."""
+        if role == self._role:
+            heard = [item if _is_of(role, item) else self._change(item) for item in heard]
+        return self._task.prompt(p, role, heard)
+
+
+def rows(scene: Scene, base: Sequence[Episode], base_PM: Numbers) -> Iterator[Row]:
+    """Each role that hears others: blank, shuffled, its own turn instead; each that is told notes: notes blank."""
+    for role, policy in scene.cast.items():
+        for setting, change in _settings(role, base, scene.members).items():
+            found = condition(replace(scene, task=Misheard(scene.task, role, change)), base_PM)
+            yield {"kind": "messages", "setting": setting, "role": role, "policy": policy, **found}
+
+
+def _settings(role: Role, base: Sequence[Episode], members: int) -> dict[str, Change]:
+    heard = [item for episode in base for turn in episode.turns if turn.role == role for item in turn.heard]
+    found: dict[str, Change] = {}
+    if any(isinstance(item, Turn) and item.role != role for item in heard):
+        found |= {"blank": _blank, "shuffled": shuffled(base, members), "own": own(role, base)}
+    if any(isinstance(item, str) and item for item in heard):
+        found["notes blank"] = lambda item: "" if isinstance(item, str) else item
+    return found
+
+
+def _is_of(role: Role, item: Turn | str) -> bool:
+    return isinstance(item, Turn) and item.role == role
+
+
+def _blank(item: Turn | str) -> Turn | str:
+    """A turn without words, as if its speaker had said nothing."""
+    return item if isinstance(item, str) else replace(item, text="", action_ids=[], logps=[])
+
+
+def shuffled(base: Sequence[Episode], members: int) -> Change:
+    """What the same role said on the next problem; of a single problem, what it said to the next member.
+
+    base: episodes problem by problem, so many members each. No episode hears itself.
+    """
+    spoken, step = _by_place(base), members if len(base) > members else 1
+    there = {(e.problem.id, e.member): base[(i + step) % len(base)] for i, e in enumerate(base)}
+
+    def change(item: Turn | str) -> Turn | str:
+        if isinstance(item, str):
+            return item
+        other = there[item.problem.id, item.member]
+        return _said(item, spoken[other.problem.id, other.member, item.role])
+
+    return change
+
+
+def own(role: Role, base: Sequence[Episode]) -> Change:
+    """What this role itself said in the base line of the same episode."""
+    spoken = _by_place(base)
+
+    def change(item: Turn | str) -> Turn | str:
+        if isinstance(item, str):
+            return item
+        return _said(item, spoken[item.problem.id, item.member, role])
+
+    return change
+
+
+def _by_place(base: Sequence[Episode]) -> _Spoken:
+    found: dict[tuple[str, int, Role], list[Turn]] = {}
+    for episode in base:
+        for turn in episode.turns:
+            found.setdefault((episode.problem.id, episode.member, turn.role), []).append(turn)
+    return found
+
+
+def _said(item: Turn, turns: Sequence[Turn]) -> Turn:
+    """The turn with the words of that one of these which was as early; of the last, if there were fewer."""
+    words = turns[min(item.round, len(turns) - 1)]
+    return replace(item, text=words.text, action_ids=words.action_ids, logps=words.logps, finished=words.finished)

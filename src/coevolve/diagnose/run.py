@@ -1,0 +1,92 @@
+"""A run diagnosed: its team plays held-out problems as it was trained, and in every altered way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.config import parts
+from coevolve.diagnose import casts, crossplay, influence, messages
+from coevolve.diagnose.entrants import Entrant, build, entrant, others
+from coevolve.diagnose.scene import Row, Scene, measured
+from coevolve.evaluate import SEED, choose, use_threads
+from coevolve.policies import LocalEngine, LocalPolicy
+from coevolve.report.diagnostics import FILE
+from coevolve.rundir import plain, write_text
+from coevolve.types import PolicyName
+
+PROBLEMS = 64
+"""Held-out problems of a diagnosis that does not say how many; fewer where the task has fewer."""
+
+MEMBERS = 4
+"""How often each is played in every condition."""
+
+
+def diagnose(
+    run: Path, *, beside: Sequence[Path] = (), problems: int | None = None, checkpoint: int | None = None
+) -> dict[str, Any]:
+    """Diagnose a run at its newest checkpoint, or at step ``checkpoint``; see the package.
+
+    beside: runs, or checkpoint folders of runs, for cross-play. Writes ``diagnostics.json`` into the run and returns
+    the same. Raises ValueError for a folder that is no run, a step without a checkpoint, more problems than the task
+    has, and a run beside it that has other roles or another task.
+    """
+    host = entrant(Path(run), checkpoint)
+    guests = others(beside, host)
+    use_threads(host.recipe)
+    policies = build([host, *guests])
+    scene = _scene(host, policies, problems)
+    found = {
+        "checkpoint": host.step,
+        "problems": len(scene.problems),
+        "samples": scene.members,
+        "seed": SEED,
+        "max_new_tokens": scene.sampling.max_new_tokens,
+        "temperature": scene.sampling.temperature,
+        "rows": list(_rows(scene, policies, [host, *guests])),
+    }
+    result: dict[str, Any] = plain(found)
+    write_text(Path(run) / FILE, json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def _scene(host: Entrant, policies: Mapping[PolicyName, LocalPolicy], problems: int | None) -> Scene:
+    made, sampling = parts(host.recipe), host.recipe.sampling
+    task = made.task()
+    held_out = choose(task, min(PROBLEMS, len(task.test)) if problems is None else problems)
+    # Of few problems more of each, so that what is sampled on all of them is as much.
+    members = max(MEMBERS, MEMBERS * PROBLEMS // len(task.test))
+    return Scene(
+        play=made.play(),
+        cast=host.cast,
+        task=task,
+        engine=LocalEngine(policies, workers=host.recipe.workers),
+        sampling=sampling.at_length(sampling.length_range[1]),
+        problems=held_out,
+        members=members,
+    )
+
+
+def _rows(scene: Scene, policies: dict[PolicyName, LocalPolicy], entrants: Sequence[Entrant]) -> Iterator[Row]:
+    """All conditions, the untrained start first: only then are the weights there."""
+    start_PM = scene.returns(scene.played())
+    for one in entrants:
+        one.load(policies)
+    base = scene.played()
+    base_PM = scene.returns(base)
+    team = {"kind": "team", "role": "all", "policy": casts.together(scene.cast)}
+    yield {**team, "setting": "trained", **measured(base_PM)}
+    yield {**team, "setting": "start", **measured(start_PM, base_PM)}
+    yield from casts.alone(scene, base_PM)
+    yield from casts.swapped(scene, base_PM)
+    yield from messages.rows(scene, base, base_PM)
+    yield from influence.rows(scene, base_PM, {name: _end(policy) for name, policy in policies.items()})
+    if len(entrants) > 1:
+        yield from crossplay.rows(scene, [(one.label, one.cast) for one in entrants])
+
+
+def _end(policy: LocalPolicy) -> list[int]:
+    end = policy.tokenizer.eos_token_id
+    return [] if end is None else [end]

@@ -1,0 +1,65 @@
+"""One condition: a team at its problems, and how its returns compare with those of the team as it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coevolve.diagnose.paired import Numbers, interval, standard_error, units
+from coevolve.evaluate import SEED
+from coevolve.measure import outcome
+from coevolve.play import Stage, rollout
+from coevolve.types import Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who plays what with whom: everything that a condition may replace. members: how often each problem is played.
+
+    The random numbers are those of ``SEED`` and "diagnose", whatever is replaced.
+    """
+
+    play: Play
+    cast: Mapping[Role, PolicyName]
+    task: Task
+    engine: Engine
+    sampling: Sampling
+    problems: Sequence[Problem]
+    members: int
+
+    def played(self) -> list[Episode]:
+        """Problem by problem, member by member. Raises ValueError as ``rollout`` does."""
+        stage = Stage(self.cast, self.task, self.engine, self.sampling, SEED, "diagnose")
+        return rollout(self.play, self.problems, stage, members=self.members)
+
+    def returns(self, episodes: Sequence[Episode]) -> Numbers:
+        """What every episode came to, [P, M]."""
+        return np.array([outcome(episode) for episode in episodes]).reshape(len(self.problems), self.members)
+
+
+def measured(returns_PM: Numbers, base_PM: Numbers | None = None) -> Row:
+    """reward, its standard error, n units; beside a base line also the mean difference from it and its interval."""
+    values_U = units(returns_PM)
+    row: Row = {"reward": float(values_U.mean()), "se": standard_error(values_U), "n": len(values_U)}
+    if base_PM is not None:
+        difference_U = units(returns_PM - base_PM)
+        low, high = interval(difference_U[None])
+        row |= {"difference": float(difference_U.mean()), "low": low, "high": high}
+    return row
+
+
+def condition(scene: Scene, base_PM: Numbers) -> Row:
+    """An altered scene beside the base line; or the ``reason`` why it cannot be played.
+
+    A task may refuse what no team of its own would do: an empty text where it wants a move, say.
+    """
+    try:
+        episodes = scene.played()
+    except ValueError as error:
+        return {"reason": str(error)}
+    return measured(scene.returns(episodes), base_PM)

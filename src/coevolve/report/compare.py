@@ -1,0 +1,160 @@
+"""Groups of runs against each other: the mean over seeds of each, and every pair's differences, paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from coevolve.report.arms import setting
+from coevolve.report.measures import Measure
+from coevolve.report.runs import Group
+from coevolve.report.section import Section
+from coevolve.report.statistics import FEWEST, Estimate, estimate, holm, sign_flip
+from coevolve.report.wording import and_list, many, number, within
+
+_ALPHA = 0.05
+_SPOKEN = 3  # pairs of groups whose first difference the sentence tells
+
+_EVIDENCE, _HINT, _NOTHING = "evidence", "a hint, not evidence", "no difference at these seeds"
+_SAME, _ONE = "no difference: the same at every seed", "one seed says nothing about other seeds"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """second - first in a measure, for each seed that both have. p: of the sign-flip test; adjusted: by Holm."""
+
+    measure: str
+    first: str
+    second: str
+    values: Sequence[float]
+    p: float
+    adjusted: float
+
+    @property
+    def estimate(self) -> Estimate:
+        return estimate(self.values)
+
+    @property
+    def verdict(self) -> str:
+        """What may be concluded."""
+        _, _, low, high = self.estimate
+        if not any(self.values):
+            return _SAME
+        if low is None or high is None:
+            return _ONE
+        if self.adjusted < _ALPHA:
+            return _EVIDENCE
+        return _NOTHING if low <= 0 <= high else _HINT
+
+
+def of_groups(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
+    """The mean over seeds of every measure, group by group."""
+    rows = []
+    for measure in measures:
+        for name, seeds in measure.values.items():
+            if seeds:
+                rows.append((measure.title, name, *estimate(list(seeds.values()))))
+    counts = [f"{group.name} has {many(len(group.runs), 'seed')}" for group in groups]
+    sentence = (
+        f"Means over seeds with bootstrap 95 % intervals: {and_list(counts)}."
+        f"{_few(min(len(group.runs) for group in groups))}{_lengths(groups)}"
+    )
+    return Section("groups", "Groups of seeds", sentence, ("measure", "group", "seeds", "mean", "low", "high"), rows)
+
+
+def _few(seeds: int) -> str:
+    """What the smallest group cannot say."""
+    if seeds >= FEWEST:
+        return ""
+    if seeds == 1:
+        return " One seed says nothing about other seeds."
+    return (
+        " Intervals of so few seeds are too narrow: that of 3 holds the true mean in three cases of four, that of 10 "
+        "in nine of ten."
+    )
+
+
+def _lengths(groups: Sequence[Group]) -> str:
+    lengths = sorted({len(run.lines) for group in groups for run in group.runs})
+    if len(lengths) == 1:
+        return ""
+    return (
+        f" The runs have from {lengths[0]} to {lengths[-1]} steps, and final means each run's own end: only the "
+        "rewards at equal cost compare them fairly."
+    )
+
+
+def differences(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
+    """Every pair of groups in every tested measure that means the same in both."""
+    found = _differences(groups, measures)
+    rows = [
+        (one.measure, f"{one.second} - {one.first}", *one.estimate, one.p, one.adjusted, one.verdict) for one in found
+    ]
+    columns = ("measure", "difference", "pairs", "mean", "low", "high", "p", "p (Holm)", "conclusion")
+    said = [*_told(found), *_counted(found), *_unpaired(groups, measures)]
+    return Section("differences", "Differences, paired by seed", " ".join(said), columns if rows else (), rows)
+
+
+def _differences(groups: Sequence[Group], measures: Sequence[Measure]) -> list[Difference]:
+    paired = [
+        (measure.title, first.name, second.name, values)
+        for first, second in combinations(groups, 2)
+        for measure in measures
+        if _same_meaning(measure, first, second) and (values := _between(measure, first, second))
+    ]
+    ps = [sign_flip(values) for *_, values in paired]
+    return [Difference(*one, p, adjusted) for one, p, adjusted in zip(paired, ps, holm(ps), strict=True)]
+
+
+def _same_meaning(measure: Measure, first: Group, second: Group) -> bool:
+    agree = measure.agree is None or setting(first, measure.agree) == setting(second, measure.agree)
+    return measure.tested and agree
+
+
+def _between(measure: Measure, first: Group, second: Group) -> list[float]:
+    a, b = measure.values.get(first.name, {}), measure.values.get(second.name, {})
+    return [b[seed] - a[seed] for seed in sorted(a.keys() & b.keys())]
+
+
+def _told(found: Sequence[Difference]) -> Iterator[str]:
+    """The first measure of each pair of groups, in words."""
+    told: dict[tuple[str, str], str] = {}
+    for one in found:
+        n, mean, low, high = one.estimate
+        text = (
+            f"{one.measure.capitalize()} of {one.second} less that of {one.first}: {within(mean, low, high)}, "
+            f"{many(n, 'pair')}, p = {number(one.p)}, adjusted {number(one.adjusted)}: {one.verdict}."
+        )
+        told.setdefault((one.first, one.second), text)
+    if len(told) <= _SPOKEN:
+        yield from told.values()
+
+
+def _counted(found: Sequence[Difference]) -> Iterator[str]:
+    """How many comparisons there were, and what they can show."""
+    if not found:
+        yield "Nothing to compare: the groups share no seed."
+        return
+    verdicts = [one.verdict for one in found]
+    yield (
+        f"{many(len(found), 'comparison')} in all, for which Holm's correction adjusts p: {verdicts.count(_EVIDENCE)} "
+        f"with p < {_ALPHA}, {verdicts.count(_HINT)} with no more than a hint (an interval without zero)."
+    )
+    fewest = min(len(one.values) for one in found)
+    if fewest < FEWEST:
+        yield (
+            f"With fewer than {FEWEST} pairs no sign-flip test can reach p < {_ALPHA}; with {fewest} the smallest p is "
+            f"{number(2 / 2**fewest)}."
+        )
+
+
+def _unpaired(groups: Sequence[Group], measures: Sequence[Measure]) -> Iterator[str]:
+    """Seeds that not all groups have, and measures that two groups do not share."""
+    seeds = {group.name: and_list([str(run.seed) for run in group.runs]) for group in groups}
+    if len(set(seeds.values())) > 1:
+        shown = "; ".join(f"{name} has {those}" for name, those in seeds.items())
+        yield f"Only seeds that both groups of a pair have are compared: {shown}."
+    for measure in measures:
+        if measure.agree and len({str(setting(group, measure.agree)) for group in groups}) > 1:
+            yield f"{measure.title} is not compared between groups that differ in {measure.agree}."

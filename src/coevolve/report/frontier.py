@@ -1,0 +1,130 @@
+"""What reward costs in KL: the points that runs end at, the best of them, and the area below."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from coevolve.report.arms import ETA
+from coevolve.report.curves import column, final, start
+from coevolve.report.runs import Group, Run, flat, grouped
+from coevolve.report.section import Plot, Section, Series
+from coevolve.report.statistics import estimate
+from coevolve.report.wording import and_list, number
+
+Point = tuple[float, float]
+"""KL (the less the better), reward (the more the better)."""
+
+_BEYOND = 1.1
+"""The reference point's KL, in terms of the largest: a little beyond, so that the farthest point counts too."""
+
+_ETA_SHOWN = re.compile(r"[- ]eta=[0-9.]+(e[-+]?[0-9]+)?")
+"""In the name of a group, which is that of a whole family without it."""
+
+
+def pareto(points: Sequence[Point]) -> list[Point]:
+    """The points that no other beats in one and equals in the other, by KL; of equal points one."""
+    found: list[Point] = []
+    for kl, reward in sorted(set(points), key=lambda point: (point[0], -point[1])):
+        if not found or reward > found[-1][1]:
+            found.append((kl, reward))
+    return found
+
+
+def hypervolume(points: Sequence[Point], reference: Point) -> float:
+    """The area that the points dominate, up to the reference point (Zitzler and Thiele 1999): nats x reward.
+
+    Points that are no better than the reference in both count nothing; 0 without points.
+    """
+    front = pareto([(kl, reward) for kl, reward in points if kl < reference[0] and reward > reference[1]])
+    return sum(((end - kl) * (reward - reference[1]) for (kl, reward), (end, _) in pairwise([*front, reference])), 0.0)
+
+
+def sections(groups: Sequence[Group]) -> list[Section]:
+    """Where the groups end, and of those that differ in eta alone how good a trade they offer; groups without KL have
+    no place there."""
+    groups = [group for group in groups if all(np.isfinite(_end(run)).all() for run in group.runs)]
+    if len(groups) < 2:
+        return []
+    runs = [run for group in groups for run in group.runs]
+    lowest = min(start(column(run, "reward")) for run in runs)
+    reference = (_BEYOND * max(_end(run)[0] for run in runs), lowest)
+    return [_points(groups), *_volumes(groups, reference)]
+
+
+def _end(run: Run) -> Point:
+    return final(column(run, "kl")), final(column(run, "reward"))
+
+
+def _points(groups: Sequence[Group]) -> Section:
+    ends = {group.name: [_end(run) for run in group.runs] for group in groups}
+    middle = {
+        name: (float(np.mean(points, axis=0)[0]), float(np.mean(points, axis=0)[1])) for name, points in ends.items()
+    }
+    front = pareto(list(middle.values()))
+    rows = [(name, len(ends[name]), *point, "yes" if point in front else "no") for name, point in middle.items()]
+    best = and_list([name for name, point in middle.items() if point in front])
+    sentence = (
+        f"Mean KL and mean reward over the last tenth of the steps. On the front, that no other group beats in both: "
+        f"{best}. The points of the plot are seeds: where those of two groups mix, the front is a matter of chance."
+    )
+    series = [
+        Series(group.name, *_transposed(ends[group.name]), labels=[run.name for run in group.runs], points=True)
+        for group in groups
+    ]
+    series.append(Series("front of the means", *_transposed(_staircase(front))))
+    columns = ("group", "seeds", "KL (nats/turn)", "reward", "on the front")
+    plot = Plot("KL to the start, nats per turn", "reward", series)
+    return Section("frontier", "Reward-KL frontier", sentence, columns, rows, plot)
+
+
+def _staircase(front: Sequence[Point]) -> list[Point]:
+    """The boundary of what the front dominates: nothing between two points has been reached."""
+    return [*(step for (kl, reward), (end, _) in pairwise(front) for step in ((kl, reward), (end, reward))), front[-1]]
+
+
+def _transposed(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    return [kl for kl, _ in points], [reward for _, reward in points]
+
+
+def _volumes(groups: Sequence[Group], reference: Point) -> list[Section]:
+    """A row per family of runs that differ in seed and eta alone, if one of them is a sweep of eta."""
+    rows, swept = [], False
+    for family in _families([run for group in groups for run in group.runs]):
+        etas = {_eta(run) for run in family.runs}
+        ends: dict[int, dict[str, Point]] = {}
+        for run in family.runs:
+            ends.setdefault(run.seed, {})[_eta(run)] = _end(run)
+        areas = [hypervolume(list(points.values()), reference) for points in ends.values() if len(points) == len(etas)]
+        swept |= len(etas) > 1
+        if areas:
+            rows.append((_ETA_SHOWN.sub("", family.name), len(etas), *estimate(areas)))
+    if not swept:
+        return []
+    sentence = (
+        f"The area between each family's front and the reference point (KL {number(reference[0])}, a tenth beyond the "
+        f"largest; reward {number(reference[1])}, the smallest at a start), seed by seed, with a bootstrap 95 % "
+        "interval. More points can only add to it: compare families of equally many values of eta."
+    )
+    columns = ("family", "values of eta", "seeds", "hypervolume", "low", "high")
+    return [Section("hypervolume", "Hypervolume over eta", sentence, columns, rows)]
+
+
+def _families(runs: Sequence[Run]) -> list[Group]:
+    """The runs grouped as if their recipes did not say eta."""
+    known = {run.path: run for run in runs}
+    silent = [replace(run, recipe={**run.recipe, "algorithm": _without_eta(run)}) for run in runs]
+    return [Group(group.name, [known[run.path] for run in group.runs]) for group in grouped(silent)]
+
+
+def _without_eta(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in run.recipe.get("algorithm", {}).items() if f"algorithm.{key}" != ETA}
+
+
+def _eta(run: Run) -> str:
+    return str(flat(run.recipe).get(ETA))

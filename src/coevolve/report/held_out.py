@@ -1,0 +1,62 @@
+"""What ``coevolve eval`` found on held-out problems: the team and each policy alone, at the start and trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coevolve.report.runs import Run
+from coevolve.report.section import Cell, Section
+from coevolve.report.wording import plus_minus
+
+Row = Mapping[str, Any]
+
+_NAMES = ("weights", "setting", "role", "policy", "decoding")
+_NUMBERS = {
+    "reward": "reward", "reward_se": "standard error", "kl": "KL (nats/turn)", "length": "length (tokens)",
+    "eos_rate": "ended by itself", "distinct_2": "distinct 2-grams",
+}  # fmt: skip
+_MORE = ("parts/", "best@")
+
+
+def sections(run: Run) -> list[Section]:
+    """The table of the run's ``eval.json``, and one of the components and the best of k, if it has them."""
+    found = run.written("eval.json")
+    if found is None:
+        return []
+    rows: list[Row] = found["rows"]
+    sentence = (
+        f"{run.name} at step {found['checkpoint']} on {found['problems']} held-out problems, the same in every row: "
+        f"{'; '.join(_moved(rows)) or 'no role is scored'}. The standard error is over problems; it says nothing about "
+        "other seeds."
+    )
+    table = [[*(str(row[key]) for key in _NAMES), *(row.get(key) for key in _NUMBERS)] for row in rows]
+    whole = Section("evaluation", f"Evaluation of {run.name}", sentence, (*_NAMES, *_NUMBERS.values()), table)
+    return [whole, *_components(run, rows)]
+
+
+def _moved(rows: Sequence[Row]) -> list[str]:
+    """What the team earns by sampling, role by role, against its start."""
+    sampled = [row for row in rows if row["decoding"] == "sampled" and row.get("reward") is not None]
+    start = {row["role"]: row for row in sampled if (row["weights"], row["setting"]) == ("start", "team")}
+    return [
+        f"{role} earns {_paid(row)}, {_paid(start[role])} at the start"
+        for row in sampled
+        if (row["weights"], row["setting"]) == ("trained", "team") and (role := row["role"]) in start
+    ]
+
+
+def _paid(row: Row) -> str:
+    return plus_minus(row["reward"], row.get("reward_se"))
+
+
+def _components(run: Run, rows: Sequence[Row]) -> list[Section]:
+    """Components of the reward and the best of k samples: a column per row of the evaluation that has any."""
+    more = [row for row in rows if any(key.startswith(_MORE) for key in row)]
+    if not more:
+        return []
+    keys = dict.fromkeys(key for row in more for key in row if key.startswith(_MORE))
+    names = [f"{row['weights']} {row['setting']} {row['role']} ({row['policy']}), {row['decoding']}" for row in more]
+    table: list[list[Cell]] = [[key.replace("parts/", ""), *(row.get(key) for row in more)] for key in keys]
+    sentence = "Means over problems. best@k is the expected best of k samples; for what is 0 or 1, that is pass@k."
+    return [Section("components", f"Evaluation of {run.name}: components", sentence, ("measure", *names), table)]

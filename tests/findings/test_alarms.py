@@ -1,0 +1,115 @@
+"""Collapses whose first step is known, and healthy noise."""
+
+import numpy as np
+import pytest
+from hand_made import run
+
+from coevolve.report.alarms import alarms, section
+
+
+def found(**columns):
+    return [(alarm.signal, alarm.agent, alarm.step) for alarm in alarms(run(**columns))]
+
+
+def edge(before, after, at, steps=60):
+    return [before if i < at else after for i in range(steps)]
+
+
+HEALTHY = edge(1.0, 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "signal", "agent"),
+    [
+        ({"ann__distinct_2": edge(0.8, 0.39, 41)}, "distinct_2 fell", "ann"),
+        ({"ann__entropy": edge(2.0, 0.39, 41)}, "entropy fell", "ann"),
+        ({"ann__length": edge(9.0, 1.0, 41)}, "answers of one token", "ann"),
+        ({"ann__eos_rate": edge(0.3, 0.0, 41)}, "answers do not end", "ann"),
+        ({"ann__kl": edge(3.0, 16.0, 41)}, "KL runs away", "ann"),
+        ({"reward": edge(2.0, 0.9, 41)}, None, None),  # never rose, so there is no rise to lose
+        ({"reward": [min(i, 20) / 10 if i < 41 else 0.9 for i in range(60)]}, "reward fell from its peak", "team"),
+        (
+            {"ann__grad_norm": edge(1.0, 0.01, 41), "bob__grad_norm": HEALTHY},
+            "gradients vanish beside the others'",
+            "ann",
+        ),
+    ],
+)
+def test_a_collapse_is_dated_to_the_step(columns, signal, agent):
+    assert found(**columns) == ([(signal, agent, 41)] if signal else [])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"ann__distinct_2": edge(0.8, 0.41, 41)},  # not half
+        {"ann__entropy": edge(2.0, 0.41, 41)},
+        {"ann__length": edge(2.0, 1.0, 41)},  # one or two tokens from the start
+        {"ann__eos_rate": edge(0.05, 0.0, 41)},  # hardly ever ended
+        {"ann__kl": edge(3.0, 14.0, 41)},  # grew, but to less than five times
+        {"ann__kl": edge(0.5, 9.0, 41)},  # grew, but is small
+        {"ann__kl": [i / 2 for i in range(60)]},  # grows steadily
+        {"reward": [min(i, 20) / 10 if i < 41 else 1.2 for i in range(60)]},  # less than half of the rise
+        {"ann__grad_norm": edge(1.0, 0.01, 41), "bob__grad_norm": edge(1.0, 0.01, 41)},  # both
+        {"ann__grad_norm": edge(1.0, 0.01, 41)},  # nobody to be compared with
+        {"ann__entropy": edge(2.0, 0.1, 55)},  # for five of sixty steps only
+        {"ann__entropy": [*edge(2.0, 0.1, 30)[:50], *[2.0] * 10]},  # it came back
+    ],
+)
+def test_what_stays_within_limits_or_comes_back_is_no_alarm(columns):
+    assert found(**columns) == []
+
+
+def test_a_single_outlier_neither_begins_nor_ends_a_collapse():
+    entropy = edge(2.0, 0.1, 41)
+    entropy[20], entropy[50] = 0.1, 2.0
+    assert found(ann__entropy=entropy) == [("entropy fell", "ann", 41)]
+
+
+def test_a_collapse_is_dated_in_noise():
+    noise = np.exp(np.random.default_rng(1).normal(scale=0.2, size=60))
+    assert found(ann__entropy=list(edge(2.0, 0.1, 41) * noise)) == [("entropy fell", "ann", 41)]
+
+
+def healthy(seed, steps):
+    """A run that learns, with the noise that random lengths and small batches make."""
+    rng, t = np.random.default_rng(seed), np.linspace(0, 1, steps)
+    columns = {"reward": np.tanh(3 * t) + 0.3 * rng.normal(size=steps)}
+    for agent in ("ann", "bob"):
+        columns[f"{agent}__distinct_2"] = (0.7 - 0.2 * t) * spread(rng, 0.15, steps)
+        columns[f"{agent}__entropy"] = (2 - 1.2 * t) * spread(rng, 0.3, steps)
+        columns[f"{agent}__kl"] = 20 * np.sqrt(t) * spread(rng, 0.3, steps)
+        columns[f"{agent}__length"] = 8 * spread(rng, 0.4, steps)
+        columns[f"{agent}__eos_rate"] = rng.binomial(64, 0.3 - 0.15 * t) / 64
+        columns[f"{agent}__grad_norm"] = 2 * spread(rng, 0.8, steps)
+    return {key: values.tolist() for key, values in columns.items()}
+
+
+def spread(rng, scale, steps):
+    return np.exp(scale * rng.normal(size=steps))
+
+
+@pytest.mark.parametrize("steps", [10, 30, 100])
+def test_healthy_noise_raises_no_alarm(steps):
+    assert [found(**healthy(seed, steps)) for seed in range(40)] == [[]] * 40
+
+
+def test_missing_numbers_are_told_whatever_the_length():
+    columns = {"reward": [1.0, 1.0, 1.0], "ann__grad_norm": [1.0, None, None], "ann__explained_variance": [None] * 3}
+    assert found(**columns) == [("grad_norm is no number at 2 steps", "ann", 1)]
+
+
+def test_agents_that_rest_are_judged_by_the_steps_they_play():
+    one = run(reward=HEALTHY, ann__entropy=edge(2.0, 0.1, 41))
+    for line in one.lines[::2]:
+        del line["agents/ann/entropy"]
+    assert [(alarm.signal, alarm.step) for alarm in alarms(one)] == [("entropy fell", 41)]
+
+
+def test_the_section_says_what_was_found():
+    good, bad = run("good-0", reward=HEALTHY), run("bad-0", reward=HEALTHY, ann__entropy=edge(2.0, 0.1, 41))
+    assert section([good]).sentence.startswith("No alarm in 1 run: diversity,")
+    both = section([good, bad])
+    assert both.sentence.startswith("1 alarm in 1 of 2 runs.")
+    assert both.rows == [("bad-0", 41, "entropy fell", "ann", 2.0, 0.1, 0.4)]
+    assert section([run("tiny", reward=[1.0] * 9)]).sentence == "Too short to judge (fewer than 10 steps): tiny."

@@ -1,0 +1,133 @@
+"""Groups and their differences, with answers worked out by hand."""
+
+import pytest
+from hand_made import recipe, run
+
+from coevolve.report.arms import arms
+from coevolve.report.compare import differences, of_groups
+from coevolve.report.measures import measures
+
+
+def group(name, eta, ends, seeds=None, start=0.0):
+    """One run per seed that goes from ``start`` to its end in two steps."""
+    seeds = range(len(ends)) if seeds is None else seeds
+    return [
+        run(f"{name}-{s}", s, recipe(s, eta), reward=[start, end], objective=[0.0, end / 2])
+        for s, end in zip(seeds, ends, strict=True)
+    ]
+
+
+def compared(*groups):
+    sides = arms([one for runs in groups for one in runs])
+    return differences(sides, measures(sides, []))
+
+
+def row(section, measure):
+    return next(row for row in section.rows if row[0] == measure)
+
+
+def test_three_pairs_give_a_hint_and_no_evidence():
+    found = compared(group("a", 1.0, [1.0, 2.0, 3.0]), group("b", 0.5, [1.5, 3.0, 4.5]))
+    # differences 0.5, 1, 1.5: all of one sign, which chance makes in 2 of 8 cases
+    assert row(found, "final reward") == ("final reward", "b - a", 3, 1.0, 0.5, 1.5, 0.25, 0.75, "a hint, not evidence")
+    assert "Final reward of b less that of a: 1.00 [0.500, 1.50], 3 pairs, p = 0.250, adjusted 0.750" in found.sentence
+    assert "3 comparisons in all" in found.sentence
+    assert (
+        "With fewer than 6 pairs no sign-flip test can reach p < 0.05; with 3 the smallest p is 0.250."
+        in found.sentence
+    )
+
+
+def test_an_interval_with_zero_is_no_difference():
+    found = compared(group("a", 1.0, [1.0, 2.0, 3.0]), group("b", 0.5, [2.0, 1.0, 3.0]))
+    assert row(found, "final reward")[3:] == (0.0, -1.0, 1.0, 1.0, 1.0, "no difference at these seeds")
+
+
+def test_eight_pairs_of_one_sign_are_evidence():
+    found = compared(group("a", 1.0, [1.0] * 8), group("b", 0.5, [1.5 + i / 8 for i in range(8)]))
+    # p = 2 / 2^8 in each of the three measures, and three times that by Holm
+    assert row(found, "final reward")[6:] == (2 / 256, pytest.approx(6 / 256), "evidence")
+    assert "fewer than 6 pairs" not in found.sentence
+
+
+def test_many_comparisons_take_evidence_away():
+    a, b = group("a", 1.0, [1.0] * 6), group("b", 0.5, [1.5 + i / 8 for i in range(6)])
+    found = compared(a, b)
+    assert row(found, "final reward")[6:] == (2 / 64, pytest.approx(6 / 64), "a hint, not evidence")
+
+
+def test_one_seed_says_nothing_about_others():
+    found = compared(group("a", 1.0, [1.0]), group("b", 0.5, [2.0]))
+    assert row(found, "final reward")[2:] == (1, 1.0, None, None, 1.0, 1.0, "one seed says nothing about other seeds")
+
+
+def test_only_seeds_that_both_have_are_paired():
+    found = compared(
+        group("a", 1.0, [1.0, 2.0, 9.0], seeds=(0, 1, 5)), group("b", 0.5, [8.0, 3.0, 4.0], seeds=(7, 1, 0))
+    )
+    assert row(found, "final reward")[2:6] == (2, 2.0, 1.0, 3.0)  # 4 - 1 for seed 0, 3 - 2 for seed 1
+    assert (
+        "Only seeds that both groups of a pair have are compared: a has 0, 1 and 5; b has 0, 1 and 7." in found.sentence
+    )
+
+
+def test_groups_without_a_common_seed_are_not_compared():
+    found = compared(group("a", 1.0, [1.0], seeds=[0]), group("b", 0.5, [1.0], seeds=[1]))
+    assert found.rows == []
+    assert found.sentence.startswith("Nothing to compare: the groups share no seed.")
+
+
+def test_the_objective_is_compared_at_equal_eta_only():
+    other = [run(f"c-{s}", s, recipe(s, 1.0, steps=9), reward=[0.0, 1.0], objective=[0.0, 2.0]) for s in (0, 1)]
+    found = compared(group("a", 1.0, [1.0, 2.0]), group("b", 0.5, [1.0, 2.0]), other)
+    assert [one[1] for one in found.rows if one[0] == "r - eta*KL"] == ["c - a"]
+    assert "r - eta*KL is not compared between groups that differ in algorithm.eta." in found.sentence
+
+
+def test_a_group_and_its_copy_do_not_differ():
+    runs = group("a", 1.0, [1.0, 2.0, 3.0])
+    found = compared(runs, runs)
+    assert {one[2:] for one in found.rows} == {(3, 0.0, 0.0, 0.0, 1.0, 1.0, "no difference: the same at every seed")}
+    assert {one[1] for one in found.rows} == {"a (2) - a"}
+
+
+def test_a_run_and_its_copy_do_not_differ():
+    found = compared(group("a", 1.0, [1.0]), group("a", 1.0, [1.0]))
+    assert {one[2:] for one in found.rows} == {(1, 0.0, None, None, 1.0, 1.0, "no difference: the same at every seed")}
+    assert {one[1] for one in found.rows} == {"a-0 (2) - a-0"}
+
+
+def test_the_table_of_groups():
+    sides = arms([*group("a", 1.0, [1.0, 2.0, 3.0]), *group("b", 0.5, [5.0], start=1.0)])
+    found = of_groups(sides, measures(sides, []))
+    assert [list(one) for one in found.rows] == [
+        ["final reward", "a", 3, 2.0, 1.0, 3.0],
+        ["final reward", "b", 1, 5.0, None, None],
+        ["peak reward", "a", 3, 2.0, 1.0, 3.0],
+        ["peak reward", "b", 1, 5.0, None, None],
+        ["mean reward over training", "a", 3, 1.0, 0.5, 1.5],
+        ["mean reward over training", "b", 1, 3.0, None, None],
+        ["r - eta*KL", "a", 3, 1.0, 0.5, 1.5],
+        ["r - eta*KL", "b", 1, 2.5, None, None],
+        # starts 0, 0, 0, 1: half of the rise from 0.25 to 5 is 2.625, which seed 2 of a and b reach in step 2
+        ["steps to reward 2.62, of the seeds that reach it", "a", 1, 2.0, None, None],
+        ["steps to reward 2.62, of the seeds that reach it", "b", 1, 2.0, None, None],
+    ]
+
+
+def test_a_level_is_reached_after_so_many_samples():
+    rewards = [0.0, 1.0, 3.0, 4.0]  # half of the rise is 2, in the third step
+    sides = arms(
+        [
+            run("a-0", 0, recipe(0), reward=rewards, turns=[8] * 4),
+            run("b-0", 0, recipe(0, 0.5), reward=[0.0], turns=[8]),
+        ]
+    )
+    assert [tuple(one) for one in of_groups(sides, measures(sides, [])).rows][-1] == (
+        "turns sampled to reward 2.00, of the seeds that reach it", "a", 1, 24.0, None, None
+    )  # fmt: skip
+
+
+def test_runs_of_other_lengths_are_pointed_out():
+    sides = arms([run("a-0", 0, recipe(0), reward=[0.0] * 5), run("b-0", 0, recipe(0, 0.5), reward=[0.0] * 9)])
+    assert "The runs have from 5 to 9 steps" in of_groups(sides, measures(sides, [])).sentence

@@ -1,0 +1,150 @@
+"""What a report says of runs of all kinds, and how it is written down."""
+
+import json
+import re
+
+import pytest
+from hand_made import recipe, run
+
+from coevolve.report.findings import findings
+from coevolve.report.paper import write_paper
+from coevolve.report.runs import find
+from coevolve.report.section import Section
+
+AGENT = {"ann__reward": [1.0, 2.0], "ann__grad_norm": [2.0, 1.0], "ann__entropy": [2.0, 1.0]}
+COSTS = {"turns": [8, 8], "ann__updates": [1, 1], "kl": [0.0, 1.0], "objective": [1.0, 1.0]}
+
+
+def ids(runs):
+    found = [section.id for section in findings(runs)]
+    assert len(set(found)) == len(found)
+    return [id for id in found if not id.startswith("diagnostics")]
+
+
+def test_one_run_without_kl():
+    assert ids([run("magrpo-0", reward=[1.0, 2.0], **AGENT)]) == ["summary", "alarms"]
+
+
+def test_one_run_with_kl_shows_its_price():
+    assert ids([run("cory-0", reward=[1.0, 2.0], **COSTS)]) == ["summary", "alarms", "equal-kl"]
+
+
+def test_a_run_of_one_step():
+    (summary, *_) = findings([run("cory-0", reward=[1.5], kl=[0.0])])
+    assert summary.rows[0][2:7] == [1, 1.5, 1.5, 1.5, 0.0]
+    assert ids([run("cory-0", reward=[1.5], kl=[0.0]), run("cory-1", 1, recipe(1), reward=[2.5], kl=[0.5])])
+
+
+def test_runs_that_lack_each_others_metrics():
+    runs = [
+        run("a-0", 0, recipe(0), reward=[1.0, 2.0], **COSTS, **AGENT),
+        run("b-0", 0, recipe(0, 0.1), reward=[None, 2.0]),
+    ]
+    compared = ["groups", "differences", "equal-samples", "equal-kl"]
+    assert ids(runs) == ["summary", "alarms", *compared]
+
+
+def test_seeds_of_one_recipe_are_one_group_without_differences():
+    found = ids([run(f"a-{seed}", seed, recipe(seed), reward=[1.0, 2.0], **COSTS) for seed in (0, 1)])
+    assert found == ["summary", "alarms", "groups", "equal-samples", "equal-kl"]
+
+
+def test_runs_of_two_tasks_are_not_compared():
+    found = findings([run("a-0", reward=[1.0]), run("b-0", recipe=recipe(0, task="game"), reward=[1.0])])
+    (groups,) = [section for section in found if section.id == "groups"]
+    assert groups.sentence.startswith("Not compared: these runs learn game and sentiment, whose rewards")
+
+
+def test_the_summary_holds_the_ends_of_every_metric():
+    steps = {"reward": [0.0] * 10 + [3.0] * 8 + [1.0, 2.0], "kl": [0.0] * 18 + [4.0, 6.0]}  # means of two steps
+    more = {"time__step": [2.0] * 20, "tokens_per_second": [10.0] * 19 + [30.0], "length": [5.0] * 20}
+    agents = {"ann__entropy": [1.0] * 20, "bob__entropy": [2.0] * 20}
+    one = run("cory-0", reward=steps["reward"], kl=steps["kl"], **more, **agents)
+    row = findings([one])[0].rows[0]
+    assert row == ["cory-0", 0, 20, 0.0, 3.0, 1.5, 5.0, None, 1.5, 5.0, 11.0, 40.0]
+
+
+def test_gradient_norms_are_shares_of_the_largest():
+    norms = {"ann__grad_norm": [9.0, 1.0], "bob__grad_norm": [9.0, 4.0], "eve__grad_norm": [None, None]}
+    section = next(s for s in findings([run("a-0", reward=[1.0, 1.0], **norms)]) if s.id == "gradients")
+    assert section.rows == [("a-0", "ann", 1.0, 0.25), ("a-0", "bob", 4.0, 1.0)]
+    assert "The largest ratio is 4.00 (bob against ann in a-0)." in section.sentence
+
+
+def write(folder, **files):
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return folder
+
+
+def written(folder, seed, rewards, eta=1.0, **files):
+    lines = [{"step": i, "reward": r, "kl": i / 2, "turns": 8} for i, r in enumerate(rewards)]
+    made = {
+        "metrics__jsonl": "".join(json.dumps(line) + "\n" for line in lines),
+        "recipe__yaml": json.dumps(recipe(seed, eta)),
+    }
+    return write(folder, **made, **files)
+
+
+EVALUATION = {
+    "checkpoint": 2,
+    "problems": 4,
+    "rows": [
+        {"weights": w, "setting": "team", "role": role, "policy": "ann", "decoding": "sampled", **more}
+        for w, role, more in (
+            ("start", "pioneer", {"reward": 1.0, "reward_se": 0.5, "length": 3.0}),
+            ("trained", "pioneer", {"reward": 2.0, "reward_se": None, "length": 4.0}),
+            ("trained", "observer", {"reward": 4.0, "reward_se": 0.25, "length": 4.0}),
+            ("trained", "all", {"reward": 9.0, "reward_se": 0.5, "parts/solved": 0.75, "best@2/reward": 9.5}),
+        )
+    ],
+}
+
+
+def test_an_evaluation_is_told_and_compared(tmp_path):
+    for seed in (0, 1):
+        written(tmp_path / f"a-{seed}", seed, [1.0, 2.0], eval__json=json.dumps(EVALUATION))
+    found = {section.id: section for section in findings(find([tmp_path]))}
+    whole, parts = found["evaluation"], found["components"]
+    assert "pioneer earns 2.00, 1.00 ± 0.50 at the start." in whole.sentence
+    assert whole.rows[1][5:9] == [2.0, None, None, 4.0]
+    assert parts.columns == ("measure", "trained team all (ann), sampled")
+    assert parts.rows == [["solved", 0.75], ["best@2/reward", 9.5]]
+    assert ("held-out reward", "a", 2, 3.0, 3.0, 3.0) in found["groups"].rows  # of the roles, not of what is whole
+    assert "evaluation-2" in found
+
+
+def test_the_paper_has_every_section_and_picture(tmp_path):
+    for seed in (0, 1):
+        written(tmp_path / "runs" / f"a|b-{seed}", seed, [1.0, 2.0 + seed])
+        written(tmp_path / "runs" / f"low-{seed}", seed, [1.0, 2.5 + seed], eta=0.1)
+    output = tmp_path / "out" / "my report.md"
+    files = write_paper(find([tmp_path / "runs"]), output)
+    text = output.read_text()
+    assert files[0] == output
+    links = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text)
+    assert [file.name for file in files[1:]] == [link.replace("%20", " ") for link in links]
+    assert links[0] == "my%20report-curves.png" and "my%20report-frontier.png" in links
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[1:])
+    assert "| final reward | a\\|b | 2 | 2.50 | 2.00 | 3.00 |" in text
+    assert "KL, r - eta\\*KL, entropy" in text
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+
+
+def test_cells_are_on_one_line(tmp_path, monkeypatch):
+    section = Section("x", "A\nB", "See <b>.", ("one", "two"), [("a\n|b", None), ("p < 0.05", 1)])
+    monkeypatch.setattr("coevolve.report.paper.findings", lambda runs: [section])
+    written(tmp_path / "a-0", 0, [1.0])
+    write_paper(find([tmp_path / "a-0"]), tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text()
+    table = "| one | two |\n| :--- | ---: |\n| a \\|b | – |\n| p < 0.05 | 1 |\n"
+    assert f"## A B\n\nSee \\<b>.\n\n{table}" in text
+
+
+@pytest.mark.parametrize("rewards", [[1.0], [1.0] * 3, [1.0] * 40])
+def test_a_constant_run_is_written(tmp_path, rewards):
+    written(tmp_path / "a-0", 0, rewards)
+    written(tmp_path / "b-0", 0, rewards, eta=0.1)
+    assert len(write_paper(find([tmp_path]), tmp_path / "report.md")) >= 3

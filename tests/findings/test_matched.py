@@ -1,0 +1,88 @@
+"""Straight curves, read off at equal cost."""
+
+import pytest
+from hand_made import recipe, run
+
+from coevolve.report.arms import arms
+from coevolve.report.matched import KL, SAMPLES, UPDATES, costs, match, section
+
+
+def pair(first, second):
+    runs = [run("a-0", 0, recipe(0), **first), run("b-0", 0, recipe(0, 0.5), **second)]
+    return arms(runs)
+
+
+def test_rewards_are_read_at_the_same_number_of_samples():
+    groups = pair({"reward": [0.0, 1.0, 2.0, 3.0], "turns": [10] * 4}, {"reward": [0.0, 1.0], "turns": [20] * 2})
+    found = match(SAMPLES, groups)
+    # a is at 0, 1, 2, 3 after 10, 20, 30, 40 samples; b at 0 and 1 after 20 and 40
+    assert (found.grid[0], found.grid[-1], found.alike) == (20.0, 40.0, True)
+    rows = section(found).rows
+    assert rows[:4] == [(25.0, "a", 1, 1.5, None, None), (25.0, "b", 1, 0.25, None, None), *rows[2:4]]
+    assert rows[2:] == [
+        (30.0, "a", 1, 2.0, None, None),
+        (30.0, "b", 1, 0.5, None, None),
+        (35.0, "a", 1, 2.5, None, None),
+        (35.0, "b", 1, 0.75, None, None),
+        (40.0, "a", 1, 3.0, None, None),
+        (40.0, "b", 1, 1.0, None, None),
+    ]
+
+
+def test_gradient_steps_are_summed_over_agents_some_of_which_rest():
+    groups = pair(
+        {"reward": [0.0, 1.0], "ann__updates": [4, 4], "bob__updates": [4, None]},
+        {"reward": [0.0, 6.0], "ann__updates": [6, 6]},
+    )
+    found = match(UPDATES, groups)
+    assert (found.grid[0], found.grid[-1]) == (8.0, 12.0)  # a: 8, 12; b: 6, 12
+    assert found.rewards["b"][0][0] == pytest.approx(2.0)
+
+
+def test_the_reward_at_a_kl_is_that_of_the_first_time():
+    groups = pair(
+        {"reward": [0.0, 1.0, 5.0, 3.0], "kl": [0.0, 1.0, 0.5, 2.0]},
+        {"reward": [0.0, 1.0, 0.0], "kl": [0.0, 1.5, 1.0]},
+    )
+    found = match(KL, groups)
+    assert (found.grid[0], found.grid[-1]) == (0.0, 1.5)
+    assert found.rewards["a"][0][-1] == pytest.approx(
+        2.0
+    )  # half way from 1 at 1 nat to 3 at 2; the 5 was on a way back
+    assert found.rewards["b"][0][-1] == 1.0
+
+
+def test_seeds_make_a_band():
+    runs = [run(f"a-{seed}", seed, recipe(seed), reward=[0.0, 1.0 + seed], turns=[10, 10]) for seed in (0, 1, 2)]
+    found = section(match(SAMPLES, arms(runs)))
+    assert found.rows[-1] == (20.0, "a", 3, 2.0, 1.0, 3.0)
+    (series,) = found.plot.series
+    assert (series.y[-1], series.low[-1], series.high[-1]) == (2.0, 1.0, 3.0)
+
+
+def test_samples_and_gradient_steps_in_proportion_are_one_axis():
+    def both(updates):
+        groups = pair(
+            {"reward": [0.0, 1.0], "turns": [8, 8], "ann__updates": [2, 2]},
+            {"reward": [0.0, 2.0], "turns": [8, 8], "ann__updates": updates},
+        )
+        return [found.axis.title for found in costs(groups)]
+
+    assert both([2, 2]) == ["Reward at equal samples, and so at equal gradient steps", "Reward against KL"]
+    assert both([9, 9]) == both([4, 4])  # the first ends at 4 gradient steps, the second begins at 9
+    assert both([4, 4]) == ["Reward at equal samples", "Reward at equal gradient steps", "Reward against KL"]
+
+
+def test_runs_without_a_cost_are_left_out_by_name():
+    found = section(match(SAMPLES, pair({"reward": [0.0, 1.0], "turns": [8, 8]}, {"reward": [0.0, 1.0]})))
+    assert found.sentence.endswith("Left out: b-0; these runs do not count their turns.")
+    assert [row[1] for row in found.rows] == ["a"] * 4
+    nobody = section(match(KL, pair({"reward": [0.0]}, {"reward": [0.0]})))
+    assert nobody.sentence == "Left out: a-0 and b-0; these runs have no reference, and so no KL."
+    assert (nobody.rows, nobody.plot) == ([], None)
+
+
+def test_costs_that_do_not_overlap_are_not_compared():
+    found = section(match(SAMPLES, pair({"reward": [0.0], "turns": [8]}, {"reward": [0.0], "turns": [9]})))
+    assert found.sentence == "Not comparable: there is no cost that all runs came by."
+    assert found.rows == []
