@@ -69,7 +69,7 @@ def visit(browser):
     def one(page, part="findings", width=1300, height=900, **settings):
         contexts.append(browser.new_context(viewport={"width": width, "height": height}, **settings))
         tab = contexts[-1].new_page()
-        tab.set_default_timeout(20_000)
+        tab.set_default_timeout(60_000)
         tab.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
         tab.on("pageerror", lambda error: wrong.append(error.message))
         tab.on("requestfailed", lambda request: wrong.append(request.url))

@@ -22,7 +22,10 @@ def test_axes_are_summed_up_and_changes_of_the_cast_are_found():
     assert (found["steps"], found["turns"], found["updates"]) == ([0, 1, 2], [4, 8, 14], [3, 6, 8])
     assert found["columns"]["reward"] == [0.12346, None, 5.0]
     assert found["columns"]["kl"] == [None, None, None]
-    assert found["casts"] == [{"cast": b, "steps": 2, "turns": 14, "updates": 8}]
+    assert found["casts"] == [
+        {"cast": a, "steps": 0, "turns": 4, "updates": 3},
+        {"cast": b, "steps": 2, "turns": 14, "updates": 8},
+    ]
     assert (found["every"], found["written"]) == (1, 3)
 
 

@@ -7,6 +7,7 @@ from families import FAMILIES
 
 from coevolve.report.page import write_page
 from coevolve.report.runs import find
+from coevolve.report.section import Plot, Section, Series
 from coevolve.rundir import read_lines
 
 DRAWN = "plot => plot.querySelectorAll('.scatterlayer path.js-line, .scatterlayer path.point, .barlayer path').length"
@@ -137,7 +138,7 @@ def test_controls_change_what_is_drawn(visit, page_of, run_of):
     note = tab.inner_text('[data-panel="reward"] .note') if below else ""
     assert note.startswith(f"{below} value") == bool(below)
     marks = "plot.data.filter(trace => trace.name === 'roles').length"
-    assert chart(tab, "reward", marks) == 1
+    assert chart(tab, "reward", marks) == 2  # the dotted lines, and who plays what at every step
     tab.uncheck("#roles")
     assert chart(tab, "reward", marks) == 0
 
@@ -228,9 +229,31 @@ def test_runs_are_overlaid_and_can_be_taken_out(visit, run_of, tmp_path):
     tab = visit(write_page(find(runs), tmp_path / "report.html"), "curves")
     drawn = "plot.data.map(trace => [trace.name, trace.y])"
     seeds = [["pair, seed 0", [0, 1, 2]], ["pair, seed 1", [1, 2, 3]]]
+    read = "plot.data.find(trace => trace.name === 'pair').text"
+    assert chart(tab, "reward", read) == ["0, 1", "1, 2", "2, 3"]  # the seeds, under the pointer
     assert chart(tab, "reward", drawn) == [*seeds, ["pair", [0.5, 1.5, 2.5]], ["other", [0, 1, 2]]]
     tab.uncheck("#runs input[value=pair-1]")
     assert chart(tab, "reward", drawn) == [["pair", [0, 1, 2]], ["other", [0, 1, 2]]]
+
+
+def test_a_finding_is_a_sentence_a_table_and_a_plot(visit, run_of, tmp_path, monkeypatch):
+    band = Series("band", [0, 1], [1.0, 2.0], low=[0.5, 1.5], high=[1.5, 2.5])
+    points = Series("points", [0.5], [1.5], low=[1.25], high=[2.5], labels=["<here>"], points=True)
+    section = Section("one", "One <finding>", "It is so.", ("run", "reward"), [("a", 0.123456), ("b", None)],
+                      Plot("cost", "gain", [band, points]))  # fmt: skip
+    monkeypatch.setattr("coevolve.report.findings.findings", lambda runs: [section])
+    tab = visit(write_page(find([run_of("cory")]), tmp_path / "report.html"))
+    assert tab.inner_text("#one h3") == "One <finding>"
+    assert tab.inner_text("#one .sentence") == "It is so."
+    rows = tab.eval_on_selector_all("#one tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))")
+    assert rows == [["run", "reward"], ["a", "0.1235"], ["b", "–"]]
+    tab.wait_for_function("document.querySelector('#one .plot')?.data")
+    drawn = "document.querySelector('#one .plot').data.map(trace => [trace.name, trace.y])"
+    assert tab.evaluate(f"{drawn}.filter(([name]) => name)") == [["band", [1, 2]], ["points", [1.5]]]
+    assert tab.evaluate(f"{drawn}.filter(([name]) => !name)") == [[None, [0.5, 1.5]], [None, [1.5, 2.5]]]
+    bars = tab.evaluate("document.querySelector('#one .plot').data.at(-1).error_y")
+    assert (bars["array"], bars["arrayminus"]) == ([1.0], [0.25])
+    assert tab.locator("#one .errorbar").count() == 1
 
 
 def test_text_of_a_run_is_never_html(visit, tmp_path):

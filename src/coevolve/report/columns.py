@@ -16,7 +16,7 @@ _NUMBERS = 400_000
 
 def columns(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One mapping per run: steps, turns and updates (both summed up to each step), columns (metric -> values), casts
-    (where the cast changes: step, turns, updates, and who plays whom), every (1: all steps are there) and written
+    (at the first step and where the cast changes: step, turns, updates, and who plays whom), every (1: all steps are there) and written
     (steps in all)."""
     numbers = sum(len(run.lines) * len(run.keys) for run in runs)
     every = max(1, math.ceil(numbers / _NUMBERS))
@@ -51,9 +51,9 @@ def _summed(run: Run, keys: Iterable[str]) -> list[float]:
 
 
 def _changes(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, str]]]:
-    """Where another policy plays a role than the step before, by position."""
+    """The first cast, and those where another policy plays a role than the step before, by position."""
     casts = [line.get("cast", {}) for line in lines]
-    return [(i, now) for i, (before, now) in enumerate(pairwise(casts), 1) if before != now]
+    return [(i, now) for i, (before, now) in enumerate(pairwise([None, *casts])) if before != now]
 
 
 def _thinned(values: Sequence[float | None], kept: Iterable[int]) -> list[float | None]:

@@ -145,22 +145,27 @@ function phases(panel, runs, options) {
   }));
 }
 
-/** Dotted lines where somebody else plays a role, with who plays what to be read under the pointer. */
+/** Dotted lines where somebody else plays a role, and who plays what to be read under the pointer at every step. */
 function castMarks(runs, axis) {
-  const marks = new Map();
-  for (const run of runs) {
-    for (const change of run.casts) {
-      const cast = Object.entries(change.cast).map(([role, policy]) => `${policy} plays ${role}`).join(", ");
-      marks.set(`${change[axis]} ${cast}`, [change[axis], asText(cast)]);
-    }
-  }
-  const points = [...marks.values()].sort((a, b) => a[0] - b[0]);
-  return points.length === 0 ? [] : [{
-    type: "scatter", mode: "lines", name: "roles", yaxis: "y2", showlegend: false,
-    x: points.flatMap(([x]) => [x, x, null]), y: points.flatMap(() => [0, 1, null]),
-    text: points.flatMap(([, cast]) => [cast, cast, null]), hovertemplate: "%{text}",
-    line: { color: colour("faint"), width: 1, dash: "dot" },
-  }];
+  const different = new Map(runs.filter((run) => run.casts.length > 1).map((run) => [JSON.stringify(run.casts), run]));
+  return [...different.values()].flatMap((run) => {
+    const places = run.casts.slice(1).map((change) => change[axis]);
+    const trace = { type: "scatter", mode: "lines", name: "roles", yaxis: "y2", showlegend: false };
+    const line = { color: colour("faint"), width: 1, dash: "dot" };
+    return [
+      { ...trace, x: places.flatMap((x) => [x, x, null]), y: places.flatMap(() => [0, 1, null]), line, hoverinfo: "skip" },
+      { ...trace, x: run[axis], y: run.steps.map(() => 0), text: castTexts(run), hovertemplate: "%{text}", line: { ...line, width: 0 } },
+    ];
+  });
+}
+
+/** Who plays what, at each step. */
+function castTexts(run) {
+  let now = 0;
+  return run.steps.map((step) => {
+    while (run.casts[now + 1]?.steps <= step) now++;
+    return asText(Object.entries(run.casts[now].cast).map(([role, policy]) => `${policy} plays ${role}`).join(", "));
+  });
 }
 
 /** A whole figure. options: axis, smooth, log, roles. */

@@ -1,6 +1,6 @@
 // Figures on the page: drawn when they come near the window, and again when what they show has changed.
 
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 
 const near = new IntersectionObserver(
   (entries) => entries.forEach(({ target, isIntersecting }) => {
