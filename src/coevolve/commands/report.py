@@ -3,26 +3,71 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coevolve.commands import Commands, command
 
+if TYPE_CHECKING:
+    from coevolve.report.runs import Run
+
+_FORMS = (".html", ".md", ".png")
+
 
 def add(commands: Commands) -> None:
-    one = command(
-        commands, "report", report, "draw the curves of runs; several seeds of one recipe become one line with a band"
+    one = command(commands, "report", report, "make a page of runs: curves, comparisons, dialogues")
+    one.add_argument("runs", type=Path, nargs="+", metavar="run", help="a run directory, or a folder of them")
+    one.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="what to write: .html, the page; .md, tables with pictures beside it; .png, the curves of reward, KL and "
+        "objective. Default: report.html, in the run if it is only one",
     )
-    one.add_argument("runs", type=Path, nargs="+", metavar="run", help="a run directory")
-    one.add_argument("--output", type=Path, help="the picture; default: reward-kl.png, in the run if it is only one")
+    one.add_argument("--watch", action="store_true", help="serve the page on this machine, fresh while training runs")
+    one.add_argument("--port", type=int, help="where --watch serves; default: a free one")
 
 
 def report(args: argparse.Namespace) -> None:
-    from coevolve.report.plot import reward_kl, rise
-    from coevolve.rundir import read_lines
+    if args.watch:
+        if args.output:
+            raise ValueError("--watch serves the page and writes none; leave --output out")
+        from coevolve.report.watch import watch
 
-    one = args.runs[0] if len(args.runs) == 1 else Path()
-    output = args.output or one / "reward-kl.png"
-    reward_kl(args.runs, output)
-    for run in args.runs:
-        print(f"{run}: {rise(read_lines(run / 'metrics.jsonl'))}")
-    print(f"plot: {output}")
+        return watch(args.runs, args.port or 0)
+    if args.port is not None:
+        raise ValueError("--port is for --watch")
+    from coevolve.report.plot import rise
+    from coevolve.report.runs import find
+
+    output = args.output or _inside(args.runs) / "report.html"
+    if output.suffix not in _FORMS:
+        raise ValueError(f"--output {output}: want a name that ends in {', '.join(_FORMS)}")
+    runs = find(args.runs)
+    written = _write(runs, output)
+    for run in runs:
+        print(f"{run.path}: {rise(run.lines)}")
+    for file in written:
+        print(f"report: {file}")
+    return None
+
+
+def _inside(paths: Sequence[Path]) -> Path:
+    """The run, if it is one; else here."""
+    return paths[0] if len(paths) == 1 and (paths[0] / "metrics.jsonl").is_file() else Path()
+
+
+def _write(runs: Sequence[Run], output: Path) -> list[Path]:
+    if output.suffix == ".html":
+        from coevolve.report.page import write_page
+
+        return [write_page(runs, output)]
+    if output.suffix == ".md":
+        from coevolve.report.paper import write_paper
+
+        return write_paper(runs, output)
+    from coevolve.report.plot import reward_kl
+
+    reward_kl([run.path for run in runs], output)
+    return [output]

@@ -1,0 +1,60 @@
+"""The curves of runs as a page draws them: a column per metric, what else an x axis may count, and who played whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+from coevolve.report.blob import rounded
+from coevolve.report.runs import Run
+
+_NUMBERS = 400_000
+"""Of all curves of a page, about a megabyte; longer runs are drawn at every second step, third, ..."""
+
+
+def columns(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One mapping per run: steps, turns and updates (both summed up to each step), columns (metric -> values), casts
+    (at the first step and where the cast changes: step, turns, updates, and who plays whom), every (1: all steps are there) and written
+    (steps in all)."""
+    numbers = sum(len(run.lines) * len(run.keys) for run in runs)
+    every = max(1, math.ceil(numbers / _NUMBERS))
+    return [_columns(run, every) for run in runs]
+
+
+def _columns(run: Run, every: int) -> dict[str, Any]:
+    axes: dict[str, list[float]] = {
+        "steps": [int(line["step"]) for line in run.lines],
+        "turns": _summed(run, ["turns"]),
+        "updates": _summed(run, [key for key in run.keys if key.startswith("agents/") and key.endswith("/updates")]),
+    }
+    last = len(run.lines) - 1
+    kept = sorted({*range(0, last + 1, every), last})
+    return {
+        **{name: [values[i] for i in kept] for name, values in axes.items()},
+        "columns": {key: _thinned(run.column(key), kept) for key in run.keys},
+        "casts": [
+            {"cast": cast, **{name: values[i] for name, values in axes.items()}} for i, cast in _changes(run.lines)
+        ],
+        "every": every,
+        "written": len(run.lines),
+    }
+
+
+def _summed(run: Run, keys: Iterable[str]) -> list[float]:
+    """What these metrics came to, up to each step."""
+    columns = [run.column(key) for key in keys]
+    return list(accumulate(sum(value or 0.0 for value in values) for values in zip(*columns, strict=True))) or [
+        0.0 for _ in run.lines
+    ]
+
+
+def _changes(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, str]]]:
+    """The first cast, and those where another policy plays a role than the step before, by position."""
+    casts = [line.get("cast", {}) for line in lines]
+    return [(i, now) for i, (before, now) in enumerate(pairwise([None, *casts])) if before != now]
+
+
+def _thinned(values: Sequence[float | None], kept: Iterable[int]) -> list[float | None]:
+    return [rounded(values[i]) for i in kept]

@@ -1,0 +1,46 @@
+// Where the data is: packed in the page, or behind the server that a live page came from.
+
+const live = !byId("overview");
+
+/** gzip in base64 -> text. */
+async function unpacked(base64) {
+  const binary = atob(base64);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+const chunks = new Map();
+
+/** A chunk of dialogues, unpacked when first asked for, with its texts in place. */
+function chunk(id) {
+  if (!chunks.has(id)) {
+    chunks.set(id, read(id));
+    chunks.get(id).catch(() => chunks.delete(id));
+  }
+  return chunks.get(id);
+}
+
+async function read(id) {
+  const found = JSON.parse(await unpacked(live ? await fetched(`/chunk/${id}`) : byId(id).textContent));
+  for (const episode of found.episodes) {
+    episode.data = found.problems[episode.problem];
+    for (const turn of episode.turns) {
+      turn.pieces = turn.pieces.map((place) => found.strings[place]);
+      turn.heard = turn.heard.map((part) => (Array.isArray(part) ? found.strings[part[0]] : part));
+      turn.text ??= (turn.finished ? turn.pieces.slice(0, -1) : turn.pieces).join("");
+    }
+  }
+  return found.episodes;
+}
+
+async function fetched(address) {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
+  return answer.text();
+}
+
+/** Defines Plotly, which is packed like the data. */
+async function loadPlotly() {
+  document.head.append(el("script", {}, await unpacked(byId("plotly").textContent)));
+}

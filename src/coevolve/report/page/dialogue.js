@@ -1,0 +1,75 @@
+// One episode as it happened: who spoke, what they had heard, what was judged together and what continued what.
+
+/** look: measure (null: no colours), numbers (true: tables too), about (the index of the file it comes from). */
+function drawEpisode(episode, heading, look) {
+  const parts = Object.entries(episode.parts).map(([name, value]) => chip(name.replace("parts/", ""), value));
+  const data = Object.entries(episode.data);
+  return el("div", { class: "episode" },
+    el("h3", {}, heading),
+    el("p", { class: "chips" }, chip("mean reward", episode.value), ...parts),
+    data.length ? el("details", { class: "problem" }, el("summary", {}, "the problem"),
+      el("dl", {}, ...data.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, written(value))]))) : null,
+    ...drawJoints(episode, look));
+}
+
+const written = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1));
+
+/** A name, and its number where it has one. */
+const chip = (name, value) => el("span", { class: "chip" }, name, value === undefined ? null : el("b", {}, ` ${number(value)}`));
+
+/** Joints one after the other; where one has several continuations, or there are several beginnings, as a tree. */
+function drawJoints(episode, look) {
+  const below = new Map();
+  episode.joints.forEach((joint, i) => below.set(joint.after, [...(below.get(joint.after) ?? []), i]));
+  const branches = [...below.values()].some((siblings) => siblings.length > 1);
+  const judged = new Set(episode.joints.flatMap((joint) => joint.turns));
+  const waiting = episode.turns.map((_, i) => i).filter((i) => !judged.has(i));
+  const drawn = new Set();
+  const turnsBefore = (end) => waiting.splice(0, waiting.filter((i) => i < end).length).map((i) => drawTurn(episode, i, look));
+  const grow = (after) => (below.get(after) ?? []).flatMap((i) => {
+    const joint = episode.joints[i];
+    const node = el("div", { class: "joint" }, ...turnsBefore(Math.min(...joint.turns)),
+      ...joint.turns.map((turn) => (drawn.has(turn) ? again(episode, turn) : drawTurn(episode, turn, look))), verdict(episode, i));
+    joint.turns.forEach((turn) => drawn.add(turn));
+    const next = grow(i);
+    if (!branches) return [node, ...next];
+    if (next.length) node.append(el("div", { class: "continued" }, ...next));
+    return [node];
+  });
+  return [...grow(null), ...turnsBefore(Infinity)];
+}
+
+/** What the turns of a joint were paid. */
+function verdict(episode, i) {
+  const { turns, rewards, after } = episode.joints[i];
+  const paid = turns.map((turn, n) => `${episode.turns[turn].role} ${number(rewards[n])}`).join(", ");
+  const where = episode.joints.length > 1 ? `joint ${i + 1}${after == null ? "" : `, after joint ${after + 1}`}: ` : "judged together: ";
+  return el("p", { class: "verdict" }, `${where}reward ${paid}`);
+}
+
+const again = (episode, i) => el("p", { class: "again" }, `with ${called(episode, i)}, above`);
+
+const called = (episode, i) => `turn ${i + 1} of ${episode.turns[i].role} (${episode.turns[i].policy})`;
+
+function drawTurn(episode, i, look) {
+  const turn = episode.turns[i];
+  const policies = [...new Set(episode.turns.map((one) => one.policy))];
+  const ended = turn.finished ? "ended by itself" : "cut";
+  return el("article", { class: "turn", style: `--speaker: var(--line-${policies.indexOf(turn.policy) % 8})` },
+    el("header", {},
+      el("b", {}, turn.role), ` played by ${turn.policy} `,
+      el("span", { class: "chips" }, chip("turn", i + 1), chip("reward", turn.reward),
+        "credit" in turn ? chip("credit", turn.credit) : null, chip(`${count(turn.pieces.length, "token")}, ${ended}`))),
+    ...turn.heard.map((part) => drawHeard(episode, i, part)),
+    tokenLine(turn, look.measure, look.about),
+    turn.pieces.join("").startsWith(turn.text) ? null : el("p", { class: "note" }, `as text: ${turn.text}`),
+    look.numbers ? tokenTable(turn, look.about) : null);
+}
+
+/** What a turn was told: another turn, folded up, or a note in full. */
+function drawHeard(episode, i, part) {
+  if (typeof part === "string") return part ? el("blockquote", { class: "told" }, el("span", { class: "note" }, "was told: "), part) : null;
+  const other = episode.turns[part];
+  const self = other.role === episode.turns[i].role ? "itself, " : "";
+  return el("details", { class: "heard" }, el("summary", {}, `heard ${self}${called(episode, part)}`), el("blockquote", {}, other.text));
+}

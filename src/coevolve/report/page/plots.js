@@ -1,0 +1,32 @@
+// Figures on the page: drawn when they come near the window, and again when what they show has changed.
+
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
+
+const near = new IntersectionObserver(
+  (entries) => entries.forEach(({ target, isIntersecting }) => {
+    target.near = isIntersecting;
+    drawIfDue(target);
+  }),
+  { rootMargin: "100px" },
+);
+
+/** An empty place for a figure; its `make` is to return { data, layout } when it is drawn. */
+function plotPlace(label) {
+  const node = el("div", { class: "plot", role: "img", "aria-label": label });
+  node.due = true;
+  near.observe(node);
+  return node;
+}
+
+/** Draw this one again: now if it can be seen, else when it can. */
+function redraw(node) {
+  node.due = true;
+  drawIfDue(node);
+}
+
+function drawIfDue(node) {
+  if (!node.due || !node.near || !node.isConnected || !window.Plotly) return;
+  node.due = false;
+  const { data, layout } = node.make();
+  Plotly.react(node, data, layout, CONFIG);
+}

@@ -1,0 +1,76 @@
+// Every token of a turn, coloured by one of its numbers, with all of them to be read.
+
+/** name: in the index of a run. of: the number shown. signed: two colours, else one. */
+const MEASURES = {
+  adv: { title: "advantage", of: (v) => v, signed: true, low: "made less likely", high: "made likelier" },
+  kl: { title: "KL to the reference, nats", of: (v) => v, signed: false, low: "as the reference", high: "far from it" },
+  logps: { title: "surprise, −log p, nats", of: (v) => -v, signed: false, low: "certain", high: "surprising" },
+};
+
+/** The number of token i of a turn; null where there is none. */
+function tokenNumber(turn, measure, i, about) {
+  const value = turn[measure]?.[i];
+  return value == null ? null : MEASURES[measure].of(value * (about.grid[measure] || 1));
+}
+
+/** The background for a number; `full` is where its colour is strongest. */
+function shade(measure, value, full) {
+  if (value == null || !full) return "";
+  const strength = (0.7 * Math.min(1, Math.abs(value) / full)).toFixed(3);
+  const ink = !MEASURES[measure].signed ? "high" : value < 0 ? "minus" : "plus";
+  return `rgb(var(--${ink}) / ${strength})`;
+}
+
+/** A turn's tokens in a row. */
+function tokenLine(turn, measure, about) {
+  return el("p", { class: "tokens" }, ...turn.pieces.map((piece, i) => {
+    const last = turn.finished && i === turn.pieces.length - 1;
+    const span = el("span", { class: `token${last ? " end" : ""}${piece.trim() ? "" : " blank"}` }, piece);
+    if (measure) span.style.backgroundColor = shade(measure, tokenNumber(turn, measure, i, about), about.full[measure]);
+    span.numbers = () => [JSON.stringify(piece), ...measuresOf(turn).map((name) => `${MEASURES[name].title}: ${number(tokenNumber(turn, name, i, about))}`)];
+    return span;
+  }));
+}
+
+const measuresOf = (turn) => Object.keys(MEASURES).filter((name) => turn[name]);
+
+/** The same as a table. */
+function tokenTable(turn, about) {
+  const names = measuresOf(turn);
+  return table({
+    title: `tokens of ${turn.role}`,
+    columns: ["token", ...names.map((name) => MEASURES[name].title)],
+    rows: turn.pieces.map((piece, i) => [JSON.stringify(piece), ...names.map((name) => tokenNumber(turn, name, i, about))]),
+  });
+}
+
+/** What the colours mean, from where to where. */
+function tokenLegend(measure, about) {
+  if (!measure) return el("p", { class: "legend" });
+  const { title, signed, low, high } = MEASURES[measure];
+  const full = about.full[measure];
+  const exact = about.grid[measure] ? `; numbers to within ${number(about.grid[measure] / 2)}` : "";
+  return el("p", { class: "legend" },
+    el("span", {}, `${low}  ${signed ? number(-full) : 0}`),
+    el("span", { class: `bar ${signed ? "signed" : "rising"}` }),
+    el("span", {}, `${number(full)}  ${high}`),
+    el("span", { class: "note" }, `${title}${exact}; beyond the ends the colour stays the same`));
+}
+
+/** Numbers of the token under the pointer, or under the finger. */
+function followTokens(root) {
+  const tip = byId("tip");
+  const show = (event) => {
+    const token = event.target.closest?.(".token");
+    tip.hidden = !token;
+    if (!token) return;
+    tip.replaceChildren(...token.numbers().map((text) => el("div", {}, text)));
+    const box = token.getBoundingClientRect();
+    tip.style.left = `${Math.max(4, Math.min(box.left, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${box.bottom + tip.offsetHeight + 8 > innerHeight ? box.top - tip.offsetHeight - 4 : box.bottom + 4}px`;
+  };
+  root.addEventListener("pointerover", show);
+  root.addEventListener("click", show);
+  root.addEventListener("pointerleave", () => { tip.hidden = true; });
+  addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+}

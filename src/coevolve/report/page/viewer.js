@@ -1,0 +1,134 @@
+// The dialogue viewer: which run, which file of it, which step, which problem, and how the tokens are coloured.
+
+const SOURCES = {
+  training: { title: "training episodes", at: (step) => `step ${step}` },
+  held_out: { title: "held-out problems through training", at: (step) => `after ${count(step, "step")}` },
+};
+
+/** Where the reader is. step: a position among the shown steps. want: "first", "worst", "best" or { problem, member }. */
+const at = { run: null, source: "training", step: 0, want: "first", measure: "adv", beside: true, numbers: false };
+
+const viewer = {};
+
+function buildViewer(root) {
+  const select = (id, change) => el("select", { id, onchange: (event) => go(change(event.target.value)) });
+  const box = (id, text) => labelled(text, el("input", { id, type: "checkbox", checked: at[id], onchange: (event) => go({ [id]: event.target.checked }) }));
+  const button = (text, label, change) => el("button", { type: "button", "aria-label": label, onclick: () => go(change()) }, text);
+  Object.assign(viewer, {
+    root,
+    run: select("dialogue-run", (run) => ({ run, step: 0, want: "first" })),
+    source: select("source", (source) => ({ source, step: 0, want: "first" })),
+    problem: select("problem", (i) => ({ want: identity(viewer.episodes[Number(i)]) })),
+    measure: select("measure", (measure) => ({ measure })),
+    step: el("input", { id: "step", type: "range", "aria-label": "Step", min: 0, value: 0, oninput: (event) => go({ step: Number(event.target.value) }) }),
+    where: el("output", { for: "step" }), shown: el("p", { class: "note", id: "shown" }), legend: el("div"),
+    episode: el("div", { id: "episode", "aria-live": "polite" }), episodes: [],
+  });
+  root.replaceChildren(
+    el("h2", {}, "Dialogues"),
+    el("div", { class: "controls" }, labelled("run", viewer.run), labelled("of", viewer.source)),
+    el("div", { class: "controls" }, button("←", "Step before", () => byStep(-1)), viewer.step, button("→", "Next step", () => byStep(1)), viewer.where),
+    el("div", { class: "controls" }, labelled("problem", viewer.problem), button("worst", "Worst of this step", () => ({ want: "worst" })),
+      button("best", "Best of this step", () => ({ want: "best" })), button("random", "Any of this step", anyOne)),
+    el("div", { class: "controls" }, labelled("tokens by", viewer.measure), viewer.legend),
+    el("div", { class: "controls" }, box("numbers", "numbers as tables"), box("beside", "beside the step before")),
+    el("p", { class: "note keys" }, "Keys: ← → step, ↑ ↓ problem, w worst, b best, r random, / search"),
+    searchBox((hit) => open(hit)), viewer.shown, viewer.episode);
+  root.addEventListener("keydown", onKey);
+  followTokens(viewer.episode);
+}
+
+const identity = (episode) => ({ problem: episode.problem, member: episode.member });
+
+const byStep = (by) => ({ step: at.step + by });
+
+const anyOne = () => ({ want: identity(viewer.episodes[Math.floor(Math.random() * viewer.episodes.length)]) });
+
+const besideIn = (by) => ({ want: identity(viewer.episodes[(viewer.chosen + by + viewer.episodes.length) % viewer.episodes.length]) });
+
+const KEYS = {
+  ArrowLeft: () => byStep(-1), ArrowRight: () => byStep(1), ArrowUp: () => besideIn(-1), ArrowDown: () => besideIn(1),
+  w: () => ({ want: "worst" }), b: () => ({ want: "best" }), r: anyOne,
+};
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, .scroll")) return;
+  if (event.key === "/") viewer.root.querySelector("#search").focus();
+  else if (KEYS[event.key] && viewer.episodes.length) go(KEYS[event.key]());
+  else return;
+  event.preventDefault();
+}
+
+/** To the episode of a hit. */
+async function open(hit) {
+  const run = overview.runs.find((one) => one.name === hit.run);
+  await go({ run: hit.run, source: hit.source, step: run.dialogues[hit.source].steps.indexOf(hit.step), want: identity(hit.episode) });
+  viewer.root.focus();
+}
+
+/** Change where the reader is, and show it. */
+async function go(change = {}) {
+  Object.assign(at, change);
+  const having = overview.runs.filter((run) => Object.keys(SOURCES).some((source) => run.dialogues[source].shown));
+  viewer.episode.hidden = !having.length;
+  if (!having.length) {
+    viewer.shown.textContent = "These runs have written no dialogues.";
+    return;
+  }
+  const run = having.find((one) => one.name === at.run) ?? having[0];
+  at.run = run.name;
+  if (!run.dialogues[at.source].shown) at.source = Object.keys(SOURCES).find((source) => run.dialogues[source].shown);
+  const about = run.dialogues[at.source];
+  at.step = Math.max(0, Math.min(at.step, about.steps.length - 1));
+  drawControls(having, run, about);
+  await drawStep(about);
+}
+
+function drawControls(having, run, about) {
+  fill(viewer.run, having.map((one) => [one.name, one.name]), run.name);
+  fill(viewer.source, Object.entries(SOURCES).map(([name, { title }]) => [name, title, run.dialogues[name].shown ? "" : "none written"]), at.source);
+  const missing = (name) => (name in about.full ? "" : at.source === "held_out" && name === "adv" ? "nothing is learnt from these" : "this run has none");
+  fill(viewer.measure, [...Object.entries(MEASURES).map(([name, { title }]) => [name, title, missing(name)]), ["", "nothing"]], measureOf(about));
+  viewer.step.max = about.steps.length - 1;
+  viewer.step.value = at.step;
+  viewer.where.textContent = `${SOURCES[at.source].at(about.steps[at.step])}, ${at.step + 1} of ${about.steps.length}`;
+  viewer.step.setAttribute("aria-valuetext", viewer.where.textContent);
+  byId("beside").disabled = at.source !== "held_out";
+  const all = about.shown === about.written ? "all" : "of every shown step the worst, the best and some at random:";
+  viewer.shown.textContent = `Shown: ${all} ${about.shown} of ${about.written} episodes that the run wrote, at ${about.steps.length} of ${about.all_steps} steps.`;
+}
+
+/** What to colour by: what was asked for, or the first that there is. */
+const measureOf = (about) => (at.measure in about.full || at.measure === "" ? at.measure : Object.keys(MEASURES).find((name) => name in about.full));
+
+let drawing = 0;
+
+async function drawStep(about) {
+  const mine = ++drawing;
+  const load = async (i) => (await chunk(about.chunk_of[i])).filter((episode) => episode.step === about.steps[i]);
+  const compared = at.source === "held_out" && at.beside && at.step > 0;
+  const [episodes, before] = await Promise.all([load(at.step), compared ? load(at.step - 1) : []]);
+  if (mine !== drawing) return; // the reader has gone on
+  const built = JSON.stringify([at, episodes, before]);
+  if (viewer.built === built) return; // nothing is new: what is unfolded stays so
+  Object.assign(viewer, { episodes, built });
+  viewer.chosen = choose(episodes, at.want);
+  fill(viewer.problem, episodes.map((one, i) => [i, `${one.problem}${one.member ? `, member ${one.member + 1}` : ""} (${number(one.value)})`]), viewer.chosen);
+  const episode = episodes[viewer.chosen];
+  viewer.legend.replaceChildren(tokenLegend(measureOf(about), about));
+  const look = { measure: measureOf(about), numbers: at.numbers, about };
+  const same = before.find((one) => one.problem === episode.problem && one.member === episode.member);
+  const when = (step) => SOURCES[at.source].at(about.steps[step]);
+  viewer.episode.className = same ? "pair" : "";
+  viewer.episode.replaceChildren(...(same ? [drawEpisode(same, when(at.step - 1), look)] : []),
+    drawEpisode(episode, same ? when(at.step) : `${episode.problem}, ${when(at.step)}`, look));
+  viewer.root.dataset.shows = JSON.stringify([at.run, at.source, about.steps[at.step], episode.problem, episode.member]);
+}
+
+/** The position of the wanted episode; where this step has it not, of the first. */
+function choose(episodes, want) {
+  const values = episodes.map((episode) => episode.value);
+  if (want === "worst") return values.indexOf(Math.min(...values));
+  if (want === "best") return values.indexOf(Math.max(...values));
+  return Math.max(0, episodes.findIndex((one) => one.problem === want.problem && one.member === want.member));
+}

@@ -1,0 +1,91 @@
+"""A page that follows a run while it is written."""
+
+import json
+import urllib.request
+
+import pytest
+
+from coevolve.report.watch import serving, watch
+
+Y = "plot => plot?.data?.find(trace => trace.name === 'team')?.y"
+PLOT = "document.querySelector('[data-panel=\"reward\"] .plot')"
+
+
+def step(run, i, torn=""):
+    line = {"step": i, "cast": {"solo": "ann"}, "turns": 1, "reward": float(i), "agents/ann/reward": float(i)}
+    turn = {"role": "solo", "policy": "ann", "round": 0, "text": f"text {i}", "reward": 1.0, "tokens": 1,
+            "finished": False, "heard": [], "pieces": [f"text {i}"], "logps": [-1.0]}  # fmt: skip
+    joint = {"turns": [0], "rewards": [1.0], "after": None}
+    record = {
+        "step": i,
+        "problem": "p",
+        "member": 0,
+        "data": {"a": "b"},
+        "turns": [turn],
+        "joints": [joint],
+        "parts": {},
+    }
+    for name, value in (("episodes", record), ("metrics", line)):
+        with (run / f"{name}.jsonl").open("a") as file:
+            file.write(json.dumps(value) + "\n" + torn)
+
+
+def rewards(tab, values):
+    tab.wait_for_function(
+        f"wanted => JSON.stringify(({Y})({PLOT})) === wanted", arg=json.dumps(values, separators=(",", ":"))
+    )
+
+
+def test_the_page_grows_with_the_run_and_the_reader_stays_where_he_is(visit, tmp_path):
+    run = tmp_path / "mine-0"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text("")
+    with serving([run]) as address:
+        tab = visit(address, "curves")
+        tab.wait_for_function("document.querySelector('#status').textContent.includes('has not finished a step')")
+        for i in range(3):
+            step(run, i)
+        rewards(tab, [0, 1, 2])
+        tab.evaluate(f"Plotly.relayout({PLOT}, {{'xaxis.range': [0, 1]}})")
+        tab.click("header nav a[href='#dialogues']")
+        tab.keyboard.press("ArrowRight")
+        tab.wait_for_selector(".token:text('text 1')")
+        tab.click(".problem summary")
+        tab.click("header nav a[href='#curves']")
+        step(run, 3, torn='{"step": 4, "rew')
+        rewards(tab, [0, 1, 2, 3])
+        assert tab.evaluate(f"{PLOT}._fullLayout.xaxis.range") == [0, 1]
+        tab.click("header nav a[href='#dialogues']")
+        assert tab.inner_text(".token") == "text 1"
+        assert tab.get_attribute(".problem", "open") is not None
+        assert tab.inner_text("output") == "step 1, 2 of 4"
+        assert "4 steps, live" in tab.inner_text("#status")
+
+
+def asked(address):
+    with urllib.request.urlopen(address) as answer:
+        return json.loads(answer.read())
+
+
+def test_news_are_told_once_and_waiting_runs_named(tmp_path):
+    for name in ("ready-0", "empty-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text("")
+    step(tmp_path / "ready-0", 0)
+    with serving([tmp_path]) as address:
+        news = asked(f"{address}data?seen=")
+        assert news["overview"]
+        [waiting] = news["waiting"]
+        assert waiting.startswith("Waiting: ") and "empty-0 has no metrics yet" in waiting
+        assert "overview" not in asked(f"{address}data?seen={news['version']}")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            asked(f"{address}chunk/none")
+
+
+def test_a_taken_port_and_a_missing_folder_are_named(tmp_path):
+    with serving([tmp_path]) as address:
+        port = int(address.rstrip("/").rpartition(":")[2])
+        with pytest.raises(ValueError, match=rf"--port {port}: .*choose another"):
+            watch([tmp_path], port)
+    with pytest.raises(ValueError, match="nowhere does not exist; start the training"):
+        watch([tmp_path / "nowhere"])
