@@ -25,6 +25,7 @@ from coevolve.model_card import called, write_card
 from coevolve.play import blame
 from coevolve.policies.policy import VALUE_FILE
 from coevolve.policies.spec import PolicySpec
+from coevolve.policies.weights import Shared, Weights
 from coevolve.rundir import RunDir, plain, read_lines
 from coevolve.tasks import TASKS
 from coevolve.team import AGENTS, BASES, CODE, FILE, HERE, asked
@@ -131,10 +132,10 @@ def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: b
 
 def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
     """The adapter's product added to its base, as one model; beside it the tokenizer."""
-    from peft import PeftModel
-
-    merged: Any = PeftModel.from_pretrained(models.load_causal_lm(spec.model), str(source)).merge_and_unload()
-    merged.save_pretrained(target)
+    shared = Shared(models.load_causal_lm(spec.model))
+    shared.add(target.name, spec.lora, 0)
+    Weights(shared, target.name).load(source)
+    shared.peft.merge_and_unload(adapter_names=[target.name]).save_pretrained(target)
     for file in source.iterdir():
         if not file.name.startswith("adapter_") and file.name != VALUE_FILE:
             shutil.copy2(file, target)

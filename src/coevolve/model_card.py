@@ -100,7 +100,8 @@ def _component(settings: Mapping[str, Any], registry: Mapping[str, Callable[...,
 def _loading(team: Exported, asks: Sequence[str] | None) -> str:
     own = [*code_in(team.task), *code_in(team.play)]
     trust, option = (", trust_code=True", " --trust-code") if own else ("", "")
-    name, spec = next(iter(team.policies.items()))
+    kinds = {spec.weights: _alone(f"{AGENTS}/{name}", spec) for name, spec in reversed(team.policies.items())}
+    alone = "\n\n".join(f"```python\n{code}\n```" for code in reversed(kinds.values()))
     return f"""\
 ## How to load it
 
@@ -115,9 +116,7 @@ for turn in Team.load("."{trust}).play({_call(team, asks)}).turns:
 
 In a terminal: `coevolve chat .{option}`. One agent, without Coevolve:
 
-```python
-{_alone(f"{AGENTS}/{name}", spec)}
-```"""
+{alone}"""
 
 
 def _call(team: Exported, asks: Sequence[str] | None) -> str:
@@ -140,7 +139,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{folder}")
-base = AutoModelForCausalLM.from_pretrained("{spec.model.removeprefix(HERE)}")
+base = AutoModelForCausalLM.from_pretrained("{spec.model.removeprefix(HERE)}", dtype="float32")
 model = PeftModel.from_pretrained(base, "{folder}")"""
 
 
