@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from coevolve import data
+from coevolve import Trainer, chain, cory, data, fixed
+from coevolve.tasks import Gsm8k
 
 Put = Callable[[str, str], Path]
 
@@ -123,3 +124,30 @@ def test_hub_split_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     _hub_that(monkeypatch, lambda dataset, split: [])
     with pytest.raises(ValueError, match=r"'some/set', split 'dev' holds no rows"):
         data.hub("some/set", "dev")
+
+
+def test_later_is_made_at_the_first_use_and_once() -> None:
+    made = []
+    later = data.Later(lambda: made.append("once") or ["a", "b"])
+    assert made == []
+    assert (len(later), later[1], later[:1], list(later), "b" in later) == (2, "b", ["a"], ["a", "b"], True)
+    assert made == ["once"]
+    assert later == ["a", "b"]
+    assert later != ["a"]
+
+
+def test_what_cannot_be_made_says_so_again() -> None:
+    later = data.Later(lambda: data.jsonl(Path("nowhere.jsonl")))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"nowhere\.jsonl does not exist"):
+            len(later)
+
+
+def test_a_trainer_names_the_task_whose_data_are_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, micro_model: str
+) -> None:
+    monkeypatch.setenv(data.FOLDER, str(tmp_path))
+    with pytest.raises(ValueError, match=r"^task: data 'gsm8k_train': .* does not exist; put it there"):
+        Trainer(
+            task=Gsm8k(), play=chain(), cast=fixed({"solver": "ann"}), policies={"ann": micro_model}, algorithm=cory()
+        )

@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coevolve.commands import diagnose, doctor, evaluate, pretrain, report, train
+from coevolve.commands import chat, diagnose, doctor, evaluate, export, pretrain, report, sweep, train
 
 DEBUG = "COEVOLVE_DEBUG"
 
-COMMANDS = (train, evaluate, diagnose, report, pretrain, doctor)
+COMMANDS = (train, sweep, evaluate, diagnose, report, export, chat, pretrain, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

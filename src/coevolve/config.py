@@ -27,10 +27,25 @@ from coevolve.tasks import TASKS
 from coevolve.trainer import Trainer
 from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling, Task
 
-__all__ = ["Parts", "Recipe", "apply_overrides", "build", "component", "load_recipe", "load_yaml", "parts", "validate"]
+__all__ = [
+    "A_FILE",
+    "Component",
+    "Parts",
+    "Recipe",
+    "StrictSampling",
+    "anchored",
+    "apply_overrides",
+    "build",
+    "component",
+    "load_recipe",
+    "load_yaml",
+    "parts",
+    "validate",
+]
 
 _COMPONENTS = ("task", "play", "cast", "algorithm")
-_A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.py:\w+)$")
+A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.py:\w+)$")
+"""A value that names a file."""
 
 Component = dict[str, Any]
 """``name`` and the settings of a registered factory, or of the user's own ``file.py:Name``."""
@@ -41,7 +56,9 @@ def _default(name: str, of: Callable[..., Any] = Trainer) -> Any:
     return inspect.signature(of).parameters[name].default
 
 
-class _StrictSampling(Sampling):
+class StrictSampling(Sampling):
+    """``Sampling`` in which an unknown key is an error."""
+
     __pydantic_config__ = ConfigDict(extra="forbid")
 
 
@@ -57,7 +74,7 @@ class Recipe(BaseModel):
     cast: Component = {"name": "fixed"}
     policies: dict[PolicyName, PolicySpec] = Field(min_length=1)
     algorithm: Component
-    sampling: _StrictSampling = _StrictSampling(**asdict(_default("sampling")))
+    sampling: StrictSampling = StrictSampling(**asdict(_default("sampling")))
     output_dir: Path
     seed: NonNegativeInt = _default("seed")
     steps: PositiveInt = _default("steps")
@@ -156,17 +173,18 @@ def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     tree = dict(tree)
     for key in _COMPONENTS:
         if key in tree:
-            tree[key] = _anchored({"name": tree[key]} if isinstance(tree[key], str) else tree[key], folder)
+            tree[key] = anchored({"name": tree[key]} if isinstance(tree[key], str) else tree[key], folder)
     if isinstance(tree.get("policies"), Mapping):
         policies = {n: {"model": p} if isinstance(p, str) else p for n, p in tree["policies"].items()}
-        tree["policies"] = _anchored(policies, folder)
+        tree["policies"] = anchored(policies, folder)
     return tree
 
 
-def _anchored(value: Any, folder: Path) -> Any:
+def anchored(value: Any, folder: Path) -> Any:
+    """The settings with every file in them relative to this folder; absolute paths stay."""
     if isinstance(value, Mapping):
-        return {key: _anchored(inner, folder) for key, inner in value.items()}
-    if isinstance(value, str) and _A_FILE.fullmatch(value):
+        return {key: anchored(inner, folder) for key, inner in value.items()}
+    if isinstance(value, str) and A_FILE.fullmatch(value):
         return str((folder / value).absolute())
     return value
 

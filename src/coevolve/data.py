@@ -10,12 +10,44 @@ import gzip
 import json
 import os
 import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 FOLDER = "COEVOLVE_DATA"
 
 Row = dict[str, Any]
+Item = TypeVar("Item")
+
+
+class Later(Sequence[Item]):
+    """A sequence that is made when it is first used: a task can be asked for a prompt where its data are not."""
+
+    def __init__(self, make: Callable[[], Sequence[Item]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Sequence[Item]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Item]: ...
+
+    def __getitem__(self, place: int | slice) -> Item | Sequence[Item]:
+        return self._made[place]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._made)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
 
 def rows(name: str, *, dataset: str, split: str, config: str | None = None) -> list[Row]:

@@ -15,7 +15,7 @@ from coevolve.collate import collate
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, episode_parts, learnt, spoken, step_metrics
-from coevolve.play import Stage, rollout
+from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.policies.devices import side_by_side
 from coevolve.record import Lessons, records
@@ -280,6 +280,8 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
     for part in ("train", "test", "prompt", "reward"):
         if not hasattr(task, part):
             raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")
+    with blame("task"):  # it may read its data only now
+        len(task.train), len(task.test)
     for problem in (*task.train[:1], *task.test[:1]):
         if not isinstance(problem, Problem):
             raise ValueError(f"the task {type(task).__name__} has {problem!r} for a problem; want coevolve.Problem")

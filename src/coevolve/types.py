@@ -315,7 +315,9 @@ class Task(Protocol):
 
     A task may also have ``feedback(p, turns) -> list[str]``, one text per turn for plays of several turns;
     ``parts(cases) -> list[dict[str, float]]``, named components of each case, which are logged and never trained on;
-    and ``solo = False`` where one policy alone cannot be paid, so that an evaluation does not try.
+    ``solo = False`` where one policy alone cannot be paid, so that an evaluation does not try; and ``asks``, the
+    columns that its prompts are made of, with ``feedback_asks``, those that the feedback needs besides, for a team
+    that is played after training (``coevolve.team``).
     """
 
     train: Sequence[Problem]

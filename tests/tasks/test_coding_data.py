@@ -29,15 +29,15 @@ def humaneval(monkeypatch: pytest.MonkeyPatch, **columns: Any) -> HumanEval:
 
 def test_where_problems_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = serve(monkeypatch, SQUARES)
-    HumanEval(train=(0, 1), test=(0, 1))
-    CoopHumanEval(train=(0, 1), test=(0, 1))
+    for task in (HumanEval(train=(0, 1), test=(0, 1)), CoopHumanEval(train=(0, 1), test=(0, 1))):
+        assert len(task.train) == len(task.test) == 1
     assert asked == [
         ("humaneval", "openai/openai_humaneval", "test", None),
         ("coop_humaneval", "OpenMLRL/CoopHumanEval", "test", None),
     ]
     asked = serve(monkeypatch, MBPP)
-    Mbpp(train=(0, 1), test=(0, 1))
-    Mbpp(config="full", train=(0, 1), test=(0, 1))
+    for mbpp in (Mbpp(train=(0, 1), test=(0, 1)), Mbpp(config="full", train=(0, 1), test=(0, 1))):
+        assert len(mbpp.train) == len(mbpp.test) == 1
     assert asked == [
         ("mbpp_sanitized", "google-research-datasets/mbpp", "test", "sanitized"),
         ("mbpp", "google-research-datasets/mbpp", "test", "full"),
@@ -85,19 +85,19 @@ def test_line_ends_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_bad_row_is_named(columns: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=rf"^humaneval, row 0 \(HumanEval/900\): {message}"):
-        humaneval(monkeypatch, **columns)
+        len(humaneval(monkeypatch, **columns).train)
 
 
 def test_a_row_without_an_id_is_named_by_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"^humaneval, row 0: want text in column 'task_id'"):
-        humaneval(monkeypatch, task_id=None)
+        len(humaneval(monkeypatch, task_id=None).train)
 
 
 @pytest.mark.parametrize("bounds", [(0, 3), (1, 1), (2, None), (-1, 1), (1, 0)])
 def test_rows_that_are_not_there(bounds: tuple[int, int | None], monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, SQUARES, SQUARES | {"task_id": "b"})
     with pytest.raises(ValueError, match=r"task.train is \[.*\]; want \[first, end\] with 0 <= first < end <= 2"):
-        HumanEval(train=bounds, test=(0, 1))
+        len(HumanEval(train=bounds, test=(0, 1)).train)
 
 
 @real

@@ -16,7 +16,7 @@ SOUP = "The soup at the cafe was"
 def _task(tokenizer: str, low: int = 3, high: int = 3, seed: int = 0, **texts: str) -> Continuation:
     texts = texts or {"soup": SOUP}
     return Continuation(
-        train=texts, test=texts, tokenizer=tokenizer, query_tokens=(low, high), seed=seed, score=lexicon
+        texts=lambda split: texts, tokenizer=tokenizer, query_tokens=(low, high), seed=seed, score=lexicon
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from coevolve import data
 from coevolve.tasks import Imdb
 from coevolve.tasks.imdb import clean
-from coevolve.types import Case
+from coevolve.types import Case, Problem
 
 FILLER = " It was shown on a Monday." * 10
 
@@ -39,7 +40,7 @@ def test_the_length_counts_after_cleaning(words: str, reviews: Callable[..., Non
     with pytest.raises(
         ValueError, match=r"imdb, split 'train': no review is longer than 200 characters; lower min_chars"
     ):
-        Imdb(tokenizer=words, reward_model="lexicon")
+        len(Imdb(tokenizer=words, reward_model="lexicon").train)
 
 
 def test_prompts_and_rewards(words: str, reviews: Callable[..., None], case: Callable[..., Case]) -> None:
@@ -64,7 +65,20 @@ def test_hub_rows_have_no_id(words: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_rows_without_text(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "rows", lambda name, dataset, split: [{"review": "A film", "id": "r0"}])
     with pytest.raises(ValueError, match=r"imdb, split 'train', row 0: no column 'text', only \['id', 'review'\]"):
-        Imdb(tokenizer=words, reward_model="lexicon")
+        len(Imdb(tokenizer=words, reward_model="lexicon").train)
+
+
+def test_a_prompt_needs_no_data_and_no_reward_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, case: Callable[..., Case]
+) -> None:
+    monkeypatch.setenv(data.FOLDER, str(tmp_path / "nowhere"))
+    task = Imdb(tokenizer=str(tmp_path / "no-tokenizer"), reward_model=str(tmp_path / "no-model"))
+    problem = Problem("mine", {"query": "A film"})
+    assert task.prompt(problem, "pioneer", ()) == "A film"
+    with pytest.raises(ValueError, match=r"data 'imdb_test': .*imdb_test\.jsonl\.gz does not exist"):
+        len(task.test)
+    with pytest.raises(ValueError, match="no-model': no such folder"):
+        task.reward([case(problem, " x")])
 
 
 @pytest.mark.skipif(not os.environ.get(data.FOLDER), reason="COEVOLVE_DATA is not set: no reviews here")

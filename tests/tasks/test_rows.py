@@ -46,7 +46,7 @@ def task(write: Callable[..., str]) -> Rows:
 def message(**settings: Any) -> str:
     """What the ValueError says, in one line."""
     with pytest.raises(ValueError) as error:
-        Rows(**{"data": "posts.jsonl", "test": "posts.jsonl", "prompts": PROMPTS, "reward": one} | settings)
+        len(Rows(**{"data": "posts.jsonl", "test": "posts.jsonl", "prompts": PROMPTS, "reward": one} | settings).train)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -205,8 +205,8 @@ def test_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
         return list(POSTS)
 
     monkeypatch.setattr(data, "rows", rows)
-    Rows(data="me/posts", test="me/posts", prompts=PROMPTS, reward=one)
-    Rows(data="me/posts:all", test=0.5, prompts=PROMPTS, reward=one)
+    assert len(Rows(data="me/posts", test="me/posts", prompts=PROMPTS, reward=one).test) == 2
+    assert len(Rows(data="me/posts:all", test=0.5, prompts=PROMPTS, reward=one).test) == 1
     assert asked == [
         ("posts_train", "me/posts", "train"),
         ("posts_test", "me/posts", "test"),

@@ -39,7 +39,7 @@ def case(problem: Problem, **texts: str) -> Case:
 
 def test_where_posts_and_abstracts_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = serve(monkeypatch, {"prompt": "POST: x\n\nTL;DR:", "abstract_text": "y"})
-    Tldr(), Arxiv()
+    assert all(len(task.train) == len(task.test) == 1 for task in (Tldr(), Arxiv()))
     assert asked == [
         ("tldr_reddit2013", "trl-lib/tldr", "train"),
         ("tldr_openai", "trl-lib/tldr", "test"),
@@ -78,17 +78,17 @@ def test_max_words_cuts_what_prompts_show(monkeypatch: pytest.MonkeyPatch) -> No
     assert task.train[0].data["text"] == "TITLE: Cat\n\nPOST: My"
     assert str(task.prompt(task.train[0], "short", ())).endswith("post.\n\nTITLE: Cat\n\nPOST: My\n\nTL;DR:")
     with pytest.raises(ValueError, match=r"task.max_words is 0; want at least 1, or none"):
-        Tldr(max_words=0)
+        len(Tldr(max_words=0).train)
 
 
 @pytest.mark.parametrize("broken", [{"post": "x"}, {"prompt": None, "post": "x"}, {"prompt": " ", "post": "x"}])
 def test_rows_without_text(monkeypatch: pytest.MonkeyPatch, broken: dict[str, Any]) -> None:
     serve(monkeypatch, {"prompt": "x"}, broken)
     with pytest.raises(ValueError, match=r"tldr, split 'train', row 1: want text in column 'prompt'; the row has \['p"):
-        Tldr()
+        len(Tldr().train)
     serve(monkeypatch, {"abstract": "x"})
     with pytest.raises(ValueError, match=r"arxiv, split 'train', row 0: want text in column 'abstract_text'; the row"):
-        Arxiv()
+        len(Arxiv().train)
 
 
 def test_settings_are_checked_as_a_recipe_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:

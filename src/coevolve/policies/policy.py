@@ -26,7 +26,7 @@ from coevolve.policies.weights import Weights, head
 from coevolve.types import Algorithm, Batch, Metrics, Outputs, Targets
 
 UNLIMITED = 1 << 31
-_VALUE_FILE = "value_head.safetensors"
+VALUE_FILE = "value_head.safetensors"
 
 
 class LocalPolicy:
@@ -192,7 +192,7 @@ class LocalPolicy:
         self.weights.save(folder)
         self.tokenizer.save_pretrained(folder)
         if self.value_head is not None:
-            save_file({k: v.cpu() for k, v in self.value_head.state_dict().items()}, folder / _VALUE_FILE)
+            save_file({k: v.cpu() for k, v in self.value_head.state_dict().items()}, folder / VALUE_FILE)
 
     def training_state(self) -> dict[str, Any]:
         """What a resumed run needs beyond the folder of ``save``: the optimiser (empty if frozen)."""
@@ -205,7 +205,7 @@ class LocalPolicy:
             return
         self.weights.load(folder)
         if self.value_head is not None:
-            self.value_head.load_state_dict(load_file(folder / _VALUE_FILE))
+            self.value_head.load_state_dict(load_file(folder / VALUE_FILE))
         assert self.optimizer is not None
         self.optimizer.load_state_dict(training_state["optimizer"])
 

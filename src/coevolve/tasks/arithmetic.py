@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 
+from coevolve.data import Later
 from coevolve.pretrain import sums
 from coevolve.tasks.numbers import EXAMPLE, Numbers
 from coevolve.types import Instruction, Problem, Prompt, Role, Turn
@@ -25,7 +26,9 @@ class Arithmetic(Numbers):
     """
 
     def __init__(self) -> None:
-        super().__init__(train=_problems("train"), test=_problems("test"), judge="last-number")
+        super().__init__(
+            train=Later(lambda: _problems("train")), test=Later(lambda: _problems("test")), judge="last-number"
+        )
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """That of ``Numbers`` without the worked example."""

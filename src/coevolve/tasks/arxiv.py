@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coevolve import data
+from coevolve.data import Later
 from coevolve.rewards.writing import ARXIV
 from coevolve.tasks.writing import WRITER, Voice, Writing, problems
 from coevolve.types import Problem
@@ -48,7 +49,8 @@ class Arxiv(Writing):
     2. Transition words are searched in both texts joined without a space, so that one may begin in the first text.
     3. Prompts say the same in fewer words and end in the name of the paragraph, for base models.
 
-    Raises ValueError for a row without the column, an unknown band, or no such data.
+    Raises ValueError for an unknown band; and, when problems are first used, for max_words below 1, a row without the
+    column, or no such data.
     """
 
     def __init__(
@@ -60,8 +62,8 @@ class Arxiv(Writing):
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(
-            train=_abstracts("train", max_words),
-            test=_abstracts("val", max_words),
+            train=Later(lambda: _abstracts("train", max_words)),
+            test=Later(lambda: _abstracts("val", max_words)),
             voices=VOICES,
             bands=ARXIV.changed(bands or {}),
             reward=reward,

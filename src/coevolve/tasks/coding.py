@@ -16,6 +16,7 @@ from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, count_tests
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.expert import Expert
+from coevolve.tasks.templates import columns
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
 EXPERT = "expert"
@@ -66,6 +67,9 @@ class Coding:
     ) -> None:
         self.train, self.test = train, test
         self.voices, self.notes = dict(voices), notes
+        templates = (t for voice in voices.values() for t in (voice.first, voice.again, voice.beside))
+        self.asks = columns(templates, ("told", "code"))
+        self.feedback_asks: tuple[str, ...] = ("entry", "tests")
         self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
         self.mode: Mode = report
         self.expert: Expert | None = None
@@ -75,7 +79,7 @@ class Coding:
         elif isinstance(feedback, str) and ":" not in feedback:
             self.mode = _mode(feedback)
         else:
-            self.feedback = user_feedback(feedback)
+            self.feedback, self.feedback_asks = user_feedback(feedback), ()
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """What this role is told: the problem, or, after a turn of its own, only what is new.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from coevolve import noise
+from coevolve.data import Later
 from coevolve.models import load_tokenizer
 from coevolve.rewards.sentiment import Score
 from coevolve.types import Case, Problem, Role, Turn
+
+Split = Literal["train", "test"]
 
 OBSERVER = 'I can make this sentence "{reference}" more positive: {query}'
 """CORY's template (arXiv 2410.06101, section 4). Models are pre-trained on it, so not a character may change."""
@@ -24,18 +28,21 @@ def observer_prompt(query: str, answer: str) -> str:
 class Continuation:
     """Problems are the first few tokens of texts; a turn earns the score of the query and its own continuation.
 
-    train, test: id -> text. tokenizer: whose tokens are counted. query_tokens: fewest and most tokens of a query, both
-    included; its length is drawn once per problem (by ``seed``), and a shorter text is taken whole. A query is the
-    text itself up to the border of a token: the tokenizer of a policy encodes it again. score: texts -> numbers.
+    texts: split -> id -> text. tokenizer: whose tokens are counted. query_tokens: fewest and most
+    tokens of a query, both included; its length is drawn once per problem (by ``seed``), and a shorter text is taken
+    whole. A query is the text itself up to the border of a token: the tokenizer of a policy encodes it again. score:
+    texts -> numbers.
 
-    ValueError: query_tokens is not 1 <= low <= high, or the tokenizer does not say where its tokens end.
+    ValueError: query_tokens is not 1 <= low <= high; and, when the problems are first used, a tokenizer that does not
+    say where its tokens end.
     """
+
+    asks = ("query",)
 
     def __init__(
         self,
         *,
-        train: Mapping[str, str],
-        test: Mapping[str, str],
+        texts: Callable[[Split], Mapping[str, str]],
         tokenizer: str,
         query_tokens: tuple[int, int],
         seed: int,
@@ -44,8 +51,8 @@ class Continuation:
         low, high = query_tokens
         if not 1 <= low <= high:
             raise ValueError(f"task: query_tokens is [{low}, {high}]; want 1 <= low <= high")
-        self.train = _problems("train", train, tokenizer, query_tokens, seed)
-        self.test = _problems("test", test, tokenizer, query_tokens, seed)
+        self.train = Later(lambda: _problems("train", texts("train"), tokenizer, query_tokens, seed))
+        self.test = Later(lambda: _problems("test", texts("test"), tokenizer, query_tokens, seed))
         self.score = score
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> str:

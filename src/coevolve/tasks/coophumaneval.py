@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coevolve import data
+from coevolve.data import Later
 from coevolve.tasks.coding import Bounds, Coding, between
 from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.humaneval import VOICES, problems
@@ -34,13 +35,16 @@ class CoopHumanEval(Coding):
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        rows = data.rows("coop_humaneval", dataset="OpenMLRL/CoopHumanEval", split="test")
-        found = problems(rows, "coophumaneval")
+        found = Later(lambda: problems(_rows(), "coophumaneval"))
         dropped = CONTRADICTORY if drop_contradictory else ()
         super().__init__(
-            train=[p for p in between(found, train, "task.train") if p.id not in dropped],
-            test=[p for p in between(found, test, "task.test") if p.id not in dropped],
+            train=Later(lambda: [p for p in between(found, train, "task.train") if p.id not in dropped]),
+            test=Later(lambda: [p for p in between(found, test, "task.test") if p.id not in dropped]),
             voices=VOICES,
             feedback=feedback,
             sandbox=sandbox,
         )
+
+
+def _rows() -> list[data.Row]:
+    return data.rows("coop_humaneval", dataset="OpenMLRL/CoopHumanEval", split="test")

@@ -59,6 +59,7 @@ class Game:
     """
 
     solo = False
+    asks: tuple[str, ...] = ()
 
     def __init__(self, *, game: Name) -> None:
         if game not in get_args(Name):

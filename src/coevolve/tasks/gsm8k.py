@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from coevolve import data
+from coevolve.data import Later
 from coevolve.rewards.numbers import gold_of
 from coevolve.tasks.numbers import Numbers, problems, text
 from coevolve.types import Problem
@@ -22,11 +23,12 @@ class Gsm8k(Numbers):
     3. "a/b" is read as one number, a fraction; the paper says no more than that a regular expression finds the last
        number, which may be b. An answer that ends in "12/4" is right where the gold number is 3, not where it is 4.
 
-    ValueError: no such data, or a row without question or without its answer behind ``####``.
+    ValueError, when problems are first used: no such data, or a row without question, or without its answer behind
+    ``####``.
     """
 
     def __init__(self, *, judge: str = "last-number") -> None:
-        super().__init__(train=_problems("train"), test=_problems("test"), judge=judge)
+        super().__init__(train=Later(lambda: _problems("train")), test=Later(lambda: _problems("test")), judge=judge)
 
 
 def _problems(split: str) -> list[Problem]:

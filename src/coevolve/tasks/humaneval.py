@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coevolve import data
+from coevolve.data import Later
 from coevolve.tasks.coding import Bounds, Coding, Voice, between, check_tests, column
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, REPORT
 from coevolve.types import Problem
@@ -69,8 +70,8 @@ class HumanEval(Coding):
     4. All tests are run for the feedback, by the same run that was paid; there one test is run a second time.
     5. In the pipeline and the discussion the others' code is shown without what stands around it.
 
-    Raises ValueError that names the row for a column that is missing or empty, a prompt without its entry point, tests
-    that do not parse, and for rows that are not there.
+    Raises ValueError, when problems are first used, that names the row for a column that is missing or empty, a prompt
+    without its entry point, tests that do not parse, and for rows that are not there.
     """
 
     def __init__(
@@ -81,14 +82,18 @@ class HumanEval(Coding):
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        found = problems(data.rows("humaneval", dataset="openai/openai_humaneval", split="test"), "humaneval")
+        found = Later(lambda: problems(_rows(), "humaneval"))
         super().__init__(
-            train=between(found, train, "task.train"),
-            test=between(found, test, "task.test"),
+            train=Later(lambda: between(found, train, "task.train")),
+            test=Later(lambda: between(found, test, "task.test")),
             voices=VOICES,
             feedback=feedback,
             sandbox=sandbox,
         )
+
+
+def _rows() -> list[data.Row]:
+    return data.rows("humaneval", dataset="openai/openai_humaneval", split="test")
 
 
 def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:

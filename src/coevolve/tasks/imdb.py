@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from coevolve import data
 from coevolve.rewards.sentiment import scorer
@@ -24,7 +25,7 @@ class Imdb(Continuation):
     3. Line breaks of the markup ("<br />") and runs of white space become one space; the code leaves them in.
     4. Continuations are scored and heard without special tokens; the code leaves a literal "<|endoftext|>" in them.
 
-    ValueError: no such data or model, or no review is long enough.
+    ValueError, when problems or scores are first asked for: no such data or model, or no review is long enough.
     """
 
     def __init__(
@@ -36,13 +37,13 @@ class Imdb(Continuation):
         query_tokens: tuple[int, int] = (2, 8),
         seed: int = 0,
     ) -> None:
+        judge = cache(lambda: scorer(reward_model))  # a model, which nobody needs who does not train
         super().__init__(
-            train=_reviews("train", min_chars),
-            test=_reviews("test", min_chars),
+            texts=lambda split: _reviews(split, min_chars),
             tokenizer=tokenizer,
             query_tokens=query_tokens,
             seed=seed,
-            score=scorer(reward_model),
+            score=lambda texts: judge()(texts),
         )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from coevolve import data
+from coevolve.data import Later
 from coevolve.tasks.numbers import Numbers, problems, split, text, value
+from coevolve.types import Problem
 
 _HELD_OUT = 0.3
 _FINEST = 1000  # the largest denominator of an answer that is written exactly; the rest are thirds and sixths, rounded
@@ -20,14 +22,17 @@ class Mawps(Numbers):
     decimal such as 0.6666666667, which an exact comparison would never find right: 1,798 of the 2,065 rows of the
     folder remain (1,270 to train, 528 to test). judge: as in ``gsm8k``.
 
-    ValueError: no such data, or a row without question or number.
+    ValueError, when problems are first used: no such data, or a row without question or number.
     """
 
     def __init__(self, *, judge: str = "last-number") -> None:
-        rows = data.rows("mawps", dataset="MU-NLPC/Calc-mawps", split="train+validation+test")
-        exact = [p for p in problems(rows, "mawps", _read) if p.data["gold"].denominator <= _FINEST]
-        train, test = split(exact, _HELD_OUT)
-        super().__init__(train=train, test=test, judge=judge)
+        parts = Later(lambda: split(_exact(), _HELD_OUT))
+        super().__init__(train=Later(lambda: parts[0]), test=Later(lambda: parts[1]), judge=judge)
+
+
+def _exact() -> list[Problem]:
+    rows = data.rows("mawps", dataset="MU-NLPC/Calc-mawps", split="train+validation+test")
+    return [p for p in problems(rows, "mawps", _read) if p.data["gold"].denominator <= _FINEST]
 
 
 def _read(row: data.Row) -> tuple[str, Fraction]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from coevolve import data
+from coevolve.data import Later
 from coevolve.tasks.coding import Bounds, Coding, between, check_tests, column, one_newline
 from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.humaneval import VOICES
@@ -34,8 +35,8 @@ class Mbpp(Coding):
     2. The example in the prompt is the first assert. There the prompt is extended by a sentence on the result, and the
        signature is that of the reference solution.
 
-    Raises ValueError that names the row for a column that is missing, asserts that do not parse or call no function in
-    common, and for rows that are not there.
+    Raises ValueError, when problems are first used, that names the row for a column that is missing, asserts that do
+    not parse or call no function in common, and for rows that are not there.
     """
 
     def __init__(
@@ -47,16 +48,21 @@ class Mbpp(Coding):
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        name = {"sanitized": "mbpp_sanitized", "full": "mbpp"}[config]
-        rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test", config=config)
-        found = problems([row for row in rows if row.get("task_id") in _TEST_IDS], name)
+        found = Later(lambda: _all(config))
         super().__init__(
-            train=between(found, train, "task.train"),
-            test=between(found, test, "task.test"),
+            train=Later(lambda: between(found, train, "task.train")),
+            test=Later(lambda: between(found, test, "task.test")),
             voices=VOICES,
             feedback=feedback,
             sandbox=sandbox,
         )
+
+
+def _all(config: str) -> list[Problem]:
+    """The problems of the split "test" of a version."""
+    name = {"sanitized": "mbpp_sanitized", "full": "mbpp"}[config]
+    rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test", config=config)
+    return problems([row for row in rows if row.get("task_id") in _TEST_IDS], name)
 
 
 def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:

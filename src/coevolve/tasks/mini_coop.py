@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, get_args
 
+from coevolve.data import Later
 from coevolve.inputs import did_you_mean
 from coevolve.pretrain.coop import ENTRY, Kind, Split, wanted
 from coevolve.pretrain.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
@@ -44,8 +45,8 @@ class MiniCoop(Coding):
         if not chosen or len(set(chosen)) < len(chosen):
             raise ValueError(f"task.kinds are {list(kinds)}; want one or more different ones of {', '.join(_KINDS)}")
         super().__init__(
-            train=_problems("train", chosen),
-            test=_problems("test", chosen),
+            train=Later(lambda: _problems("train", chosen)),
+            test=Later(lambda: _problems("test", chosen)),
             voices={role: Voice(FIRST[role], AGAIN, BESIDE[role]) for role in FIRST},
             notes=Notes(**NOTES),
             feedback=feedback,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cached_property
 
 from coevolve import data, noise
 from coevolve.inputs import did_you_mean
@@ -44,11 +45,17 @@ class Numbers:
     others gets their last answers too, as references. ValueError: no such judge.
     """
 
+    asks = ("question",)
+
     def __init__(self, *, train: Sequence[Problem], test: Sequence[Problem], judge: str) -> None:
         if judge not in JUDGES:
             raise ValueError(f"task.judge is {judge!r}{did_you_mean(judge, JUDGES)}; want one of {', '.join(JUDGES)}")
-        self.train, self.test = train, test
-        self.judge = JUDGES[judge]()
+        self.train, self.test, self._judge = train, test, judge
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Made when the first answer is judged: it may need a package. ValueError where that is missing."""
+        return JUDGES[self._judge]()
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """CORY's prompts (arXiv 2410.06101, section 4); or the role's own last turn and what is new.

@@ -30,8 +30,9 @@ class Rows:
     A role that has spoken continues its own last turn: it is told what it heard since, or ``revise`` if that is
     nothing. Several roles are paid as a team, so that none is evaluated alone.
 
-    Raises ValueError, naming file, row, column and role, for data that cannot be read, a column that a template or the
-    reward wants and a row lacks, ids that repeat, and a held-out fraction that leaves no rows.
+    Raises ValueError, naming file, row, column and role, when problems are first used, for data that cannot be read, a
+    column that a template or the reward wants and a row lacks, ids that repeat, and a held-out fraction that leaves no
+    rows.
     """
 
     def __init__(
@@ -52,15 +53,22 @@ class Rows:
         self.solo = len(prompts) == 1
         self._reward = user_reward(reward)
         self.feedback = None if feedback is None else user_feedback(feedback)
-        columns = {role: _columns(role, template) for role, template in prompts.items()}
-        rows = _read(data, "train")
-        self.train = _problems(data, rows, id, columns)
+        self._columns = {role: _columns(role, template) for role, template in prompts.items()}
+        self.asks = tuple(dict.fromkeys(c for named in self._columns.values() for c in named if c != _HEARD))
+        splits = sources.Later(lambda: self._splits(data, test, id, seed))
+        self.train, self.test = sources.Later(lambda: splits[0]), sources.Later(lambda: splits[1])
+
+    def _splits(
+        self, data: str, test: str | float, id: str | None, seed: int
+    ) -> tuple[Sequence[Problem], Sequence[Problem]]:
+        train: Sequence[Problem] = _problems(data, _read(data, "train"), id, self._columns)
         if isinstance(test, str):
-            self.test = _problems(test, _read(test, "test"), id, columns)
+            held_out: Sequence[Problem] = _problems(test, _read(test, "test"), id, self._columns)
         else:
-            self.train, self.test = _split(self.train, test, seed)
-        for problem in (*self.train, *self.test):
-            self._reward.check(problem, list(prompts))
+            train, held_out = _split(train, test, seed)
+        for problem in (*train, *held_out):
+            self._reward.check(problem, list(self.prompts))
+        return train, held_out
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """The role's template filled; or its own last turn and what it is told next. ValueError for an unknown role."""

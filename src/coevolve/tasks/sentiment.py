@@ -25,8 +25,7 @@ class Sentiment(Continuation):
         self, *, tokenizer: str = "coevolve-tiny", query_tokens: tuple[int, int] = (2, 8), seed: int = 0
     ) -> None:
         super().__init__(
-            train={opening: opening for opening in openings("train")},
-            test={opening: opening for opening in openings("test")},
+            texts=lambda split: {opening: opening for opening in openings(split)},
             tokenizer=tokenizer,
             query_tokens=query_tokens,
             seed=seed,

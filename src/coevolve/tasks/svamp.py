@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from coevolve import data
+from coevolve.data import Later
 from coevolve.tasks.numbers import Numbers, problems, split, text, value
 
 _HELD_OUT = 0.3
@@ -17,13 +18,16 @@ class Svamp(Numbers):
     both splits together). The authors made them to test on and gave no split; here a hash of each question decides,
     wherever the rows come from. It is not the split of the hub's copy. judge: as in ``gsm8k``.
 
-    ValueError: no such data, or a row without body, question or number.
+    ValueError, when problems are first used: no such data, or a row without body, question or number.
     """
 
     def __init__(self, *, judge: str = "last-number") -> None:
-        rows = data.rows("svamp", dataset="ChilleD/SVAMP", split="train+test")
-        train, test = split(problems(rows, "svamp", _read), _HELD_OUT)
-        super().__init__(train=train, test=test, judge=judge)
+        parts = Later(lambda: split(problems(_rows(), "svamp", _read), _HELD_OUT))
+        super().__init__(train=Later(lambda: parts[0]), test=Later(lambda: parts[1]), judge=judge)
+
+
+def _rows() -> list[data.Row]:
+    return data.rows("svamp", dataset="ChilleD/SVAMP", split="train+test")
 
 
 def _read(row: data.Row) -> tuple[str, Fraction]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coevolve import data
+from coevolve.data import Later
 from coevolve.rewards.writing import TLDR
 from coevolve.tasks.writing import WRITER, Voice, Writing, problems
 from coevolve.types import Problem
@@ -55,7 +56,8 @@ class Tldr(Writing):
        the last one favours it: a text cut after a third has a ratio of lengths of 2, in the full band.
     8. An agent that revises continues its own turn, rather than reading its text in a new prompt.
 
-    Raises ValueError for a row without the column, an unknown band, or no such data.
+    Raises ValueError for an unknown band; and, when problems are first used, for max_words below 1, a row without the
+    column, or no such data.
     """
 
     def __init__(
@@ -67,8 +69,8 @@ class Tldr(Writing):
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(
-            train=_posts("tldr_reddit2013", "train", max_words),
-            test=_posts("tldr_openai", "test", max_words),
+            train=Later(lambda: _posts("tldr_reddit2013", "train", max_words)),
+            test=Later(lambda: _posts("tldr_openai", "test", max_words)),
             voices=VOICES,
             bands=TLDR.changed(bands or {}),
             reward=reward,

@@ -13,6 +13,7 @@ from coevolve import data
 from coevolve.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback, user_reward
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
+from coevolve.tasks.templates import columns
 from coevolve.tasks.writing_feedback import advice
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
@@ -79,6 +80,7 @@ class Writing:
     ) -> None:
         self.train, self.test = train, test
         self.voices, self.bands = dict(voices), bands
+        self.asks = columns((v for voice in voices.values() for v in (voice.first, voice.again)), ("told",))
         self.roles = [role for role in voices if role != WRITER]
         self._reward = self._paid if reward is None else user_reward(reward)
         self.feedback = self.advice if feedback is None else user_feedback(feedback)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from coevolve.data import Later
 from coevolve.pretrain.opinions import Split, openings, opinion, random_grade
 from coevolve.rewards.writing import TLDR
 from coevolve.tasks.writing import WRITER, Voice, Writing
@@ -47,8 +48,8 @@ class WritingMini(Writing):
         if len(roles) < 2 or len(set(roles)) < len(roles) or WRITER in roles:
             raise ValueError(f"task.roles are {list(roles)}; want two or more different names, none of them {WRITER}")
         super().__init__(
-            train=_problems("train"),
-            test=_problems("test"),
+            train=Later(lambda: _problems("train")),
+            test=Later(lambda: _problems("test")),
             voices=_voices(roles),
             bands=MINI.changed(bands or {}),
             reward=reward,
