@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coevolve.commands import doctor, evaluate, pretrain, report, train
+from coevolve.commands import doctor, evaluate, pretrain, report, sweep, train
 
 DEBUG = "COEVOLVE_DEBUG"
 
-COMMANDS = (train, evaluate, report, pretrain, doctor)
+COMMANDS = (train, sweep, evaluate, report, pretrain, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
