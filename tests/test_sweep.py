@@ -96,7 +96,7 @@ def test_a_run_is_named_after_what_varies_with_the_seed_last(overrides, found):
 
 def test_any_value_gives_a_short_name_that_a_file_system_takes():
     ugly = [f"/a b/ü:{'x' * 300}{end}?*" for end in "cd"]
-    found = names("policies.ann.model=" + ",".join(json.dumps(one) for one in ugly))
+    found = names("policies.ann.model=" + ",".join(json.dumps(one, ensure_ascii=False) for one in ugly))
     assert len(set(found)) == 2
     assert all(re.fullmatch(r"quickstart-model=a-b-x+-[0-9a-f]{6}-0", name) and len(name) < 60 for name in found)
     many = [f"policies.{who}.{key}=1e-4,2e-4" for who in ("ann", "bob") for key in ("learning_rate", "weight_decay")]
@@ -196,15 +196,15 @@ def written(folder, rewards, **settings):
 
 def test_the_table_has_a_row_per_group(tmp_path):
     runs = [
-        written(tmp_path / "a-eta=0.1-0", [9.0] * 8 + [1.0, 2.0], seed=0, algorithm={"eta": 0.1}),
+        written(tmp_path / "a-eta=0.1-0", [9.0] * 18 + [1.0, 2.0], seed=0, algorithm={"eta": 0.1}),
         written(tmp_path / "a-eta=0.3-0", [4.0], seed=0, algorithm={"eta": 0.3}),
-        written(tmp_path / "a-eta=0.1-1", [9.0] * 8 + [3.0, 4.0], seed=1, algorithm={"eta": 0.1}),
+        written(tmp_path / "a-eta=0.1-1", [9.0] * 18 + [3.0, 4.0], seed=1, algorithm={"eta": 0.1}),
     ]
     out = io.StringIO()
     Console(file=out, width=100).print(table(runs))
     rows = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    # The last fifth is two steps: finals 1.5 and 3.5, mean 2.5, deviation sqrt(2), over sqrt(2) seeds: 1
-    assert "a-eta=0.1 0, 1 2.500 ± 1.000 20 s" in rows
+    # The last tenth is two steps: finals 1.5 and 3.5, mean 2.5, deviation sqrt(2), over sqrt(2) seeds: 1
+    assert "a-eta=0.1 0, 1 2.500 ± 1.000 40 s" in rows
     assert "a-eta=0.3 0 4.000 ± - 2 s" in rows
 
 

@@ -25,7 +25,7 @@ _LOG_WIDTH = 120  # where there is no terminal to ask
 _EVERY = 60.0  # seconds between two plain lines about a run
 _SPEED = 600.0  # seconds that the time left is estimated from
 _TAIL = 1 << 16  # bytes of metrics that hold a whole line
-_LAST = 5  # the final reward is the mean over the last fifth of the steps
+_TENTH = 10
 
 
 def console() -> Console:
@@ -110,7 +110,7 @@ def _reward(line: Mapping[str, Any]) -> str:
 
 
 def table(runs: Sequence[Path]) -> Table:
-    """A row per group of seeds. Final reward: the mean over seeds and the last fifth of the steps, with its standard
+    """A row per group of seeds. Final reward: the mean over seeds and the last tenth of the steps, with its standard
     error over seeds; time: of a run's steps, the mean over seeds."""
     shown = Table(box=box.SIMPLE)
     for title in ("group", "seeds", "final reward", "time per run"):
@@ -129,4 +129,4 @@ def _numbers(group: Group) -> tuple[str, str]:
 
 def _final(run: Run) -> float | None:
     paid = [value for value in run.column("reward") if value is not None]
-    return fmean(paid[-max(1, len(paid) // _LAST) :]) if paid else None
+    return fmean(paid[-max(1, len(paid) // _TENTH) :]) if paid else None
