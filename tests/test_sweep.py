@@ -217,6 +217,18 @@ def test_the_newest_line_of_metrics_is_read_alone(tmp_path):
     assert newest(tmp_path) == {"step": 1}
 
 
+def test_a_run_killed_by_the_system_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool.sys, "executable", tmp_path / "killed")
+    (tmp_path / "killed").write_text("#!/bin/sh\necho working\nkill -9 $$\n")
+    (tmp_path / "killed").chmod(0o700)
+    run = recipes(1)[0].model_copy(update={"output_dir": tmp_path / "run"})
+    seen = []
+    with alone(tmp_path) as lock:
+        failed = pool.train_all([run], [Slot(1)], lock, lambda running, ended: seen.append(dict(ended)))
+    assert failed == seen[-1] == {tmp_path / "run": "killed by signal 9 (Killed)"}
+    assert (tmp_path / "run" / pool.LOG).read_text() == "working\n"
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress_says_what_trains_and_what_has_ended(terminal, tmp_path):
     one, two = (r.model_copy(update={"output_dir": tmp_path / f"a-{r.seed}", "steps": 9}) for r in recipes(2))
@@ -251,6 +263,7 @@ def nothing_starts(monkeypatch):
     monkeypatch.setattr(pool.subprocess, "Popen", start)
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_what_train_trains(swept, tmp_path):
     assert [run.name for run in swept] == ["quickstart-0", "quickstart-1"]
     alone = tmp_path / "alone"
@@ -283,6 +296,7 @@ def test_another_recipe_is_refused_before_anything_starts(swept):
     assert not (swept[0].parent / "quickstart-5").exists()
 
 
+@pytest.mark.slow
 def test_what_is_half_done_goes_on(swept, capsys):
     before = [(run / "metrics.jsonl").read_text() for run in swept]
     words = ["seed=1", "steps=3", *SMALL]
@@ -294,6 +308,7 @@ def test_what_is_half_done_goes_on(swept, capsys):
     assert (swept[0] / "metrics.jsonl").read_text() == before[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_stops_no_other(tmp_path, capsys):
     models = "policies.ann.model=./no/model,coevolve-tiny"
     words = ["sweep", str(QUICKSTART), models, "steps=1", *SMALL, "--output", str(tmp_path), "--jobs", "1"]

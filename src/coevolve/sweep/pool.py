@@ -89,6 +89,6 @@ def _why(one: _Training) -> str | None:
     if code == 0:
         return None
     if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
+        return f"killed by signal {-code} ({signal.strsignal(-code)})"
     said = (one.recipe.output_dir / LOG).read_text("utf-8", "replace").split("\n")
     return next((line for line in reversed(said) if line.strip()), f"exit code {code}")

@@ -66,7 +66,7 @@ def plan(
     lines = [_headline(recipes, left, _places(left, jobs), folder)]
     for one in recipes:
         done = _done(one)
-        state = "done" if one not in left else f"goes on at step {done} of {one.steps}" if done else "new"
+        state = "done" if done >= one.steps else f"goes on at step {done} of {one.steps}" if done else "new"
         lines.append(f"  {one.output_dir.name}: {state}")
     return "\n".join(lines)
 
