@@ -53,6 +53,7 @@ def test_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
     assert "bob: 16 turns, at most 256 tokens sampled and 0 trained on" in said
     assert "sweeps: 2" in said
     assert "parameters" in said and "MiB" in said
+    assert "1428 training and 1068 held-out problems" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -70,6 +71,10 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
         (["train", "nowhere.yaml"], "error: no file nowhere.yaml"),
         (["train", QUICKSTART, "stepz=2"], "unknown key stepz; did you mean 'steps'?"),
         (["train", QUICKSTART, "task.size=2", "--dry-run"], "task: unknown key size"),
+        (
+            ["train", QUICKSTART, "task.query_tokens=[8, 2]", "--dry-run"],
+            "query_tokens is [8, 2]; want 1 <= low <= high",
+        ),
         (["train", QUICKSTART, "report_to=wandbb"], "report_to: unknown 'wandbb'"),
         (["train", QUICKSTART, "policies.ann.model=./no/model"], "no/model"),
         (["report", "nowhere"], "nowhere has no metrics to draw"),

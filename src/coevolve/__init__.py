@@ -1,55 +1,22 @@
 """Coevolve: fine-tune several language models together by reinforcement learning."""
 
-from coevolve.algorithms import cory, grpo, magrpo, mareinforce, maremax, marloo, ppo, reinforce, rloo
-from coevolve.cast import exchange, fixed, rotate
-from coevolve.play import Roles, do, score, together
-from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, ScriptedEngine, build_policies
-from coevolve.protocols import best_of, chain, discussion, rounds, tree
-from coevolve.rewards.function import batched
-from coevolve.team import Team
-from coevolve.trainer import Trainer
-from coevolve.types import Algorithm, Case, Episode, Instruction, Joint, Message, Problem, Sampling, Turn
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Algorithm",
-    "Case",
-    "Episode",
-    "Instruction",
-    "Joint",
-    "LocalEngine",
-    "LocalPolicy",
-    "LoraSpec",
-    "Message",
-    "PolicySpec",
-    "Problem",
-    "Roles",
-    "Sampling",
-    "ScriptedEngine",
-    "Team",
-    "Trainer",
-    "Turn",
-    "batched",
-    "best_of",
-    "build_policies",
-    "chain",
-    "cory",
-    "discussion",
-    "do",
-    "exchange",
-    "fixed",
-    "grpo",
-    "magrpo",
-    "mareinforce",
-    "maremax",
-    "marloo",
-    "ppo",
-    "reinforce",
-    "rloo",
-    "rotate",
-    "rounds",
-    "score",
-    "together",
-    "tree",
-]
+if TYPE_CHECKING:
+    from coevolve.public import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:
+        """The names of ``coevolve.public``, imported at first use: ``coevolve --help`` need not wait for torch."""
+        from importlib import import_module, util
+
+        if name != "__all__" and (name.startswith("_") or util.find_spec(f"{__name__}.{name}")):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")  # a module that nobody imported yet
+        return getattr(import_module("coevolve.public"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

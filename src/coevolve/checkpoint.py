@@ -62,7 +62,7 @@ def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
     run.path.mkdir(parents=True, exist_ok=True)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
-        _same_recipe(run.path, yaml.safe_load(recipe.read_text("utf-8")), plain(identity))
+        same_recipe(run.path, yaml.safe_load(recipe.read_text("utf-8")), plain(identity))
     step = load(trainer, found[-1], identity) if found else 0
     run.truncate(step)
     return step
@@ -76,7 +76,7 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
     """
     state = verify(folder)
     if identity is not None:
-        _same_recipe(folder, state["identity"], plain(identity))
+        same_recipe(folder, state["identity"], plain(identity))
     missing = set(trainer.policies) ^ set(state["policies"])
     if missing:
         raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
@@ -137,7 +137,8 @@ def _read(file: Path) -> Any:
     return torch.load(file, weights_only=True, map_location="cpu")
 
 
-def _same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raises ValueError naming the first key in which they differ, of those that change what a step computes."""
     old, new = _flat(there), _flat(here)
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE

@@ -15,7 +15,7 @@ from transformers.pytorch_utils import Conv1D
 
 from coevolve import models
 from coevolve.config import Recipe, parts
-from coevolve.play import Stage, rollout
+from coevolve.play import Stage, blame, rollout
 from coevolve.policies import ScriptedEngine, plan_memory
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
@@ -23,7 +23,7 @@ _MIB = 1 << 20
 
 
 class _NoTask:
-    """Stands in for the task: a plan must not load data, nor train the reward model of an imdb recipe."""
+    """Stands in for the task, which may not be to be had here, nor to be built without training a model."""
 
     train: Sequence[Problem] = (Problem("planned"),)
     test: Sequence[Problem] = train
@@ -41,10 +41,26 @@ class _NoTask:
 def plan(recipe: Recipe) -> str:
     """The resolved recipe as YAML, then the plan as comments. Raises ValueError for a wrong key or setting.
 
-    Models, data and plays that do not work on them are found out when training starts."""
+    The task is another matter (``problems``); models, and plays that do not work on it, are found out in training."""
     algorithm = parts(recipe).algorithm()
     lines = [f"would write {recipe.output_dir}", "", *_work(recipe, algorithm), "", *_memory(recipe, algorithm)]
     return yaml.safe_dump(recipe.record(), sort_keys=False) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
+
+
+def problems(recipe: Recipe) -> str:
+    """How many there are, as a comment. The task is built for it, unless that would pre-train a model.
+
+    Raises ValueError for wrong settings and for data that cannot be had, as training would."""
+    trained = [value for value in recipe.task.values() if isinstance(value, str) and _is_recipe(value)]
+    if trained:
+        return f"# task: built when training starts, which first runs {' and '.join(trained)} if need be"
+    with blame("task"):
+        task = parts(recipe).task()
+    return f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
+
+
+def _is_recipe(model: str) -> bool:
+    return Path(model).suffix in (".yaml", ".yml")
 
 
 def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
@@ -90,7 +106,7 @@ def sizes(model: str) -> tuple[int, int] | str:
 
     Raises ValueError for a folder that holds no model.
     """
-    if Path(model).suffix in (".yaml", ".yml"):
+    if _is_recipe(model):
         return f"size unknown until {model} has been run, which training does first if need be"
     try:
         config = AutoConfig.from_pretrained(models.resolve(model))

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from coevolve.lock import alone
 from coevolve.pretrain import pretrain
 
 MICRO = {
@@ -158,6 +160,18 @@ def test_a_folder_with_a_run_is_not_overwritten(recipe: Path, tmp_path: Path) ->
         pretrain(recipe, there, resume=False)
     with pytest.raises(ValueError, match="holds a run of another recipe"):
         pretrain(recipe, [*there, "seed=1"], resume=True)
+
+
+def test_who_wants_a_model_in_the_making_waits_for_it(recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    other = threading.Thread(target=pretrain, args=(recipe, [f"output_dir={run}"], True))
+    with alone(run):
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        assert not (run / "recipe.yaml").exists()
+    other.join()
+    assert (run / "model" / "config.json").is_file()
 
 
 def test_a_torn_checkpoint_is_named(recipe: Path, tmp_path: Path) -> None:

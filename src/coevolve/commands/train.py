@@ -23,13 +23,14 @@ def add(commands: Commands) -> None:
 def train(args: argparse.Namespace) -> None:
     from coevolve.config import load_recipe
 
+    quiet()
     recipe = load_recipe(args.recipe, args.overrides)
     if args.dry_run:
-        from coevolve.plan import plan
+        from coevolve.plan import plan, problems
 
         print(plan(recipe))
+        print(problems(recipe))  # last: where the task cannot be built here, the plan has been said
         return
-    quiet()
     train_recipe(recipe, args.resume)
     _show(recipe.output_dir)
 

@@ -12,6 +12,7 @@ import yaml
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from coevolve.lock import alone
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, load
@@ -26,10 +27,11 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     """
     resolved = load(recipe, overrides)
     folder = resolved.output_dir or Path("runs") / f"{recipe.stem}-{resolved.seed}"
-    _claim(folder, resolved, resume)
-    if not (folder / "model").is_dir():
-        with _threads(resolved.threads):
-            _run(resolved, folder)
+    with alone(folder):  # several trainings that start side by side may all want this model
+        _claim(folder, resolved, resume)
+        if not (folder / "model").is_dir():
+            with _threads(resolved.threads):
+                _run(resolved, folder)
     return folder / "model"
 
 

@@ -1,0 +1,28 @@
+"""``coevolve sweep``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from coevolve.commands import Commands, command
+
+
+def add(commands: Commands) -> None:
+    one = command(commands, "sweep", sweep, "train a recipe with several seeds and settings, several runs at once")
+    one.add_argument("recipe", type=Path, help="a YAML file")
+    one.add_argument(
+        "overrides", nargs="*", metavar="key=values", help="what varies: seed=0..9 algorithm.eta=0.03,0.1; or does not"
+    )
+    one.add_argument("--output", type=Path, metavar="FOLDER", help="of all runs; default: runs/<recipe>-sweep")
+    one.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: what cores and GPUs allow")
+    one.add_argument("--dry-run", action="store_true", help="say what would be trained, and stop")
+
+
+def sweep(args: argparse.Namespace) -> None:
+    from coevolve import sweep as sweeping
+
+    if args.dry_run:
+        print(sweeping.plan(args.recipe, args.overrides, output=args.output, jobs=args.jobs))
+        return
+    sweeping.sweep(args.recipe, args.overrides, output=args.output, jobs=args.jobs)

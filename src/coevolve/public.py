@@ -1,0 +1,53 @@
+"""The public names, which ``coevolve`` has as its own."""
+
+from coevolve.algorithms import cory, grpo, magrpo, mareinforce, maremax, marloo, ppo, reinforce, rloo
+from coevolve.cast import exchange, fixed, rotate
+from coevolve.play import Roles, do, score, together
+from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, ScriptedEngine, build_policies
+from coevolve.protocols import best_of, chain, discussion, rounds, tree
+from coevolve.rewards.function import batched
+from coevolve.team import Team
+from coevolve.trainer import Trainer
+from coevolve.types import Algorithm, Case, Episode, Instruction, Joint, Message, Problem, Sampling, Turn
+
+__all__ = [
+    "Algorithm",
+    "Case",
+    "Episode",
+    "Instruction",
+    "Joint",
+    "LocalEngine",
+    "LocalPolicy",
+    "LoraSpec",
+    "Message",
+    "PolicySpec",
+    "Problem",
+    "Roles",
+    "Sampling",
+    "ScriptedEngine",
+    "Team",
+    "Trainer",
+    "Turn",
+    "batched",
+    "best_of",
+    "build_policies",
+    "chain",
+    "cory",
+    "discussion",
+    "do",
+    "exchange",
+    "fixed",
+    "grpo",
+    "magrpo",
+    "mareinforce",
+    "maremax",
+    "marloo",
+    "ppo",
+    "reinforce",
+    "rloo",
+    "rotate",
+    "rounds",
+    "score",
+    "together",
+    "tree",
+]

@@ -1,0 +1,115 @@
+"""From what varies (``seed=0..9 algorithm.eta=0.03,0.1``) to one recipe per combination."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from coevolve.config import Recipe, load_recipe, parts
+from coevolve.inputs import one_line
+
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
+_SETTING, _SETTINGS = 40, 120
+"""Characters of one setting and of all settings in a folder's name; file systems allow 255 in all."""
+
+Axes = dict[str, list[str]]
+"""Key -> its values as they are written in an override."""
+
+
+def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
+    """A checked recipe for each combination of the values, the last key varying fastest, with its folder in output.
+
+    Raises ValueError naming the combination that does not work, or two that are the same.
+    """
+    axes = _axes(overrides)
+    varied = [key for key, values in axes.items() if len(values) > 1]
+    recipes = []
+    seen: dict[str, str] = {}
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        here = " ".join(f"{key}={chosen[key]}" for key in varied)
+        try:
+            recipe = _checked(load_recipe(path, [f"{key}={value}" for key, value in chosen.items()]))
+        except ValueError as error:
+            raise ValueError(f"{here}: {error}" if here else str(error)) from error
+        record = json.dumps(recipe.record(), sort_keys=True)
+        if record in seen:
+            raise ValueError(f"{here} and {seen[record]} are the same run; leave one out")
+        seen[record] = here
+        name = _name(path.stem, {key: chosen[key] for key in varied if key != "seed"}, recipe.seed)
+        recipes.append(recipe.model_copy(update={"output_dir": output / name}))
+    return recipes
+
+
+def _checked(recipe: Recipe) -> Recipe:
+    """Raises ValueError for components that do not exist or cannot be; the task is only built when a run starts."""
+    made = parts(recipe)
+    for make in (made.play, made.cast, made.algorithm):
+        make()
+    return recipe
+
+
+def _axes(overrides: Iterable[str]) -> Axes:
+    axes: Axes = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not key or not equals:
+            raise ValueError(f"override {override!r}: want key=value, key=a,b,c or key=0..9")
+        if key in axes:
+            raise ValueError(f"{key} is there twice; separate its values by commas: {key}=a,b")
+        if key == "output_dir":
+            raise ValueError("output_dir: every run has a folder of its own; say where they go with --output")
+        axes[key] = values(text, override)
+    return axes
+
+
+def values(text: str, override: str) -> list[str]:
+    """``"0..2,7"`` -> 0, 1, 2, 7; commas inside of brackets, braces and quotes separate nothing.
+
+    Raises ValueError naming the override for what is no YAML, and for a range that goes down.
+    """
+    try:
+        node = yaml.compose(f"[{text}]", yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"override {override!r}: not YAML values with commas between: {one_line(error)}") from error
+    assert isinstance(node, yaml.SequenceNode)
+    found = []
+    for item in node.value:
+        written = text[item.start_mark.index - 1 : item.end_mark.index - 1].strip()
+        ends = _RANGE.fullmatch(written)
+        if ends is None:
+            found.append(written)
+            continue
+        first, last = int(ends[1]), int(ends[2])
+        if last < first:
+            raise ValueError(f"override {override!r}: {written} goes down; want {last}..{first}")
+        found.extend(map(str, range(first, last + 1)))
+    return found or [text]
+
+
+def _name(stem: str, settings: Mapping[str, str], seed: int) -> str:
+    """``cory-eta=0.1-3``: what a report groups seeds by is all before the last dash."""
+    shown = [_safe(f"{_short(key, list(settings))}={value}", _SETTING) for key, value in settings.items()]
+    return "-".join([stem, *([_safe("-".join(shown), _SETTINGS)] if shown else []), str(seed)])
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """The last words of a dotted key that no other key ends with."""
+    words = key.split(".")
+    ends = (".".join(words[-n:]) for n in range(1, len(words) + 1))
+    return next((end for end in ends if sum(f".{k}".endswith(f".{end}") for k in keys) == 1), key)
+
+
+def _safe(text: str, longest: int) -> str:
+    """The text if any file system takes it as a name, else what of it is good for one and a hash of all."""
+    clean = _UNSAFE.sub("-", text).strip("-")
+    if clean == text and len(text) <= longest:
+        return text
+    return f"{clean.replace('=-', '=')[: longest - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

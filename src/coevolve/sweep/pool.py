@@ -1,0 +1,94 @@
+"""Trainings as processes, as many at once as there are slots."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from coevolve.config import Recipe
+from coevolve.rundir import write_text
+from coevolve.sweep.slots import Slot
+
+LOG = "train.log"
+"""In the run's folder: what its training printed."""
+
+_POLL = 0.3  # seconds between two looks at the processes
+
+Watch = Callable[[Sequence[Recipe], Mapping[Path, str | None]], None]
+"""(the runs that train now, folder -> why it failed, None if it did not, of those that have ended)"""
+
+
+@dataclass(frozen=True)
+class _Training:
+    recipe: Recipe
+    slot: Slot
+    process: subprocess.Popen[bytes]
+
+
+def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch: Watch) -> dict[Path, str]:
+    """Train each in its folder, going on from what is there; returns folder -> why, of those that failed.
+
+    lock: a file descriptor that the processes keep open as long as they live. However this ends, they end with it.
+    """
+    waiting, free = [*recipes], [*slots]
+    running: list[_Training] = []
+    ended: dict[Path, str | None] = {}
+    try:
+        while waiting or running:
+            while waiting and free:
+                running.append(_start(waiting.pop(0), free.pop(0), lock))
+            time.sleep(_POLL)
+            for one in [one for one in running if one.process.poll() is not None]:
+                running.remove(one)
+                free.append(one.slot)
+                ended[one.recipe.output_dir] = _why(one)
+            watch([one.recipe for one in running], ended)
+    finally:
+        _stop(running)
+    return {run: why for run, why in ended.items() if why is not None}
+
+
+def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
+    run = recipe.output_dir
+    run.mkdir(parents=True, exist_ok=True)
+    # The run reads what was checked, not the file that somebody may be editing meanwhile.
+    record = recipe.record() | {"threads": slot.threads_of(recipe)}
+    write_text(run / "recipe.yaml", yaml.safe_dump(record, sort_keys=False))
+    with (run / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "coevolve.sweep.child", "train", str(run / "recipe.yaml"), "--resume"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **slot.environment(recipe)},
+            pass_fds=(lock,),
+            start_new_session=True,  # Ctrl-C in the terminal reaches the sweep alone, which then ends the others
+        )
+    return _Training(recipe, slot, process)
+
+
+def _stop(running: Sequence[_Training]) -> None:
+    for one in running:
+        assert one.process.stdin is not None
+        one.process.stdin.close()  # see ``child``
+    for one in running:
+        one.process.wait()
+
+
+def _why(one: _Training) -> str | None:
+    """The last line that a failed training printed, or the signal that killed it."""
+    code = one.process.returncode
+    if code == 0:
+        return None
+    if code < 0:
+        return f"killed by signal {-code} ({signal.strsignal(-code)})"
+    said = (one.recipe.output_dir / LOG).read_text("utf-8", "replace").split("\n")
+    return next((line for line in reversed(said) if line.strip()), f"exit code {code}")

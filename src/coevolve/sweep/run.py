@@ -1,0 +1,100 @@
+"""A sweep from beginning to end: what there is to do, doing it, and what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+
+from coevolve.checkpoint import same_recipe
+from coevolve.config import Recipe
+from coevolve.inputs import load_yaml
+from coevolve.lock import alone
+from coevolve.policies.workers import cores
+from coevolve.rundir import RunDir, read_lines
+from coevolve.sweep.grid import grid
+from coevolve.sweep.pool import LOG, train_all
+from coevolve.sweep.show import console, progress, table
+from coevolve.sweep.slots import Slot, slots, visible
+
+
+def sweep(
+    recipe: str | Path, overrides: Iterable[str] = (), *, output: str | Path | None = None, jobs: int | None = None
+) -> list[Path]:
+    """Train every combination of what varies, several at once; returns the run directories in their order.
+
+        sweep("recipes/quickstart.yaml", ["seed=0..2", "algorithm.eta=0.1,0.3"])
+
+    overrides: ``key=value``, ``key=a,b,c`` or ``key=0..9``. output: the folder of all runs, ``runs/<recipe>-sweep`` if
+    left out. jobs: runs at once; None is what cores and GPUs allow. What is done there already is left alone and what
+    is half done goes on, so the same call again continues. Prints progress and a table.
+    Raises ValueError, before anything starts, for a combination that is no recipe and for a folder with a run of
+    another recipe; at the end ChildProcessError if runs failed, which stops no others.
+    """
+    folder = _folder(recipe, output)
+    recipes = grid(Path(recipe), overrides, folder)
+    out = console()
+    with alone(folder, busy=f"another sweep is at work in {folder}, or about to end; wait for it") as lock:
+        left = _left(recipes)
+        places = _places(left, jobs)
+        out.print(_headline(recipes, left, places, folder), soft_wrap=True)
+        try:
+            with progress(len(recipes) - len(left), len(recipes), out) as watch:
+                failed = train_all(left, places, lock, watch)
+        except KeyboardInterrupt:
+            done = len(recipes) - len(_left(recipes))
+            said = f"stopped with {done} of {len(recipes)} runs done; the same command goes on"
+            raise KeyboardInterrupt(said) from None
+    out.print(table([one.output_dir for one in recipes if one.output_dir not in failed]))
+    for run, why in failed.items():
+        out.print(f"failed: {run / LOG}: {why}", soft_wrap=True, markup=False)
+    if failed:
+        raise ChildProcessError(f"{len(failed)} of {len(recipes)} runs failed; the same command tries them again")
+    out.print(f"coevolve report {folder} -o {folder / 'report.html'}", soft_wrap=True)
+    return [one.output_dir for one in recipes]
+
+
+def plan(
+    recipe: str | Path, overrides: Iterable[str] = (), *, output: str | Path | None = None, jobs: int | None = None
+) -> str:
+    """What ``sweep`` would do. Writes nothing; raises what ``sweep`` would raise before anything starts."""
+    folder = _folder(recipe, output)
+    recipes = grid(Path(recipe), overrides, folder)
+    left = _left(recipes)
+    lines = [_headline(recipes, left, _places(left, jobs), folder)]
+    for one in recipes:
+        done = _done(one)
+        state = "done" if done >= one.steps else f"goes on at step {done} of {one.steps}" if done else "new"
+        lines.append(f"  {one.output_dir.name}: {state}")
+    return "\n".join(lines)
+
+
+def _folder(recipe: str | Path, output: str | Path | None) -> Path:
+    return Path("runs") / f"{Path(recipe).stem}-sweep" if output is None else Path(output)
+
+
+def _left(recipes: Iterable[Recipe]) -> list[Recipe]:
+    """The runs that have not reached their last step."""
+    return [recipe for recipe in recipes if _done(recipe) < recipe.steps]
+
+
+def _done(recipe: Recipe) -> int:
+    """The steps of its newest checkpoint. Raises ValueError if its folder holds a run of another recipe."""
+    run = RunDir(recipe.output_dir)
+    if not (run.checkpoints() or read_lines(run.metrics)):
+        return 0
+    same_recipe(run.path, load_yaml(run.path / "recipe.yaml"), recipe.record())
+    return max((int(found.name.removeprefix("checkpoint-")) for found in run.checkpoints()), default=0)
+
+
+def _places(left: Sequence[Recipe], jobs: int | None) -> list[Slot]:
+    return slots(left, jobs, cores(), visible(os.environ, torch.cuda.device_count()))
+
+
+def _headline(recipes: Sequence[Recipe], left: Sequence[Recipe], places: Sequence[Slot], folder: Path) -> str:
+    done = len(recipes) - len(left)
+    threads = f"{places[0].threads} thread{'s' if places[0].threads > 1 else ''}"
+    how = f"{len(places)} at once with {threads} each" if left else "nothing to do"
+    return f"{folder}: {len(recipes)} runs, {done} of them done; {how}"

@@ -1,0 +1,132 @@
+"""What a sweep prints: its progress while it trains, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from coevolve.config import Recipe
+from coevolve.report.runs import Group, Run, grouped, read
+from coevolve.rundir import RunDir
+from coevolve.sweep.pool import Watch
+
+_LOG_WIDTH = 120  # where there is no terminal to ask
+_EVERY = 60.0  # seconds between two plain lines about a run
+_SPEED = 600.0  # seconds that the time left is estimated from
+_TAIL = 1 << 16  # bytes of metrics that hold a whole line
+_TENTH = 10
+
+
+def console() -> Console:
+    """Standard output."""
+    return Console(width=None if Console().is_terminal else _LOG_WIDTH, highlight=False)
+
+
+@contextmanager
+def progress(done: int, total: int, out: Console) -> Iterator[Watch]:
+    """One live line per run that trains, or a plain one now and then where the output is no terminal; a line that
+    stays for each that has ended. done: of the total, before."""
+    columns = (TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TextColumn("{task.fields[said]}"))
+    bar = Progress(
+        *columns,
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+        console=out,
+        disable=not out.is_terminal,
+        speed_estimate_period=_SPEED,
+    )
+    with bar:
+        yield _Watcher(bar, bar.add_task("runs", total=total, completed=done, said=""))
+
+
+class _Watcher:
+    """A ``Watch`` that remembers what it has said."""
+
+    def __init__(self, bar: Progress, runs: TaskID) -> None:
+        self.bar, self.runs = bar, runs
+        self.tasks: dict[Path, TaskID] = {}
+        self.spoke: dict[Path, float] = {}
+        self.over: set[Path] = set()
+
+    def __call__(self, running: Sequence[Recipe], ended: Mapping[Path, str | None]) -> None:
+        for recipe in running:
+            self._goes_on(recipe)
+        for run in ended.keys() - self.over:
+            self.over.add(run)
+            self._is_over(run, ended[run])
+
+    def _goes_on(self, recipe: Recipe) -> None:
+        run, line = recipe.output_dir, newest(recipe.output_dir)
+        steps, said = (line["step"] + 1, _reward(line)) if line else (0, "")
+        if run not in self.tasks:  # what was there before says nothing about the speed
+            self.tasks[run] = self.bar.add_task(run.name, total=recipe.steps, completed=steps, said=said)
+        self.bar.update(self.tasks[run], completed=steps, said=said)
+        now = time.monotonic()
+        if self.bar.disable and now - self.spoke.get(run, -math.inf) > _EVERY:
+            self.spoke[run] = now
+            left = self._task(run).time_remaining
+            shown = [f"step {steps}/{recipe.steps}", said, f"ETA {left:.0f} s" if left else ""]
+            self._print(f"{run.name}: {'  '.join(filter(None, shown))}")
+
+    def _is_over(self, run: Path, why: str | None) -> None:
+        if run in self.tasks:
+            self.bar.remove_task(self.tasks.pop(run))
+        self.bar.advance(self.runs)
+        line = newest(run)
+        result = f"done  {_reward(line) if line else ''}" if why is None else f"failed  {why}"
+        self._print(f"{run.name}: {result}")
+
+    def _task(self, run: Path) -> Task:
+        return next(task for task in self.bar.tasks if task.id == self.tasks[run])
+
+    def _print(self, text: str) -> None:
+        self.bar.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def newest(run: Path) -> dict[str, Any] | None:
+    """The last whole line of a run's metrics, without reading the others; None before the first step."""
+    file = RunDir(run).metrics
+    if not file.is_file():
+        return None
+    with file.open("rb") as lines:
+        lines.seek(max(0, file.stat().st_size - _TAIL))
+        whole = lines.read().split(b"\n")[:-1]
+    return dict(json.loads(whole[-1])) if whole else None
+
+
+def _reward(line: Mapping[str, Any]) -> str:
+    return f"reward {line['reward']:.3g}" if line.get("reward") is not None else ""
+
+
+def table(runs: Sequence[Path]) -> Table:
+    """A row per group of seeds. Final reward: the mean over seeds and the last tenth of the steps, with its standard
+    error over seeds; time: of a run's steps, the mean over seeds."""
+    shown = Table(box=box.SIMPLE)
+    for title in ("group", "seeds", "final reward", "time per run"):
+        shown.add_column(title)
+    for group in grouped([read(run) for run in runs]):
+        shown.add_row(group.name, ", ".join(str(run.seed) for run in group.runs), *_numbers(group))
+    return shown
+
+
+def _numbers(group: Group) -> tuple[str, str]:
+    finals = [value for value in map(_final, group.runs) if value is not None]
+    error = f"{stdev(finals) / math.sqrt(len(finals)):.3f}" if len(finals) > 1 else "-"
+    seconds = fmean(sum(value or 0.0 for value in run.column("time/step")) for run in group.runs)
+    return (f"{fmean(finals):.3f} ± {error}" if finals else "-"), f"{seconds:.0f} s"
+
+
+def _final(run: Run) -> float | None:
+    paid = [value for value in run.column("reward") if value is not None]
+    return fmean(paid[-max(1, len(paid) // _TENTH) :]) if paid else None

@@ -1,0 +1,54 @@
+"""Who computes where: how many runs at once, with how many threads each, on which GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coevolve.config import Recipe
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ANY = frozenset({"auto", "cuda"})
+"""Devices that a run finds for itself among the visible ones."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for one run at a time. threads: at most; gpu: the only one it may see, None for what there is."""
+
+    threads: int
+    gpu: str | None = None
+
+    def threads_of(self, recipe: Recipe) -> int:
+        """What a run gets here: what its recipe asks for, 1 if it does not ask."""
+        return min(recipe.threads or 1, self.threads)
+
+    def environment(self, recipe: Recipe) -> dict[str, str]:
+        """What the run's process is told by its environment."""
+        threads = {"OMP_NUM_THREADS": str(self.threads_of(recipe))}
+        return threads if self.gpu is None else threads | {_VISIBLE: self.gpu}
+
+
+def slots(recipes: Sequence[Recipe], jobs: int | None, cores: int, gpus: Sequence[str]) -> list[Slot]:
+    """As many places as runs go at once, with the threads and GPUs divided among them.
+
+    jobs: how many; None is one per GPU, or as many as the cores have threads for. Threads are cut where all of them
+    together are more than the cores. Where policies name a GPU (``cuda:1``) all runs would use it, so None is one.
+    Raises ValueError for less than one job.
+    """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs is {jobs}; want at least 1")
+    devices = {spec.device for recipe in recipes for spec in recipe.policies.values()}
+    spread = list(gpus) if devices & _ANY and devices <= _ANY | {"cpu"} else []
+    wanted = max((recipe.threads or 1 for recipe in recipes), default=1)
+    one_gpu = any(device.startswith("cuda:") for device in devices)
+    most = jobs or (1 if one_gpu else len(spread) or max(1, cores // wanted))
+    count = max(1, min(most, len(recipes)))
+    threads = max(1, min(wanted, cores // count))
+    return [Slot(threads, spread[i % len(spread)] if spread else None) for i in range(count)]
+
+
+def visible(environment: Mapping[str, str], count: int) -> list[str]:
+    """What ``CUDA_VISIBLE_DEVICES`` calls each of the ``count`` GPUs that this process sees."""
+    named = environment.get(_VISIBLE)
+    return [name.strip() for name in named.split(",")][:count] if named else [str(i) for i in range(count)]
