@@ -1,4 +1,4 @@
-"""What the documents say is so: examples and commands run, paths and messages exist, the site builds and asks nobody."""
+"""What the documents say is so: examples and commands run, paths and messages exist, the site builds alone."""
 
 import ast
 import re
@@ -74,7 +74,7 @@ def test_an_example_trains(example, tmp_path, monkeypatch):
 @pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
 def test_an_example_has_a_page(example):
     page = ROOT / "docs" / "guides" / f"{example.stem.replace('_', '-')}.md"
-    assert f'--8<-- "examples/{example.name}"' in page.read_text("utf-8")
+    assert f"--8<--\nexamples/{example.name}\n--8<--" in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize("line", COMMANDS)
