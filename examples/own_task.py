@@ -6,6 +6,8 @@ from coevolve import PolicySpec, Problem, Sampling, Trainer, chain, cory, exchan
 class Brief:
     """Name the animal, and be brief: two points for its name, a tenth less for every word. The last is held out."""
 
+    asks = ("animal",)  # what to give an exported team
+
     def __init__(self, *, animals: tuple[str, ...] = ("cat", "dog", "bird", "fish", "horse")) -> None:
         problems = [Problem(animal, {"animal": animal}) for animal in animals]
         self.train, self.test = problems[:-1], problems[-1:]
