@@ -1,35 +1,106 @@
-"""What the documents say is so: their examples run, their paths exist."""
+"""What the documents say is so: examples and commands run, paths and messages exist, the site builds alone."""
 
+import ast
 import re
+import runpy
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from coevolve import Trainer, cli
+from coevolve.config import load_recipe, parts
+
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+GUIDE = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [README, *GUIDE]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def name_of(path):
+    return path.relative_to(ROOT).with_suffix("").as_posix()
+
+
+def blocks(document, language):
+    """The fenced blocks of this language, but not the files of ``examples`` that a page includes."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return [block for block in found if not block.startswith("--8<--")]
+
+
 SNIPPETS = [
-    pytest.param(code, id=f"{document.stem}-{number}")
-    for document in DOCUMENTS
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL))
+    pytest.param(code, id=f"{name_of(document)}-{number}")
+    for document in GUIDE
+    for number, code in enumerate(blocks(document, "python"))
 ]
+COMMANDS = sorted(
+    {
+        line.split(" #")[0].strip()
+        for document in DOCUMENTS
+        for block in blocks(document, "sh")
+        for line in block.splitlines()
+        if line.startswith("coevolve ")
+    }
+)
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
-def test_an_example_runs(code, tmp_path, monkeypatch):
+def test_a_snippet_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "example", "exec"), {"__name__": "example"})
 
 
 def test_the_readmes_example_leaves_a_run(tmp_path, monkeypatch):
+    [code] = blocks(README, "python")
     monkeypatch.chdir(tmp_path)
-    exec(SNIPPETS[0].values[0], {"__name__": "example"})
+    exec(compile(code, "example", "exec"), {"__name__": "example"})
     assert (tmp_path / "runs" / "readme" / "reward-kl.png").is_file()
-    assert SNIPPETS[0].values[0].count("\n") <= 14
+    assert code.count("\n") <= 14
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_an_example_trains(example, tmp_path, monkeypatch):
+    """As a program, with two small steps; and it fits on a page."""
+    whole = Trainer.__init__
+    small = {"steps": 2, "batch_size": 4}
+    monkeypatch.setattr(Trainer, "__init__", lambda self, **settings: whole(self, **settings | small))
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(example), run_name="__main__")
+    run = tmp_path / "runs" / example.stem.replace("_", "-")
+    assert len((run / "metrics.jsonl").read_text("utf-8").splitlines()) == 2
+    assert example.read_text("utf-8").count("\n") < 40
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_an_example_has_a_page(example):
+    page = ROOT / "docs" / "guides" / f"{example.stem.replace('_', '-')}.md"
+    assert f"--8<--\nexamples/{example.name}\n--8<--" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_is_understood(line, monkeypatch):
+    """It parses, and where it trains, its recipe, overrides and components are right."""
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(line)[1:]
+    args, rest = cli._parser().parse_known_args(words)
+    overrides = [*getattr(args, "overrides", ()), *rest]
+    assert all("=" in word for word in overrides)
+    if words[0] == "train":
+        parts(load_recipe(args.recipe, overrides))
+
+
+def test_a_reward_from_a_recipe_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", str(ROOT / "examples" / "own_reward.yaml"), "steps=2", "output_dir=run"]) == 0
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()) == 2
 
 
 def tree():
     """The paths of README's tree, folders with a final slash."""
-    block = re.search(r"## The tree\n+```\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    block = re.search(r"## The tree\n+```\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     assert block
     stack, paths = [], []
     for line in block[1].splitlines():
@@ -55,7 +126,66 @@ def test_every_recipe_is_described():
     assert [p.stem for p in (ROOT / "recipes").glob("*.yaml") if f"`{p.stem}`" not in text] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(document):
-    links = re.findall(r"\]\(([^)#:]+)\)", document.read_text("utf-8"))
+    prose = re.sub(r"```.*?```|`[^`\n]+`", "", document.read_text("utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose)
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def said(node):
+    """The text of a string in the source, with … for what is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        pieces = (str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        return re.sub("…+", "…", "".join(pieces))
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def test_the_messages_of_troubleshooting_are_ours():
+    sources = [ast.parse(file.read_text("utf-8")) for file in (ROOT / "src").rglob("*.py")]
+    ours = {said(node) for source in sources for node in ast.walk(source)}
+    quoted = "".join(blocks(ROOT / "docs" / "troubleshooting.md", "text")).splitlines()
+    assert len(quoted) > 40
+    assert [message for message in quoted if message not in ours] == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site, strictly: every link and anchor of it leads somewhere."""
+    for needed in ("material", "mkdocstrings_handlers.python", "latex2mathml"):
+        pytest.importorskip(needed, reason="the site needs `pip install 'coevolve[dev]'`")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+class Fetched(HTMLParser):
+    """What a browser fetches to show a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.found += [given[key] for key in ("src", "srcset", "data", "poster") if given.get(key)]
+        if tag == "link":
+            self.found.append(given["href"])
+
+
+def test_the_site_asks_nobody(site):
+    pages = {file: file.read_text("utf-8") for file in site.rglob("*.html")}
+    assert len(pages) > 30
+    fetched = {address for page in pages.values() for address in Fetched(page).found}
+    fetched |= {a for file in site.rglob("*.css") for a in re.findall(r"url\(([^)]+)\)", file.read_text("utf-8"))}
+    assert any("search" in address or "bundle" in address for address in fetched)
+    assert [address for address in fetched if re.match(r"[\"']?(https?:)?//", address)] == []
+
+
+def test_formulas_are_drawn_by_the_browser(site):
+    page = (site / "magrpo" / "index.html").read_text("utf-8")
+    assert page.count("<math") > 10
+    assert not any("arithmatex" in file.read_text("utf-8") for file in site.rglob("*.html"))
