@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from toy import RECIPE, toy
 from toy import __file__ as toy_file
-from toy import toy
 
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
 from coevolve.config import build, load_recipe
@@ -17,22 +17,6 @@ from coevolve.evaluate import choose, evaluate, evaluate_recipe, evaluate_run
 from coevolve.types import Batch
 
 CAST = {"pioneer": "ann", "observer": "bob"}
-RECIPE = """
-task: {toy}:Lucky
-play: chain
-roles: {{pioneer: ann, observer: bob}}
-cast: {{name: exchange, every: 2}}
-policies:
-  ann: {{model: {model}, learning_rate: 1.0e-2}}
-  bob: {{model: {model}, learning_rate: 1.0e-2}}
-algorithm: cory
-sampling: {{max_new_tokens: [2, 5]}}
-steps: 4
-batch_size: 8
-save_every: 2
-samples: 1
-output_dir: {out}
-"""
 
 
 class Words:
@@ -220,6 +204,16 @@ def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[s
         {k: v for k, v in row.items() if k != "kl"} for row in expected
     ]
     assert "untrained, 4 held-out problems" in capsys.readouterr().out
+
+
+def test_the_recipes_threads_are_used(run: Path) -> None:
+    try:
+        evaluate_recipe(run / "recipe.yaml", ["threads=3"], problems=1)
+        assert torch.get_num_threads() == 3
+        evaluate_recipe(run / "recipe.yaml", problems=1)  # says nothing about threads
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_an_earlier_checkpoint(run: Path) -> None:

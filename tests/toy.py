@@ -4,6 +4,24 @@ from coevolve import PolicySpec, Problem, Sampling, Trainer, chain, cory, exchan
 
 LUCKY = 7
 
+RECIPE = """
+task: {toy}:Lucky
+play: chain
+roles: {{pioneer: ann, observer: bob}}
+cast: {{name: exchange, every: 2}}
+policies:
+  ann: {{model: {model}, learning_rate: 1.0e-2}}
+  bob: {{model: {model}, learning_rate: 1.0e-2}}
+algorithm: cory
+sampling: {{max_new_tokens: [2, 5]}}
+steps: 4
+batch_size: 8
+save_every: 2
+samples: 1
+output_dir: {out}
+"""
+"""A recipe of it: ``toy``, this file; ``model``; ``out``."""
+
 
 class Lucky:
     """Reward: how often the turn sampled token LUCKY. The observer hears how well the pioneer did."""

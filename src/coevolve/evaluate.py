@@ -27,8 +27,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
-import torch
-
 from coevolve import checkpoint as checkpoints
 from coevolve import noise
 from coevolve.collate import collate
@@ -40,6 +38,7 @@ from coevolve.play import Stage, rollout
 from coevolve.protocols import chain
 from coevolve.report.evaluation import show_evaluation
 from coevolve.rundir import RunDir, plain, write_text
+from coevolve.trained import checkpoint_of, recipe_of, step_of, use_threads
 from coevolve.trainer import Trainer
 from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task
 
@@ -199,7 +198,7 @@ def evaluate_run(
     Raises ValueError for a folder that is no run, a step without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
-    folder = chosen(directory, checkpoint)
+    folder = checkpoint_of(directory, checkpoint)
     trainer = _built(recipe_of(directory))
     held_out = choose(trainer.task, problems)
     step = step_of(folder)
@@ -273,40 +272,6 @@ def choose(task: Task, problems: int | None) -> list[Problem]:
     if not 1 <= wanted <= available:
         raise ValueError(f"{wanted} problems asked for; {type(task).__name__} has {available} held out")
     return [task.test[position] for position in noise.permutation(available, SEED, "evaluate")[:wanted]]
-
-
-def chosen(run: RunDir, step: int | None) -> Path:
-    """The folder of the newest checkpoint, or of this one. Raises ValueError for no run, and for no such checkpoint."""
-    if not (run.path / "recipe.yaml").is_file():
-        raise ValueError(
-            f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote, or a recipe "
-            "(.yaml)"
-        )
-    found = {step_of(folder): folder for folder in run.checkpoints()}
-    if not found:
-        raise ValueError(f"{run.path} has no checkpoint yet; train on with --resume")
-    if step is not None and step not in found:
-        raise ValueError(f"{run.path} has no checkpoint of step {step}; there are {', '.join(map(str, found))}")
-    return found[max(found) if step is None else step]
-
-
-def step_of(folder: Path) -> int:
-    """How many steps a checkpoint's folder has behind it."""
-    return int(folder.name.removeprefix("checkpoint-"))
-
-
-def recipe_of(run: RunDir) -> Recipe:
-    """What the run was trained by. Raises ValueError if that was Python, which no file describes."""
-    try:
-        return load_recipe(run.path / "recipe.yaml")
-    except ValueError as error:
-        raise ValueError(f"{error}; a run that Python built is evaluated by coevolve.evaluate.evaluate") from error
-
-
-def use_threads(recipe: Recipe) -> None:
-    """Compute with as many threads as the recipe asks for, if it does."""
-    if recipe.threads is not None:
-        torch.set_num_threads(recipe.threads)
 
 
 def _built(recipe: Recipe) -> Trainer:

@@ -22,11 +22,20 @@ def add(commands: Commands) -> None:
 
 
 def diagnose(args: argparse.Namespace) -> None:
+    from rich.console import Console
+
     from coevolve.diagnose import diagnose as measure
     from coevolve.report.diagnostics import FILE, sections, show
     from coevolve.report.runs import read
 
     quiet()
-    measure(args.run, beside=args.beside, problems=args.problems, checkpoint=args.checkpoint)
+    with Console().status("playing the team as it was trained") as status:
+        measure(
+            args.run,
+            beside=args.beside,
+            problems=args.problems,
+            checkpoint=args.checkpoint,
+            listener=lambda row: status.update(f"played: {row['kind']}, {row['setting']}, {row['role']}"),
+        )
     show(sections(read(args.run)))
     print(f"diagnostics: {args.run / FILE}")

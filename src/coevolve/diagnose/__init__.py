@@ -12,7 +12,7 @@ Turns are sampled as in training, at the longest length. Every number is a row o
     cross-play  self, cross, mean                           who comes ``from`` another team than the others (``by``)
 
     reward     the return: what the interaction came to, the mean over the agents; se: its standard error; n: units
-    difference from the base line (start: likewise; cross: from the mean of both self-plays); low, high: its interval
+    difference from the base line (cross, mean: from the mean of both self-plays); low, high: its interval
     effect, share (redrawn): total effect on the return, and part of the sum of all agents' effects; _low, _high
     reason     instead of numbers: why the task refuses this condition
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve import checkpoint as checkpoints
+from coevolve import checkpoint
 from coevolve.config import Recipe, parts
-from coevolve.evaluate import chosen, recipe_of, step_of
 from coevolve.policies import LocalPolicy, build_policies
 from coevolve.rundir import RunDir
+from coevolve.trained import checkpoint_of, recipe_of, step_of
 from coevolve.types import PolicyName, Role
 
 
@@ -35,24 +35,27 @@ class Entrant:
         return {role: self.prefix + name for role, name in cast.items()}
 
     def load(self, policies: dict[PolicyName, LocalPolicy]) -> None:
-        """Give these policies the weights of the checkpoint. Raises ValueError if it is torn."""
-        checkpoints.verify(self.folder)
+        """Give these policies the weights of the checkpoint."""
         for name in self.recipe.policies:
             if (policy := policies[self.prefix + name]).trainable:
                 policy.weights.load(self.folder / "agents" / name)
 
 
 def entrant(run: Path, step: int | None = None) -> Entrant:
-    """The team of a run at its newest checkpoint or at this step. Raises ValueError for a folder that has none."""
-    folder = chosen(RunDir(run), step)
+    """The team of a run at its newest checkpoint or at this step. Raises ValueError if there is none, or a torn one."""
+    folder = checkpoint_of(RunDir(run), step)
+    checkpoint.verify(folder)
     return Entrant(run.resolve().name, recipe_of(RunDir(run)), folder)
 
 
 def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
     """The teams of these runs, or checkpoint folders of runs, that are to play with the host.
 
-    Raises ValueError that says what differs if one has other roles or another task, and for a team given twice.
+    Raises ValueError that says what differs if one has other roles or another task, for a team given twice, and for
+    a host with one role, of which no mixed team can be made.
     """
+    if paths and len(host.recipe.roles) == 1:
+        raise ValueError(f"--with: this run has one role, {next(iter(host.recipe.roles))}; a mixed team takes two")
     found = []
     for path in paths:
         one = entrant(path.parent, step_of(path)) if _is_checkpoint(path) else entrant(path)
@@ -64,7 +67,7 @@ def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
             raise ValueError(f"--with {path}: a team does not meet itself; {folder} is among the teams twice")
     names = Counter(one.label for one in (host, *found))
     labels = [one.label if names[one.label] == 1 else f"{one.label}@{one.step}" for one in found]
-    if len(set(labels)) < len(labels):
+    if len({host.label, *labels}) <= len(labels):
         labels = [str(path) for path in paths]
     return [Entrant(label, one.recipe, one.folder, f"{label}/") for label, one in zip(labels, found, strict=True)]
 

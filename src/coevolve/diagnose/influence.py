@@ -81,7 +81,7 @@ def rows(scene: Scene, base_PM: Numbers, ends: Ends) -> Iterator[Row]:
     effects = total_effects(base_PM, np.stack(redrawn))
     for (role, policy), returns_PM, effect in zip(scene.cast.items(), redrawn, effects, strict=True):
         who = {"kind": "influence", "role": role, "policy": policy}
-        yield {**who, "setting": "redrawn", **measured(returns_PM, base_PM), **effect}
+        yield {**who, "setting": "redrawn", **measured(returns_PM), **effect}
         silent = condition(replace(scene, engine=Silent(scene.engine, role, ends)), base_PM)
         yield {**who, "setting": "silent", **silent}
 

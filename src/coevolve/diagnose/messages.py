@@ -8,7 +8,7 @@ from typing import Any
 
 from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.scene import Row, Scene, condition
-from coevolve.types import Episode, Problem, Prompt, Role, Task, Turn
+from coevolve.types import Case, Episode, Problem, Prompt, Role, Task, Turn
 
 Change = Callable[[Turn | str], Turn | str]
 """What a role was let hear, its own turns apart -> what it hears instead."""
@@ -20,12 +20,14 @@ _Spoken = Mapping[tuple[str, int, Role], Sequence[Turn]]
 class Misheard:
     """The task, but what one role hears is changed. Its own turns are not: they are spliced as the ids it sampled."""
 
+    train: Sequence[Problem]
+    test: Sequence[Problem]
+
     def __init__(self, task: Task, role: Role, change: Change) -> None:
-        self.train, self.test, self.reward = task.train, task.test, task.reward
         self._task, self._role, self._change = task, role, change
 
     def __getattr__(self, name: str) -> Any:
-        """Feedback, parts and whatever else the task has."""
+        """Problems, feedback, parts and whatever else the task has."""
         return getattr(self._task, name)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
@@ -33,6 +35,10 @@ class Misheard:
         if role == self._role:
             heard = [item if _is_of(role, item) else self._change(item) for item in heard]
         return self._task.prompt(p, role, heard)
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        """The task's."""
+        return self._task.reward(cases)
 
 
 def rows(scene: Scene, base: Sequence[Episode], base_PM: Numbers) -> Iterator[Row]:

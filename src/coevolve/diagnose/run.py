@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ from coevolve.config import parts
 from coevolve.diagnose import casts, crossplay, influence, messages
 from coevolve.diagnose.entrants import Entrant, build, entrant, others
 from coevolve.diagnose.scene import Row, Scene, measured
-from coevolve.evaluate import SEED, choose, use_threads
+from coevolve.evaluate import SEED, choose
 from coevolve.policies import LocalEngine, LocalPolicy
 from coevolve.report.diagnostics import FILE
 from coevolve.rundir import plain, write_text
+from coevolve.trained import use_threads
 from coevolve.types import PolicyName
 
 PROBLEMS = 64
@@ -24,20 +25,32 @@ MEMBERS = 4
 """How often each is played in every condition."""
 
 
+Listener = Callable[[Row], None]
+
+
 def diagnose(
-    run: Path, *, beside: Sequence[Path] = (), problems: int | None = None, checkpoint: int | None = None
+    run: Path,
+    *,
+    beside: Sequence[Path] = (),
+    problems: int | None = None,
+    checkpoint: int | None = None,
+    listener: Listener = lambda row: None,
 ) -> dict[str, Any]:
     """Diagnose a run at its newest checkpoint, or at step ``checkpoint``; see the package.
 
-    beside: runs, or checkpoint folders of runs, for cross-play. Writes ``diagnostics.json`` into the run and returns
-    the same. Raises ValueError for a folder that is no run, a step without a checkpoint, more problems than the task
-    has, and a run beside it that has other roles or another task.
+    beside: runs, or checkpoint folders of runs, for cross-play. listener: is given every row as it is found. Writes
+    ``diagnostics.json`` into the run and returns the same. Raises ValueError for a folder that is no run, a step
+    without a checkpoint, more problems than the task has, and a run beside it that has other roles or another task.
     """
     host = entrant(Path(run), checkpoint)
     guests = others(beside, host)
     use_threads(host.recipe)
     policies = build([host, *guests])
     scene = _scene(host, policies, problems)
+    rows = []
+    for row in _rows(scene, policies, [host, *guests]):
+        rows.append(row)
+        listener(row)
     found = {
         "checkpoint": host.step,
         "problems": len(scene.problems),
@@ -45,7 +58,7 @@ def diagnose(
         "seed": SEED,
         "max_new_tokens": scene.sampling.max_new_tokens,
         "temperature": scene.sampling.temperature,
-        "rows": list(_rows(scene, policies, [host, *guests])),
+        "rows": rows,
     }
     result: dict[str, Any] = plain(found)
     write_text(Path(run) / FILE, json.dumps(result, indent=1) + "\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from coevolve.report import verdicts
@@ -63,7 +64,7 @@ def _section(id: str, name: str, kind: str, found: Mapping[str, Any]) -> Section
     keys = [key for key in _COLUMNS if any(key in row for row in rows)]
     cells: list[list[Cell]] = [[row.get(key) for key in keys] for row in rows]
     sentence = about.sentence(rows) if rows else about.none
-    where = f"{name} at checkpoint {found['checkpoint']}, {found['problems']} held-out problems × {found['samples']}"
+    where = f"{name} at checkpoint {found['checkpoint']}, held-out problems: {found['problems']} × {found['samples']}"
     return Section(f"{id}-{kind}", f"{about.title} ({where})", sentence, [_COLUMNS[k] for k in keys], cells)
 
 
@@ -74,7 +75,7 @@ def show(found: Sequence[Section]) -> None:
     """Print them: title, table, sentence."""
     console = Console(width=None if Console().is_terminal else _LOG_WIDTH, highlight=False)
     for section in found:
-        console.print(f"\n[bold]{section.title}[/bold]")
+        console.print(f"\n{section.title}", style="bold", markup=False)
         if section.rows:
             shown = Table(box=box.SIMPLE, collapse_padding=True)
             for title in section.columns:
@@ -86,4 +87,4 @@ def show(found: Sequence[Section]) -> None:
 
 
 def _text(cell: Cell) -> str:
-    return "-" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell)
+    return "-" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else escape(str(cell))

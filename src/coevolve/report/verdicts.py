@@ -6,8 +6,10 @@ one is called measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from coevolve.report.wording import and_list, number, plus_minus
 
 Row = Mapping[str, Any]
 
@@ -18,98 +20,118 @@ LAZY = 0.5
 def team(rows: Sequence[Row]) -> str:
     """Trained and start."""
     trained, start = rows
-    verdict = "training raised it" if _less(start) else "training lowered it" if _more(start) else "learnt nothing"
-    spread = "" if trained["se"] is None else f" ± {trained['se']:.2g} (standard error)"
-    return f"The return is {trained['reward']:.3g}{spread}. The untrained start: {_beside(start)}; {verdict}."
+    verdict = "raised it" if _less(start) else "lowered it" if _more(start) else "changed nothing measurable"
+    earned = plus_minus(trained["reward"], trained["se"])
+    return f"The return is {earned} (standard error). The untrained start: {_beside(start)}; training {verdict}."
 
 
 def alone(rows: Sequence[Row]) -> str:
+    """Each policy by itself."""
     if all(map(_less, rows)):
         verdict = "the team earns more than any of its policies alone"
     elif better := [row["policy"] for row in rows if _more(row)]:
-        verdict = f"{' and '.join(better)} would do better without the team"
+        verdict = f"{and_list(better)} would do better without the team"
+    elif worse := [row["policy"] for row in rows if _less(row)]:
+        verdict = f"{and_list(worse)} earns more in the team, of the others it cannot be told"
     else:
-        verdict = "not every policy is measurably worse off without the team"
-    return f"Alone on the bare prompt, beside the team, {_list(rows, 'policy')}; {verdict}."
+        verdict = "no policy is measurably worse off without the team"
+    return _concluded("Alone on the bare prompt, compared with the team,", rows, "policy", verdict)
 
 
 def swap(rows: Sequence[Row]) -> str:
+    """The same policies in other roles."""
     if any(map(_less, rows)):
         verdict = "the policies have specialised in their roles"
     elif any(map(_more, rows)):
         verdict = "another cast would do better than the one that was trained last"
     else:
         verdict = "each policy plays the other roles as well, as far as can be told"
-    return f"With the policies in other roles, {_list(rows, 'setting')}; {verdict}."
+    return _concluded("With the policies in other roles,", rows, "setting", verdict)
+
+
+def _concluded(begin: str, rows: Sequence[Row], key: str, verdict: str) -> str:
+    """The rows in words and what follows from them: nothing, if one could not be played."""
+    return f"{begin} {_list(rows, key)}{'' if any('reason' in row for row in rows) else f'; {verdict}'}."
 
 
 _INSTEAD = {
     "blank": "nothing instead of the others' turns",
-    "shuffled": "what was said on another problem",
+    "shuffled": "what was said in another episode",
     "own": "its own turn instead of the others'",
     "notes blank": "no notes",
 }
 
 
 def messages(rows: Sequence[Row]) -> str:
+    """What changes if a role hears something else."""
     found = []
     for role in dict.fromkeys(row["role"] for row in rows):
         of = {row["setting"]: row for row in rows if row["role"] == role}
         changes = "; ".join(f"{_INSTEAD[setting]}: {_beside(row)}" for setting, row in of.items())
-        found.append(f"If {role} hears {changes}. {_heeds(of)}")
+        found.append(f"If {role} hears {changes}.")
+        if not any("reason" in row for row in of.values()):
+            found += _heeds(of)
     return " ".join(found)
 
 
-def _heeds(of: Mapping[str, Row]) -> str:
+def _heeds(of: Mapping[str, Row]) -> Iterator[str]:
     """What follows from the settings of one listener."""
-    found = []
-    if shuffled := of.get("shuffled"):
-        if _less(shuffled):
-            found.append("What the others say on the problem matters to it.")
+    if "shuffled" in of:
+        if _less(of["shuffled"]):
+            yield "What the others say on the problem matters to it."
             if not _less(of["own"]):
-                found.append("An answer of its own serves it as well, though.")
+                yield "An answer of its own would serve as well, as far as can be told."
         elif _less(of["blank"]):
-            found.append("It wants to hear something, and anything will do.")
+            yield "It wants to hear something, and anything will do."
+        elif _more(of["shuffled"]) or _more(of["blank"]):
+            yield "It would do better without hearing them."
         else:
-            found.append("There is no measurable use of what it hears.")
+            yield "It makes no measurable use of what it hears."
     if notes := of.get("notes blank"):
-        found.append("It uses the notes." if _less(notes) else "There is no measurable use of the notes.")
-    return " ".join(found)
+        if _more(notes):
+            yield "It would do better without the notes."
+        else:
+            yield "It uses the notes." if _less(notes) else "It makes no measurable use of the notes."
 
 
 def influence(rows: Sequence[Row]) -> str:
+    """Whose choices and whose speaking the return depends on."""
     redrawn = {row["role"]: row for row in rows if row["setting"] == "redrawn"}
     silent = {row["role"]: row for row in rows if row["setting"] == "silent"}
-    if any(row["share"] is None for row in redrawn.values()):
-        return "The return does not vary with what the agents choose on one problem, so nobody's influence can be told."
+    if any(row["share_high"] is None for row in redrawn.values()):
+        varies = (
+            "On one problem the return varies too little, whatever the agents choose, to tell whose choices move it"
+        )
+        return f"{varies}. The team with one agent's turns empty: {_list(list(silent.values()), 'role')}."
     return " ".join(_moves(redrawn[role], silent[role], len(redrawn)) for role in redrawn)
 
 
 def _moves(redrawn: Row, silent: Row, agents: int) -> str:
     """How much one agent moves the return, and whether it is lazy."""
     low, high, little = redrawn["share_low"], redrawn["share_high"], LAZY / agents
-    between = "without an interval" if low is None else f"95 % interval {_percent(low)} to {_percent(high)}"
-    if low is not None and low >= little:
+    if low >= little:
         verdict = "what it says moves the return"
     elif _less(silent):
         verdict = "it counts that it speaks, more than what it says"
-    elif high is not None and high < little:
+    elif high < little:
         verdict = "it hardly moves the return (lazy?)"
     else:
         verdict = "whether it is lazy is open"
     return (
-        f"{redrawn['role']} ({redrawn['policy']}) has {_percent(redrawn['share'])} of the influence ({between}; an "
-        f"equal share is {_percent(1 / agents)}); the team with its turns empty: {_beside(silent)}; {verdict}."
+        f"{redrawn['role']} ({redrawn['policy']}) has {_percent(redrawn['share'])} of the influence (95 % interval "
+        f"{_percent(low)} to {_percent(high)}, an equal share is {_percent(1 / agents)}); the team with its turns "
+        f"empty: {_beside(silent)}; {verdict}."
     )
 
 
 def cross_play(rows: Sequence[Row]) -> str:
+    """Agents with others than those they were trained with."""
     [mean] = [row for row in rows if row["setting"] == "mean"]
     if _less(mean):
         verdict = "the agents rely on those they were trained with"
     else:
         verdict = "the agents play as well with strangers as with those they were trained with, as far as can be told"
-    return f"Mixed teams, beside the mean of both teams' own play: {_beside(mean)}; {verdict}."
+    return f"Mixed teams, compared with the mean of both teams' own play: {_beside(mean)}; {verdict}."
 
 
 def _list(rows: Sequence[Row], key: str) -> str:
@@ -122,12 +144,12 @@ def _beside(row: Row) -> str:
         return f"cannot be played ({row['reason']})"
     difference, low, high = row["difference"], row["low"], row["high"]
     if low is None:
-        return f"{difference:+.2f}, without an interval"
+        return f"a difference of {number(difference)}, without an interval"
     if _less(row):
-        return f"{-difference:.2f} less ({-high:.2f} to {-low:.2f})"
+        return f"{number(-difference)} less ({number(-high)} to {number(-low)})"
     if _more(row):
-        return f"{difference:.2f} more ({low:.2f} to {high:.2f})"
-    return f"no measurable difference ({low:+.2f} to {high:+.2f})"
+        return f"{number(difference)} more ({number(low)} to {number(high)})"
+    return f"no measurable difference ({number(low)} to {number(high)})"
 
 
 def _less(row: Row) -> bool:

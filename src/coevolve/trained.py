@@ -1,0 +1,44 @@
+"""A run directory read back: which checkpoint, and the recipe that it was trained by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from coevolve.config import Recipe, load_recipe
+from coevolve.rundir import RunDir
+
+
+def checkpoint_of(run: RunDir, step: int | None) -> Path:
+    """The folder of the newest checkpoint, or of this one. Raises ValueError for no run, and for no such checkpoint."""
+    if not (run.path / "recipe.yaml").is_file():
+        raise ValueError(
+            f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote, or a recipe "
+            "(.yaml)"
+        )
+    found = {step_of(folder): folder for folder in run.checkpoints()}
+    if not found:
+        raise ValueError(f"{run.path} has no checkpoint yet; train on with --resume")
+    if step is not None and step not in found:
+        raise ValueError(f"{run.path} has no checkpoint of step {step}; there are {', '.join(map(str, found))}")
+    return found[max(found) if step is None else step]
+
+
+def step_of(folder: Path) -> int:
+    """How many steps a checkpoint's folder has behind it."""
+    return int(folder.name.removeprefix("checkpoint-"))
+
+
+def recipe_of(run: RunDir) -> Recipe:
+    """What the run was trained by. Raises ValueError if that was Python, which no file describes."""
+    try:
+        return load_recipe(run.path / "recipe.yaml")
+    except ValueError as error:
+        raise ValueError(f"{error}; a run that Python built is evaluated by coevolve.evaluate.evaluate") from error
+
+
+def use_threads(recipe: Recipe) -> None:
+    """Compute with as many threads as the recipe asks for, if it does."""
+    if recipe.threads is not None:
+        torch.set_num_threads(recipe.threads)
