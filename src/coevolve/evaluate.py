@@ -38,7 +38,7 @@ from coevolve.play import Stage, rollout
 from coevolve.protocols import chain
 from coevolve.report.evaluation import show_evaluation
 from coevolve.rundir import RunDir, plain, write_text
-from coevolve.trained import chosen, recipe_of, step_of, use_threads
+from coevolve.trained import checkpoint_of, recipe_of, step_of, use_threads
 from coevolve.trainer import Trainer
 from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task
 
@@ -198,7 +198,7 @@ def evaluate_run(
     Raises ValueError for a folder that is no run, a step without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
-    folder = chosen(directory, checkpoint)
+    folder = checkpoint_of(directory, checkpoint)
     trainer = _built(recipe_of(directory))
     held_out = choose(trainer.task, problems)
     step = step_of(folder)

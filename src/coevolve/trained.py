@@ -10,7 +10,7 @@ from coevolve.config import Recipe, load_recipe
 from coevolve.rundir import RunDir
 
 
-def chosen(run: RunDir, step: int | None) -> Path:
+def checkpoint_of(run: RunDir, step: int | None) -> Path:
     """The folder of the newest checkpoint, or of this one. Raises ValueError for no run, and for no such checkpoint."""
     if not (run.path / "recipe.yaml").is_file():
         raise ValueError(

@@ -5,6 +5,7 @@ from hand_made import recipe, run
 
 from coevolve.report.arms import arms
 from coevolve.report.compare import differences, of_groups
+from coevolve.report.matched import SAMPLES, match
 from coevolve.report.measures import measures
 
 
@@ -126,6 +127,19 @@ def test_a_level_is_reached_after_so_many_samples():
     assert [tuple(one) for one in of_groups(sides, measures(sides, [])).rows][-1] == (
         "turns sampled to reward 2.00, of the seeds that reach it", "a", 1, 24.0, None, None
     )  # fmt: skip
+
+
+def test_rewards_at_equal_samples_are_compared_unless_all_runs_end_there():
+    def compared_at(turns):
+        short = [run("b-0", 0, recipe(0, 0.5), reward=[0.0, 2.0], turns=[turns] * 2)]
+        sides = arms([run("a-0", 0, recipe(0), reward=[0.0, 2.0], turns=[8] * 2), *short])
+        return {
+            m.title: m.values["b"] for m in measures(sides, [match(SAMPLES, sides)]) if "turns" in m.title and m.tested
+        }
+
+    assert compared_at(8) == {}
+    # b is at 0 after 10 samples and at 2 after 20
+    assert compared_at(10) == {"reward at 16.0 turns sampled": {0: pytest.approx(1.2)}}
 
 
 def test_runs_of_other_lengths_are_pointed_out():

@@ -57,11 +57,24 @@ def test_runs_of_two_tasks_are_not_compared():
 
 def test_the_summary_holds_the_ends_of_every_metric():
     steps = {"reward": [0.0] * 10 + [3.0] * 8 + [1.0, 2.0], "kl": [0.0] * 18 + [4.0, 6.0]}  # means of two steps
-    more = {"time__step": [2.0] * 20, "tokens_per_second": [10.0] * 19 + [30.0], "length": [5.0] * 20}
+    more = {"time__step": [1.0] * 19 + [21.0], "tokens_per_second": [10.0] * 19 + [30.0], "length": [5.0] * 20}
     agents = {"ann__entropy": [1.0] * 20, "bob__entropy": [2.0] * 20}
     one = run("cory-0", reward=steps["reward"], kl=steps["kl"], **more, **agents)
     row = findings([one])[0].rows[0]
-    assert row == ["cory-0", 0, 20, 0.0, 3.0, 1.5, 5.0, None, 1.5, 5.0, 11.0, 40.0]
+    assert row == [
+        "cory-0",
+        0,
+        20,
+        0.0,
+        3.0,
+        1.5,
+        5.0,
+        None,
+        1.5,
+        5.0,
+        20.5,
+        40.0,
+    ]  # (19 * 10 + 21 * 30) / 40 tokens a second
 
 
 def test_gradient_norms_are_shares_of_the_largest():
@@ -100,6 +113,8 @@ EVALUATION = {
         )
     ],
 }
+GREEDY = {"weights": "trained", "setting": "team", "role": "observer", "policy": "ann", "decoding": "greedy"}
+EVALUATION["rows"].append({**GREEDY, "reward": 100.0})
 
 
 def test_an_evaluation_is_told_and_compared(tmp_path):

@@ -11,7 +11,7 @@ from coevolve import checkpoint
 from coevolve.config import Recipe, parts
 from coevolve.policies import LocalPolicy, build_policies
 from coevolve.rundir import RunDir
-from coevolve.trained import chosen, recipe_of, step_of
+from coevolve.trained import checkpoint_of, recipe_of, step_of
 from coevolve.types import PolicyName, Role
 
 
@@ -43,7 +43,7 @@ class Entrant:
 
 def entrant(run: Path, step: int | None = None) -> Entrant:
     """The team of a run at its newest checkpoint or at this step. Raises ValueError if there is none, or a torn one."""
-    folder = chosen(RunDir(run), step)
+    folder = checkpoint_of(RunDir(run), step)
     checkpoint.verify(folder)
     return Entrant(run.resolve().name, recipe_of(RunDir(run)), folder)
 
