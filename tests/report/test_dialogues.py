@@ -11,7 +11,8 @@ import pytest
 from coevolve.report import dialogues as module
 from coevolve.report import page
 from coevolve.report.blob import blob, rounded
-from coevolve.report.dialogues import chosen, dialogues, on_grid, round_step, value
+from coevolve.report.dialogues import chosen, dialogues
+from coevolve.report.episodes import on_grid, round_step, value
 from coevolve.report.runs import find
 
 

@@ -16,8 +16,8 @@ _NUMBERS = 400_000
 
 def columns(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One mapping per run: steps, turns and updates (both summed up to each step), columns (metric -> values), casts
-    (at the first step and where the cast changes: step, turns, updates, and who plays whom), every (1: all steps are there) and written
-    (steps in all)."""
+    (the first, and where it changes: who plays whom, with steps, turns, updates), every (1: all steps are there) and
+    written (steps in all)."""
     numbers = sum(len(run.lines) * len(run.keys) for run in runs)
     every = max(1, math.ceil(numbers / _NUMBERS))
     return [_columns(run, every) for run in runs]

@@ -12,24 +12,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from coevolve import noise
-from coevolve.report.blob import blob, rounded
+from coevolve.report.blob import blob
+from coevolve.report.episodes import Record, packed_chunk, round_step, value
 from coevolve.report.runs import Run
-from coevolve.rundir import RunDir, plain, read_lines
-
-Record = Mapping[str, Any]
+from coevolve.rundir import RunDir, read_lines
 
 MEASURES = ("adv", "kl", "logps")
 """What a record knows of every token."""
 
-_SAID = ("role", "policy", "round", "reward", "finished", "credit")
 _EXACT = 200_000  # tokens on a page up to which their numbers stay as they were written
-_LEVELS = 500  # beyond: multiples of a round step, at most this many between zero and the largest
 _CHUNK = 12_000  # tokens of a chunk
 _PROBE = 256  # episodes whose packed size tells how many fit
 _FEW = 4  # training episodes a step shows at least
@@ -108,7 +104,7 @@ def _estimate(sources: Sequence[_Source], exact: bool) -> float:
         records = source.records
         probe = records[:: max(1, len(records) // _PROBE)]
         grid = _grid(source, exact)
-        total += sum(len(blob(_chunk(c, grid))) for c in _chunks(probe)) * len(records) / max(1, len(probe))
+        total += sum(len(blob(packed_chunk(c, grid))) for c in _chunks(probe)) * len(records) / max(1, len(probe))
     return total
 
 
@@ -137,12 +133,6 @@ def _some(records: Sequence[Record], count: int, step: int) -> list[Record]:
     return [records[i] for i in sorted(kept)]
 
 
-def value(record: Record) -> float:
-    """What an episode came to: the mean reward of the turns that somebody scored, 0 where there is none."""
-    paid = [turn["reward"] for turn in record["turns"] if turn["reward"] is not None]
-    return fmean(paid) if paid else 0.0
-
-
 def _packed(
     source: _Source, kept: Mapping[int, Sequence[Record]], exact: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -156,7 +146,7 @@ def _packed(
     chunks: dict[str, str] = {}
     chunk_of: dict[int, str] = {}
     for records in _chunks([record for step in kept.values() for record in step]):
-        packed = blob(_chunk(records, grid))
+        packed = blob(packed_chunk(records, grid))
         name = hashlib.sha256(packed.encode()).hexdigest()[:16]
         chunks[name] = packed
         chunk_of |= dict.fromkeys((record["step"] for record in records), name)
@@ -185,51 +175,3 @@ def _grid(source: _Source, exact: bool) -> dict[str, float]:
 
 def _full(source: _Source) -> dict[str, float]:
     return {name: float(np.quantile(sizes, _SATURATED)) if sizes.size else 0.0 for name, sizes in source.sizes.items()}
-
-
-def round_step(largest: float) -> float:
-    """The smallest of 1, 2, 5, 10, ... (and 0.1, 0.2, ...) of which ``largest`` is at most ``_LEVELS``; 0 for 0."""
-    if largest <= 0:
-        return 0.0
-    wanted = largest / _LEVELS
-    decade = 10.0 ** math.floor(math.log10(wanted))
-    return float(f"{next(m * decade for m in (1, 2, 5, 10) if m * decade >= wanted * (1 - 1e-9)):.1g}")
-
-
-def _chunk(records: Sequence[Record], grid: Mapping[str, float]) -> dict[str, Any]:
-    """problems (id -> its columns), strings (every piece and note once) and the episodes, which name them by place."""
-    strings: dict[str, int] = {}
-    episodes = [
-        {
-            **rounded({key: record[key] for key in ("step", "problem", "member", "joints", "parts")}),
-            "value": rounded(value(record)),
-            "turns": [_turn(turn, strings, grid) for turn in record["turns"]],
-        }
-        for record in records
-    ]
-    return {
-        "problems": {record["problem"]: plain(record["data"]) for record in records},
-        "episodes": episodes,
-        "strings": list(strings),
-    }
-
-
-def _turn(turn: Record, strings: dict[str, int], grid: Mapping[str, float]) -> dict[str, Any]:
-    """A turn as it was written; pieces and notes by place, text only where the pieces do not say it, numbers on the
-    grid."""
-
-    def place(text: str) -> int:
-        return strings.setdefault(text, len(strings))
-
-    pieces = turn["pieces"]
-    packed: dict[str, Any] = rounded({key: turn[key] for key in _SAID if key in turn})
-    packed |= {"heard": [part if isinstance(part, int) else [place(part)] for part in turn["heard"]]}
-    packed |= {} if turn["text"] == "".join(pieces[:-1] if turn["finished"] else pieces) else {"text": turn["text"]}
-    packed |= {"pieces": [place(piece) for piece in pieces]}
-    return packed | {name: on_grid(turn[name], step) for name, step in grid.items() if name in turn}
-
-
-def on_grid(values: Sequence[float | None], step: float) -> list[float | int | None]:
-    """Each as the nearest multiple of the step, as a count of steps; step 0: as it is. None for what is not finite."""
-    finite = [None if v is None or not math.isfinite(v) else v for v in values]
-    return [v if v is None or not step else round(v / step) for v in finite]
