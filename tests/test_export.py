@@ -211,7 +211,7 @@ def test_own_code_goes_along(own: Path, tmp_path: Path) -> None:
     (own.parent / "mine.py").unlink()
     assert (team / "code" / "mine.py").read_text() == OWN
     assert yaml.safe_load((team / "team.yaml").read_text())["task"] == {"name": "./code/mine.py:Mine"}
-    with pytest.raises(ValueError, match=r"comes with code of its own \(\./code/mine\.py\), which loading"):
+    with pytest.raises(ValueError, match=r"comes with code of its own \(\./code/mine\.py\), which this would"):
         Team.load(team)
     episode = Team.load(team, trust_code=True).play("cat", temperature=0)
     assert [turn.role for turn in episode.turns] == ["first", "second"]

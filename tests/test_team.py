@@ -159,7 +159,7 @@ def test_a_game_asks_for_nothing(made: Any) -> None:
 
 def test_a_prompt_that_is_too_long(made: Any) -> None:
     team = Team.load(made("quickstart", "cast.every=1")[1])
-    with pytest.raises(ValueError, match=r"of problem|1024"):
+    with pytest.raises(ValueError, match=r"exceed the model's context of 1024"):
         team.play("soup " * 2000)
     assert len(team.play(QUERY).turns) == 2
 
@@ -222,13 +222,14 @@ def test_a_task_that_does_not_say_what_it_asks_for(made: Any, tmp_path: Path) ->
         ("task", {"name": "code/mine.py:Mine"}),
         ("task", {"name": "rows", "data": "x", "prompts": {}, "reward": "/etc/code.py:pay"}),
         ("play", {"name": "code/mine.py:two words"}),
+        ("task", {"name": "mini-coop", "feedback": {"expert": {"model": "m", "base_url": "http://localhost:1"}}}),
     ],
 )
 def test_no_code_is_run_without_trust(made: Any, tmp_path: Path, name: str, value: Any) -> None:
     folder = shutil.copytree(made("quickstart", "cast.every=1")[1], tmp_path / "team")
     about = yaml.safe_load((folder / "team.yaml").read_text())
     (folder / "team.yaml").write_text(yaml.safe_dump(about | {name: value}))
-    with pytest.raises(ValueError, match=r"comes with code of its own \(.*\.py\), .* trust_code=True"):
+    with pytest.raises(ValueError, match=r"comes with code of its own \(.*(\.py|an expert)\), .* trust_code=True"):
         Team.load(folder)
 
 

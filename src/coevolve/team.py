@@ -24,6 +24,7 @@ from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.protocols import PLAYS
 from coevolve.tasks import TASKS
+from coevolve.tasks.coding import EXPERT
 from coevolve.types import Case, Episode, Play, PolicyName, Problem, Prompt, Role, Sampling, Task, Turn
 
 FILE, AGENTS, BASES, CODE = "team.yaml", "agents", "bases", "code"
@@ -82,15 +83,16 @@ class Team:
     def load(cls, folder: str | Path, device: str | None = None, trust_code: bool = False) -> Team:
         """The team in this folder, on the device ("cuda:1"; by default the first GPU, or the CPU).
 
-        trust_code: run the Python files that came with it, if there are any. Raises ValueError for a folder that is no
+        trust_code: run the Python files that came with it, and ask the endpoint that it names for feedback, if there
+        are any. Raises ValueError for a folder that is no
         team, code that is not trusted, and models that cannot be loaded.
         """
         folder = Path(folder)
         about = described(folder)
-        if not trust_code and (files := sorted(set(code_in(about.task)) | set(code_in(about.play)))):
+        if not trust_code and (found := sorted(set(code_in(about.task)) | set(code_in(about.play)))):
             raise ValueError(
-                f"{folder} comes with code of its own ({', '.join(files)}), which loading it would run; if you know "
-                "what is in it, Team.load(..., trust_code=True) or --trust-code"
+                f"{folder} comes with code of its own ({', '.join(found)}), which this would run; if you know what is "
+                "in it, Team.load(..., trust_code=True) or --trust-code"
             )
         with blame(f"{folder / FILE}"):
             task = component(anchored(about.task, folder), TASKS, "task")
@@ -210,8 +212,11 @@ def _policies(folder: Path, specs: Mapping[PolicyName, PolicySpec], device: str)
 
 
 def code_in(value: Any) -> Iterator[str]:
-    """The Python files that these settings name, which is whatever ``components.from_file`` would run."""
+    """What in these settings needs trust: Python files, as ``components.from_file`` would run them, and an expert, who
+    is sent the key in whichever environment variable they name."""
     if isinstance(value, Mapping):
+        if EXPERT in value:
+            yield f"feedback by an {EXPERT}"
         for inner in value.values():
             yield from code_in(inner)
     elif isinstance(value, str) and value.rpartition(":")[0].endswith(".py"):
