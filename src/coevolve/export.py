@@ -20,7 +20,6 @@ from coevolve import __version__, checkpoint, models
 from coevolve.cast import CASTS
 from coevolve.components import component
 from coevolve.config import A_FILE, Recipe, anchored, load_recipe
-from coevolve.evaluate import _chosen as chosen
 from coevolve.model_card import called, write_card
 from coevolve.play import blame
 from coevolve.policies.policy import VALUE_FILE
@@ -29,6 +28,7 @@ from coevolve.policies.weights import Shared, Weights
 from coevolve.rundir import RunDir, plain, read_lines
 from coevolve.tasks import TASKS
 from coevolve.team import AGENTS, BASES, CODE, FILE, HERE, asked
+from coevolve.trained import checkpoint_of
 from coevolve.types import Problem, Prompt, Turn
 
 _ADAPTER = "adapter_config.json"
@@ -49,7 +49,7 @@ def export(run: str | Path, output: str | Path, *, step: int | None = None, merg
     into a base in 4 bits, which would not compute what was trained.
     """
     directory, output = RunDir(Path(run)), Path(output)
-    folder = chosen(directory, step)
+    folder = checkpoint_of(directory, step)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
     recipe, trained = _recipe(directory), int(checkpoint.verify(folder)["step"])

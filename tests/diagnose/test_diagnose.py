@@ -16,7 +16,7 @@ from coevolve.config import build, load_recipe
 from coevolve.diagnose import diagnose
 from coevolve.diagnose.entrants import build as build_teams
 from coevolve.diagnose.entrants import entrant, others
-from coevolve.report.diagnostics import sections
+from coevolve.report.findings.diagnostics import sections
 from coevolve.report.runs import read
 
 

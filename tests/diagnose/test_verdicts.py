@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coevolve.report import diagnostics, verdicts
+from coevolve.report.findings import diagnostics, verdicts
 from coevolve.report.runs import Run
 
 LESS = {"difference": -0.4, "low": -0.5, "high": -0.25}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hand_made import run
 
-from coevolve.report.alarms import alarms, section
+from coevolve.report.findings.alarms import alarms, section
 
 
 def found(**columns):

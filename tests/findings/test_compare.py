@@ -3,10 +3,10 @@
 import pytest
 from hand_made import recipe, run
 
-from coevolve.report.arms import arms
-from coevolve.report.compare import differences, of_groups
-from coevolve.report.matched import SAMPLES, match
-from coevolve.report.measures import measures
+from coevolve.report.findings.arms import arms
+from coevolve.report.findings.compare import differences, of_groups
+from coevolve.report.findings.matched import SAMPLES, match
+from coevolve.report.findings.measures import measures
 
 
 def group(name, eta, ends, seeds=None, start=0.0):

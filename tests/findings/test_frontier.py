@@ -3,8 +3,8 @@
 import pytest
 from hand_made import recipe, run
 
-from coevolve.report.arms import arms
-from coevolve.report.frontier import hypervolume, pareto, sections
+from coevolve.report.findings.arms import arms
+from coevolve.report.findings.frontier import hypervolume, pareto, sections
 
 REFERENCE = (4.0, 1.0)
 

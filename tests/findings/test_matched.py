@@ -3,8 +3,8 @@
 import pytest
 from hand_made import recipe, run
 
-from coevolve.report.arms import arms
-from coevolve.report.matched import KL, SAMPLES, UPDATES, costs, match, section
+from coevolve.report.findings.arms import arms
+from coevolve.report.findings.matched import KL, SAMPLES, UPDATES, costs, match, section
 
 
 def pair(first, second):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coevolve.report.statistics import bootstrap, estimate, holm, sign_flip
+from coevolve.report.findings.statistics import bootstrap, estimate, holm, sign_flip
 
 
 def test_the_interval_of_three_values_is_their_range():

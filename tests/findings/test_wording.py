@@ -5,7 +5,7 @@ import math
 import pytest
 from hand_made import run
 
-from coevolve.report.curves import column, final, peak, smooth, start
+from coevolve.report.findings.curves import column, final, peak, smooth, start
 from coevolve.report.wording import and_list, many, number, plus_minus, within
 
 

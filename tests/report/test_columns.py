@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from coevolve.report import columns as module
-from coevolve.report.columns import columns
+from coevolve.report.page import columns as module
+from coevolve.report.page.columns import columns
 from coevolve.report.runs import Run
 
 

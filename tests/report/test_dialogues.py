@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.report import dialogues as module
 from coevolve.report import page
-from coevolve.report.blob import blob, rounded
-from coevolve.report.dialogues import chosen, dialogues
-from coevolve.report.episodes import on_grid, round_step, value
+from coevolve.report.page import dialogues as module
+from coevolve.report.page.blob import blob, rounded
+from coevolve.report.page.dialogues import chosen, dialogues
+from coevolve.report.page.episodes import on_grid, round_step, value
 from coevolve.report.runs import find
 
 

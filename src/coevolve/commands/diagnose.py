@@ -25,7 +25,7 @@ def diagnose(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from coevolve.diagnose import diagnose as measure
-    from coevolve.report.diagnostics import FILE, sections, show
+    from coevolve.report.findings.diagnostics import FILE, sections, show
     from coevolve.report.runs import read
 
     quiet()

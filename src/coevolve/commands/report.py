@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
         "--output",
         type=Path,
         help="what to write: .html, the page; .md, tables with pictures beside it; .png, the curves of reward, KL and "
-        "objective. Default: report.html, in the run if it is only one",
+        "objective. Default: report.html, in the run or folder if it is only one",
     )
     one.add_argument("--watch", action="store_true", help="serve the page on this machine, fresh while training runs")
     one.add_argument("--port", type=int, help="where --watch serves; default: a free one")
@@ -54,8 +54,8 @@ def report(args: argparse.Namespace) -> None:
 
 
 def _inside(paths: Sequence[Path]) -> Path:
-    """The run, if it is one; else here."""
-    return paths[0] if len(paths) == 1 and (paths[0] / "metrics.jsonl").is_file() else Path()
+    """The run or the folder of runs, if it is one; else here."""
+    return paths[0] if len(paths) == 1 else Path()
 
 
 def _write(runs: Sequence[Run], output: Path) -> list[Path]:

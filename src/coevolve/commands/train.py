@@ -77,3 +77,4 @@ def _show(run: Path) -> None:
     print(rise(read_lines(run / "metrics.jsonl")))
     print(f"plot: {run / 'reward-kl.png'}")
     print(f"run:  {run}")
+    print(f"look at it: coevolve report {run}")

@@ -13,7 +13,7 @@ from coevolve.diagnose.entrants import Entrant, build, entrant, others
 from coevolve.diagnose.scene import Row, Scene, measured
 from coevolve.evaluate import SEED, choose
 from coevolve.policies import LocalEngine, LocalPolicy
-from coevolve.report.diagnostics import FILE
+from coevolve.report.findings.diagnostics import FILE
 from coevolve.rundir import plain, write_text
 from coevolve.trained import use_threads
 from coevolve.types import PolicyName

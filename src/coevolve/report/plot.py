@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from coevolve.report.arms import arms
+from coevolve.report.findings.arms import arms
 from coevolve.report.runs import Group, Run, read
 from coevolve.report.section import Plot, Series
 

@@ -62,16 +62,19 @@ class Group:
 def find(paths: Iterable[Path]) -> list[Run]:
     """The runs at these paths: run directories, or folders (of a sweep) with run directories in them.
 
-    Raises ValueError for a path without runs, and for a run that has not finished a step.
+    Runs in a folder that have not finished a step are left out. Raises ValueError for a path without runs, and for a
+    run, or all runs of a folder, that have not finished a step.
     """
     runs: dict[Path, Run] = {}
     for path in paths:
-        inside = (
-            [path] if (path / "metrics.jsonl").is_file() else sorted(p.parent for p in path.glob("*/metrics.jsonl"))
-        )
+        one = RunDir(path).metrics.is_file()
+        inside = [path] if one else sorted(file.parent for file in path.glob("*/metrics.jsonl"))
         if not inside:
             raise ValueError(f"{path} is no run directory and has none in it: no metrics.jsonl")
-        for folder in inside:
+        begun = [folder for folder in inside if one or read_lines(RunDir(folder).metrics)]
+        if not begun:
+            raise ValueError(f"{path}: none of the runs in it has metrics yet: they have not finished a step")
+        for folder in begun:
             runs.setdefault(folder.resolve(), read(folder))
     return list(runs.values())
 

@@ -17,7 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID,
 from rich.table import Table
 
 from coevolve.config import Recipe
-from coevolve.report.runs import Group, Run, grouped, read
+from coevolve.report.findings.curves import column, final
+from coevolve.report.runs import Group, grouped, read
 from coevolve.rundir import RunDir
 from coevolve.sweep.pool import Watch
 
@@ -25,7 +26,6 @@ _LOG_WIDTH = 120  # where there is no terminal to ask
 _EVERY = 60.0  # seconds between two plain lines about a run
 _SPEED = 600.0  # seconds that the time left is estimated from
 _TAIL = 1 << 16  # bytes of metrics that hold a whole line
-_TENTH = 10
 
 
 def console() -> Console:
@@ -121,12 +121,7 @@ def table(runs: Sequence[Path]) -> Table:
 
 
 def _numbers(group: Group) -> tuple[str, str]:
-    finals = [value for value in map(_final, group.runs) if value is not None]
+    finals = [value for run in group.runs if math.isfinite(value := final(column(run, "reward")))]
     error = f"{stdev(finals) / math.sqrt(len(finals)):.3f}" if len(finals) > 1 else "-"
     seconds = fmean(sum(value or 0.0 for value in run.column("time/step")) for run in group.runs)
     return (f"{fmean(finals):.3f} ± {error}" if finals else "-"), f"{seconds:.0f} s"
-
-
-def _final(run: Run) -> float | None:
-    paid = [value for value in run.column("reward") if value is not None]
-    return fmean(paid[-max(1, len(paid) // _TENTH) :]) if paid else None

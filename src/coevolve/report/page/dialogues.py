@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from coevolve import noise
-from coevolve.report.blob import blob
-from coevolve.report.episodes import Record, packed_chunk, round_step, value
+from coevolve.report.page.blob import blob
+from coevolve.report.page.episodes import Record, packed_chunk, round_step, value
 from coevolve.report.runs import Run
 from coevolve.rundir import RunDir, read_lines
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from coevolve.report.blob import blob, pack
-from coevolve.report.columns import columns
-from coevolve.report.dialogues import dialogues
+from coevolve.report.page.blob import blob, pack
+from coevolve.report.page.columns import columns
+from coevolve.report.page.dialogues import dialogues
 from coevolve.report.runs import Run, grouped
 from coevolve.rundir import plain, write_text
 
@@ -62,7 +62,7 @@ def content(runs: Sequence[Run]) -> Content:
 
 def html(shown: Content | None) -> str:
     """The page; without content one that asks the server it came from (``watch``)."""
-    folder = resources.files("coevolve.report").joinpath("page")
+    folder = resources.files("coevolve.report").joinpath("page").joinpath("web")
     scripts = "\n".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
     blobs = {"plotly": _plotly()} | ({"overview": shown.overview, **shown.chunks} if shown else {})
     parts = {

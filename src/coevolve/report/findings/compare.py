@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from coevolve.report.arms import setting
-from coevolve.report.measures import Measure
+from coevolve.report.findings.arms import setting
+from coevolve.report.findings.measures import Measure
+from coevolve.report.findings.statistics import FEWEST, Estimate, estimate, holm, sign_flip
 from coevolve.report.runs import Group
 from coevolve.report.section import Section
-from coevolve.report.statistics import FEWEST, Estimate, estimate, holm, sign_flip
 from coevolve.report.wording import and_list, many, number, within
 
 _ALPHA = 0.05

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
-from coevolve.report.statistics import Floats
 
 _TENTH = 10
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coevolve.report.curves import column, mean, of_agents, smooth, window
+from coevolve.report.findings.curves import column, mean, of_agents, smooth, window
+from coevolve.report.findings.statistics import Floats, bootstrap, estimate
 from coevolve.report.runs import Group, Run
 from coevolve.report.section import Plot, Section, Series
-from coevolve.report.statistics import Floats, bootstrap, estimate
 from coevolve.report.wording import and_list, number
 
 _POINTS = 61  # so that quarters fall on points

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coevolve.report.curves import cell, column, final, mean, of_agents, peak, start
+from coevolve.report.findings.curves import cell, column, final, mean, of_agents, peak, start
+from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
-from coevolve.report.statistics import Floats
 from coevolve.report.wording import number
 
 _COLUMNS = (

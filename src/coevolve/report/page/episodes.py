@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from coevolve.report.blob import rounded
+from coevolve.report.page.blob import rounded
 from coevolve.rundir import plain
 
 Record = Mapping[str, Any]

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from coevolve.report.curves import column, window
+from coevolve.report.findings.curves import column, window
+from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
 from coevolve.report.section import Section
-from coevolve.report.statistics import Floats
 from coevolve.report.wording import many
 
 SHORTEST = 10

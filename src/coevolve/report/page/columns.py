@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from coevolve.report.blob import rounded
+from coevolve.report.page.blob import rounded
 from coevolve.report.runs import Run
 
 _NUMBERS = 400_000

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from coevolve.report.arms import ETA
-from coevolve.report.curves import column, final, start
+from coevolve.report.findings.arms import ETA
+from coevolve.report.findings.curves import column, final, start
+from coevolve.report.findings.statistics import estimate
 from coevolve.report.runs import Group, Run, flat, grouped
 from coevolve.report.section import Plot, Section, Series
-from coevolve.report.statistics import estimate
 from coevolve.report.wording import and_list, number
 
 Point = tuple[float, float]

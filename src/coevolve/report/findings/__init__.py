@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from coevolve.report import alarms, compare, diagnostics, frontier, held_out, matched, summary
-from coevolve.report.arms import arms, task
-from coevolve.report.measures import measures
+from coevolve.report.findings import alarms, compare, diagnostics, frontier, held_out, matched, summary
+from coevolve.report.findings.arms import arms, task
+from coevolve.report.findings.measures import measures
 from coevolve.report.runs import Run
 from coevolve.report.section import Section
 from coevolve.report.wording import and_list

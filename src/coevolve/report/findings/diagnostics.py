@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coevolve.report import verdicts
+from coevolve.report.findings import verdicts
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coevolve.report.arms import ETA, by_seed
-from coevolve.report.curves import column, final, mean, peak, smooth, start, window
-from coevolve.report.matched import Matched
+from coevolve.report.findings.arms import ETA, by_seed
+from coevolve.report.findings.curves import column, final, mean, peak, smooth, start, window
+from coevolve.report.findings.matched import Matched
 from coevolve.report.runs import Group, Run
 from coevolve.report.wording import number
 
