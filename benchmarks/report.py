@@ -20,7 +20,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from coevolve.report.page import write_page
+from coevolve.report.page.build import write_page
 from coevolve.report.runs import find
 
 TRIES = 3

@@ -137,7 +137,7 @@ def test_report_draws_several_runs(tmp_path, capsys):
     assert cli.main(["report", "mine-0", "mine-1", "--output", "both.png"]) == 0
     assert Path("both.png").is_file()
     assert cli.main(["report", "mine-0"]) == 0
-    assert Path("mine-0/reward-kl.png").is_file()
+    assert Path("mine-0/report.html").is_file()
     assert "mine-1: reward 0.500 -> 8.500" in capsys.readouterr().out
 
 

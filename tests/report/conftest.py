@@ -9,7 +9,7 @@ import pytest
 from families import FAMILIES
 
 from coevolve import cli
-from coevolve.report.page import write_page
+from coevolve.report.page.build import write_page
 from coevolve.report.runs import find
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.report import page
+from coevolve.report.page import build as page
 from coevolve.report.page import dialogues as module
 from coevolve.report.page.blob import blob, rounded
 from coevolve.report.page.dialogues import chosen, dialogues
@@ -164,5 +164,5 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
 
 
 def test_the_scripts_of_the_page_are_all_there():
-    folder = Path(page.__file__).with_name("page")
+    folder = Path(page.__file__).with_name("web")
     assert {file.stem for file in folder.glob("*.js")} == set(page._SCRIPTS)

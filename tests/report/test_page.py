@@ -5,7 +5,7 @@ import json
 import pytest
 from families import FAMILIES
 
-from coevolve.report.page import write_page
+from coevolve.report.page.build import write_page
 from coevolve.report.runs import find
 from coevolve.report.section import Plot, Section, Series
 from coevolve.rundir import read_lines

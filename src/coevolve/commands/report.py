@@ -60,7 +60,7 @@ def _inside(paths: Sequence[Path]) -> Path:
 
 def _write(runs: Sequence[Run], output: Path) -> list[Path]:
     if output.suffix == ".html":
-        from coevolve.report.page import write_page
+        from coevolve.report.page.build import write_page
 
         return [write_page(runs, output)]
     if output.suffix == ".md":

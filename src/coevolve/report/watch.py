@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from coevolve.report.page import Content, content, html
+from coevolve.report.page.build import Content, content, html
 from coevolve.report.runs import Run, find
 
 _REST = 5.0  # times as long as reading and packing took, before it is done again: training needs the processor

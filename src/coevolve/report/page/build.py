@@ -1,0 +1,97 @@
+"""One HTML file with everything in it: curves, findings, dialogues. It needs no network and nothing beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coevolve.report.page.blob import blob, pack
+from coevolve.report.page.columns import columns
+from coevolve.report.page.dialogues import dialogues
+from coevolve.report.runs import Run, grouped
+from coevolve.rundir import plain, write_text
+
+LIMIT = 10_000_000
+"""Bytes of a page at most: what mail takes."""
+
+_SPARE = 20_000  # bytes for the tags around the dialogues
+_SCRIPTS = (
+    *("dom", "data", "theme", "charts", "plots", "curves", "sections"),
+    *("tokens", "dialogue", "search", "viewer", "runs", "app"),
+)
+"""In the order in which they build on each other."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a page shows: an overview that it opens with, and the dialogues' chunks by id, all of them blobs."""
+
+    overview: str
+    chunks: Mapping[str, str]
+
+
+def write_page(runs: Sequence[Run], output: Path) -> Path:
+    """Write the page of these runs; returns where. Of dialogues it holds as many as ``LIMIT`` allows, and says so."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(output, html(content(runs)))
+    return output
+
+
+def content(runs: Sequence[Run]) -> Content:
+    """What the page of these runs shows."""
+    from coevolve.report.findings import findings
+
+    groups = grouped(runs)
+    name_of = {run.path: group.name for group in groups for run in group.runs}
+    about = [
+        _about(run, name_of[run.path]) | {"name": name} | numbers
+        for run, name, numbers in zip(runs, _unique([run.name for run in runs]), columns(runs), strict=True)
+    ]
+    overview = {"runs": about, "sections": [plain(asdict(section)) for section in findings(runs)]}
+    room = LIMIT - len(html(Content(blob(overview), {}))) - _SPARE
+    packed = dialogues(runs, room)
+    return Content(blob(overview | {"dialogues": packed.index}), packed.chunks)
+
+
+def html(shown: Content | None) -> str:
+    """The page; without content one that asks the server it came from (``watch``)."""
+    folder = resources.files("coevolve.report").joinpath("page").joinpath("web")
+    scripts = "\n".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
+    blobs = {"plotly": _plotly()} | ({"overview": shown.overview, **shown.chunks} if shown else {})
+    parts = {
+        "/*css*/": folder.joinpath("page.css").read_text("utf-8"),
+        "/*scripts*/": scripts,
+        "<!--blobs-->": "\n".join(f'<script type="text/plain" id="{k}">{text}</script>' for k, text in blobs.items()),
+    }
+    page = folder.joinpath("page.html").read_text("utf-8")
+    for mark, part in parts.items():
+        page = page.replace(mark, part)
+    return page
+
+
+@cache
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs  # slow to import, and only needed here
+
+    return pack(get_plotlyjs())
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """A second run of the same name gets a number: the page tells runs apart by their names."""
+    return [f"{name} ({n})" if (n := names[: i + 1].count(name)) > 1 else name for i, name in enumerate(names)]
+
+
+def _about(run: Run, group: str) -> dict[str, Any]:
+    return {
+        "group": group,
+        "seed": run.seed,
+        "recipe": yaml.safe_dump(plain(run.recipe), sort_keys=False, allow_unicode=True),
+        "environment": json.dumps(run.written("environment.json"), indent=2, ensure_ascii=False),
+    }
