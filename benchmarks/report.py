@@ -26,7 +26,7 @@ from coevolve.report.runs import find
 TRIES = 3
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 WORDS = 1000
-DRAWN = "document.querySelectorAll('#curves-part .plot .trace, #curves-part .plot .scatterlayer').length > 0"
+DRAWN = "#curves-part .plot .scatterlayer .trace"
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def opened(page: Path, part: str) -> float:
         tab.goto(f"{page.as_uri()}#{part}")
         tab.wait_for_selector("html[data-ready]")
         if part == "curves":
-            tab.wait_for_function(DRAWN)
+            tab.wait_for_selector(DRAWN, state="attached")
         seconds = time.perf_counter() - began
         browser.close()
     return seconds

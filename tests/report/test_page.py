@@ -4,6 +4,7 @@ import json
 
 import pytest
 from families import FAMILIES
+from until import until
 
 from coevolve.report.page.build import write_page
 from coevolve.report.runs import find
@@ -21,7 +22,7 @@ PLOT = '(id) => document.querySelector(`[data-panel="${id}"] .plot`)'
 
 def chart(tab, panel, wanted):
     """What plotly was given for this panel, as ``wanted`` (JavaScript over ``plot``) says."""
-    tab.wait_for_function(f"id => ({PLOT})(id)?.data", arg=panel)
+    until(tab, f"id => Boolean(({PLOT})(id)?.data)", arg=panel)
     return tab.evaluate(f"id => {{ const plot = ({PLOT})(id); return {wanted}; }}", panel)
 
 
@@ -34,9 +35,7 @@ def press(tab, key, changes=True):
     before = shows(tab)
     tab.keyboard.press(key)
     if changes:
-        tab.wait_for_function(
-            "old => document.querySelector('#dialogues-part').dataset.shows !== old", arg=spelt(before)
-        )
+        until(tab, "old => document.querySelector('#dialogues-part').dataset.shows !== old", arg=spelt(before))
     return shows(tab)
 
 
@@ -48,7 +47,7 @@ def spelt(value):
 def test_every_kind_of_run_is_drawn_and_its_dialogues_are_coloured(visit, page_of, run_of, family):
     tab = visit(page_of(family), "curves", height=9000)  # all charts are in the window
     tab.click("#more summary")
-    tab.wait_for_function(f"[...document.querySelectorAll('#curves-part .plot')].every({DRAWN})")
+    until(tab, f"[...document.querySelectorAll('#curves-part .plot')].every({DRAWN})")
     drawn = tab.eval_on_selector_all("#curves-part .card", "all => all.map(one => one.dataset.panel)")
     assert set(PANELS) <= set(drawn)
     tab.click("header nav a[href='#dialogues']")
@@ -135,7 +134,7 @@ def test_controls_change_what_is_drawn(visit, page_of, run_of):
     tab.check("#log")
     assert chart(tab, "reward", "plot.layout.yaxis.type") == "log"
     below = sum(v <= 0 for v in raw) + sum(line[f"agents/{p}/reward"] <= 0 for line in lines for p in ("ann", "bob"))
-    note = tab.inner_text('[data-panel="reward"] .note') if below else ""
+    note = tab.inner_text('[data-panel="reward"] .lost') if below else ""
     assert note.startswith(f"{below} value") == bool(below)
     marks = "plot.data.filter(trace => trace.name === 'roles').length"
     assert chart(tab, "reward", marks) == 2  # the dotted lines, and who plays what at every step
@@ -168,10 +167,10 @@ def test_search_finds_what_was_said_and_enter_opens_it(visit, page_of, run_of):
     tab.wait_for_selector("#hits li")
     assert f"step {record['step']}, {turn['role']}" in tab.inner_text("#hits")
     tab.keyboard.press("Enter")
-    tab.wait_for_function("() => document.activeElement.id === 'dialogues-part'")
+    until(tab, "() => document.activeElement.id === 'dialogues-part'")
     assert shows(tab) == ["cory-0", "training", record["step"], record["problem"], record["member"]]
     tab.fill("#search", "nobody ever said this")
-    tab.wait_for_function("() => document.querySelector('.search .note').textContent === '0 hits'")
+    until(tab, "() => document.querySelector('.search .note').textContent === '0 hits'")
 
 
 def test_a_held_out_problem_is_followed_through_training(visit, page_of, run_of):
@@ -180,7 +179,7 @@ def test_a_held_out_problem_is_followed_through_training(visit, page_of, run_of)
     assert [line["step"] for line in same] == [0, 2, 4]
     tab = visit(page_of("cory"), "dialogues")
     tab.select_option("#source", "held_out")
-    tab.wait_for_function("() => document.querySelector('#dialogues-part').dataset.shows.includes('held_out')")
+    until(tab, "() => document.querySelector('#dialogues-part').dataset.shows.includes('held_out')")
     tab.focus("#dialogues-part")
     press(tab, "ArrowDown")
     assert press(tab, "ArrowRight")[2:4] == [2, same[1]["problem"]]
@@ -206,7 +205,7 @@ def test_light_and_dark(visit, page_of):
     assert chart(light, "reward", ink) != as_dark
     light.click("#theme")
     assert light.evaluate(paper) == dark.evaluate(paper)
-    light.wait_for_function(f"ink => ({PLOT})('reward').layout.font.color === ink", arg=as_dark)
+    until(light, f"ink => ({PLOT})('reward').layout.font.color === ink", arg=as_dark)
 
 
 def test_a_phone_never_scrolls_sideways(visit, page_of):
@@ -247,7 +246,7 @@ def test_a_finding_is_a_sentence_a_table_and_a_plot(visit, run_of, tmp_path, mon
     assert tab.inner_text("#one .sentence") == "It is so."
     rows = tab.eval_on_selector_all("#one tr", "all => all.map(row => [...row.cells].map(cell => cell.textContent))")
     assert rows == [["run", "reward"], ["a", "0.1235"], ["b", "–"]]
-    tab.wait_for_function("document.querySelector('#one .plot')?.data")
+    until(tab, "Boolean(document.querySelector('#one .plot')?.data)")
     drawn = "document.querySelector('#one .plot').data.map(trace => [trace.name, trace.y])"
     assert tab.evaluate(f"{drawn}.filter(([name]) => name)") == [["band", [1, 2]], ["points", [1.5]]]
     assert tab.evaluate(f"{drawn}.filter(([name]) => !name)") == [[None, [0.5, 1.5]], [None, [1.5, 2.5]]]

@@ -4,6 +4,7 @@ import json
 import urllib.request
 
 import pytest
+from until import until
 
 from coevolve.report.watch import serving, watch
 
@@ -31,9 +32,7 @@ def step(run, i, torn=""):
 
 
 def rewards(tab, values):
-    tab.wait_for_function(
-        f"wanted => JSON.stringify(({Y})({PLOT})) === wanted", arg=json.dumps(values, separators=(",", ":"))
-    )
+    until(tab, f"wanted => JSON.stringify(({Y})({PLOT})) === wanted", arg=json.dumps(values, separators=(",", ":")))
 
 
 def test_the_page_grows_with_the_run_and_the_reader_stays_where_he_is(visit, tmp_path):
@@ -42,7 +41,7 @@ def test_the_page_grows_with_the_run_and_the_reader_stays_where_he_is(visit, tmp
     (run / "metrics.jsonl").write_text("")
     with serving([run]) as address:
         tab = visit(address, "curves")
-        tab.wait_for_function("document.querySelector('#status').textContent.includes('has not finished a step')")
+        until(tab, "document.querySelector('#status').textContent.includes('has not finished a step')")
         for i in range(3):
             step(run, i)
         rewards(tab, [0, 1, 2])
@@ -57,7 +56,7 @@ def test_the_page_grows_with_the_run_and_the_reader_stays_where_he_is(visit, tmp
         assert tab.evaluate(f"{PLOT}._fullLayout.xaxis.range") == [0, 1]
         tab.click("header nav a[href='#dialogues']")
         assert tab.inner_text(".token") == "text 1"
-        assert tab.get_attribute(".problem", "open") is not None
+        assert tab.get_attribute(".problem", "open") is None
         assert tab.inner_text("output") == "step 1, 2 of 4"
         assert "4 steps, live" in tab.inner_text("#status")
 

@@ -9,8 +9,8 @@ const PANELS = {
   entropy: ["Entropy", "nats per token"],
   length: ["Length", "tokens per turn"],
   eos_rate: ["Turns that end by themselves", "share"],
-  distinct_1: ["Diversity, distinct words", "share of tokens"],
-  distinct_2: ["Diversity, distinct pairs", "share of pairs"],
+  distinct_1: ["Diversity, distinct tokens", "share of all"],
+  distinct_2: ["Diversity, distinct pairs", "share of all"],
   grad_norm: ["Gradient norm", "before clipping"],
   tokens_per_second: ["Throughput", "tokens per second"],
   time: ["Seconds by phase", "seconds per step"],
@@ -182,7 +182,6 @@ function figure(panel, runs, options, allGroups) {
   };
   layout.xaxis.title = { text: bars ? "" : AXES[options.axis] };
   layout.xaxis.type = bars ? "category" : "linear";
-  layout.yaxis.title = { text: panel.unit };
   layout.yaxis.type = options.log ? "log" : "linear";
   layout.yaxis2 = { overlaying: "y", range: [0, 1], fixedrange: true, visible: false };
   return { data: [...marks, ...data], layout };
@@ -196,14 +195,14 @@ const unloggable = (data) =>
 /** What all figures share, in the colours of the theme. */
 function baseLayout() {
   const axis = () => ({
-    gridcolor: colour("line"), zerolinecolor: colour("faint"), linecolor: colour("line"), automargin: true,
+    gridcolor: colour("line"), zerolinecolor: colour("faint"), linecolor: colour("line"),
   });
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 12, color: colour("text") },
     hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("text"), size: 12 }, namelength: -1 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("faint"), activecolor: colour("accent") },
-    margin: { l: 8, r: 8, t: 8, b: 8 },
+    margin: { l: 50, r: 10, t: 10, b: 40 }, // fixed: plotly draws twice where it has to find them
     legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", font: { size: 11 }, tracegroupgap: 0 },
     xaxis: axis(), yaxis: axis(),
   };

@@ -51,7 +51,7 @@ function drawCurves() {
 
 function card(panel) {
   const node = el("figure", { class: "card", "data-panel": panel.id });
-  const missing = el("span", { class: "note" });
+  const missing = el("span", { class: "note lost" });
   const plot = plotPlace(panel.title);
   plot.make = () => {
     const runs = shownRuns();
@@ -61,7 +61,7 @@ function card(panel) {
     plot.setAttribute("aria-label", spoken(node.panel, drawn.data));
     return drawn;
   };
-  node.append(el("figcaption", {}, el("h3", {}, panel.title), missing), plot);
+  node.append(el("figcaption", {}, el("h3", {}, panel.title), el("span", { class: "note" }, panel.unit), missing), plot);
   return { node, plot };
 }
 

@@ -1,5 +1,7 @@
 // One episode as it happened: who spoke, what they had heard, what was judged together and what continued what.
 
+const SHORT = 300; // characters of a problem that is unfolded from the start
+
 /** look: measure (null: no colours), numbers (true: tables too), about (the index of the file it comes from). */
 function drawEpisode(episode, heading, look) {
   const parts = Object.entries(episode.parts).map(([name, value]) => chip(name.replace("parts/", ""), value));
@@ -7,7 +9,7 @@ function drawEpisode(episode, heading, look) {
   return el("div", { class: "episode" },
     el("h3", {}, heading),
     el("p", { class: "chips" }, chip("mean reward", episode.value), ...parts),
-    data.length ? el("details", { class: "problem" }, el("summary", {}, "the problem"),
+    data.length ? el("details", { class: "problem", open: JSON.stringify(data).length < SHORT }, el("summary", {}, "the problem"),
       el("dl", {}, ...data.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, written(value))]))) : null,
     ...drawJoints(episode, look));
 }

@@ -47,6 +47,7 @@ function table({ title, columns, rows }) {
 
 function sectionFigure(plot) {
   const layout = { ...baseLayout(), uirevision: "kept", showlegend: plot.series.length > 1, hovermode: "closest" };
+  layout.xaxis.automargin = layout.yaxis.automargin = true;
   layout.xaxis.title = { text: asText(plot.x) };
   layout.yaxis.title = { text: asText(plot.y) };
   return { data: plot.series.flatMap(seriesTraces), layout };
