@@ -180,6 +180,17 @@ def test_the_same_seed_twice_gives_the_same_metrics_and_another_does_not(micro_m
     assert first != run("third", 1)
 
 
+def test_progress_is_shown_unless_somebody_else_listens(micro_model, tmp_path, capsys):
+    toy(micro_model, steps=2).run(tmp_path / "shown")
+    out, err = capsys.readouterr()
+    assert [line.split("  ")[0] for line in out.splitlines()] == ["step 1/2", "step 2/2"]
+    assert "Writing model shards" not in err
+    told = []
+    toy(micro_model, steps=2).run(tmp_path / "silent", listeners=[told.append])
+    assert [line["step"] for line in told] == [0, 1]
+    assert capsys.readouterr().out == ""
+
+
 def test_cory_with_one_role_is_ppo(micro_model):
     lines = []
     for algorithm in (cory(eta=0.05), ppo(eta=0.05)):
