@@ -170,6 +170,16 @@ def test_groups_of_one_are_warned_of(micro_model):
         trainer.step(1)  # once is enough
 
 
+def test_every_problem_has_to_be_one(micro_model):
+    class Mixed(Lucky):
+        train = (*Lucky.train, "p16")
+
+    with pytest.raises(ValueError, match="the task Mixed has 'p16' for a problem; want"):
+        Trainer(
+            task=Mixed(), play=chain(), cast=fixed({"a": "ann"}), policies={"ann": str(micro_model)}, algorithm=cory()
+        )
+
+
 def test_the_same_seed_twice_gives_the_same_metrics_and_another_does_not(micro_model, tmp_path):
     def run(name, seed):
         lines = toy(micro_model, seed=seed).run(tmp_path / name) / "metrics.jsonl"

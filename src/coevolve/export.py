@@ -46,7 +46,7 @@ def export(run: str | Path, output: str | Path, *, step: int | None = None, merg
     The cast is that of the last step trained. merge: adapters are added to their bases, so that every agent is a plain
     Hugging Face folder. The folder appears when it is whole, or not at all. Raises ValueError for a folder that is no
     run or was trained from Python, a checkpoint that is missing or torn, an output that is there already, and a merge
-    into a base in 4 bits, which would not compute what was trained.
+    into a base in 4 bits, which would not compute what was trained; OSError for a full disk.
     """
     directory, output = RunDir(Path(run)), Path(output)
     folder = checkpoint_of(directory, step)
@@ -59,6 +59,8 @@ def export(run: str | Path, output: str | Path, *, step: int | None = None, merg
         beside.mkdir(parents=True)
         _write(beside, directory, recipe, folder, trained, merge)
         os.replace(beside, output)
+    except shutil.Error as error:  # lists every file that could not be copied
+        raise OSError(f"could not write {output}: {error.args[0][0][2]}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return output

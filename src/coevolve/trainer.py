@@ -294,10 +294,9 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
             raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")
     with blame("task"):  # it may read its data only now
         len(task.train), len(task.test)
-    for problem in (*task.train[:1], *task.test[:1]):
-        if not isinstance(problem, Problem):
-            raise ValueError(f"the task {type(task).__name__} has {problem!r} for a problem; want coevolve.Problem")
     for split in (task.train, task.test):
+        if foreign := [problem for problem in split if not isinstance(problem, Problem)]:
+            raise ValueError(f"the task {type(task).__name__} has {foreign[0]!r} for a problem; want coevolve.Problem")
         ids = Counter(problem.id for problem in split)
         if repeated := [id for id, count in ids.items() if count > 1]:
             raise ValueError(
