@@ -28,4 +28,4 @@ if __name__ == "__main__":  # run as a program; a recipe imports the file and ta
         steps=30,
         batch_size=16,
     )
-    trainer.run("runs/own-credit", listeners=[lambda line: print(line["step"], line["reward"])])
+    trainer.run("runs/own-credit")

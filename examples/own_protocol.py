@@ -32,4 +32,4 @@ if __name__ == "__main__":  # run as a program; a recipe imports the file and ta
         batch_size=16,
         members=4,  # of one problem are compared with each other
     )
-    trainer.run("runs/own-protocol", listeners=[lambda line: print(line["step"], line["reward"])])
+    trainer.run("runs/own-protocol")

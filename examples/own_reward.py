@@ -36,4 +36,4 @@ if __name__ == "__main__":  # run as a program; a recipe imports the file and ta
         batch_size=6,
         members=4,
     )
-    trainer.run("runs/own-reward", listeners=[lambda line: print(line["step"], line["reward"])])
+    trainer.run("runs/own-reward")

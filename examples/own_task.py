@@ -36,4 +36,4 @@ if __name__ == "__main__":  # run as a program; a recipe imports the file and ta
         steps=30,
         batch_size=16,
     )
-    trainer.run("runs/own-task", listeners=[lambda line: print(line["step"], line["reward"])])
+    trainer.run("runs/own-task")

@@ -110,7 +110,7 @@ def raising(error):
 def test_a_full_disk_is_exit_code_1(monkeypatch, capsys):
     monkeypatch.setattr(Trainer, "step", raising(OSError(errno.ENOSPC, "No space left on device")))
     assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 1
-    assert "No space left on device; free some space, then go on with --resume" in capsys.readouterr().err
+    assert "No space left on device; free some space and try again, a training with --resume" in capsys.readouterr().err
 
 
 def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(monkeypatch, capsys):

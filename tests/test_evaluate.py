@@ -243,5 +243,5 @@ def test_a_run_without_a_checkpoint(tmp_path: Path) -> None:
 def test_a_run_that_python_built(micro_model: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     toy(micro_model, steps=1).run(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"a run that Python built is evaluated by coevolve\.evaluate\.evaluate"):
+    with pytest.raises(ValueError, match=r"^\S+run was trained from Python, .* with coevolve\.evaluate\.evaluate"):
         evaluate_run(tmp_path / "run")

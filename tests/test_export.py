@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -277,9 +278,20 @@ def test_a_crash_leaves_nothing(quick: Path, tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_disk_is_said_once(quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: str, target: str, **rest: Any) -> None:
+        raise OSError(28, "No space left on device", "here")
+
+    monkeypatch.setattr("coevolve.export.shutil.copy2", full)
+    monkeypatch.setattr("coevolve.export.shutil.copytree", partial(shutil.copytree, copy_function=full))
+    with pytest.raises(OSError, match=r"^could not write \S+team: \[Errno 28\] No space left on device: 'here'$"):
+        export(quick, tmp_path / "team")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_that_python_built(micro_model: str, tmp_path: Path) -> None:
     toy(micro_model, steps=1).run(tmp_path / "run")
-    with pytest.raises(ValueError, match="this run has no team to export; the folders"):
+    with pytest.raises(ValueError, match=r"^\S+run was trained from Python, .*; the folders checkpoint-N/agents"):
         export(tmp_path / "run", tmp_path / "team")
 
 

@@ -13,8 +13,9 @@ def test_the_public_names_are_there():
     for name in public.__all__:
         assert getattr(coevolve, name) is getattr(public, name)
     assert set(public.__all__) <= set(dir(coevolve))
-    with pytest.raises(AttributeError, match="tariner"):
+    with pytest.raises(AttributeError, match="module 'coevolve' has no attribute 'tariner'"):
         _ = coevolve.tariner
+    assert not hasattr(coevolve, "no.module")
     with pytest.raises(ImportError, match="tariner"):
         from coevolve import tariner  # noqa: F401
 

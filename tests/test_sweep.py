@@ -129,6 +129,8 @@ def test_the_recipes_are_the_product_in_order():
         (["seed=1,2,1"], "seed=1 and seed=1 are the same run"),
         (["algorithm.eta=0.1,0.10"], "algorithm.eta=0.10 and algorithm.eta=0.1 are the same run"),
         (["output_dir=x"], "--output"),
+        (["seed=0..9999999999"], "override 'seed=0..9999999999': 10,000,000,000 values; a sweep is of at most 10,000"),
+        (["seed=0..999", "steps=1..11"], "11,000 combinations; a sweep is of at most 10,000"),
         (["seed"], "override 'seed': want key=value"),
     ],
 )
@@ -138,6 +140,13 @@ def test_a_mistake_stops_everything_before_it_begins(overrides, said, tmp_path, 
     assert said in err
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_do_not_go_into_a_file(tmp_path, capsys):
+    (tmp_path / "out").touch()
+    for more in ([], ["--dry-run"]):
+        assert cli.main(["sweep", str(QUICKSTART), "--output", str(tmp_path / "out"), *more]) == 2
+        assert "out is a file; choose another folder" in capsys.readouterr().err
 
 
 def recipes(count, threads=None, device="auto"):

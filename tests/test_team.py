@@ -241,6 +241,24 @@ def test_folders_that_are_no_team(made: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"agents/ann"):
         Team.load(folder)
     about = yaml.safe_load((folder / "team.yaml").read_text())
-    (folder / "team.yaml").write_text(yaml.safe_dump(about | {"roels": {}}))
-    with pytest.raises(ValueError, match=r"team\.yaml: unknown key roels; did you mean 'roles'"):
+    for wrong, said in (
+        ({"roels": {}}, r"team\.yaml: unknown key roels; did you mean 'roles'"),
+        ({"roles": {"pioneer": "anna"}}, r"roles\.pioneer names the policy 'anna', .* did you mean 'ann'"),
+    ):
+        (folder / "team.yaml").write_text(yaml.safe_dump(about | wrong))
+        with pytest.raises(ValueError, match=said):
+            Team.load(folder)
+
+
+def test_a_team_pretrains_nothing(made: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(made("quickstart", "cast.every=1")[1], tmp_path / "team")
+    (folder / "mine.yaml").write_text(
+        f"{{kind: causal_lm, output_dir: '{tmp_path}/there', steps: 1, learning_rate: 1e-3, batch_size: 1, "
+        "start: coevolve-tiny, sources: [{name: opinions}]}"
+    )
+    about = yaml.safe_load((folder / "team.yaml").read_text())
+    about["policies"]["ann"]["model"] = "./mine.yaml"
+    (folder / "team.yaml").write_text(yaml.safe_dump(about))
+    with pytest.raises(ValueError, match=r"policies\.ann\.model is the recipe \./mine\.yaml; want a folder"):
         Team.load(folder)
+    assert not (tmp_path / "there").exists()

@@ -170,6 +170,16 @@ def test_groups_of_one_are_warned_of(micro_model):
         trainer.step(1)  # once is enough
 
 
+def test_every_problem_has_to_be_one(micro_model):
+    class Mixed(Lucky):
+        train = (*Lucky.train, "p16")
+
+    with pytest.raises(ValueError, match="the task Mixed has 'p16' for a problem; want"):
+        Trainer(
+            task=Mixed(), play=chain(), cast=fixed({"a": "ann"}), policies={"ann": str(micro_model)}, algorithm=cory()
+        )
+
+
 def test_the_same_seed_twice_gives_the_same_metrics_and_another_does_not(micro_model, tmp_path):
     def run(name, seed):
         lines = toy(micro_model, seed=seed).run(tmp_path / name) / "metrics.jsonl"
@@ -178,6 +188,17 @@ def test_the_same_seed_twice_gives_the_same_metrics_and_another_does_not(micro_m
     first = run("first", 0)
     assert first == run("second", 0)
     assert first != run("third", 1)
+
+
+def test_progress_is_shown_unless_somebody_else_listens(micro_model, tmp_path, capsys):
+    toy(micro_model, steps=2).run(tmp_path / "shown")
+    out, err = capsys.readouterr()
+    assert [line.split("  ")[0] for line in out.splitlines()] == ["step 1/2", "step 2/2"]
+    assert "Writing model shards" not in err
+    told = []
+    toy(micro_model, steps=2).run(tmp_path / "silent", listeners=[told.append])
+    assert [line["step"] for line in told] == [0, 1]
+    assert capsys.readouterr().out == ""
 
 
 def test_cory_with_one_role_is_ppo(micro_model):

@@ -14,9 +14,12 @@ else:
         """The names of ``coevolve.public``, imported at first use: ``coevolve --help`` need not wait for torch."""
         from importlib import import_module, util
 
-        if name != "__all__" and (name.startswith("_") or util.find_spec(f"{__name__}.{name}")):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")  # a module that nobody imported yet
-        return getattr(import_module("coevolve.public"), name)
+        hidden = name.startswith("_") and name != "__all__"
+        if not hidden and not (name.isidentifier() and util.find_spec(f"{__name__}.{name}")):
+            public = import_module("coevolve.public")  # not for a module of ours that nobody has imported yet
+            if hasattr(public, name):
+                return getattr(public, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__getattr__("__all__")})

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         return _complain(str(stop) or "stopped", 130)
     except OSError as error:
-        full = "; free some space, then go on with --resume" if error.errno == errno.ENOSPC else ""
+        full = "; free some space and try again, a training with --resume" if error.errno == errno.ENOSPC else ""
         return _complain(f"error: {error}{full}", 1, error)
     except (ValueError, TypeError) as error:
         return _complain(f"error: {error}", 2, error)

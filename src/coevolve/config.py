@@ -36,6 +36,7 @@ __all__ = [
     "anchored",
     "apply_overrides",
     "build",
+    "check_roles",
     "component",
     "load_recipe",
     "load_yaml",
@@ -91,10 +92,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _roles_match_policies(self) -> Recipe:
-        for role, policy in self.roles.items():
-            if policy not in self.policies:
-                near = did_you_mean(policy, self.policies)
-                raise ValueError(f"roles.{role} names the policy {policy!r}, which `policies` does not have{near}")
+        check_roles(self.roles, self.policies)
         if idle := set(self.policies) - set(self.roles.values()):
             raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
         return self
@@ -102,6 +100,14 @@ class Recipe(BaseModel):
     def record(self) -> dict[str, Any]:
         """The recipe as plain data: what a run directory keeps, and ``load_recipe`` reads back."""
         return self.model_dump(mode="json")
+
+
+def check_roles(roles: Mapping[Role, PolicyName], policies: Iterable[PolicyName]) -> None:
+    """Raises ValueError naming a role and the policy that is not there."""
+    for role, policy in roles.items():
+        if policy not in policies:
+            near = did_you_mean(policy, policies)
+            raise ValueError(f"roles.{role} names the policy {policy!r}, which `policies` does not have{near}")
 
 
 @dataclass(frozen=True)

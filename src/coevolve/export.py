@@ -19,7 +19,7 @@ import yaml
 from coevolve import __version__, checkpoint, models
 from coevolve.cast import CASTS
 from coevolve.components import component
-from coevolve.config import A_FILE, Recipe, anchored, load_recipe
+from coevolve.config import A_FILE, Recipe, anchored
 from coevolve.model_card import called, write_card
 from coevolve.play import blame
 from coevolve.policies.policy import VALUE_FILE
@@ -28,7 +28,7 @@ from coevolve.policies.weights import Shared, Weights
 from coevolve.rundir import RunDir, plain, read_lines
 from coevolve.tasks import TASKS
 from coevolve.team import AGENTS, BASES, CODE, FILE, HERE, asked
-from coevolve.trained import checkpoint_of
+from coevolve.trained import checkpoint_of, recipe_of
 from coevolve.types import Problem, Prompt, Turn
 
 _ADAPTER = "adapter_config.json"
@@ -46,19 +46,21 @@ def export(run: str | Path, output: str | Path, *, step: int | None = None, merg
     The cast is that of the last step trained. merge: adapters are added to their bases, so that every agent is a plain
     Hugging Face folder. The folder appears when it is whole, or not at all. Raises ValueError for a folder that is no
     run or was trained from Python, a checkpoint that is missing or torn, an output that is there already, and a merge
-    into a base in 4 bits, which would not compute what was trained.
+    into a base in 4 bits, which would not compute what was trained; OSError for a full disk.
     """
     directory, output = RunDir(Path(run)), Path(output)
     folder = checkpoint_of(directory, step)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
-    recipe, trained = _recipe(directory), int(checkpoint.verify(folder)["step"])
+    recipe, trained = recipe_of(directory), int(checkpoint.verify(folder)["step"])
     beside = output.absolute().with_name(f".{output.absolute().name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
         _write(beside, directory, recipe, folder, trained, merge)
         os.replace(beside, output)
+    except shutil.Error as error:  # lists every file that could not be copied
+        raise OSError(f"could not write {output}: {error.args[0][0][2]}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return output
@@ -95,16 +97,6 @@ class _Dumper(yaml.SafeDumper):
 
     def represent_scalar(self, tag: str, value: Any, style: str | None = None) -> Any:
         return super().represent_scalar(tag, value, "|" if isinstance(value, str) and "\n" in value else style)
-
-
-def _recipe(run: RunDir) -> Recipe:
-    try:
-        return load_recipe(run.path / "recipe.yaml")
-    except ValueError as error:
-        raise ValueError(
-            f"{error}; no file describes a task that Python built, so this run has no team to export; the folders "
-            f"checkpoint-N/{AGENTS}/<policy> load with transformers as they are"
-        ) from error
 
 
 def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: bool) -> dict[str, Any]:

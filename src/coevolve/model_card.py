@@ -45,7 +45,7 @@ def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | 
 
 def on_hub(model: str) -> bool:
     """Whether a name can only mean a model of the Hugging Face hub; looks nothing up."""
-    local = model in models.PACKAGED or model.endswith((".yaml", ".yml")) or Path(model).exists()
+    local = model in models.PACKAGED or models.is_recipe(model) or Path(model).exists()
     return not local and _HUB_NAME.fullmatch(model) is not None
 
 

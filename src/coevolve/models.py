@@ -1,5 +1,7 @@
 """Model names of a recipe turned into folders and loaded: packaged, local, pre-trained by us on demand, or the hub."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import logging
 
 PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
 _HUB_SECONDS = 10.0
@@ -29,7 +32,7 @@ def resolve(name: str) -> Path | str:
     if name in PACKAGED:
         return Path(str(files("coevolve"))) / "assets" / name
     path = Path(name)
-    if name.endswith((".yaml", ".yml")):
+    if is_recipe(name):
         if not path.is_file():
             raise ValueError(f"model {name!r}: no such recipe file; check the path (it is relative to where you are)")
         from coevolve.pretrain import pretrain  # here: pre-training itself loads models
@@ -42,6 +45,11 @@ def resolve(name: str) -> Path | str:
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ValueError(f"model {name!r}: no such folder; check the path, or give a hub name such as 'gpt2'")
     return name
+
+
+def is_recipe(name: str) -> bool:
+    """Whether a model's name is the path of a pre-training recipe."""
+    return name.endswith((".yaml", ".yml"))
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -60,6 +68,20 @@ def load_classifier(name: str) -> PreTrainedModel:
     """A sequence classifier with float32 weights; ValueError if it cannot be had."""
     found: PreTrainedModel = _load(AutoModelForSequenceClassification, name, dtype=torch.float32)
     return found
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """transformers draws no progress bars meanwhile, which would come between lines of ours."""
+    noise: Any = logging
+    if not noise.is_progress_bar_enabled():
+        yield
+        return
+    noise.disable_progress_bar()
+    try:
+        yield
+    finally:
+        noise.enable_progress_bar()
 
 
 def _load(auto: Any, name: str, **options: Any) -> Any:

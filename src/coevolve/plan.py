@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,16 +50,12 @@ def problems(recipe: Recipe) -> str:
     """How many there are, as a comment. The task is built for it, unless that would pre-train a model.
 
     Raises ValueError for wrong settings and for data that cannot be had, as training would."""
-    trained = [value for value in recipe.task.values() if isinstance(value, str) and _is_recipe(value)]
+    trained = [value for value in recipe.task.values() if isinstance(value, str) and models.is_recipe(value)]
     if trained:
         return f"# task: built when training starts, which first runs {' and '.join(trained)} if need be"
     with blame("task"):
         task = parts(recipe).task()
-    return f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
-
-
-def _is_recipe(model: str) -> bool:
-    return Path(model).suffix in (".yaml", ".yml")
+        return f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
 
 
 def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
@@ -106,7 +101,7 @@ def sizes(model: str) -> tuple[int, int] | str:
 
     Raises ValueError for a folder that holds no model.
     """
-    if _is_recipe(model):
+    if models.is_recipe(model):
         return f"size unknown until {model} has been run, which training does first if need be"
     try:
         config = AutoConfig.from_pretrained(models.resolve(model))

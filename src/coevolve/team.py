@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 from coevolve.components import component
-from coevolve.config import Component, StrictSampling, anchored, load_yaml, validate
+from coevolve.config import Component, StrictSampling, anchored, check_roles, load_yaml, validate
+from coevolve.models import is_recipe
 from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.protocols import PLAYS
@@ -55,6 +56,16 @@ class Exported(BaseModel):
     sampling: StrictSampling
     example: dict[str, Any] | None = None
     """A held-out problem, ``columns``, and what roles were ``told`` on it, for who reads the file."""
+
+    @model_validator(mode="after")
+    def _of_trained_policies(self) -> Exported:
+        check_roles(self.roles, self.policies)
+        for name, spec in self.policies.items():
+            if is_recipe(spec.model):  # one of a stranger would write wherever it says
+                raise ValueError(
+                    f"policies.{name}.model is the recipe {spec.model}; want a folder or a model of the hub"
+                )
+        return self
 
 
 class Team:

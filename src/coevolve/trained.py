@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from coevolve.config import Recipe, load_recipe
+from coevolve.inputs import load_yaml
 from coevolve.rundir import RunDir
 
 
@@ -32,10 +33,13 @@ def step_of(folder: Path) -> int:
 
 def recipe_of(run: RunDir) -> Recipe:
     """What the run was trained by. Raises ValueError if that was Python, which no file describes."""
-    try:
-        return load_recipe(run.path / "recipe.yaml")
-    except ValueError as error:
-        raise ValueError(f"{error}; a run that Python built is evaluated by coevolve.evaluate.evaluate") from error
+    file = run.path / "recipe.yaml"
+    if "roles" not in load_yaml(file):  # see ``Trainer.describe``
+        raise ValueError(
+            f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
+            "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
+        )
+    return load_recipe(file)
 
 
 def use_threads(recipe: Recipe) -> None:

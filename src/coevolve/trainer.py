@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.policies.devices import side_by_side
 from coevolve.record import Lessons, records
+from coevolve.report.terminal import Listener, progress
 from coevolve.rundir import RunDir
 from coevolve.types import (
     Algorithm,
@@ -40,8 +42,6 @@ _CAST_WINDOW = 64
 
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
-
-Listener = Callable[[Mapping[str, Any]], None]
 
 
 class Trainer:
@@ -178,15 +178,16 @@ class Trainer:
         save_every: int = 20,
         keep_last: int = 2,
         samples: int = 4,
-        listeners: Sequence[Listener] = (),
+        listeners: Sequence[Listener] | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Path:
         """Train to the last step, writing a run directory (``rundir``); returns its path.
 
         save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
-        written per step, and held-out problems played at the start and at every checkpoint. recipe: the resolved
-        recipe, kept for ``coevolve eval`` and compared on resume. Raises ValueError if the directory holds a run and
-        resume is off, or a run of another recipe.
+        written per step, and held-out problems played at the start and at every checkpoint. listeners: called with the
+        metrics of every step; None is progress on the terminal. recipe: the resolved recipe, kept for ``coevolve eval``
+        and compared on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another
+        recipe.
         """
         if save_every < 1:
             raise ValueError(f"save_every is {save_every}; want at least 1 step between checkpoints")
@@ -197,14 +198,15 @@ class Trainer:
         if start == 0:
             noise.seed_everything(self.seed)
             run.append_samples(0, self.sample(samples))
-        for i in range(start, self.steps):
-            line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
-            run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
-            for listener in listeners:
-                listener(line)
-            if (i + 1) % save_every == 0 or i + 1 == self.steps:
-                run.append_samples(i + 1, self.sample(samples))
-                checkpoint.save(self, run, i + 1, identity, keep_last)
+        with _told(listeners, self.steps) as told:
+            for i in range(start, self.steps):
+                line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
+                run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
+                for listener in told:
+                    listener(line)
+                if (i + 1) % save_every == 0 or i + 1 == self.steps:
+                    run.append_samples(i + 1, self.sample(samples))
+                    checkpoint.save(self, run, i + 1, identity, keep_last)
         run.plot()
         return run.path
 
@@ -236,6 +238,16 @@ class Trainer:
             "sampling": dataclasses.asdict(self.sampling),
             **{key: getattr(self, key) for key in ("steps", "batch_size", "members", "seed", "reset_every")},
         }
+
+
+@contextmanager
+def _told(listeners: Sequence[Listener] | None, steps: int) -> Iterator[Sequence[Listener]]:
+    """The listeners; by default the one that shows progress on the terminal."""
+    if listeners is not None:
+        yield listeners
+        return
+    with progress(steps) as show:
+        yield [show]
 
 
 def batch_of(problems: Sequence[Problem], step: int, n: int, seed: int) -> list[Problem]:
@@ -282,10 +294,9 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
             raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")
     with blame("task"):  # it may read its data only now
         len(task.train), len(task.test)
-    for problem in (*task.train[:1], *task.test[:1]):
-        if not isinstance(problem, Problem):
-            raise ValueError(f"the task {type(task).__name__} has {problem!r} for a problem; want coevolve.Problem")
     for split in (task.train, task.test):
+        if foreign := [problem for problem in split if not isinstance(problem, Problem)]:
+            raise ValueError(f"the task {type(task).__name__} has {foreign[0]!r} for a problem; want coevolve.Problem")
         ids = Counter(problem.id for problem in split)
         if repeated := [id for id, count in ids.items() if count > 1]:
             raise ValueError(

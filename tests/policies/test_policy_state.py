@@ -9,6 +9,7 @@ import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_targets
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from coevolve.policies import LocalPolicy, PolicySpec, build_policies
 
@@ -87,6 +88,22 @@ def test_a_frozen_policy_keeps_its_start(build_policy: Build, tmp_path: Path) ->
     assert policy.training_state() == {}
     policy.load(tmp_path, {})
     assert not (tmp_path / "value_head.safetensors").exists()
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_saving_draws_no_bars_and_leaves_the_setting(
+    wanted: bool, build_policy: Build, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    policy = build_policy()
+    capfd.readouterr()
+    was = logging.is_progress_bar_enabled()
+    (logging.enable_progress_bar if wanted else logging.disable_progress_bar)()
+    try:
+        policy.save(tmp_path)
+        assert logging.is_progress_bar_enabled() == wanted
+    finally:
+        (logging.enable_progress_bar if was else logging.disable_progress_bar)()
+    assert capfd.readouterr().err == ""
 
 
 def test_a_frozen_policy_is_saved_without_the_adapters_on_its_base(micro_gpt2: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coevolve.models import load_causal_lm
+from coevolve.models import load_causal_lm, without_bars
 from coevolve.policies.adapters import grouped, lora_layers, plain
 from coevolve.policies.spec import LoraSpec
 
@@ -103,7 +103,8 @@ class Weights:
     def save(self, folder: Path) -> None:
         """A folder that transformers or, for an adapter, peft loads alone."""
         if self.adapter is None:
-            self.shared.causal.save_pretrained(folder, state_dict=self.shared.bare_state())
+            with without_bars():
+                self.shared.causal.save_pretrained(folder, state_dict=self.shared.bare_state())
             return
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from coevolve.inputs import one_line
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
+_MOST = 10_000  # runs; more is a slip of the finger, and would be checked for hours
 _SETTING, _SETTINGS = 40, 120
 """Characters of one setting and of all settings in a folder's name; file systems allow 255 in all."""
 
@@ -26,9 +28,11 @@ Axes = dict[str, list[str]]
 def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
     """A checked recipe for each combination of the values, the last key varying fastest, with its folder in output.
 
-    Raises ValueError naming the combination that does not work, or two that are the same.
+    Raises ValueError naming the combination that does not work, or two that are the same, and for far too many.
     """
     axes = _axes(overrides)
+    if (count := math.prod(map(len, axes.values()))) > _MOST:
+        raise ValueError(f"{count:,} combinations; a sweep is of at most {_MOST:,}")
     varied = [key for key, values in axes.items() if len(values) > 1]
     recipes = []
     seen: dict[str, str] = {}
@@ -73,7 +77,7 @@ def _axes(overrides: Iterable[str]) -> Axes:
 def values(text: str, override: str) -> list[str]:
     """``"0..2,7"`` -> 0, 1, 2, 7; commas inside of brackets, braces and quotes separate nothing.
 
-    Raises ValueError naming the override for what is no YAML, and for a range that goes down.
+    Raises ValueError naming the override for what is no YAML, and for a range that goes down or on for ever.
     """
     try:
         node = yaml.compose(f"[{text}]", yaml.SafeLoader)
@@ -90,6 +94,10 @@ def values(text: str, override: str) -> list[str]:
         first, last = int(ends[1]), int(ends[2])
         if last < first:
             raise ValueError(f"override {override!r}: {written} goes down; want {last}..{first}")
+        if last - first >= _MOST:
+            raise ValueError(
+                f"override {override!r}: {last - first + 1:,} values; a sweep is of at most {_MOST:,} runs"
+            )
         found.extend(map(str, range(first, last + 1)))
     return found or [text]
 

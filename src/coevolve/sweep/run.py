@@ -72,7 +72,11 @@ def plan(
 
 
 def _folder(recipe: str | Path, output: str | Path | None) -> Path:
-    return Path("runs") / f"{Path(recipe).stem}-sweep" if output is None else Path(output)
+    """Of all runs. Raises ValueError if that is a file."""
+    folder = Path("runs") / f"{Path(recipe).stem}-sweep" if output is None else Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"output: {folder} is a file; choose another folder")
+    return folder
 
 
 def _left(recipes: Iterable[Recipe]) -> list[Recipe]:
@@ -97,4 +101,5 @@ def _headline(recipes: Sequence[Recipe], left: Sequence[Recipe], places: Sequenc
     done = len(recipes) - len(left)
     threads = f"{places[0].threads} thread{'s' if places[0].threads > 1 else ''}"
     how = f"{len(places)} at once with {threads} each" if left else "nothing to do"
-    return f"{folder}: {len(recipes)} runs, {done} of them done; {how}"
+    count = f"{len(recipes)} run{'s' if len(recipes) > 1 else ''}"
+    return f"{folder}: {count}, {done} of them done; {how}"
