@@ -1,7 +1,7 @@
 """Model names of a recipe turned into folders and loaded: packaged, local, pre-trained by us on demand, or the hub."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,14 @@ def without_bars() -> Iterator[None]:
 
 def _load(auto: Any, name: str, **options: Any) -> Any:
     where = resolve(name)
-    if isinstance(where, Path) or _is_cached(where):
+    here = isinstance(where, Path) or _is_cached(where)
+    if here:
         options["local_files_only"] = True
     else:
-        _require_on_hub(where)
+        _require_on_hub(str(where))
     try:
-        return auto.from_pretrained(where, **options)
+        with without_bars() if here else nullcontext():  # a download may take minutes
+            return auto.from_pretrained(where, **options)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise _unusable(name, error) from error
 
