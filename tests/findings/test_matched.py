@@ -69,8 +69,14 @@ def test_samples_and_gradient_steps_in_proportion_are_one_axis():
         return [found.axis.title for found in costs(groups)]
 
     assert both([2, 2]) == ["Reward at equal samples, and so at equal gradient steps", "Reward against KL"]
-    assert both([9, 9]) == both([4, 4])  # the first ends at 4 gradient steps, the second begins at 9
+    assert both([9, 9]) == both([4, 4])
     assert both([4, 4]) == ["Reward at equal samples", "Reward at equal gradient steps", "Reward against KL"]
+
+
+def test_constant_rewards_do_not_put_other_gradient_steps_in_proportion():
+    same = {"reward": [1.0, 1.0], "turns": [8, 8]}
+    found = costs(pair({**same, "ann__updates": [1, 1]}, {**same, "ann__updates": [1, 3]}))
+    assert [one.axis.title for one in found[:2]] == ["Reward at equal samples", "Reward at equal gradient steps"]
 
 
 def test_runs_without_a_cost_are_left_out_by_name():
