@@ -108,7 +108,7 @@ def test_agents_that_rest_are_judged_by_the_steps_they_play():
 
 def test_the_section_says_what_was_found():
     good, bad = run("good-0", reward=HEALTHY), run("bad-0", reward=HEALTHY, ann__entropy=edge(2.0, 0.1, 41))
-    assert section([good]).sentence.startswith("No alarm in 1 run: diversity,")
+    assert section([good]).sentence.startswith("No alarm in 1 run: what was measured of diversity,")
     both = section([good, bad])
     assert both.sentence.startswith("1 alarm in 1 of 2 runs.")
     assert both.rows == [("bad-0", 41, "entropy fell", "ann", 2.0, 0.1, 0.4)]

@@ -32,6 +32,7 @@ def test_numbers_have_three_significant_digits(value, text):
 def test_words():
     assert plus_minus(3.5916, 0.3659) == "3.59 ± 0.37"
     assert plus_minus(1234.5, 56.7) == "1234 ± 57"
+    assert plus_minus(0.1, 1.4e-17) == "0.100"  # as of equal values, added up
     assert (plus_minus(1.0, None), plus_minus(1.0, 0.0)) == ("1.00", "1.00")
     assert within(1.0, 0.5, 2.0) == "1.00 [0.500, 2.00]"
     assert within(1.0, None, None) == "1.00"
