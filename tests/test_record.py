@@ -1,5 +1,7 @@
 """Episodes written down: pieces of text, and every token's numbers in its place."""
 
+import math
+
 import pytest
 import torch
 from toy import LUCKY, toy
@@ -70,3 +72,13 @@ def test_parts_are_written_with_the_episode(micro_model):
     assert line["parts/turns"] == 2.0
     assert records(trainer.episodes, {}, {})[0]["parts"] == {"parts/turns": 2.0}
     assert torch.is_tensor(trainer.lessons["ann"][0].ids_BS)
+
+
+def test_what_is_no_number_is_null_in_every_file(micro_model, tmp_path):
+    trainer = toy(micro_model, steps=1, batch_size=2)
+    trainer.task.parts = lambda cases: [{"odd": math.nan} for _ in cases]
+    run = trainer.run(tmp_path / "run")
+    for name in ("metrics", "episodes", "samples"):
+        text = (run / f"{name}.jsonl").read_text()
+        assert "NaN" not in text
+        assert '"parts/odd": null' in text or name == "metrics"

@@ -94,7 +94,7 @@ def test_a_role_that_did_not_speak_on_the_next_problem_is_heard_on_the_one_after
         *[("p2", ["a-p0-0-0"]), ("p2", ["a-p0-1-0"])],
     ]
     alone = scene(Paid(lambda b: 0.0, 2), named, play, members=1)
-    assert sorted(heard_by(alone, "b", shuffled(alone.played(), 1))) == [("p0", [""]), ("p1", [])]  # nobody else said a thing
+    assert sorted(heard_by(alone, "b", shuffled(alone.played(), 1))) == [("p0", [""]), ("p1", [])]  # nobody else spoke
 
 
 class Noting(Paid):
