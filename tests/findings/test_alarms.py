@@ -60,6 +60,10 @@ def test_what_stays_within_limits_or_comes_back_is_no_alarm(columns):
     assert found(**columns) == []
 
 
+def test_kl_is_judged_by_the_first_half_of_the_run():
+    assert found(ann__kl=edge(3.0, 16.0, 25)) == [("KL runs away", "ann", 25)]
+
+
 def test_a_single_outlier_neither_begins_nor_ends_a_collapse():
     entropy = edge(2.0, 0.1, 41)
     entropy[20], entropy[50] = 0.1, 2.0

@@ -139,6 +139,17 @@ def test_no_level_is_reached_where_nothing_rises(reward):
     assert not [measure.title for measure in measures(sides, []) if "reach it" in measure.title]
 
 
+def test_a_level_is_reached_when_the_mean_that_reaches_it_ends():
+    # Means of two steps go from 0.5 to 18.5; 9.5 is that of steps 9 and 10, after eleven steps of 8.
+    rewards = [float(i) for i in range(20)]
+    sides = arms([run("a-0", 0, recipe(0), reward=rewards, turns=[8] * 20)])
+    (found,) = [one for one in measures(sides, []) if "reach it" in one.title]
+    assert (found.title, found.values) == (
+        "turns sampled to reward 9.50, of the seeds that reach it",
+        {"a": {0: 88.0}},
+    )
+
+
 def test_rewards_at_equal_samples_are_compared_unless_all_runs_end_there():
     def compared_at(turns):
         short = [run("b-0", 0, recipe(0, 0.5), reward=[0.0, 2.0], turns=[turns] * 2)]
