@@ -8,7 +8,7 @@ from toy import LUCKY, toy
 
 from coevolve.models import load_tokenizer
 from coevolve.record import pieces, records
-from coevolve.rundir import read_lines
+from coevolve.rundir import RunDir, read_lines
 
 
 @pytest.mark.parametrize("text", ["The soup at the café was 👍 good.", " a  b\n\nc ", "“日本語” naïve"])
@@ -27,6 +27,7 @@ def test_pieces_put_together_are_the_text(text):
 def test_every_token_has_the_numbers_that_its_update_knew(micro_model):
     trainer = toy(micro_model, batch_size=3, members=2)
     trainer.step(0)
+    trainer.step(1)  # whose numbers replace those of the first
     written = records(trainer.episodes[:2], trainer.tokenizers(), trainer.lessons)
     assert len(written) == 2
     for name in ("ann", "bob"):
@@ -42,6 +43,27 @@ def test_every_token_has_the_numbers_that_its_update_knew(micro_model):
             assert row["logps"] == pytest.approx(list(turn.logps), rel=1e-3)
             assert row["credit"] == batch.credit_B[b].item()
             assert row["reward"] == list(turn.action_ids).count(LUCKY)
+
+
+def test_a_shorter_turn_has_the_numbers_at_the_front_of_its_row(micro_model):
+    trainer = toy(micro_model, batch_size=2)
+    trainer.step(0)
+    batch, targets = trainer.lessons["ann"]
+    shorter = batch.replace(length_B=batch.length_B - 1)
+    written = records(trainer.episodes, {}, {"ann": (shorter, targets)})
+    rows = [t for record in written for t in record["turns"] if t["policy"] == "ann"]
+    for b, row in enumerate(rows):
+        assert row["kl"] == pytest.approx(batch.kl_BT[b, : row["tokens"] - 1].tolist(), rel=1e-3, abs=1e-9)
+
+
+def test_lines_from_a_step_on_are_forgotten_and_samples_of_its_start_kept(tmp_path):
+    run = RunDir(tmp_path)
+    for step in range(4):
+        run.append({"step": step}, [{}])
+        run.append_samples(step, [{}])
+    run.truncate(2)
+    kept = [[line["step"] for line in read_lines(file)] for file in (run.metrics, run.episodes, run.samples)]
+    assert kept == [[0, 1], [0, 1], [0, 1, 2]]
 
 
 def test_an_observer_heard_the_pioneers_turn(micro_model):
