@@ -53,7 +53,7 @@ def test_a_shorter_turn_has_the_numbers_at_the_front_of_its_row(micro_model):
     written = records(trainer.episodes, {}, {"ann": (shorter, targets)})
     rows = [t for record in written for t in record["turns"] if t["policy"] == "ann"]
     for b, row in enumerate(rows):
-        assert row["kl"] == pytest.approx(batch.kl_BT[b, : row["tokens"] - 1].tolist(), rel=1e-3, abs=1e-9)
+        assert row["adv"] == pytest.approx(targets.adv_BT[b, : row["tokens"] - 1].tolist(), rel=1e-3)
 
 
 def test_lines_from_a_step_on_are_forgotten_and_samples_of_its_start_kept(tmp_path):
