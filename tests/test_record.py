@@ -1,12 +1,14 @@
 """Episodes written down: pieces of text, and every token's numbers in its place."""
 
+import math
+
 import pytest
 import torch
 from toy import LUCKY, toy
 
 from coevolve.models import load_tokenizer
 from coevolve.record import pieces, records
-from coevolve.rundir import read_lines
+from coevolve.rundir import RunDir, read_lines
 
 
 @pytest.mark.parametrize("text", ["The soup at the café was 👍 good.", " a  b\n\nc ", "“日本語” naïve"])
@@ -25,6 +27,7 @@ def test_pieces_put_together_are_the_text(text):
 def test_every_token_has_the_numbers_that_its_update_knew(micro_model):
     trainer = toy(micro_model, batch_size=3, members=2)
     trainer.step(0)
+    trainer.step(1)  # whose numbers replace those of the first
     written = records(trainer.episodes[:2], trainer.tokenizers(), trainer.lessons)
     assert len(written) == 2
     for name in ("ann", "bob"):
@@ -40,6 +43,28 @@ def test_every_token_has_the_numbers_that_its_update_knew(micro_model):
             assert row["logps"] == pytest.approx(list(turn.logps), rel=1e-3)
             assert row["credit"] == batch.credit_B[b].item()
             assert row["reward"] == list(turn.action_ids).count(LUCKY)
+
+
+def test_a_shorter_turn_has_the_numbers_at_the_front_of_its_row(micro_model):
+    trainer = toy(micro_model, batch_size=2)
+    trainer.step(0)
+    batch, targets = trainer.lessons["ann"]
+    kl_BT = torch.arange(batch.mask_BT.numel()).reshape(batch.mask_BT.shape).float()
+    shorter = batch.replace(length_B=batch.length_B - 1, kl_BT=kl_BT)
+    written = records(trainer.episodes, {}, {"ann": (shorter, targets)})
+    rows = [t for record in written for t in record["turns"] if t["policy"] == "ann"]
+    for b, row in enumerate(rows):
+        assert row["kl"] == kl_BT[b, : row["tokens"] - 1].tolist()
+
+
+def test_lines_from_a_step_on_are_forgotten_and_samples_of_its_start_kept(tmp_path):
+    run = RunDir(tmp_path)
+    for step in range(4):
+        run.append({"step": step}, [{}])
+        run.append_samples(step, [{}])
+    run.truncate(2)
+    kept = [[line["step"] for line in read_lines(file)] for file in (run.metrics, run.episodes, run.samples)]
+    assert kept == [[0, 1], [0, 1], [0, 1, 2]]
 
 
 def test_an_observer_heard_the_pioneers_turn(micro_model):
@@ -70,3 +95,13 @@ def test_parts_are_written_with_the_episode(micro_model):
     assert line["parts/turns"] == 2.0
     assert records(trainer.episodes, {}, {})[0]["parts"] == {"parts/turns": 2.0}
     assert torch.is_tensor(trainer.lessons["ann"][0].ids_BS)
+
+
+def test_what_is_no_number_is_null_in_every_file(micro_model, tmp_path):
+    trainer = toy(micro_model, steps=1, batch_size=2)
+    trainer.task.parts = lambda cases: [{"odd": math.nan} for _ in cases]
+    run = trainer.run(tmp_path / "run")
+    for name in ("metrics", "episodes", "samples"):
+        text = (run / f"{name}.jsonl").read_text()
+        assert "NaN" not in text
+        assert '"parts/odd": null' in text or name == "metrics"

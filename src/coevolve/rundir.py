@@ -86,7 +86,7 @@ class RunDir:
     def append(self, line: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> None:
         """One step's metrics, and the records of some of its episodes."""
         _append(self.episodes, [{"step": line["step"], **record} for record in episodes])
-        _append(self.metrics, [plain(line)])
+        _append(self.metrics, [line])
 
     def append_samples(self, step: int, episodes: Sequence[Mapping[str, Any]]) -> None:
         """The records of held-out problems, played by what ``step`` steps have made of the team."""
@@ -120,7 +120,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 def _append(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     with file.open("a", encoding="utf-8") as out:
-        out.write("".join(json.dumps(line) + "\n" for line in lines))
+        out.write("".join(json.dumps(plain(line), allow_nan=False) + "\n" for line in lines))
 
 
 def write_text(file: Path, text: str) -> None:

@@ -38,8 +38,8 @@ def test_of_one_problem_the_members_are_the_units():
     assert row["effect_low"] == 0 < row["effect_high"]
 
 
-def test_a_return_that_does_not_vary_has_no_causes():
-    same = np.ones((3, 2))
+@pytest.mark.parametrize("same", [np.ones((3, 2)), np.full((3, 85), 0.1)])
+def test_a_return_that_does_not_vary_has_no_causes(same):
     [row] = influence.total_effects(same, same[None])
     assert all(map(math.isnan, row.values()))
 

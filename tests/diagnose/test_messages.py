@@ -79,6 +79,24 @@ def test_a_play_that_was_shorter_elsewhere_is_heard_to_its_last_turn():
     assert [texts for p, texts in heard if p == "p0"] == [["a-p1-0-0"], ["a-p1-0-0"]]
 
 
+def test_a_role_that_did_not_speak_on_the_next_problem_is_heard_on_the_one_after():
+    async def play(p, team):
+        from coevolve.play import score
+
+        acts = [] if p.id == "p1" else [await team["a"]()]
+        await score(team, [await team["b"](*acts)])
+
+    one = scene(Paid(lambda b: 0.0, 3), named, play, members=2)
+    heard = heard_by(one, "b", shuffled(one.played(), 2))
+    assert sorted(heard) == [
+        *[("p0", ["a-p2-0-0"]), ("p0", ["a-p2-1-0"])],
+        *[("p1", []), ("p1", [])],
+        *[("p2", ["a-p0-0-0"]), ("p2", ["a-p0-1-0"])],
+    ]
+    alone = scene(Paid(lambda b: 0.0, 2), named, play, members=1)
+    assert sorted(heard_by(alone, "b", shuffled(alone.played(), 1))) == [("p0", [""]), ("p1", [])]  # nobody else spoke
+
+
 class Noting(Paid):
     solo = False
 

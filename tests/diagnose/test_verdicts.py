@@ -84,6 +84,7 @@ def test_who_is_lazy():
     assert moved(0.1, 0.24, SAME).count("it hardly moves the return (lazy?)") == 2
     assert moved(0.1, 0.24, LESS).count("it counts that it speaks, more than what it says") == 2
     assert moved(0.1, 0.3, SAME).count("whether it is lazy is open") == 2
+    assert moved(0.1, 0.24, REFUSED).count("whether it is lazy is open") == 2
     assert "a (p) has 20 % of the influence (95 % interval 10 % to 24 %, an equal share is 50 %)" in moved(
         0.1, 0.24, SAME
     )

@@ -60,6 +60,10 @@ def test_what_stays_within_limits_or_comes_back_is_no_alarm(columns):
     assert found(**columns) == []
 
 
+def test_kl_is_judged_by_the_first_half_of_the_run():
+    assert found(ann__kl=edge(3.0, 16.0, 25)) == [("KL runs away", "ann", 25)]
+
+
 def test_a_single_outlier_neither_begins_nor_ends_a_collapse():
     entropy = edge(2.0, 0.1, 41)
     entropy[20], entropy[50] = 0.1, 2.0
@@ -108,7 +112,7 @@ def test_agents_that_rest_are_judged_by_the_steps_they_play():
 
 def test_the_section_says_what_was_found():
     good, bad = run("good-0", reward=HEALTHY), run("bad-0", reward=HEALTHY, ann__entropy=edge(2.0, 0.1, 41))
-    assert section([good]).sentence.startswith("No alarm in 1 run: diversity,")
+    assert section([good]).sentence.startswith("No alarm in 1 run: what was measured of diversity,")
     both = section([good, bad])
     assert both.sentence.startswith("1 alarm in 1 of 2 runs.")
     assert both.rows == [("bad-0", 41, "entropy fell", "ann", 2.0, 0.1, 0.4)]

@@ -48,13 +48,17 @@ def test_eight_pairs_of_one_sign_are_evidence():
     found = compared(group("a", 1.0, [1.0] * 8), group("b", 0.5, [1.5 + i / 8 for i in range(8)]))
     # p = 2 / 2^8 in each of the three measures, and three times that by Holm
     assert row(found, "final reward")[6:] == (2 / 256, pytest.approx(6 / 256), "evidence")
-    assert "fewer than 6 pairs" not in found.sentence
+    assert "smallest p" not in found.sentence
 
 
 def test_many_comparisons_take_evidence_away():
     a, b = group("a", 1.0, [1.0] * 6), group("b", 0.5, [1.5 + i / 8 for i in range(6)])
     found = compared(a, b)
     assert row(found, "final reward")[6:] == (2 / 64, pytest.approx(6 / 64), "a hint, not evidence")
+    assert (
+        "With 6 pairs the smallest p is 0.0312, and 0.0938 when adjusted for so many comparisons: too few pairs for "
+        "evidence, however large the difference." in found.sentence
+    )
 
 
 def test_one_seed_says_nothing_about_others():
@@ -127,6 +131,23 @@ def test_a_level_is_reached_after_so_many_samples():
     assert [tuple(one) for one in of_groups(sides, measures(sides, [])).rows][-1] == (
         "turns sampled to reward 2.00, of the seeds that reach it", "a", 1, 24.0, None, None
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("reward", [None, 0.5])
+def test_no_level_is_reached_where_nothing_rises(reward):
+    sides = arms([run("a-0", 0, recipe(0), reward=[reward] * 2), run("b-0", 0, recipe(0, 0.5), reward=[reward] * 2)])
+    assert not [measure.title for measure in measures(sides, []) if "reach it" in measure.title]
+
+
+def test_a_level_is_reached_when_the_mean_that_reaches_it_ends():
+    # Means of two steps go from 0.5 to 18.5; 9.5 is that of steps 9 and 10, after eleven steps of 8.
+    rewards = [float(i) for i in range(20)]
+    sides = arms([run("a-0", 0, recipe(0), reward=rewards, turns=[8] * 20)])
+    (found,) = [one for one in measures(sides, []) if "reach it" in one.title]
+    assert (found.title, found.values) == (
+        "turns sampled to reward 9.50, of the seeds that reach it",
+        {"a": {0: 88.0}},
+    )
 
 
 def test_rewards_at_equal_samples_are_compared_unless_all_runs_end_there():

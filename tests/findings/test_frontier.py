@@ -62,5 +62,14 @@ def test_without_a_second_group_or_kl_there_is_no_frontier():
     assert sections(arms([one, run("magrpo-0", 0, recipe(0, None), reward=[1.0, 2.0])])) == []
 
 
+def test_a_group_with_a_run_that_lost_its_kl_is_left_out_by_name():
+    runs = [ended("high", 0, 1.0, 2.0, 3.0), ended("low", 0, 0.1, 10.0, 5.0), ended("torn", 0, 1.0, 1.0, 9.0, steps=9)]
+    assert "Left out" not in sections(arms(runs))[0].sentence
+    runs.append(ended("torn", 1, 1.0, None, 9.0, steps=9))
+    points = sections(arms(runs))[0]
+    assert points.sentence.endswith("Left out, because a run has no KL at its end: torn.")
+    assert [row[0] for row in points.rows] == ["high", "low"]
+
+
 def test_without_a_sweep_there_is_no_area():
     assert len(sections(arms([ended("a", 0, 1.0, 2.0, 3.0), ended("b", 0, 1.0, 4.0, 2.0, steps=9)]))) == 1

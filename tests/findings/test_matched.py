@@ -29,6 +29,16 @@ def test_rewards_are_read_at_the_same_number_of_samples():
     ]
 
 
+def test_a_mean_over_steps_has_cost_what_was_spent_when_it_ended():
+    """Of 20 steps a mean is over two: the first is known after step 1, when two steps were paid for."""
+    rewards, two = [float(i) for i in range(20)], [2] * 20
+    groups = arms([run("a-0", 0, recipe(0), reward=rewards, turns=[10] * 20, ann__updates=two)])
+    for axis, each in ((SAMPLES, 10), (UPDATES, 2)):
+        found = match(axis, groups)
+        assert (found.grid[0], found.grid[-1]) == (2 * each, 20 * each)
+        assert found.rewards["a"][0][[0, -1]].tolist() == [0.5, 18.5]
+
+
 def test_gradient_steps_are_summed_over_agents_some_of_which_rest():
     groups = pair(
         {"reward": [0.0, 1.0], "ann__updates": [4, 4], "bob__updates": [4, None]},
@@ -69,8 +79,14 @@ def test_samples_and_gradient_steps_in_proportion_are_one_axis():
         return [found.axis.title for found in costs(groups)]
 
     assert both([2, 2]) == ["Reward at equal samples, and so at equal gradient steps", "Reward against KL"]
-    assert both([9, 9]) == both([4, 4])  # the first ends at 4 gradient steps, the second begins at 9
+    assert both([9, 9]) == both([4, 4])
     assert both([4, 4]) == ["Reward at equal samples", "Reward at equal gradient steps", "Reward against KL"]
+
+
+def test_constant_rewards_do_not_put_other_gradient_steps_in_proportion():
+    same = {"reward": [1.0, 1.0], "turns": [8, 8]}
+    found = costs(pair({**same, "ann__updates": [1, 1]}, {**same, "ann__updates": [1, 3]}))
+    assert [one.axis.title for one in found[:2]] == ["Reward at equal samples", "Reward at equal gradient steps"]
 
 
 def test_runs_without_a_cost_are_left_out_by_name():

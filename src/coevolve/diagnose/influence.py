@@ -92,7 +92,8 @@ def total_effects(base_PM: Numbers, redrawn_APM: Numbers) -> list[Row]:
     NaN where the return does not vary. At least two members.
     """
     members = base_PM.shape[1]
-    within_PM = (base_PM - base_PM.mean(1, keepdims=True)) ** 2 * members / (members - 1)
+    from_first_PM = base_PM - base_PM[:, :1]  # exactly 0 where the return does not vary
+    within_PM = (from_first_PM - from_first_PM.mean(1, keepdims=True)) ** 2 * members / (members - 1)
     # The mean of the first A columns over that of the last is the total effect.
     columns_CU = np.stack([*(units((base_PM - one_PM) ** 2 / 2) for one_PM in redrawn_APM), units(within_PM)])
     return [

@@ -69,18 +69,21 @@ def _blank(item: Turn | str) -> Turn | str:
 
 
 def shuffled(base: Sequence[Episode], members: int) -> Change:
-    """What the same role said on the next problem; of a single problem, what it said to the next member.
+    """What the same role said on the next problem on which it spoke; of a single problem, what it said to the next
+    member.
 
     base: episodes problem by problem, so many members each. No episode hears itself.
     """
     spoken, step = _by_place(base), members if len(base) > members else 1
-    there = {(e.problem.id, e.member): base[(i + step) % len(base)] for i, e in enumerate(base)}
+    places = [(e.problem.id, e.member) for e in base]
+    position = {place: i for i, place in enumerate(places)}
 
     def change(item: Turn | str) -> Turn | str:
         if isinstance(item, str):
             return item
-        other = there[item.problem.id, item.member]
-        return _said(item, spoken[other.problem.id, other.member, item.role])
+        here = position[item.problem.id, item.member]
+        ahead = (places[(here + far) % len(places)] for far in range(step, len(places), step))
+        return _said(item, next((spoken[*place, item.role] for place in ahead if (*place, item.role) in spoken), ()))
 
     return change
 
@@ -92,7 +95,7 @@ def own(role: Role, base: Sequence[Episode]) -> Change:
     def change(item: Turn | str) -> Turn | str:
         if isinstance(item, str):
             return item
-        return _said(item, spoken[item.problem.id, item.member, role])
+        return _said(item, spoken.get((item.problem.id, item.member, role), ()))
 
     return change
 
@@ -105,7 +108,10 @@ def _by_place(base: Sequence[Episode]) -> _Spoken:
     return found
 
 
-def _said(item: Turn, turns: Sequence[Turn]) -> Turn:
-    """The turn with the words of that one of these which was as early; of the last, if there were fewer."""
+def _said(item: Turn, turns: Sequence[Turn]) -> Turn | str:
+    """The turn with the words of that one of these which was as early; of the last, if there were fewer; blank, if
+    there was none."""
+    if not turns:
+        return _blank(item)
     words = turns[min(item.round, len(turns) - 1)]
     return replace(item, text=words.text, action_ids=words.action_ids, logps=words.logps, finished=words.finished)

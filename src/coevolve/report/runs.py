@@ -85,7 +85,7 @@ def read(folder: Path) -> Run:
     if not lines:
         raise ValueError(f"{folder} has no metrics yet: it has not finished a step")
     file = folder / "recipe.yaml"
-    recipe = yaml.safe_load(file.read_text("utf-8")) if file.is_file() else {}
+    recipe = (yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None) or {}
     return Run(folder, folder.resolve().name, recipe, lines)
 
 

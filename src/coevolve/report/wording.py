@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 _SIGNIFICANT = 3
 _TINY = 1e-4
+_ROUNDING = 1e-9  # of the value: an error as small is that of adding up
 
 
 def number(value: float | None) -> str:
@@ -22,7 +23,7 @@ def number(value: float | None) -> str:
 
 def plus_minus(value: float, error: float | None) -> str:
     """``3.59 ± 0.37``: two digits of the error, and the value as exactly; without an error the value alone."""
-    if not error:
+    if not error or error < _ROUNDING * abs(value):
         return number(value)
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{digits}f} ± {error:.{digits}f}"

@@ -37,7 +37,7 @@ ENDING = 0.02
 _ENDED = 0.1
 
 KL = 10.0
-"""Nats per turn: a text that the start model would write once in 22,000 times. Long texts get there in health, hence"""
+"""Nats per turn: texts that the start model writes 22,000 times as rarely. Long ones get there in health, hence"""
 FASTER = 5.0
 """... and this many times the median of the first half. Steady growth ends at four times it, slowing growth below."""
 
@@ -100,8 +100,8 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
         )
     elif judged:
         said.append(
-            f"No alarm in {many(judged, 'run')}: diversity, entropy, lengths, KL, reward and gradients "
-            "stayed within their limits, and no number is missing."
+            f"No alarm in {many(judged, 'run')}: what was measured of diversity, entropy, lengths, KL, reward and "
+            "gradients stayed within its limits, and no number is missing."
         )
     if short:
         said.append(f"Too short to judge (fewer than {SHORTEST} steps): {', '.join(short)}.")

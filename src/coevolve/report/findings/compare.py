@@ -123,10 +123,10 @@ def _told(found: Sequence[Difference]) -> Iterator[str]:
     for one in found:
         n, mean, low, high = one.estimate
         text = (
-            f"{one.measure.capitalize()} of {one.second} less that of {one.first}: {within(mean, low, high)}, "
+            f"{one.measure} of {one.second} less that of {one.first}: {within(mean, low, high)}, "
             f"{many(n, 'pair')}, p = {number(one.p)}, adjusted {number(one.adjusted)}: {one.verdict}."
         )
-        told.setdefault((one.first, one.second), text)
+        told.setdefault((one.first, one.second), text[:1].upper() + text[1:])
     if len(told) <= _SPOKEN:
         yield from told.values()
 
@@ -141,11 +141,17 @@ def _counted(found: Sequence[Difference]) -> Iterator[str]:
         f"{many(len(found), 'comparison')} in all, for which Holm's correction adjusts p: {verdicts.count(_EVIDENCE)} "
         f"with p < {_ALPHA}, {verdicts.count(_HINT)} with no more than a hint (an interval without zero)."
     )
-    fewest = min(len(one.values) for one in found)
+    fewest, most = (bound(len(one.values) for one in found) for bound in (min, max))
+    least = 2 / 2**most
     if fewest < FEWEST:
         yield (
             f"With fewer than {FEWEST} pairs no sign-flip test can reach p < {_ALPHA}; with {fewest} the smallest p is "
             f"{number(2 / 2**fewest)}."
+        )
+    elif least * len(found) >= _ALPHA:
+        yield (
+            f"With {most} pairs the smallest p is {number(least)}, and {number(least * len(found))} when adjusted for "
+            "so many comparisons: too few pairs for evidence, however large the difference."
         )
 
 

@@ -48,20 +48,21 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
 def sections(groups: Sequence[Group]) -> list[Section]:
     """Where the groups end, and of those that differ in eta alone how good a trade they offer; groups without KL have
     no place there."""
-    groups = [group for group in groups if all(np.isfinite(_end(run)).all() for run in group.runs)]
-    if len(groups) < 2:
+    ended = [group for group in groups if all(np.isfinite(_end(run)).all() for run in group.runs)]
+    if len(ended) < 2:
         return []
-    runs = [run for group in groups for run in group.runs]
+    runs = [run for group in ended for run in group.runs]
     lowest = min(start(column(run, "reward")) for run in runs)
     reference = (_BEYOND * max(_end(run)[0] for run in runs), lowest)
-    return [_points(groups), *_volumes(groups, reference)]
+    left_out = [group.name for group in groups if group not in ended]
+    return [_points(ended, left_out), *_volumes(ended, reference)]
 
 
 def _end(run: Run) -> Point:
     return final(column(run, "kl")), final(column(run, "reward"))
 
 
-def _points(groups: Sequence[Group]) -> Section:
+def _points(groups: Sequence[Group], left_out: Sequence[str]) -> Section:
     ends = {group.name: [_end(run) for run in group.runs] for group in groups}
     middle = {
         name: (float(np.mean(points, axis=0)[0]), float(np.mean(points, axis=0)[1])) for name, points in ends.items()
@@ -73,6 +74,8 @@ def _points(groups: Sequence[Group]) -> Section:
         f"Mean KL and mean reward over the last tenth of the steps. On the front, that no other group beats in both: "
         f"{best}. The points of the plot are seeds: where those of two groups mix, the front is a matter of chance."
     )
+    if left_out:
+        sentence += f" Left out, because a run has no KL at its end: {and_list(left_out)}."
     series = [
         Series(group.name, *_transposed(ends[group.name]), labels=[run.name for run in group.runs], points=True)
         for group in groups

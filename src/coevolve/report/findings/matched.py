@@ -97,7 +97,7 @@ KL = Axis(
 def costs(groups: Sequence[Group]) -> list[Matched]:
     """Every axis; samples and gradient steps as one where they tell the same."""
     samples, updates, kl = (match(axis, groups) for axis in (SAMPLES, UPDATES, KL))
-    if samples.rewards and _proportional(samples, updates):
+    if samples.left_out == updates.left_out and _proportional(groups):
         both = replace(SAMPLES, title="Reward at equal samples, and so at equal gradient steps")
         return [replace(samples, axis=both), kl]
     return [samples, updates, kl]
@@ -171,10 +171,8 @@ def _plot(found: Matched) -> Plot:
     return Plot(found.axis.unit, "reward", series)
 
 
-def _proportional(first: Matched, second: Matched) -> bool:
-    """In every run one cost is the same multiple of the other."""
-    return len(first.grid) == len(second.grid) and all(
-        np.allclose(reward, second.rewards.get(name, {}).get(seed, np.nan))
-        for name, seeds in first.rewards.items()
-        for seed, reward in seeds.items()
-    )
+def _proportional(groups: Sequence[Group]) -> bool:
+    """At every step of every run that counts both there are as many gradient steps a sample."""
+    ratios = np.concatenate([_updates(run) / _turns(run) for group in groups for run in group.runs])
+    known = ratios[~np.isnan(ratios)]
+    return len(known) > 0 and bool(np.isclose(known, known[0]).all())

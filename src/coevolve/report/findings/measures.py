@@ -66,15 +66,14 @@ def _half_way(groups: Sequence[Group]) -> Measure:
     """Samples to a shared level (or steps, where a run does not count its turns), of the runs that reach it: half of
     the highest rise of any run."""
     curves = [column(run, "reward") for group in groups for run in group.runs]
-    begin = float(np.nanmean([start(curve) for curve in curves]))
-    level = begin + (float(np.nanmax([peak(curve) for curve in curves])) - begin) / 2
-
+    begin = float(mean(np.array([start(curve) for curve in curves])))
+    level = begin + (float(np.fmax.reduce([peak(curve) for curve in curves])) - begin) / 2
     counted = not any(np.isnan(column(run, "turns")).any() for group in groups for run in group.runs)
 
     def spent(run: Run) -> float:
         reward = column(run, "reward")
         cost = np.cumsum(column(run, "turns") if counted else np.ones(len(reward)))[window(len(reward)) - 1 :]
-        reached = np.flatnonzero(smooth(reward) >= level)
+        reached = np.flatnonzero((smooth(reward) >= level) & (level > begin))
         return float(cost[reached[0]]) if len(reached) else np.nan
 
     unit = "turns sampled" if counted else "steps"

@@ -100,7 +100,7 @@ def influence(rows: Sequence[Row]) -> str:
     silent = {row["role"]: row for row in rows if row["setting"] == "silent"}
     if any(row["share_high"] is None for row in redrawn.values()):
         varies = (
-            "On one problem the return varies too little, whatever the agents choose, to tell whose choices move it"
+            "Within a problem the return varies too little, whatever the agents choose, to tell whose choices move it"
         )
         return f"{varies}. The team with one agent's turns empty: {_list(list(silent.values()), 'role')}."
     return " ".join(_moves(redrawn[role], silent[role], len(redrawn)) for role in redrawn)
@@ -113,7 +113,7 @@ def _moves(redrawn: Row, silent: Row, agents: int) -> str:
         verdict = "what it says moves the return"
     elif _less(silent):
         verdict = "it counts that it speaks, more than what it says"
-    elif high < little:
+    elif high < little and "reason" not in silent:
         verdict = "it hardly moves the return (lazy?)"
     else:
         verdict = "whether it is lazy is open"
