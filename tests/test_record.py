@@ -105,3 +105,11 @@ def test_what_is_no_number_is_null_in_every_file(micro_model, tmp_path):
         text = (run / f"{name}.jsonl").read_text()
         assert "NaN" not in text
         assert '"parts/odd": null' in text or name == "metrics"
+
+
+def test_held_out_problems_are_played_with_the_same_noise_always(micro_model, tmp_path):
+    run = toy(micro_model, steps=4, batch_size=2, learning_rate=1e-12).run(tmp_path / "run", save_every=2, samples=3)
+    said = {step: [] for step in (0, 2, 4)}
+    for row in read_lines(run / "samples.jsonl"):
+        said[row["step"]] += [turn["text"] for turn in row["turns"]]
+    assert said[0] == said[2] == said[4]  # nothing was learnt to speak of
