@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,8 @@ def alone(folder: Path, busy: str | None = None) -> Iterator[int]:
 
     Made if it is not there. busy: raise ValueError saying this if somebody is; without it, wait.
     """
+    import fcntl  # there on Unix only, where nothing but a lock needs it
+
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         try:
