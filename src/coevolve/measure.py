@@ -105,9 +105,15 @@ def outcome(episode: Episode) -> float:
     return sum(fmean(joint.rewards) * share for joint, share in endings(episode))
 
 
+def note_parts(episodes: Sequence[Episode], task: Task) -> None:
+    """Write down in every episode what it came to."""
+    for episode, parts in zip(episodes, episode_parts(episodes, task), strict=True):
+        episode.parts = parts
+
+
 def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
     """``parts/<name>`` of every episode: each of the task's components, weighed over the endings."""
-    if not hasattr(task, "parts"):
+    if not episodes or not hasattr(task, "parts"):
         return [{} for _ in episodes]
     ended = [(number, episode, *end) for number, episode in enumerate(episodes) for end in endings(episode)]
     parts = task.parts([Case(e.problem, joint.turns, e.history(joint.after)) for _, e, joint, _ in ended])

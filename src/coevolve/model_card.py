@@ -15,13 +15,13 @@ from coevolve import models
 from coevolve.config import Recipe
 from coevolve.policies.spec import PolicySpec
 from coevolve.protocols import PLAYS
+from coevolve.report.evaluation import NAMES
 from coevolve.report.plot import rise
 from coevolve.rundir import RunDir, read_lines
 from coevolve.tasks import TASKS
 from coevolve.team import AGENTS, FILE, HERE, Exported, code_in, described
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-_NAMES = ("weights", "setting", "role", "policy", "decoding")
 _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "distinct_2": 3}
 _STEP = ("batch_size", "members", "seed")
 _LONG = 200  # characters from which on a column is left out of the example of a call
@@ -186,7 +186,7 @@ def _measured(team: Exported, run: RunDir) -> str:
         how = "`coevolve eval RUN` measures the team, and each policy alone; an export made after it shows the table."
         return f"## Measured\n\nThis checkpoint was not evaluated. {how}"
     rows = [
-        [*(str(row[name]) for name in _NAMES), *(_number(row.get(name), digits) for name, digits in _DIGITS.items())]
+        [*(str(row[name]) for name in NAMES), *(_number(row.get(name), digits) for name, digits in _DIGITS.items())]
         for row in found["rows"]
     ]
     head = (
@@ -194,7 +194,7 @@ def _measured(team: Exported, run: RunDir) -> str:
         f"temperature {found['temperature']:g}, {found['samples']} a problem. reward_se is over problems, kl in nats a "
         "turn, length in tokens."
     )
-    return f"## Measured\n\n{head}\n\n{_table((*_NAMES, *_DIGITS), rows)}"
+    return f"## Measured\n\n{head}\n\n{_table((*NAMES, *_DIGITS), rows)}"
 
 
 def _limits(team: Exported) -> str:

@@ -15,7 +15,7 @@ from coevolve import checkpoint, noise
 from coevolve.collate import collate
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
-from coevolve.measure import Clock, episode_parts, learnt, spoken, step_metrics
+from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
 from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.policies.devices import side_by_side
@@ -111,8 +111,7 @@ class Trainer:
             learners = [name for name in agents if self.policies[name].trainable]
             for name, metrics in self.learn(learners, i, clock).items():
                 agents[name] |= metrics
-            for episode, parts in zip(self.episodes, episode_parts(self.episodes, self.task), strict=True):
-                episode.parts = parts
+            note_parts(self.episodes, self.task)
         return step_metrics(self.episodes, agents, clock)
 
     def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
@@ -216,8 +215,7 @@ class Trainer:
         stage = dataclasses.replace(self.stage(0, Clock()), step="sample")
         chosen = noise.permutation(len(self.task.test), "sample")[:n]
         episodes = rollout(self.play, [self.task.test[i] for i in chosen], stage)
-        for episode, parts in zip(episodes, episode_parts(episodes, self.task) if episodes else (), strict=True):
-            episode.parts = parts
+        note_parts(episodes, self.task)
         names = {turn.policy for episode in episodes for turn in episode.turns}
         found = {name: (self.policies[name].annotate(collate(episodes, own, name)), None) for name in names}
         return records(episodes, self.tokenizers(), found)

@@ -147,7 +147,7 @@ class Joint:
 class Episode:
     """All turns on one problem by one member of its group, and its joints, in the order they were spoken and scored.
 
-    parts: the task's components of what it came to, once they were asked for (``measure.episode_parts``).
+    parts: the task's components of what it came to, once they were asked for (``measure.note_parts``).
     """
 
     problem: Problem

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-_NAMES = ("weights", "setting", "role", "policy", "decoding")
+NAMES = ("weights", "setting", "role", "policy", "decoding")
 _DIGITS = {"kl": 2, "length": 1, "eos_rate": 2, "distinct_1": 3, "distinct_2": 3}
 _PART = "parts/"
 _BEST = "best@"
@@ -45,7 +45,7 @@ def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _best(rows: Sequence[Mapping[str, Any]], samples: int) -> Table:
     """The expected best of k samples; for values of 0 and 1, pass@k."""
     shown = Table(title=f"best of k, from {samples} samples of each problem", box=box.SIMPLE)
-    for name in (*_NAMES[:-1], "of"):
+    for name in (*NAMES[:-1], "of"):
         shown.add_column(name)
     ks = dict.fromkeys(key.partition("/")[0].removeprefix(_BEST) for row in rows for key in row if _BEST in key)
     for k in ks:
@@ -53,7 +53,7 @@ def _best(rows: Sequence[Mapping[str, Any]], samples: int) -> Table:
     for row in rows:
         for name in (key.removeprefix(f"{_BEST}1/") for key in row if key.startswith(f"{_BEST}1/")):
             best = [_number(row.get(f"{_BEST}{k}/{name}"), 3) for k in ks]
-            shown.add_row(*(str(row[key]) for key in _NAMES[:-1]), name.removeprefix(_PART), *best)
+            shown.add_row(*(str(row[key]) for key in NAMES[:-1]), name.removeprefix(_PART), *best)
     return shown
 
 
@@ -61,14 +61,14 @@ def _table(result: Mapping[str, Any]) -> Table:
     weights = f"checkpoint {result['checkpoint']}" if result["checkpoint"] else "untrained"
     title = f"{weights}, {result['problems']} held-out problems"
     shown = Table(title=f"{title}, at most {result['max_new_tokens']} new tokens", box=box.SIMPLE)
-    for name in _NAMES:
+    for name in NAMES:
         shown.add_column(name)
     for name in ("reward", *_DIGITS):
         shown.add_column(name, justify="right")
     for row in result["rows"]:
         reward = f"{_number(row.get('reward'), 2)} ± {_number(row.get('reward_se'), 2)}"
         numbers = [_number(row.get(key), digits) for key, digits in _DIGITS.items()]
-        shown.add_row(*(str(row[key]) for key in _NAMES), reward, *numbers)
+        shown.add_row(*(str(row[key]) for key in NAMES), reward, *numbers)
     return shown
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coevolve.report.evaluation import NAMES
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
 from coevolve.report.wording import plus_minus
 
 Row = Mapping[str, Any]
 
-_NAMES = ("weights", "setting", "role", "policy", "decoding")
 _NUMBERS = {
     "reward": "reward", "reward_se": "standard error", "kl": "KL (nats/turn)", "length": "length (tokens)",
     "eos_rate": "ended by itself", "distinct_2": "distinct 2-grams",
@@ -30,8 +30,8 @@ def sections(run: Run) -> list[Section]:
         f"{'; '.join(_moved(rows)) or 'no role is scored'}. The standard error is over problems; it says nothing about "
         "other seeds."
     )
-    table = [[*(str(row[key]) for key in _NAMES), *(row.get(key) for key in _NUMBERS)] for row in rows]
-    whole = Section("evaluation", f"Evaluation of {run.name}", sentence, (*_NAMES, *_NUMBERS.values()), table)
+    table = [[*(str(row[key]) for key in NAMES), *(row.get(key) for key in _NUMBERS)] for row in rows]
+    whole = Section("evaluation", f"Evaluation of {run.name}", sentence, (*NAMES, *_NUMBERS.values()), table)
     return [whole, *_components(run, rows)]
 
 
