@@ -131,13 +131,24 @@ def _others() -> float:
 
 
 def peak_mib() -> dict[str, float]:
-    """Resident memory of this process now and at its highest, in MiB; empty where there is no /proc.
+    """Resident memory now and at its highest, in MiB, with what processes that this one has started hold of their own.
 
-    Not ``getrusage``: a child inherits its parent's peak there.
+    Empty where there is no /proc. Not ``getrusage``: a child inherits its parent's peak there.
     """
     try:
-        lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+        mine = _kib("self")
+        children = [
+            _kib(child) for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()
+        ]
     except OSError:
         return {}
-    kib = Counter({line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("VmHWM", "VmRSS"))})
-    return {"now": kib["VmRSS"] / 1024, "peak": kib["VmHWM"] / 1024}
+    found = {"now": mine["VmRSS"], "peak": mine["VmHWM"]}
+    for theirs in children:  # libraries and weights are the same memory as here
+        for key, name in (("now", "VmRSS"), ("peak", "VmHWM")):
+            found[key] += theirs[name] - theirs["RssFile"] - theirs["RssShmem"]
+    return {key: kib / 1024 for key, kib in found.items()}
+
+
+def _kib(process: str) -> Counter[str]:
+    lines = Path(f"/proc/{process}/status").read_text("utf-8").splitlines()
+    return Counter({line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("Vm", "Rss"))})

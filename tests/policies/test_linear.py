@@ -17,10 +17,11 @@ needs_onednn = pytest.mark.skipif(not linear.available(), reason="this PyTorch h
 
 @needs_onednn
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("outputs", [17, 24, 33])
 @pytest.mark.parametrize("shape", [(3, 24), (40, 24), (4, 9, 24)])
-def test_values_and_gradients_are_those_of_linear(shape: tuple[int, ...], bias: bool) -> None:
+def test_values_and_gradients_are_those_of_linear(shape: tuple[int, ...], outputs: int, bias: bool) -> None:
     torch.manual_seed(0)
-    plain = nn.Linear(24, 17, bias=bias)
+    plain = nn.Linear(24, outputs, bias=bias)
     fast = copy.deepcopy(plain)
     linear.use_fast_linear(nn.Sequential(fast))
     assert isinstance(fast, linear.FastLinear) and isinstance(copy.deepcopy(fast), linear.FastLinear)
@@ -34,6 +35,18 @@ def test_values_and_gradients_are_those_of_linear(shape: tuple[int, ...], bias: 
     torch.testing.assert_close(x_fast.grad, x.grad)
     for p, q in zip(plain.parameters(), fast.parameters(), strict=True):
         torch.testing.assert_close(q.grad, p.grad, rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+def test_a_gradient_that_is_one_number_in_memory() -> None:
+    """As a sum's is: expanded, with strides of 0."""
+    layer = nn.Linear(24, 33)
+    linear.use_fast_linear(nn.Sequential(layer))
+    x = torch.arange(24.0).sin().expand(40, 24)
+    layer(x).sum().backward()
+    assert layer.weight.grad is not None and layer.bias.grad is not None
+    torch.testing.assert_close(layer.weight.grad, 40 * x[:1].expand(33, 24))
+    torch.testing.assert_close(layer.bias.grad, torch.full((33,), 40.0))
 
 
 @needs_onednn

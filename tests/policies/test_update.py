@@ -271,6 +271,15 @@ def test_bfloat16_trains_float32_weights(build_policy: Build) -> None:
     assert all(p.dtype == torch.float32 and p.grad.dtype == torch.float32 for p in policy.parameters)
 
 
+def test_a_bfloat16_gradient_is_float32s_but_for_rounding(build_policy: Build) -> None:
+    batch = make_batch(12, seed=20)
+    targets = make_targets(batch, 21)
+    exact = update_gradient(build_policy(), batch, targets)
+    rounded = update_gradient(build_policy(dtype="bfloat16"), batch, targets)
+    for name, wanted in exact.items():
+        assert 0 < (rounded[name] - wanted).norm() < 0.03 * wanted.norm(), name
+
+
 def test_dropout_stays_off(build_policy: Build, micro_gpt2: str) -> None:
     policy = build_policy(model=micro_gpt2)
     assert policy.weights.shared.causal.config.resid_pdrop > 0

@@ -20,6 +20,7 @@ from toy import toy, without_times
 from coevolve.algorithms.magrpo import magrpo
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, build_policies, engine
 from coevolve.policies.devices import side_by_side
+from coevolve.policies.workers import Workers
 from coevolve.protocols import rounds
 from coevolve.types import Sampling, Say, Turn
 
@@ -73,7 +74,7 @@ def test_the_turns_are_the_same(pair: Pair, sampling: Sampling) -> None:
     pair.same(says("full", "ann", "bob", "own", sampling=sampling))
 
 
-def test_processes_start_only_if_two_bases_speak(micro_model: str, micro_gpt2: str) -> None:
+def test_processes_start_only_if_there_is_work_for_two(micro_model: str, micro_gpt2: str) -> None:
     models = {"full": micro_model, "ann": micro_gpt2, "bob": micro_gpt2}
     specs = {n: PolicySpec(m, weights="full" if n == "full" else "lora") for n, m in models.items()}
     policies = build_policies(specs, reference=False, critic=False, steps=10, seed=0)
@@ -81,7 +82,49 @@ def test_processes_start_only_if_two_bases_speak(micro_model: str, micro_gpt2: s
     idle.generate(says("full"))
     idle.generate(says("ann", "bob"))
     assert idle.workers is not None and idle.workers._running == []
-    assert LocalEngine({n: policies[n] for n in ("ann", "bob")}, workers=True).workers is None
+
+
+def test_without_a_second_core_there_are_no_processes(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "cores", lambda: 1)
+    policies = build_policies({"a": PolicySpec(micro_model)}, reference=False, critic=False, steps=10, seed=0)
+    assert LocalEngine(policies, workers=True).workers is None
+
+
+def test_rows_in_parts() -> None:
+    def parts(rows: dict[str, int], most: int) -> list[dict[str, list[int]]]:
+        return [{name: list(some) for name, some in part.items()} for part in engine._parts(rows, most)]
+
+    assert parts({"a": 63}, 4) == [{"a": [*range(63)]}]
+    assert parts({"a": 65}, 4) == [{"a": [*range(32)]}, {"a": [*range(32, 65)]}]
+    assert parts({"a": 40, "b": 0, "c": 50}, 4) == [
+        {"a": [*range(40)], "b": [], "c": [*range(5)]},
+        {"a": [], "b": [], "c": [*range(5, 50)]},
+    ]
+    assert parts({"a": 1000}, 0) == [{"a": [*range(1000)]}]
+    assert parts({}, 2) == [{}]
+
+
+def test_rows_of_one_base_are_spread(pair: Pair) -> None:
+    """Every row as it is alone; but for rounding, since each process has a batch of its own."""
+    asked = {
+        "ann": make_says(ragged(40, seed=1), Sampling(9), "ann"),
+        "bob": make_says(ragged(41, seed=2), Sampling(9), "bob"),
+    }
+    assert pair.away.workers is not None
+    given: list[dict[str, int]] = []
+
+    def watched(jobs: Any) -> Any:
+        given.extend({name: len(some) for name, some in job.items()} for job in jobs)
+        return Workers.__call__(pair.away.workers, jobs)  # type: ignore[arg-type]
+
+    away = LocalEngine(pair.away.policies)
+    away.workers = watched  # type: ignore[assignment]
+    found, wanted = away.generate(asked), pair.here.generate(asked)
+    assert given == [{"ann": 40, "bob": 0}, {"ann": 0, "bob": 41}]
+    for name, turns in wanted.items():
+        assert [turn.action_ids for turn in found[name]] == [turn.action_ids for turn in turns]
+        for ours, theirs in zip(found[name], turns, strict=True):
+            assert ours.logps == pytest.approx(theirs.logps, abs=1e-5)
 
 
 def learn(policies: dict[str, LocalPolicy], step: int) -> None:

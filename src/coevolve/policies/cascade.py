@@ -80,7 +80,7 @@ class Cascade:
             for layer, (key, value) in prefill.kept.items()
         }
         self.late_EP = walked.late_ML
-        self.own: dict[int, tuple[Tensor, Tensor]] = {}
+        self.own: dict[int, tuple[Tensor, ...]] = {}
         self.static = STATIC or self.recording
         self.filled_1 = torch.zeros(1, dtype=torch.long, device=self.device)
         self._arrange()
@@ -134,11 +134,10 @@ class Cascade:
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write the new token's key and value; returns all of the row's own so far, [B, K, t, D] (static: all T)."""
         if layer not in self.own:
-            like = self.prompt[layer]
-            shape = (len(self.prompt_B), like[0].shape[1], self.steps)
-            self.own[layer] = (
-                like[0].new_zeros((*shape, like[0].shape[3])),
-                like[1].new_zeros((*shape, like[1].shape[3])),
+            made = torch.zeros if self.static else torch.empty  # static, late places count, if only as nothing
+            self.own[layer] = tuple(
+                made(len(self.prompt_B), x.shape[1], self.steps, x.shape[3], dtype=x.dtype, device=x.device)
+                for x in self.prompt[layer]
             )
         keys, values = self.own[layer]
         if self.static:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -23,6 +24,9 @@ from coevolve.types import PolicyName, Prompt, Say, Turn
 _REPAID = 8
 """Tokens of a turn from which on it pays to copy the weights for them."""
 
+_ROWS = 32
+"""Rows of a process at least: each reads all weights at every token."""
+
 _PADDING = 64
 """Prompts this much longer than 1.5 times the shortest of a chunk go to the next chunk."""
 
@@ -31,8 +35,8 @@ class LocalEngine:
     """Samples turns from policies on this machine.
 
     max_tokens: positions (prompt padding and new tokens included) decoded at a time; it bounds the cache's memory.
-    workers: policies on the CPU that speak at the same time and do not share a base do so in processes (see
-    ``policies.workers``); the turns are the same. Nothing changes for teams without two such policies, or on one core.
+    workers: sampling on the CPU is spread over processes (see ``policies.workers``), a base each at least, and the rows
+    of one in parts while there are cores and rows for them. The turns are the same but for rounding.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
     """
 
@@ -63,20 +67,28 @@ class LocalEngine:
     def _on_device(
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Spoken]]:
-        """What the policies on one device say, base by base; in processes if that is asked for and there are two."""
-        asked = [{name: says[name] for name in base} for base in self._bases(names)]
-        away = [base for base in asked if all(map(self._movable, base))] if self.workers else []
-        found = self.workers(away) if self.workers and len(away) > 1 else {}
-        for base in asked:
-            if not found.keys() >= base.keys():
-                found |= speak(self.policies, base, self.max_tokens)
+        """What the policies on one device say, base by base; in processes if that is asked for and there is work for
+        two."""
+        bases, found = self._bases(names), dict[PolicyName, list[Spoken]]()
+        away = [base for base in bases if all(map(self._movable, base))] if self.workers else []
+        jobs = [part for base in away for part in _parts({n: len(says[n]) for n in base}, cores() // len(away))]
+        if self.workers and len(jobs) > 1:
+            for spoken in self.workers(
+                [{n: [says[n][row] for row in rows] for n, rows in job.items()} for job in jobs]
+            ):
+                for name, rows in spoken.items():
+                    found.setdefault(name, []).extend(rows)
+        for base in bases:
+            if not found.keys() >= set(base):
+                found |= speak(self.policies, {name: says[name] for name in base}, self.max_tokens)
         return found
 
     def _processes(self) -> Workers | None:
-        """Workers for all policies that can be elsewhere, if these have two bases and there are cores for them."""
+        """Workers for all policies that can be elsewhere, if there are any and cores for them."""
         movable = {name: policy for name, policy in self.policies.items() if self._movable(name)}
-        count = min(len(self._bases(list(movable))), cores())
-        return Workers(movable, count, partial(speak, max_tokens=self.max_tokens)) if count > 1 else None
+        if not movable or cores() < 2:
+            return None
+        return Workers(movable, cores(), partial(speak, max_tokens=self.max_tokens))
 
     def _bases(self, names: Sequence[PolicyName]) -> list[list[PolicyName]]:
         """The policies that compute with the same model together."""
@@ -88,6 +100,18 @@ class LocalEngine:
     def _movable(self, name: PolicyName) -> bool:
         """Whether another process can speak as this policy. Bases in 4 bits are more than plain tensors."""
         return self.policies[name].device.type == "cpu" and not self.policies[name].spec.load_in_4bit
+
+
+def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, range]]:
+    """So many rows of these policies in at most ``most`` parts, in order: which rows of each policy every part has."""
+    total = sum(rows.values())
+    count = max(1, min(most, total // _ROWS))
+    cuts = [total * i // count for i in range(count + 1)]
+    first = dict(zip(rows, itertools.accumulate(rows.values(), initial=0), strict=False))
+    return [
+        {name: range(*(min(max(cut - first[name], 0), n) for cut in ends)) for name, n in rows.items()}
+        for ends in itertools.pairwise(cuts)
+    ]
 
 
 @torch.inference_mode()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from coevolve.policies.linear import times
+from coevolve.policies.linear import inner, times
 from coevolve.policies.weights import logits
 
 LOGITS_AT_ONCE = 1 << 20
@@ -74,7 +74,10 @@ def _by_calling(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: T
 
 
 class _ActionLogps(torch.autograd.Function):
-    """With p = softmax(z / T): d log p(a) / d z = (1[a] - p) / T. p is kept if it is small, else made again."""
+    """With p = softmax(z / T): d log p(a) / d z = (1[a] - p) / T. p is kept if it is small, else made again.
+
+    The gradient's products are in the computation's dtype, as those of all other layers.
+    """
 
     @staticmethod
     def forward(
@@ -83,6 +86,8 @@ class _ActionLogps(torch.autograd.Function):
         shape = (len(action_N), len(weight_VW))
         keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
         ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
+        kind = hidden_NW.device.type
+        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden_NW.dtype
         logp_N, entropy_N = hidden_NW.new_empty(shape[0]), hidden_NW.new_empty(shape[0])
         for n in pieces(*shape):
             logp_NV = _log_softmax(hidden_NW[n], weight_VW, bias_V, temperature_N[n])
@@ -101,6 +106,7 @@ class _ActionLogps(torch.autograd.Function):
             for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad, strict=False)
         )
         scale_N = grad_N / temperature_N
+        hidden, weight = hidden_NW.to(ctx.dtype), weight_VW.to(ctx.dtype)
         for n in pieces(len(action_N), len(weight_VW)):
             if ctx.kept_NV is not None:
                 p_NV = ctx.kept_NV[n]
@@ -108,12 +114,13 @@ class _ActionLogps(torch.autograd.Function):
                 p_NV = _log_softmax(hidden_NW[n], weight_VW, bias_V, temperature_N[n]).exp_()
             # Into the same memory: nobody else needs the probabilities.
             dz_NV = p_NV.mul_(-scale_N[n, None]).scatter_add_(-1, action_N[n, None], scale_N[n, None])
-            if dhidden_NW is not None:
-                torch.mm(dz_NV, weight_VW, out=dhidden_NW[n])
-            if dweight_VW is not None:
-                dweight_VW.addmm_(dz_NV.t(), hidden_NW[n])
             if dbias_V is not None:
                 dbias_V += dz_NV.sum(0)
+            dz_NV = dz_NV.to(ctx.dtype)
+            if dhidden_NW is not None:
+                dhidden_NW[n] = times(dz_NV, weight.t())
+            if dweight_VW is not None:
+                dweight_VW += inner(dz_NV, hidden[n])
         ctx.kept_NV = None
         return dhidden_NW, dweight_VW, dbias_V, None, None
 

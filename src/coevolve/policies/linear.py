@@ -26,6 +26,16 @@ def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _product(x, weight, bias) if _onednn(x) else functional.linear(x, weight, bias)
 
 
+def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
+    """a' b without gradient, [O, I], the fastest way there is here."""
+    if a_NO.dtype != torch.float32 or not _onednn(a_NO):
+        return a_NO.t() @ b_NI
+    a_NO, b_NI = a_NO.contiguous(), b_NI.contiguous()
+    if a_NO.shape[1] <= b_NI.shape[1]:  # the left factor is laid out anew, which is cheaper for the smaller one
+        return _product(a_NO.t(), b_NI.t())
+    return _product(b_NI.t(), a_NO.t()).t()
+
+
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return found
@@ -46,8 +56,8 @@ class _Linear(torch.autograd.Function):
         grad_NO, x_NI = grad.flatten(0, -2), x.flatten(0, -2)
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         return (
-            _product(grad, weight.t().contiguous()) if needs_x else None,
-            _product(grad_NO.t().contiguous(), x_NI.t().contiguous()) if needs_weight else None,
+            _product(grad, weight.t()) if needs_x else None,
+            inner(grad_NO, x_NI) if needs_weight else None,
             grad_NO.sum(0) if needs_bias else None,
         )
 
@@ -122,7 +132,8 @@ def available() -> bool:
         with torch.autocast("cpu", enabled=False):  # whoever asks first may be computing in bfloat16
             few = _product(x[:5], torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS))
             many, wanted = _product(x, weight), functional.linear(x, weight)
-        pairs = ((many, wanted), (few, wanted[:5]))
+            turned = _product(x, weight.t().contiguous().t())
+        pairs = ((many, wanted), (few, wanted[:5]), (turned, wanted))
         return all(torch.allclose(found, right, rtol=1e-4, atol=1e-4) for found, right in pairs)
     except (AttributeError, RuntimeError, NotImplementedError):
         return False  # this PyTorch has no such operator, or not for this processor

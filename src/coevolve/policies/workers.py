@@ -1,4 +1,4 @@
-"""Sampling in processes: policies on the CPU that speak at the same time do so side by side.
+"""Sampling in processes: policies on the CPU, and rows of one, side by side.
 
 Decoding is many small operations between which Python thinks, so threads gain little by it and processes much. Every
 process holds all policies, but not their weights: these move, once, into memory that all processes see, where the
@@ -50,49 +50,61 @@ def cores() -> int:
 
 
 class Workers:
-    """Processes, started at the first call, that do ``work`` for any of these policies; all are on the CPU.
+    """Processes, at most so many and started when they are needed, that do ``work`` for these policies, all on the CPU.
 
-    Each computes with its share of the threads that PyTorch uses here, at least one.
+    Those that work at the same time share the threads that PyTorch uses here; each has at least one.
     """
 
-    def __init__(self, policies: Mapping[PolicyName, LocalPolicy], count: int, work: Work) -> None:
-        self.policies, self.count, self.work = policies, count, work
+    def __init__(self, policies: Mapping[PolicyName, LocalPolicy], most: int, work: Work) -> None:
+        self.policies, self.most, self.work = policies, most, work
         self._memory: _Memory | None = None
+        self._speakers = b""
         self._running: list[_Worker] = []
         weakref.finalize(self, _end, self._running)
 
-    def __call__(self, jobs: Sequence[Says]) -> dict[PolicyName, list[Spoken]]:
+    def __call__(self, jobs: Sequence[Says]) -> list[dict[PolicyName, list[Spoken]]]:
         """What is found for every job, each done by one process. An error or interrupt ends the processes.
 
         Raises RuntimeError naming the policies whose process failed or died.
         """
-        found: dict[PolicyName, list[Spoken]] = {}
+        found: dict[int, dict[PolicyName, list[Spoken]]] = {}
+        count = min(self.most, len(jobs))
+        threads = max(1, torch.get_num_threads() // count)
         try:
-            self._ready()
-            waiting, free, busy = [*jobs], [*self._running], dict[Any, _Worker]()
+            self._ready(count)
+            waiting, free, busy = [*enumerate(jobs)], self._running[:count], dict[Any, tuple[int, _Worker]]()
             while waiting or busy:
                 while waiting and free:
-                    worker = free.pop(0)
-                    worker.ask(waiting.pop(0))
-                    busy[worker.connection] = worker
+                    (number, job), worker = waiting.pop(0), free.pop(0)
+                    worker.ask(job, threads)
+                    busy[worker.connection] = number, worker
                 for connection in wait(list(busy)):
-                    worker = busy.pop(connection)
-                    found |= worker.answer()
+                    number, worker = busy.pop(connection)
+                    found[number] = worker.answer()
                     free.append(worker)
         except BaseException:
             self.close()  # else a later call would read this one's answers
             raise
-        return found
+        return [found[number] for number in range(len(jobs))]
 
     def close(self) -> None:
         """End the processes; the next call starts others."""
         _end(self._running)
 
-    def _ready(self) -> None:
-        """Processes that run, and see the weights of now."""
+    def _ready(self, count: int) -> None:
+        """So many processes that run, and see the weights of now."""
         if self._memory is not None and self._running:
             self._memory.gather()
-            return
+        else:
+            self._share()
+        assert self._memory is not None
+        if len(self._running) < count:
+            with _quiet_start():
+                while len(self._running) < count:
+                    self._running.append(_Worker(self._memory, self._speakers, self.work))
+
+    def _share(self) -> None:
+        """Move the weights into memory that all processes see."""
         file = io.BytesIO()
         pickler = _Pickler(file)
         try:
@@ -100,31 +112,27 @@ class Workers:
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             names = ", ".join(self.policies)
             raise ValueError(f"policies {names} cannot speak in processes: {error}; set workers to false") from error
-        self._memory = _Memory(list(pickler.tensors.values()))
-        threads = max(1, torch.get_num_threads() // self.count)
-        with _quiet_start():
-            for _ in range(self.count):
-                self._running.append(_Worker(self._memory, file.getvalue(), self.work, threads))
+        self._memory, self._speakers = _Memory(list(pickler.tensors.values())), file.getvalue()
 
 
 class _Worker:
     """This process's end of one worker."""
 
-    def __init__(self, memory: _Memory, policies: bytes, work: Work, threads: int) -> None:
+    def __init__(self, memory: _Memory, policies: bytes, work: Work) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.asked: list[PolicyName] = []
-        args = (theirs, memory, policies, work, threads)
+        args = (theirs, memory, policies, work)
         self.process: SpawnProcess = context.Process(target=_serve, args=args, daemon=True)
         self.process.start()
         theirs.close()
 
-    def ask(self, says: Says) -> None:
-        """Hand over a job, without the problems' data, which nobody there reads."""
+    def ask(self, says: Says, threads: int) -> None:
+        """Hand over a job to be done with so many threads, without the problems' data, which nobody there reads."""
         self.asked = list(says)
         job = {name: [replace(say, problem=Problem(say.problem.id)) for say in asked] for name, asked in says.items()}
         try:
-            self.connection.send(job)
+            self.connection.send((job, threads))
         except OSError as error:
             raise self._died() from error
 
@@ -266,13 +274,14 @@ def _end(running: list[_Worker]) -> None:
         worker.process.join()
 
 
-def _serve(connection: Connection, tensors: Sequence[Tensor], policies: bytes, work: Work, threads: int) -> None:
+def _serve(connection: Connection, tensors: Sequence[Tensor], policies: bytes, work: Work) -> None:
     """A worker's life: answer jobs until the other end is gone."""
-    torch.set_num_threads(threads)
     speakers: Mapping[PolicyName, LocalPolicy] = _Unpickler(policies, tensors).load()
     with suppress(EOFError, OSError):  # the other end is gone
         while True:
-            job = connection.recv()
+            job, threads = connection.recv()
+            if threads != torch.get_num_threads():
+                torch.set_num_threads(threads)
             try:
                 answer: tuple[Any, str | None] = work(speakers, job), None
             except Exception:  # noqa: BLE001 (the other end raises it)
