@@ -110,7 +110,7 @@ def cores() -> int:
 
 
 class Load:
-    """Cores that other processes keep busy while this one works; nan where there is no /proc."""
+    """Cores that others keep busy while this process and those it has started work; nan where there is no /proc."""
 
     def __init__(self) -> None:
         self.wall, self.others = time.perf_counter(), _others()
@@ -120,14 +120,27 @@ class Load:
 
 
 def _others() -> float:
-    """CPU seconds that all other processes have used since the machine started."""
+    """CPU seconds that all processes but this one and its children have used since the machine started."""
+    tick = os.sysconf("SC_CLK_TCK")
     try:
         line = Path("/proc/stat").read_text("utf-8").splitlines()[0].split()[1:]
+        ours = sum(_ticks(child) for child in _children()) / tick
     except OSError:
         return float("nan")
     user, nice, system, _idle, _iowait, irq, soft, *_ = (int(ticks) for ticks in line)
     mine = os.times()
-    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK") - mine.user - mine.system
+    return (user + nice + system + irq + soft) / tick - ours - sum(mine[:4])
+
+
+def _children() -> list[str]:
+    """Processes that this one has started and that still run."""
+    return [child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()]
+
+
+def _ticks(process: str) -> int:
+    """What the process has computed, in ticks of the clock; behind its name, which may hold spaces, in brackets."""
+    user, system = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()[11:13]
+    return int(user) + int(system)
 
 
 def peak_mib() -> dict[str, float]:
@@ -137,9 +150,7 @@ def peak_mib() -> dict[str, float]:
     """
     try:
         mine = _kib("self")
-        children = [
-            _kib(child) for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()
-        ]
+        children = [_kib(child) for child in _children()]
     except OSError:
         return {}
     found = {"now": mine["VmRSS"], "peak": mine["VmHWM"]}
