@@ -119,8 +119,14 @@ class _ActionLogps(torch.autograd.Function):
             dz_NV = dz_NV.to(ctx.dtype)
             if dhidden_NW is not None:
                 dhidden_NW[n] = times(dz_NV, weight.t())
-            if dweight_VW is not None:
+            if dweight_VW is None or ctx.kept_NV is not None:
+                continue
+            if ctx.dtype == dweight_VW.dtype:
+                dweight_VW.addmm_(dz_NV.t(), hidden[n])  # a sum of products as large as the weights takes longer
+            else:
                 dweight_VW += inner(dz_NV, hidden[n])
+        if dweight_VW is not None and ctx.kept_NV is not None:
+            dweight_VW = inner(ctx.kept_NV.to(ctx.dtype), hidden).to(dweight_VW.dtype)
         ctx.kept_NV = None
         return dhidden_NW, dweight_VW, dbias_V, None, None
 
