@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,16 +138,23 @@ def peak_mib() -> dict[str, float]:
     """
     try:
         mine = _kib("self")
-        children = [
-            _kib(child) for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()
-        ]
     except OSError:
         return {}
     found = {"now": mine["VmRSS"], "peak": mine["VmHWM"]}
-    for theirs in children:  # libraries and weights are the same memory as here
-        for key, name in (("now", "VmRSS"), ("peak", "VmHWM")):
-            found[key] += theirs[name] - theirs["RssFile"] - theirs["RssShmem"]
+    for child in _children():
+        with suppress(OSError):  # it has ended
+            theirs = _kib(child)
+            for key, name in (("now", "VmRSS"), ("peak", "VmHWM")):  # libraries and weights are the same memory as here
+                found[key] += theirs[name] - theirs["RssFile"] - theirs["RssShmem"]
     return {key: kib / 1024 for key, kib in found.items()}
+
+
+def _children() -> list[str]:
+    found = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found += path.read_text("utf-8").split()
+    return found
 
 
 def _kib(process: str) -> Counter[str]:
