@@ -34,7 +34,8 @@ _PADDING = 64
 class LocalEngine:
     """Samples turns from policies on this machine.
 
-    max_tokens: positions (prompt padding and new tokens included) decoded at a time; it bounds the cache's memory.
+    max_tokens: positions (prompt padding and new tokens included) decoded at a time, by each process if there are
+    several; it bounds the cache's memory.
     workers: sampling on the CPU is spread over processes (see ``policies.workers``), a base each at least, and the rows
     of one in parts while there are cores and rows for them. The turns are the same but for rounding.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
@@ -70,7 +71,7 @@ class LocalEngine:
         """What the policies on one device say, base by base; in processes if that is asked for and there is work for
         two."""
         bases, found = self._bases(names), dict[PolicyName, list[Spoken]]()
-        away = [base for base in bases if all(map(self._movable, base))] if self.workers else []
+        away = [base for base in bases if all(map(self._movable, base)) and any(says[name] for name in base)]
         jobs = [part for base in away for part in _parts({n: len(says[n]) for n in base}, cores() // len(away))]
         if self.workers and len(jobs) > 1:
             for spoken in self.workers(
