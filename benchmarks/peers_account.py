@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,11 @@ def _others() -> float:
 
 def _children() -> list[str]:
     """Processes that this one has started and that still run."""
-    return [child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()]
+    found = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found += path.read_text("utf-8").split()
+    return found
 
 
 def _ticks(process: str) -> int:
@@ -150,13 +155,14 @@ def peak_mib() -> dict[str, float]:
     """
     try:
         mine = _kib("self")
-        children = [_kib(child) for child in _children()]
     except OSError:
         return {}
     found = {"now": mine["VmRSS"], "peak": mine["VmHWM"]}
-    for theirs in children:  # libraries and weights are the same memory as here
-        for key, name in (("now", "VmRSS"), ("peak", "VmHWM")):
-            found[key] += theirs[name] - theirs["RssFile"] - theirs["RssShmem"]
+    for child in _children():
+        with suppress(OSError):  # it has ended
+            theirs = _kib(child)
+            for key, name in (("now", "VmRSS"), ("peak", "VmHWM")):  # libraries and weights are the same memory as here
+                found[key] += theirs[name] - theirs["RssFile"] - theirs["RssShmem"]
     return {key: kib / 1024 for key, kib in found.items()}
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -125,3 +128,28 @@ def test_an_interrupt_while_packing_leaves_layers_as_they_were(monkeypatch: pyte
     with pytest.raises(KeyboardInterrupt), linear.packed(layers, torch.float32):
         pass
     assert all(layer.packed is None for layer in layers)
+
+
+OLDER = """
+import torch
+from torch import nn
+from coevolve.policies import linear
+from coevolve.policies.head import action_logps
+
+layer, hidden = nn.Linear(96, 128), torch.randn(64, 96)
+linear.use_fast_linear(nn.Sequential(layer))
+with linear.packed(layer, torch.bfloat16), torch.inference_mode():
+    assert layer(hidden).dtype == torch.bfloat16
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    logp, _ = action_logps(layer, hidden, torch.arange(64), torch.ones(64))
+logp.sum().backward()
+assert layer.weight.grad.isfinite().all() and layer.weight.grad.any()
+"""
+
+
+@pytest.mark.slow
+def test_a_processor_without_bfloat16_computes_it_the_default_way() -> None:
+    """oneDNN has it from AVX-512 on, and raises on others."""
+    older = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", OLDER], env=older, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from toy import toy, without_times
 from coevolve.algorithms.magrpo import magrpo
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, build_policies, engine
 from coevolve.policies.devices import side_by_side
-from coevolve.policies.workers import Workers
+from coevolve.policies.workers import Workers, _Worker
 from coevolve.protocols import rounds
 from coevolve.types import Sampling, Say, Turn
 
@@ -81,6 +82,7 @@ def test_processes_start_only_if_there_is_work_for_two(micro_model: str, micro_g
     idle = LocalEngine(policies, workers=True)
     idle.generate(says("full"))
     idle.generate(says("ann", "bob"))
+    idle.generate({**says("full"), "ann": []})
     assert idle.workers is not None and idle.workers._running == []
 
 
@@ -88,6 +90,15 @@ def test_without_a_second_core_there_are_no_processes(micro_model: str, monkeypa
     monkeypatch.setattr(engine, "cores", lambda: 1)
     policies = build_policies({"a": PolicySpec(micro_model)}, reference=False, critic=False, steps=10, seed=0)
     assert LocalEngine(policies, workers=True).workers is None
+
+
+def test_an_error_names_who_had_rows_in_that_process() -> None:
+    worker = _Worker.__new__(_Worker)
+    worker.connection, theirs = multiprocessing.Pipe()
+    worker.ask({"ann": [], **says("bob"), "cid": []}, 1)
+    theirs.send((None, "IndexError"))
+    with pytest.raises(RuntimeError, match="the process that spoke for bob failed:"):
+        worker.answer()
 
 
 def test_rows_in_parts() -> None:

@@ -34,7 +34,8 @@ _PADDING = 64
 class LocalEngine:
     """Samples turns from policies on this machine.
 
-    max_tokens: positions (prompt padding and new tokens included) decoded at a time; it bounds the cache's memory.
+    max_tokens: positions (prompt padding and new tokens included) decoded at a time, by each process if there are
+    several; it bounds the cache's memory.
     workers: sampling on the CPU is spread over processes (see ``policies.workers``), a base each at least, and the rows
     of one in parts while there are cores and rows for them. The turns are the same but for rounding.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
@@ -67,20 +68,26 @@ class LocalEngine:
     def _on_device(
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Spoken]]:
-        """What the policies on one device say, base by base; in processes if that is asked for and there is work for
-        two."""
-        bases, found = self._bases(names), dict[PolicyName, list[Spoken]]()
-        away = [base for base in bases if all(map(self._movable, base))] if self.workers else []
-        jobs = [part for base in away for part in _parts({n: len(says[n]) for n in base}, cores() // len(away))]
-        if self.workers and len(jobs) > 1:
-            for spoken in self.workers(
-                [{n: [says[n][row] for row in rows] for n, rows in job.items()} for job in jobs]
-            ):
-                for name, rows in spoken.items():
-                    found.setdefault(name, []).extend(rows)
+        """What the policies on one device say, base by base, or in processes."""
+        bases = self._bases(names)
+        found = self._away([base for base in bases if all(map(self._movable, base))], says)
         for base in bases:
             if not found.keys() >= set(base):
                 found |= speak(self.policies, {name: says[name] for name in base}, self.max_tokens)
+        return found
+
+    def _away(
+        self, bases: Sequence[Sequence[PolicyName]], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Spoken]]:
+        """What these bases say in processes; nothing if that is not asked for, or not work for two."""
+        rows = [{name: len(says[name]) for name in base} for base in bases if any(says[name] for name in base)]
+        jobs = [part for base in rows for part in _parts(base, cores() // len(rows))]
+        if self.workers is None or len(jobs) < 2:
+            return {}
+        found: dict[PolicyName, list[Spoken]] = {}
+        for spoken in self.workers([{n: [says[n][row] for row in some] for n, some in job.items()} for job in jobs]):
+            for name, some in spoken.items():  # parts of one policy come in order
+                found.setdefault(name, []).extend(some)
         return found
 
     def _processes(self) -> Workers | None:

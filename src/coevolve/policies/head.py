@@ -119,10 +119,20 @@ class _ActionLogps(torch.autograd.Function):
             dz_NV = dz_NV.to(ctx.dtype)
             if dhidden_NW is not None:
                 dhidden_NW[n] = times(dz_NV, weight.t())
-            if dweight_VW is not None:
-                dweight_VW += inner(dz_NV, hidden[n])
+            if dweight_VW is not None and ctx.kept_NV is None:
+                _add_product(dweight_VW, dz_NV, hidden[n])
+        if dweight_VW is not None and ctx.kept_NV is not None:  # by now dz of all tokens: one product is the fastest
+            dweight_VW = inner(ctx.kept_NV.to(ctx.dtype), hidden).to(dweight_VW.dtype)
         ctx.kept_NV = None
         return dhidden_NW, dweight_VW, dbias_V, None, None
+
+
+def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor) -> None:
+    """total += dz' hidden. In one dtype without the product in memory, which is as large as the weights."""
+    if dz_NV.dtype == total_VW.dtype:
+        total_VW.addmm_(dz_NV.t(), hidden_NW)
+    else:
+        total_VW += inner(dz_NV, hidden_NW)
 
 
 def _log_softmax(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, temperature_N: Tensor) -> Tensor:

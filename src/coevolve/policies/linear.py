@@ -73,7 +73,7 @@ def _fast(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _onednn(x: Tensor) -> bool:
-    return x.device.type == "cpu" and available()
+    return x.device.type == "cpu" and available(x.dtype)
 
 
 class FastLinear(nn.Linear):
@@ -124,16 +124,20 @@ def use_fast_linear(model: nn.Module) -> None:
 
 
 @cache
-def available() -> bool:
-    """Whether oneDNN is there and right. Not timed: the same machine must compute the same bits in every run."""
+def available(dtype: torch.dtype = torch.float32) -> bool:
+    """Whether oneDNN is there and right in this dtype; bfloat16 it has on some processors only.
+
+    Not timed: the same machine must compute the same bits in every run.
+    """
     generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(shape, generator=generator) for shape in ((64, 96), (128, 96)))
+    x, weight = (torch.randn(shape, generator=generator).to(dtype) for shape in ((64, 96), (128, 96)))
+    off = 1e-4 if dtype == torch.float32 else 2e-2  # relative to numbers of about 10
     try:
         with torch.autocast("cpu", enabled=False):  # whoever asks first may be computing in bfloat16
             few = _product(x[:5], torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS))
             many, wanted = _product(x, weight), functional.linear(x, weight)
             turned = _product(x, weight.t().contiguous().t())
         pairs = ((many, wanted), (few, wanted[:5]), (turned, wanted))
-        return all(torch.allclose(found, right, rtol=1e-4, atol=1e-4) for found, right in pairs)
+        return all(torch.allclose(found, right, rtol=off, atol=off) for found, right in pairs)
     except (AttributeError, RuntimeError, NotImplementedError):
         return False  # this PyTorch has no such operator, or not for this processor

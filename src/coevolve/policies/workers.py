@@ -129,7 +129,7 @@ class _Worker:
 
     def ask(self, says: Says, threads: int) -> None:
         """Hand over a job to be done with so many threads, without the problems' data, which nobody there reads."""
-        self.asked = list(says)
+        self.asked = [name for name, asked in says.items() if asked]
         job = {name: [replace(say, problem=Problem(say.problem.id)) for say in asked] for name, asked in says.items()}
         try:
             self.connection.send((job, threads))
