@@ -16,6 +16,8 @@ from torch import Tensor
 
 from coevolve import LocalEngine, LocalPolicy, PolicySpec, Problem, Sampling, Trainer, build_policies, magrpo, noise
 from coevolve.cast import fixed
+from coevolve.policies.engine import speak
+from coevolve.policies.workers import Job, There
 from coevolve.protocols import rounds, tree
 from coevolve.types import Batch, Play, Say, Turn
 from coevolve.types import Case as Judged
@@ -106,9 +108,11 @@ class ForcedEngine(LocalEngine):
 
     def __init__(self, policies: Mapping[str, LocalPolicy], case: Case) -> None:
         super().__init__(policies, workers=True)
-        self.case, self.lengths = case, lengths(case, 0).share_memory_()
-        if self.workers is not None:
-            self.workers.work = partial(forced_speak, self.workers.work, case, self.lengths)
+        self.case, self.lengths = case, lengths(case, 0)
+
+    def _job(self, says: Mapping[str, Sequence[Say]], part: Mapping[str, range]) -> Job:
+        job = super()._job(says, part)
+        return dataclasses.replace(job, given=(self.case, self.lengths, *job.given), work=forced_there)
 
     def generate(self, says: Mapping[str, Sequence[Say]]) -> Mapping[str, list[Turn]]:
         return forced_speak(
@@ -123,10 +127,15 @@ def length(say: Say | Turn, case: Case, lengths: Tensor) -> int:
 
 
 def forced_speak(speak: Callable[..., Any], case: Case, lengths: Tensor, policies: Any, says: Any) -> Any:
-    """``speak``, here or in a worker, with the lengths of this table."""
+    """``speak`` with the lengths of this table."""
     wanted = {say.key: length(say, case, lengths) for asked in says.values() for say in asked}
     with forced_ends(wanted, case.vocabulary):
         return speak(policies, says)
+
+
+def forced_there(there: There, case: Case, lengths: Tensor, says: Any, max_tokens: int) -> Any:
+    """The same in a worker."""
+    return forced_speak(partial(speak, max_tokens=max_tokens), case, lengths, there.policies, says)
 
 
 @contextmanager

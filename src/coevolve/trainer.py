@@ -18,7 +18,7 @@ from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
 from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
-from coevolve.policies.devices import side_by_side
+from coevolve.policies.devices import desk, side_by_side
 from coevolve.record import Lessons, records
 from coevolve.report.terminal import Listener, progress
 from coevolve.rundir import RunDir
@@ -117,7 +117,7 @@ class Trainer:
     def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of each policy: credit, annotation, advantage, loss, KL weight. Devices learn side by side."""
         with clock("annotate"):
-            ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there})
+            ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there}, desk)
         self.lessons = ready
         metrics = {n: learnt(*ready[n], self.kl[n].coef) for n in names}
         with clock("update"):
@@ -125,6 +125,7 @@ class Trainer:
                 self.policies,
                 names,
                 lambda there: {n: self.policies[n].update(*ready[n], self.algorithm, i) for n in there},
+                desk,
             )
         for name in names:
             metrics[name] |= found[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from toy import toy, without_times
 from coevolve.algorithms.magrpo import magrpo
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, build_policies, engine
 from coevolve.policies.devices import side_by_side
-from coevolve.policies.workers import Workers, _Worker
+from coevolve.policies.workers import JobError, Worker, Workers
 from coevolve.protocols import rounds
 from coevolve.types import Sampling, Say, Turn
 
@@ -93,11 +94,13 @@ def test_without_a_second_core_there_are_no_processes(micro_model: str, monkeypa
 
 
 def test_an_error_names_who_had_rows_in_that_process() -> None:
-    worker = _Worker.__new__(_Worker)
+    worker = Worker.__new__(Worker)
     worker.connection, theirs = multiprocessing.Pipe()
-    worker.ask({"ann": [], **says("bob"), "cid": []}, 1)
-    theirs.send((None, "IndexError"))
-    with pytest.raises(RuntimeError, match="the process that spoke for bob failed:"):
+    asked = {"ann": [], **says("bob"), "cid": []}
+    job = LocalEngine({})._job(asked, {name: range(len(some)) for name, some in asked.items()})
+    worker.ask(job, 1)
+    theirs.send_bytes(pickle.dumps((None, "IndexError")))
+    with pytest.raises(JobError, match="the process that worked for bob failed:"):
         worker.answer()
 
 
@@ -125,7 +128,7 @@ def test_rows_of_one_base_are_spread(pair: Pair) -> None:
     given: list[dict[str, int]] = []
 
     def watched(jobs: Any) -> Any:
-        given.extend({name: len(some) for name, some in job.items()} for job in jobs)
+        given.extend({name: len(some) for name, some in job.given[0].items()} for job in jobs)
         return Workers.__call__(pair.away.workers, jobs)  # type: ignore[arg-type]
 
     away = LocalEngine(pair.away.policies)
@@ -179,7 +182,7 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
     asked = says("full", "own")
     before = pair.same(asked)
     bad = {**asked, "own": make_says([[1 << 20]], Sampling(4), "own")}
-    with pytest.raises(RuntimeError, match=r"the process that spoke for own failed:\n(.|\n)*IndexError"):
+    with pytest.raises(RuntimeError, match=r"the process that worked for own failed:\n(.|\n)*IndexError"):
         pair.away.generate(bad)
     assert pair.same(asked) == before
     workers = pair.away.workers

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from typing import Any
 
 import torch
 
 from coevolve.policies import encode as encoding
 from coevolve.policies.adapters import grouped
+from coevolve.policies.away import Away
 from coevolve.policies.decode import Spoken, decode
 from coevolve.policies.devices import side_by_side
 from coevolve.policies.linear import packed
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import DTYPES
 from coevolve.policies.weights import head, trunk
-from coevolve.policies.workers import Workers, cores
-from coevolve.types import PolicyName, Prompt, Say, Turn
+from coevolve.policies.workers import Job, There, Workers, cores
+from coevolve.types import PolicyName, Problem, Prompt, Say, Turn
 
 _REPAID = 8
 """Tokens of a turn from which on it pays to copy the weights for them."""
@@ -81,21 +83,32 @@ class LocalEngine:
     ) -> dict[PolicyName, list[Spoken]]:
         """What these bases say in processes; nothing if that is not asked for, or not work for two."""
         rows = [{name: len(says[name]) for name in base} for base in bases if any(says[name] for name in base)]
-        jobs = [part for base in rows for part in _parts(base, cores() // len(rows))]
-        if self.workers is None or len(jobs) < 2:
+        parts = [part for base in rows for part in _parts(base, cores() // len(rows))]
+        if self.workers is None or len(parts) < 2:
             return {}
         found: dict[PolicyName, list[Spoken]] = {}
-        for spoken in self.workers([{n: [says[n][row] for row in some] for n, some in job.items()} for job in jobs]):
+        for spoken in self.workers([self._job(says, part) for part in parts]):
             for name, some in spoken.items():  # parts of one policy come in order
                 found.setdefault(name, []).extend(some)
         return found
+
+    def _job(self, says: Mapping[PolicyName, Sequence[Say]], part: Mapping[PolicyName, range]) -> Job:
+        """To say these rows, without the problems' data, which nobody there reads."""
+        asked = {
+            name: [dataclasses.replace(says[name][row], problem=Problem(says[name][row].problem.id)) for row in some]
+            for name, some in part.items()
+        }
+        return Job([name for name, some in asked.items() if some], spoken_there, (asked, self.max_tokens))
 
     def _processes(self) -> Workers | None:
         """Workers for all policies that can be elsewhere, if there are any and cores for them."""
         movable = {name: policy for name, policy in self.policies.items() if self._movable(name)}
         if not movable or cores() < 2:
             return None
-        return Workers(movable, cores(), partial(speak, max_tokens=self.max_tokens))
+        workers = Workers(movable, cores())
+        for name, policy in movable.items():
+            policy.away = Away(name, workers) if policy.trainable else None
+        return workers
 
     def _bases(self, names: Sequence[PolicyName]) -> list[list[PolicyName]]:
         """The policies that compute with the same model together."""
@@ -119,6 +132,11 @@ def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, r
         {name: range(*(min(max(cut - first[name], 0), n) for cut in ends)) for name, n in rows.items()}
         for ends in itertools.pairwise(cuts)
     ]
+
+
+def spoken_there(there: There, says: Mapping[PolicyName, Sequence[Say]], max_tokens: int) -> Any:
+    """``speak`` in a worker."""
+    return speak(there.policies, says, max_tokens)
 
 
 @torch.inference_mode()

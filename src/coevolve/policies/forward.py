@@ -26,7 +26,7 @@ def micro_batches(causal: Any, batch: Batch, micro_tokens: int) -> list[Tensor]:
     Where the model shares, rows with a common beginning come together and it counts once; else rows of similar length
     do, and padding counts.
     """
-    rows, groups = _rows(batch), list[list[int]]()
+    rows, groups = fed(batch), list[list[int]]()
     size, before, ends = 0, -1, list[int]()
     sharing = shares(causal)
     for b in ordered(rows) if sharing else sorted(range(len(rows)), key=lambda b: -len(rows[b])):
@@ -49,14 +49,14 @@ def hidden_states(causal: Any, batch: Batch, device: torch.device) -> Tensor:
     return _shared(causal, batch, device) if shares(causal) else _padded(causal, batch, device)
 
 
-def _rows(batch: Batch) -> list[Ids]:
+def fed(batch: Batch) -> list[Ids]:
     """What is fed of each row: all but the last token, which predicts nothing that was sampled."""
     ids_BS = batch.ids_BS.numpy()
     return [ids_BS[b, : length - 1] for b, length in enumerate(batch.length_B.tolist())]
 
 
 def _shared(causal: Any, batch: Batch, device: torch.device) -> Tensor:
-    grown = grow(_rows(batch))
+    grown = grow(fed(batch))
     packed = pack(grown, device)
     start_B = batch.start_B.tolist()
     where_N = np.concatenate([leaf.path[start - 1 :] for leaf, start in zip(grown.leaf_B, start_B, strict=True)])

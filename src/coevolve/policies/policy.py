@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -24,6 +24,9 @@ from coevolve.policies.optim import adamw, lr_factor
 from coevolve.policies.spec import DTYPES, PolicySpec
 from coevolve.policies.weights import Weights, head
 from coevolve.types import Algorithm, Batch, Metrics, Outputs, Targets
+
+if TYPE_CHECKING:
+    from coevolve.policies.away import Away
 
 UNLIMITED = 1 << 31
 VALUE_FILE = "value_head.safetensors"
@@ -61,6 +64,8 @@ class LocalPolicy:
         value = [] if self.value_head is None else list(self.value_head.parameters())
         self.parameters = [*self.weights.parameters(), *value] if self.trainable else []
         self.optimizer = adamw(self.parameters, spec) if self.trainable else None
+        self.away: Away | None = None
+        """The processes it annotates and learns in, if any."""
 
     def __repr__(self) -> str:
         return f"LocalPolicy({self.name!r}, {self.spec.model!r}, {self.spec.weights}, {self.device})"
@@ -84,6 +89,8 @@ class LocalPolicy:
         """
         if self.reference is None and self.value_head is None:
             return batch
+        if self.away is not None:
+            return self.away.annotate(batch)
         found: dict[str, Tensor] = {}
         for rows_B in forward.micro_batches(self.weights.shared.causal, batch, self.spec.micro_tokens):
             micro = batch.select(rows_B)
@@ -131,13 +138,13 @@ class LocalPolicy:
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
         entropy = drift = torch.zeros((), device=self.device)
-        with self.weights.active():
+        with self._learning() as outputs:
             for rows_B in forward.micro_batches(self.weights.shared.causal, mini, self.spec.micro_tokens):
                 micro = mini.select(rows_B)
                 actions = micro.mask_BT.shape[1]
                 aims = _to(targets.select(rows_B, actions), self.device)
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
-                out = self.outputs(micro)
+                out = outputs(micro)
                 assert out.entropy_BT is not None
                 loss, metrics = algorithm.loss(out, placed, aims, weight)
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -147,6 +154,16 @@ class LocalPolicy:
                 drift = drift + drift_BT.abs().sum()
                 entropy = entropy + out.entropy_BT.sum()
         return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / mini.mask_BT.sum())}
+
+    @contextlib.contextmanager
+    def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
+        """What says things to differentiate, here or away; behind it the parameters have their gradients."""
+        if self.away is not None:
+            with self.away.learning(self.parameters) as outputs:
+                yield outputs
+        else:
+            with self.weights.active():
+                yield self.outputs
 
     def outputs(self, micro: Batch) -> Outputs:
         """What the policy says about the actions, differentiable, on its device."""

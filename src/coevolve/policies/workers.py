@@ -1,8 +1,9 @@
-"""Sampling in processes: policies on the CPU, and rows of one, side by side.
+"""Processes in which policies on the CPU work side by side.
 
-Decoding is many small operations between which Python thinks, so threads gain little by it and processes much. Every
-process holds all policies, but not their weights: these move, once, into memory that all processes see, where the
-optimiser changes them and checkpoints restore them in place. So nothing is sent but ids and log-probabilities.
+Sampling and learning are many small operations, between which Python thinks and threads wait for each other; so threads
+gain little and processes much. Every process holds all policies, but not their weights: these move, once, into memory
+that all processes see, where the optimiser changes them and checkpoints restore them in place. So nothing is sent but
+ids and a few numbers per token.
 
 Processes are spawned (a fork would inherit the locks of PyTorch's threads) and do not import the user's script, which
 therefore needs no ``if __name__ == "__main__"``. They end with the ``Workers`` they belong to, or with this process.
@@ -12,36 +13,35 @@ from __future__ import annotations
 
 import copy
 import io
-import mmap
 import multiprocessing
 import os
 import pickle
+import queue
 import signal
 import sys
-import tempfile
+import threading
 import traceback
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from multiprocessing import reduction, resource_tracker
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from coevolve.policies.decode import Spoken
+from coevolve.policies.memory import Memory, Pickler, Unpickler
 from coevolve.policies.policy import LocalPolicy
-from coevolve.types import PolicyName, Problem, Say
+from coevolve.types import PolicyName
 
-Says = Mapping[PolicyName, Sequence[Say]]
-Work = Callable[[Mapping[PolicyName, LocalPolicy], Says], dict[PolicyName, list[Spoken]]]
-
-_ALIGNED = 64
-"""Tensors begin at multiples of so many bytes, as PyTorch's own do."""
+_WHY: dict[int, str] = {
+    signal.SIGKILL: "killed, perhaps for want of memory",
+    signal.SIGTERM: "stopped, because another one failed",
+}
 
 
 def cores() -> int:
@@ -49,30 +49,58 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Workers:
-    """Processes, at most so many and started when they are needed, that do ``work`` for these policies, all on the CPU.
+@dataclass
+class There:
+    """What a process works with. rooms: for the gradients of each policy that learns, one per process of its.
 
-    Those that work at the same time share the threads that PyTorch uses here; each has at least one.
+    kept: what one job leaves for the next.
     """
 
-    def __init__(self, policies: Mapping[PolicyName, LocalPolicy], most: int, work: Work) -> None:
-        self.policies, self.most, self.work = policies, most, work
-        self._memory: _Memory | None = None
-        self._speakers = b""
-        self._running: list[_Worker] = []
+    policies: Mapping[PolicyName, LocalPolicy]
+    rooms: Mapping[PolicyName, Sequence[Tensor]]
+    kept: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``work(there, *given)`` in a process. names: whose work it is, as errors tell."""
+
+    names: Sequence[PolicyName]
+    work: Callable[..., Any]
+    given: tuple[Any, ...]
+
+
+class Workers:
+    """Processes, at most so many and started when they are needed, that work for these policies, all on the CPU.
+
+    Those that work at the same time share the threads that PyTorch uses here; each has at least one. share: processes
+    of each policy that learns. rooms: see ``There``; in memory that all processes see.
+    """
+
+    def __init__(self, policies: Mapping[PolicyName, LocalPolicy], most: int) -> None:
+        self.policies, self.most = policies, most
+        learners = {name: policy for name, policy in policies.items() if policy.trainable}
+        self.share = max(1, most // max(1, len(learners)))
+        self._beside = min(len(learners), most // self.share)  # policies that learn at the same time
+        self.rooms = {name: [_room(policy) for _ in range(self.share)] for name, policy in learners.items()}
+        self._memory: Memory | None = None
+        self._there = b""
+        self._running: list[Worker] = []
+        self._free = queue.SimpleQueue[Worker]()
+        self._starting = threading.Lock()
         weakref.finalize(self, _end, self._running)
 
-    def __call__(self, jobs: Sequence[Says]) -> list[dict[PolicyName, list[Spoken]]]:
+    def __call__(self, jobs: Sequence[Job]) -> list[Any]:
         """What is found for every job, each done by one process. An error or interrupt ends the processes.
 
         Raises RuntimeError naming the policies whose process failed or died.
         """
-        found: dict[int, dict[PolicyName, list[Spoken]]] = {}
+        found: dict[int, Any] = {}
         count = min(self.most, len(jobs))
         threads = max(1, torch.get_num_threads() // count)
         try:
             self._ready(count)
-            waiting, free, busy = [*enumerate(jobs)], self._running[:count], dict[Any, tuple[int, _Worker]]()
+            waiting, free, busy = [*enumerate(jobs)], self._running[:count], dict[Any, tuple[int, Worker]]()
             while waiting or busy:
                 while waiting and free:
                     (number, job), worker = waiting.pop(0), free.pop(0)
@@ -86,6 +114,41 @@ class Workers:
             self.close()  # else a later call would read this one's answers
             raise
         return [found[number] for number in range(len(jobs))]
+
+    @contextmanager
+    def lent(self) -> Iterator[Callable[[Sequence[Job]], list[Any]]]:
+        """As many processes as are one policy's share, to be asked again and again; the same one does job i each time.
+
+        Waits while other threads have them. Asking raises as a call does; only a lost process ends the others.
+        """
+        with self._starting:
+            self._ready(self.share * self._beside)
+            free = self._free
+        mine = [free.get() for _ in range(self.share)]
+        try:
+            yield lambda jobs: self._ask(mine[: len(jobs)], jobs)
+        finally:
+            for worker in mine:
+                free.put(worker)
+
+    def _ask(self, workers: Sequence[Worker], jobs: Sequence[Job]) -> list[Any]:
+        """One job each."""
+        threads = max(1, torch.get_num_threads() // (len(jobs) * self._beside))
+        answers, failed = [], list[JobError]()
+        try:
+            for worker, job in zip(workers, jobs, strict=True):
+                worker.ask(job, threads)
+            for worker in workers:
+                try:
+                    answers.append(worker.answer())
+                except JobError as error:  # the others' answers have to be read all the same
+                    failed.append(error)
+        except BaseException:
+            self.close()
+            raise
+        if failed:
+            raise failed[0]
+        return answers
 
     def close(self) -> None:
         """End the processes; the next call starts others."""
@@ -101,156 +164,77 @@ class Workers:
         if len(self._running) < count:
             with _quiet_start():
                 while len(self._running) < count:
-                    self._running.append(_Worker(self._memory, self._speakers, self.work))
+                    self._running.append(Worker(self._memory, self._there))
+            self._free = queue.SimpleQueue()
+            for worker in self._running[: self.share * self._beside]:
+                self._free.put(worker)
 
     def _share(self) -> None:
         """Move the weights into memory that all processes see."""
         file = io.BytesIO()
-        pickler = _Pickler(file)
+        pickler = Pickler(file)
         try:
-            pickler.dump({name: _speaker(policy) for name, policy in self.policies.items()})
+            pickler.dump(There({name: _bare(policy) for name, policy in self.policies.items()}, self.rooms))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             names = ", ".join(self.policies)
-            raise ValueError(f"policies {names} cannot speak in processes: {error}; set workers to false") from error
-        self._memory, self._speakers = _Memory(list(pickler.tensors.values())), file.getvalue()
+            raise ValueError(f"policies {names} cannot be in other processes: {error}; set workers to false") from error
+        self._memory, self._there = Memory(list(pickler.tensors.values())), file.getvalue()
 
 
-class _Worker:
+class JobError(RuntimeError):
+    """A job's own error; its process goes on."""
+
+
+class Worker:
     """This process's end of one worker."""
 
-    def __init__(self, memory: _Memory, policies: bytes, work: Work) -> None:
+    def __init__(self, memory: Memory, there: bytes) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.asked: list[PolicyName] = []
-        args = (theirs, memory, policies, work)
-        self.process: SpawnProcess = context.Process(target=_serve, args=args, daemon=True)
+        self.names: Sequence[PolicyName] = []
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, there), daemon=True)
         self.process.start()
         theirs.close()
 
-    def ask(self, says: Says, threads: int) -> None:
-        """Hand over a job to be done with so many threads, without the problems' data, which nobody there reads."""
-        self.asked = [name for name, asked in says.items() if asked]
-        job = {name: [replace(say, problem=Problem(say.problem.id)) for say in asked] for name, asked in says.items()}
+    def ask(self, job: Job, threads: int) -> None:
+        """Hand over a job to be done with so many threads."""
+        self.names = job.names
         try:
-            self.connection.send((job, threads))
+            # Not connection.send, for which PyTorch would move every tensor into a file of its own.
+            self.connection.send_bytes(pickle.dumps((job, threads)))
         except OSError as error:
             raise self._died() from error
 
-    def answer(self) -> dict[PolicyName, list[Spoken]]:
+    def answer(self) -> Any:
         """What it found."""
         try:
-            found, error = self.connection.recv()
+            found, error = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError) as lost:
             raise self._died() from lost
         if error is not None:
-            raise RuntimeError(f"the process that spoke for {', '.join(self.asked)} failed:\n{error}")
-        answer: dict[PolicyName, list[Spoken]] = found
-        return answer
+            raise JobError(f"the process that worked for {', '.join(self.names)} failed:\n{error}")
+        return found
 
     def _died(self) -> RuntimeError:
         self.process.join(5)
         code = self.process.exitcode
-        why = "killed, perhaps for want of memory" if code == -signal.SIGKILL else "its own output says why"
+        why = _WHY.get(-(code or 0), "its own output says why")
         return RuntimeError(
-            f"the process that speaks for {', '.join(self.asked)} ended with exit code {code} ({why}); "
+            f"the process that works for {', '.join(self.names)} ended with exit code {code} ({why}); "
             "workers: false does without processes"
         )
 
 
-class _Memory:
-    """Tensors in one piece of memory that several processes see. Pickled, it is the same memory in another process."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.tensors, self.places = tensors, list[_Place]()
-        end = 0
-        for tensor in tensors:
-            self.places.append(_Place(end, tensor.dtype, tuple(tensor.shape), isinstance(tensor, nn.Parameter)))
-            end += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
-        self.size = max(end, 1)
-        self.file = _file()
-        os.ftruncate(self.file.fileno(), self.size)
-        self.homes = _views(self.file.fileno(), self.size, self.places)
-        self.gather()
-
-    @torch.no_grad()
-    def gather(self) -> None:
-        """Move tensors that are elsewhere here."""
-        for tensor, home in zip(self.tensors, self.homes, strict=True):
-            if tensor.data_ptr() != home.data_ptr():
-                home.copy_(tensor)
-                tensor.data = home
-
-    def __reduce__(self) -> Any:
-        return _opened, (reduction.DupFd(self.file.fileno()), self.size, self.places)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a tensor begins in the memory, in bytes, and what it is."""
-
-    start: int
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    parameter: bool
-
-
-def _file() -> Any:
-    """A file without a name, in memory where the system can; unlike /dev/shm this has no limit of its own."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("coevolve"), "r+b", buffering=0)
-    return tempfile.TemporaryFile(buffering=0)
-
-
-def _views(file: int, size: int, places: Sequence[_Place]) -> list[Tensor]:
-    whole = torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
-    views = []
-    for place in places:
-        bytes_ = torch.Size(place.shape).numel() * place.dtype.itemsize
-        views.append(whole[place.start : place.start + bytes_].view(place.dtype).view(place.shape))
-    return views
-
-
-def _opened(handle: Any, size: int, places: Sequence[_Place]) -> list[Tensor]:
-    """The tensors of a ``_Memory``, in another process."""
-    file = handle.detach()
-    views = _views(file, size, places)
-    os.close(file)
-    return [
-        nn.Parameter(view, requires_grad=False) if place.parameter else view
-        for view, place in zip(views, places, strict=True)
-    ]
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles everything but tensors, of which it only writes the number."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.tensors: dict[int, Tensor] = {}
-        self.numbers: dict[int, int] = {}
-
-    def persistent_id(self, obj: Any) -> int | None:
-        if type(obj) not in (Tensor, nn.Parameter):
-            return None
-        self.tensors.setdefault(id(obj), obj)
-        return self.numbers.setdefault(id(obj), len(self.numbers))
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, policies: bytes, tensors: Sequence[Tensor]) -> None:
-        super().__init__(io.BytesIO(policies))
-        self.tensors = tensors
-
-    def persistent_load(self, pid: int) -> Tensor:
-        return self.tensors[pid]
-
-
-def _speaker(policy: LocalPolicy) -> LocalPolicy:
-    """The policy without what only learning and text need."""
+def _bare(policy: LocalPolicy) -> LocalPolicy:
+    """The policy without what only the optimiser and text need."""
     bare = copy.copy(policy)
-    bare.tokenizer = bare.reference = bare.value_head = bare.optimizer = None
-    bare.parameters = []
+    bare.tokenizer = bare.optimizer = bare.away = None
     return bare
+
+
+def _room(policy: LocalPolicy) -> Tensor:
+    """For the gradients of all its parameters, one behind the other."""
+    return torch.zeros(sum(parameter.numel() for parameter in policy.parameters), dtype=torch.float32)
 
 
 @contextmanager
@@ -266,7 +250,7 @@ def _quiet_start() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _end(running: list[_Worker]) -> None:
+def _end(running: list[Worker]) -> None:
     while running:
         worker = running.pop()
         worker.connection.close()
@@ -274,16 +258,16 @@ def _end(running: list[_Worker]) -> None:
         worker.process.join()
 
 
-def _serve(connection: Connection, tensors: Sequence[Tensor], policies: bytes, work: Work) -> None:
-    """A worker's life: answer jobs until the other end is gone."""
-    speakers: Mapping[PolicyName, LocalPolicy] = _Unpickler(policies, tensors).load()
+def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> None:
+    """A worker's life: do jobs until the other end is gone."""
+    here: There = Unpickler(there, tensors).load()
     with suppress(EOFError, OSError):  # the other end is gone
         while True:
-            job, threads = connection.recv()
+            job, threads = pickle.loads(connection.recv_bytes())
             if threads != torch.get_num_threads():
                 torch.set_num_threads(threads)
             try:
-                answer: tuple[Any, str | None] = work(speakers, job), None
+                answer: tuple[Any, str | None] = job.work(here, *job.given), None
             except Exception:  # noqa: BLE001 (the other end raises it)
                 answer = None, traceback.format_exc()
-            connection.send(answer)
+            connection.send_bytes(pickle.dumps(answer))

@@ -1,0 +1,107 @@
+"""Tensors in memory that several processes see, and objects that are sent without theirs."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing import reduction
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_ALIGNED = 64
+"""Tensors begin at multiples of so many bytes, as PyTorch's own do."""
+
+
+class Memory:
+    """Tensors in one piece of memory that several processes see. Pickled, it is the same memory in another process."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors, self.places = tensors, list[_Place]()
+        end = 0
+        for tensor in tensors:
+            self.places.append(_Place(end, tensor.dtype, tuple(tensor.shape), isinstance(tensor, nn.Parameter)))
+            end += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
+        self.size = max(end, 1)
+        self.file = _file()
+        os.ftruncate(self.file.fileno(), self.size)
+        self.homes = _views(self.file.fileno(), self.size, self.places)
+        self.gather()
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Move tensors that are elsewhere here."""
+        for tensor, home in zip(self.tensors, self.homes, strict=True):
+            if tensor.data_ptr() != home.data_ptr():
+                home.copy_(tensor)
+                tensor.data = home
+
+    def __reduce__(self) -> Any:
+        return _opened, (reduction.DupFd(self.file.fileno()), self.size, self.places)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor begins in the memory, in bytes, and what it is."""
+
+    start: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    parameter: bool
+
+
+def _file() -> Any:
+    """A file without a name, in memory where the system can; unlike /dev/shm this has no limit of its own."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("coevolve"), "r+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)
+
+
+def _views(file: int, size: int, places: Sequence[_Place]) -> list[Tensor]:
+    whole = torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
+    views = []
+    for place in places:
+        bytes_ = torch.Size(place.shape).numel() * place.dtype.itemsize
+        views.append(whole[place.start : place.start + bytes_].view(place.dtype).view(place.shape))
+    return views
+
+
+def _opened(handle: Any, size: int, places: Sequence[_Place]) -> list[Tensor]:
+    """The tensors of a ``Memory``, in another process."""
+    file = handle.detach()
+    views = _views(file, size, places)
+    os.close(file)
+    return [
+        nn.Parameter(view, requires_grad=False) if place.parameter else view
+        for view, place in zip(views, places, strict=True)
+    ]
+
+
+class Pickler(pickle.Pickler):
+    """Pickles everything but tensors, of which it only writes the number."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.tensors: dict[int, Tensor] = {}
+        self.numbers: dict[int, int] = {}
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) not in (Tensor, nn.Parameter):
+            return None
+        self.tensors.setdefault(id(obj), obj)
+        return self.numbers.setdefault(id(obj), len(self.numbers))
+
+
+class Unpickler(pickle.Unpickler):
+    def __init__(self, policies: bytes, tensors: Sequence[Tensor]) -> None:
+        super().__init__(io.BytesIO(policies))
+        self.tensors = tensors
+
+    def persistent_load(self, pid: int) -> Tensor:
+        return self.tensors[pid]
