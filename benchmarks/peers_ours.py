@@ -39,7 +39,7 @@ class Ours:
         for policy in policies.values():
             policy.tokenizer = tokenizer(case)
         self.engine = ForcedEngine(policies, case)
-        self.account = Account()
+        self.account, self.trained = Account(), list[int]()
         self.trainer = Trainer(
             task=Words(case),
             play=play(case),
@@ -53,11 +53,12 @@ class Ours:
         )
 
     def step(self, round: int) -> Account:
-        self.account = Account()
+        self.account, self.trained = Account(), []
         self.engine.lengths.copy_(lengths(self.case, round))
         before, start = STEPS.count, time.perf_counter()
         metrics = self.trainer.step(round)
         self.account.seconds, self.account.steps = time.perf_counter() - start, STEPS.count - before
+        self.account.trained = sum(self.trained)
         self.account.phases = {key[5:]: value for key, value in metrics.items() if key.startswith("time/")}
         self.account.generating = self.account.phases["generate"]
         for episode in self.trainer.episodes:
@@ -68,7 +69,7 @@ class Ours:
 
     def _watched(self, batch: Batch) -> Tensor:
         """The algorithm's weights of a mini-batch, whose tokens are counted."""
-        self.account.trained += int(batch.mask_BT.sum())
+        self.trained.append(int(batch.mask_BT.sum()))  # policies learn in several threads
         return magrpo().weights(batch)
 
 

@@ -50,8 +50,8 @@ class Trainer:
     policies: name -> model name, PolicySpec, or a policy already built. cast: step -> role -> policy. batch_size:
     problems per step; members: times each is played. reset_every: the control that rebuilds everything at each exchange
     as the released CORY script does (optimiser, KL weight, reward statistics, and the noise starts over). workers:
-    sampling on the CPU is spread over processes (see ``LocalEngine``); off, because these take seconds and memory to
-    start, which a short run does not earn back.
+    policies on the CPU sample and learn in processes (see ``LocalEngine``); off, because these take seconds and memory
+    to start, which a short run does not earn back.
     Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
     """
 

@@ -352,7 +352,8 @@ class Algorithm:
     credit: what each turn is held responsible for. advantage: (batch, KL coefficient) -> targets. loss and weights:
     the objective. epochs: passes over each batch. minibatch: rows per optimiser step (None: all). reference: needs a
     frozen start policy (KL). critic: needs a value head. kl: the controller every policy starts with. rescale: credit_B
-    and the policy's running moments -> credit_B, applied before the advantage (None: credit as it is).
+    and the policy's running moments -> credit_B, applied before the advantage (None: credit as it is). Policies that
+    learn side by side call these from several threads: a rule that draws random numbers takes them from ``noise``.
     """
 
     credit: Credit

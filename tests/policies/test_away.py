@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import threading
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, away, build_policies, engine
 from coevolve.policies.devices import desk, side_by_side
-from coevolve.policies.workers import JobError, Workers
+from coevolve.policies.workers import JobError, There, Workers
 from coevolve.types import Batch, Metrics
 
 Team = dict[str, LocalPolicy]
@@ -185,6 +186,74 @@ def test_failures_and_deaths_there_name_the_policy(one: tuple[Team, Team]) -> No
     kl_BT, wanted_BT = there.annotate(good).kl_BT, here.annotate(good).kl_BT
     assert kl_BT is not None and wanted_BT is not None
     assert torch.allclose(kl_BT, wanted_BT, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_death_beside_others_is_told_as_the_cause(three: tuple[Team, Team]) -> None:
+    _, there = three
+    batch, rule = make_family(2, 0), make_rule(epochs=2)
+
+    def learn(names: list[str]) -> dict[str, Metrics]:
+        return {n: there[n].update(there[n].annotate(batch), make_targets(batch, 1), rule, 0) for n in names}
+
+    for victim in (0, 1):
+        side_by_side(there, list(there), learn, desk)
+        process = workers(there["ann"])._running[victim].process
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join()
+        with pytest.raises(RuntimeError, match=r"ended with exit code -9 \(killed, perhaps for want of memory\)"):
+            side_by_side(there, list(there), learn, desk)
+    side_by_side(there, list(there), learn, desk)
+
+
+def test_adapters_on_the_output_layer_learn_there(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed again in the backward has the adapter, too."""
+    lora = LoraSpec(rank=2, targets=("q_proj", "lm_head"))
+    for here, there in twins({"ann": PolicySpec(micro_model, weights="lora", lora=lora)}):
+        wanted, found = (gradients(team["ann"], make_family(2, 0), monkeypatch) for team in (here, there))
+        for a, b in zip(wanted, found, strict=True):
+            assert a is not None and b is not None
+            assert torch.allclose(a, b, rtol=1e-4, atol=1e-7)
+
+
+def test_nothing_is_left_of_a_backward_that_failed(micro_model: str) -> None:
+    """In this process, with what a worker has."""
+    policy, batch = build({"ann": PolicySpec(micro_model)})["ann"], make_batch(5, 0)
+    there = There({"ann": policy}, {"ann": [torch.full((sum(p.numel() for p in policy.parameters),), 7.0)]})
+    policy.parameters[0].grad = torch.ones_like(policy.parameters[0])
+    there.kept = "an older graph"
+    logp_BT, value_BT, _ = away.say(there, "ann", batch)
+    assert all(p.grad is None for p in policy.parameters)
+    assert logp_BT is not None and value_BT is not None
+    grads = [torch.ones_like(logp_BT), None]
+    numbers = away.learn(there, "ann", 0, set(), grads)
+    assert there.kept is None
+    assert numbers == set(range(len(policy.parameters) - 2))  # no gradient of the value head
+    once = there.rooms["ann"][0].clone()
+    away.say(there, "ann", batch)
+    away.learn(there, "ann", 0, numbers, grads)
+    size = sum(p.numel() for p in policy.parameters[:-2])
+    assert torch.allclose(there.rooms["ann"][0][:size], 2 * once[:size], rtol=1e-5, atol=1e-6)
+    assert (there.rooms["ann"][0][size:] == 7.0).all()
+
+
+def test_processes_and_gradients_cost_what_is_used_and_end_with_their_engine(micro_model: str) -> None:
+    policies = build({"ann": PolicySpec(micro_model)})
+    made, ann = LocalEngine(policies, workers=True), policies["ann"]
+    assert made.workers is not None and ann.away is not None
+    copied = copy.deepcopy(ann)
+    assert copied.away is None  # its weights are its own
+    assert ann.annotate(make_batch(2, 0, longest_action=3)).kl_BT is not None
+    (worker,) = made.workers._running
+    assert ann.annotate(make_batch(9, 0)).kl_BT is not None
+    assert len(made.workers._running) == 2
+    assert made.workers._memory is not None
+    written = os.fstat(made.workers._memory.file.fileno()).st_blocks * 512
+    assert written < 1.2 * sum(t.nbytes for t in made.workers._memory.tensors if not t.is_meta)
+    del made
+    assert ann.away is None
+    assert not worker.process.is_alive()
+    assert ann.annotate(make_batch(9, 0)).kl_BT is not None
 
 
 def test_rows_are_spread_by_their_tokens() -> None:

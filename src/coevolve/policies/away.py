@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -28,12 +27,11 @@ _TOKENS = 256
 Ask = Callable[[Sequence[Job]], list[Any]]
 
 
-@dataclass(frozen=True)
 class Away:
     """The processes of the policy of this name, an equal share of all for each policy that learns."""
 
-    name: PolicyName
-    workers: Workers
+    def __init__(self, name: PolicyName, workers: Workers) -> None:
+        self.name, self.workers, self.policy = name, workers, workers.policies[name]
 
     def annotate(self, batch: Batch) -> Batch:
         """What ``LocalPolicy.annotate`` finds."""
@@ -43,13 +41,12 @@ class Away:
         return batch.replace(**{key: _whole(batch, parts, [a[key] for a in answers]) for key in answers[0]})
 
     @contextmanager
-    def learning(self, parameters: Sequence[nn.Parameter]) -> Iterator[Callable[[Batch], Outputs]]:
+    def learning(self) -> Iterator[Callable[[Batch], Outputs]]:
         """Inside, what the policy says about a micro-batch, differentiable; behind it parameters have gradients."""
-        rooms = self.workers.rooms[self.name]
-        learnt = [set[int]() for _ in rooms]
+        learnt = [set[int]() for _ in range(self.workers.share)]
         with self.workers.lent() as ask:
             yield lambda micro: self._outputs(micro, ask, learnt)
-        _gather(parameters, rooms, learnt)
+        _gather(self.policy.parameters, self.workers.rooms[self.name], learnt)
 
     def _outputs(self, micro: Batch, ask: Ask, learnt: Sequence[set[int]]) -> Outputs:
         """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
@@ -126,15 +123,17 @@ def _gather(parameters: Sequence[nn.Parameter], rooms: Sequence[Tensor], learnt:
 
 def annotate(there: There, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
     """In a process: what annotation finds."""
+    there.kept = None
     found, before = there.policies[name].annotate(batch).tensors(), batch.tensors()
     return {key: value for key, value in found.items() if value is not before.get(key)}
 
 
 def say(there: There, name: PolicyName, micro: Batch) -> tuple[Tensor | None, ...]:
     """In a process: what the policy says, which is kept for ``learn``."""
-    policy = there.policies[name]
+    policy, there.kept = there.policies[name], None
     for parameter in policy.parameters:
         parameter.requires_grad_()
+        parameter.grad = None  # a backward that failed may have left one
     there.kept = out = policy.outputs(micro)
     return tuple(None if x is None else x.detach() for x in (out.logp_BT, out.value_BT, out.entropy_BT))
 
@@ -147,8 +146,9 @@ def learn(there: There, name: PolicyName, room: int, learnt: set[int], grads_BT:
     out, there.kept = there.kept, None
     said = zip((out.logp_BT, out.value_BT), grads_BT, strict=True)
     outputs, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
-    torch.autograd.backward(outputs, grads)
     parameters = there.policies[name].parameters
+    with there.policies[name].weights.active():  # what is computed again for the gradient needs the adapter
+        torch.autograd.backward(outputs, grads)
     views = _views(there.rooms[name][room], parameters)
     for number, parameter in enumerate(parameters):
         if parameter.grad is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -39,7 +40,8 @@ class LocalEngine:
     max_tokens: positions (prompt padding and new tokens included) decoded at a time, by each process if there are
     several; it bounds the cache's memory.
     workers: sampling on the CPU is spread over processes (see ``policies.workers``), a base each at least, and the rows
-    of one in parts while there are cores and rows for them. The turns are the same but for rounding.
+    of one in parts while there are cores and rows for them. Policies that train also learn there (``policies.away``).
+    All is the same but for rounding.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
     """
 
@@ -106,8 +108,9 @@ class LocalEngine:
         if not movable or cores() < 2:
             return None
         workers = Workers(movable, cores())
-        for name, policy in movable.items():
-            policy.away = Away(name, workers) if policy.trainable else None
+        self._homes = [Away(name, workers) for name in workers.learners]
+        for home in self._homes:  # they know of it as long as this engine is there
+            home.policy.home = weakref.ref(home)
         return workers
 
     def _bases(self, names: Sequence[PolicyName]) -> list[list[PolicyName]]:

@@ -20,7 +20,10 @@ _ALIGNED = 64
 
 
 class Memory:
-    """Tensors in one piece of memory that several processes see. Pickled, it is the same memory in another process."""
+    """Tensors in one piece of memory that several processes see. Pickled, it is the same memory in another process.
+
+    Tensors of the meta device get a place there, and stay what they are.
+    """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors, self.places = tensors, list[_Place]()
@@ -38,7 +41,7 @@ class Memory:
     def gather(self) -> None:
         """Move tensors that are elsewhere here."""
         for tensor, home in zip(self.tensors, self.homes, strict=True):
-            if tensor.data_ptr() != home.data_ptr():
+            if not tensor.is_meta and tensor.data_ptr() != home.data_ptr():
                 home.copy_(tensor)
                 tensor.data = home
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,11 +65,17 @@ class LocalPolicy:
         value = [] if self.value_head is None else list(self.value_head.parameters())
         self.parameters = [*self.weights.parameters(), *value] if self.trainable else []
         self.optimizer = adamw(self.parameters, spec) if self.trainable else None
-        self.away: Away | None = None
-        """The processes it annotates and learns in, if any."""
+        self.home: weakref.ref[Away] | None = None
+        """The processes that its engine has for it."""
 
     def __repr__(self) -> str:
         return f"LocalPolicy({self.name!r}, {self.spec.model!r}, {self.spec.weights}, {self.device})"
+
+    @property
+    def away(self) -> Away | None:
+        """Processes to annotate and learn in, while an engine has some for this very object; a copy of it has none."""
+        found = None if self.home is None else self.home()
+        return found if found is not None and found.policy is self else None
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Any]:
@@ -135,11 +142,12 @@ class LocalPolicy:
         assert self.optimizer is not None
         weight_BT = algorithm.weights(mini)
         whole = weight_BT.sum()
+        at_once = self.spec.micro_tokens * (1 if self.away is None else self.away.workers.share)
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
         entropy = drift = torch.zeros((), device=self.device)
         with self._learning() as outputs:
-            for rows_B in forward.micro_batches(self.weights.shared.causal, mini, self.spec.micro_tokens):
+            for rows_B in forward.micro_batches(self.weights.shared.causal, mini, at_once):
                 micro = mini.select(rows_B)
                 actions = micro.mask_BT.shape[1]
                 aims = _to(targets.select(rows_B, actions), self.device)
@@ -159,7 +167,7 @@ class LocalPolicy:
     def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
         """What says things to differentiate, here or away; behind it the parameters have their gradients."""
         if self.away is not None:
-            with self.away.learning(self.parameters) as outputs:
+            with self.away.learning() as outputs:
                 yield outputs
         else:
             with self.weights.active():

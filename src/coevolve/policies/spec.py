@@ -40,12 +40,12 @@ class PolicySpec:
     policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW. max_grad_norm: clip
     the gradient's norm (None: measure only). schedule: of the learning rate over the run's steps, after warmup_steps
     of linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of the computation; weights are always
-    float32. micro_tokens: tokens per forward and backward, common beginnings of rows once (padding included for
-    models that cannot share them, see docs/performance.md); more is faster until memory ends. chat: whether a task's
-    instructions are messages of the model's chat template: None if it has one, False never, True always (an error
-    without one), or always with these keywords for it, such as ``{enable_thinking: false}``. load_in_4bit: hold the
-    linear layers of the base in 4 bits (QLoRA, arXiv 2305.14314: NF4, double quantisation) and compute with them in
-    ``dtype``; only for lora and frozen.
+    float32. micro_tokens: tokens per forward and backward, in each process if there are several, common beginnings of
+    rows once (padding included for models that cannot share them, see docs/performance.md); more is faster until memory
+    ends. chat: whether a task's instructions are messages of the model's chat template: None if it has one, False
+    never, True always (an error without one), or always with these keywords for it, such as ``{enable_thinking:
+    false}``. load_in_4bit: hold the linear layers of the base in 4 bits (QLoRA, arXiv 2305.14314: NF4, double
+    quantisation) and compute with them in ``dtype``; only for lora and frozen.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")

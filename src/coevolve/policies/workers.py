@@ -38,11 +38,6 @@ from coevolve.policies.memory import Memory, Pickler, Unpickler
 from coevolve.policies.policy import LocalPolicy
 from coevolve.types import PolicyName
 
-_WHY: dict[int, str] = {
-    signal.SIGKILL: "killed, perhaps for want of memory",
-    signal.SIGTERM: "stopped, because another one failed",
-}
-
 
 def cores() -> int:
     """The cores that this process may use."""
@@ -74,20 +69,20 @@ class Workers:
     """Processes, at most so many and started when they are needed, that work for these policies, all on the CPU.
 
     Those that work at the same time share the threads that PyTorch uses here; each has at least one. share: processes
-    of each policy that learns. rooms: see ``There``; in memory that all processes see.
+    of each policy that learns, at most. rooms: see ``There``; in memory that all processes see, once some have started.
     """
 
     def __init__(self, policies: Mapping[PolicyName, LocalPolicy], most: int) -> None:
         self.policies, self.most = policies, most
-        learners = {name: policy for name, policy in policies.items() if policy.trainable}
-        self.share = max(1, most // max(1, len(learners)))
-        self._beside = min(len(learners), most // self.share)  # policies that learn at the same time
-        self.rooms = {name: [_room(policy) for _ in range(self.share)] for name, policy in learners.items()}
+        self.learners = [name for name, policy in policies.items() if policy.trainable]
+        self.share = max(1, most // max(1, len(self.learners)))
+        self._beside = min(len(self.learners), most // self.share)  # policies that learn at the same time
+        self.rooms: Mapping[PolicyName, Sequence[Tensor]] = {}
         self._memory: Memory | None = None
         self._there = b""
         self._running: list[Worker] = []
-        self._free = queue.SimpleQueue[Worker]()
-        self._starting = threading.Lock()
+        self._free = queue.SimpleQueue[Worker]()  # of those that run, nobody's at the moment
+        self._lock = threading.RLock()
         weakref.finalize(self, _end, self._running)
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
@@ -117,16 +112,24 @@ class Workers:
 
     @contextmanager
     def lent(self) -> Iterator[Callable[[Sequence[Job]], list[Any]]]:
-        """As many processes as are one policy's share, to be asked again and again; the same one does job i each time.
+        """Processes of one policy's own, to be asked again and again, at most ``share`` jobs at a time: the same one
+        does job i each time.
 
         Waits while other threads have them. Asking raises as a call does; only a lost process ends the others.
         """
-        with self._starting:
-            self._ready(self.share * self._beside)
-            free = self._free
-        mine = [free.get() for _ in range(self.share)]
+        self._ready(self._beside)
+        free, mine = self._free, list[Worker]()
+
+        def ask(jobs: Sequence[Job]) -> list[Any]:
+            assert len(jobs) <= self.share
+            if len(mine) < len(jobs):
+                self._ready(len(jobs) * self._beside)
+            while len(mine) < len(jobs):
+                mine.append(free.get())
+            return self._ask(mine[: len(jobs)], jobs)
+
         try:
-            yield lambda jobs: self._ask(mine[: len(jobs)], jobs)
+            yield ask
         finally:
             for worker in mine:
                 free.put(worker)
@@ -143,42 +146,59 @@ class Workers:
                     answers.append(worker.answer())
                 except JobError as error:  # the others' answers have to be read all the same
                     failed.append(error)
-        except BaseException:
-            self.close()
-            raise
+        except BaseException as error:
+            cause = self._lost(workers, error)
+            if cause is error:
+                raise
+            raise RuntimeError(str(cause)) from error
         if failed:
             raise failed[0]
         return answers
 
+    def _lost(self, workers: Sequence[Worker], error: BaseException) -> BaseException:
+        """End all processes, unless these were ended already; returns why, which may be another thread's error."""
+        with self._lock:
+            for worker in workers:
+                if worker.ended is not None:
+                    return worker.ended
+            for worker in self._running:
+                worker.ended = error
+            _end(self._running)
+            return error
+
     def close(self) -> None:
         """End the processes; the next call starts others."""
-        _end(self._running)
+        with self._lock:
+            _end(self._running)
 
     def _ready(self, count: int) -> None:
         """So many processes that run, and see the weights of now."""
-        if self._memory is not None and self._running:
-            self._memory.gather()
-        else:
-            self._share()
-        assert self._memory is not None
-        if len(self._running) < count:
-            with _quiet_start():
-                while len(self._running) < count:
-                    self._running.append(Worker(self._memory, self._there))
-            self._free = queue.SimpleQueue()
-            for worker in self._running[: self.share * self._beside]:
-                self._free.put(worker)
+        with self._lock:
+            if self._memory is not None and self._running:
+                self._memory.gather()
+            else:
+                self._share()
+                self._free = queue.SimpleQueue()
+            assert self._memory is not None
+            if len(self._running) < count:
+                with _quiet_start():
+                    while len(self._running) < count:
+                        self._running.append(Worker(self._memory, self._there))
+                        self._free.put(self._running[-1])
 
     def _share(self) -> None:
-        """Move the weights into memory that all processes see."""
+        """Move the weights into memory that all processes see, with room for gradients."""
         file = io.BytesIO()
         pickler = Pickler(file)
+        rooms = {name: [_room(self.policies[name]) for _ in range(self.share)] for name in self.learners}
         try:
-            pickler.dump(There({name: _bare(policy) for name, policy in self.policies.items()}, self.rooms))
+            pickler.dump(There({name: _bare(policy) for name, policy in self.policies.items()}, rooms))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             names = ", ".join(self.policies)
             raise ValueError(f"policies {names} cannot be in other processes: {error}; set workers to false") from error
         self._memory, self._there = Memory(list(pickler.tensors.values())), file.getvalue()
+        homes = self._memory.homes
+        self.rooms = {name: [homes[pickler.numbers[id(room)]] for room in some] for name, some in rooms.items()}
 
 
 class JobError(RuntimeError):
@@ -192,6 +212,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.names: Sequence[PolicyName] = []
+        self.ended: BaseException | None = None
+        """Why it was ended, if another one's failure is the reason."""
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, there), daemon=True)
         self.process.start()
         theirs.close()
@@ -218,7 +240,7 @@ class Worker:
     def _died(self) -> RuntimeError:
         self.process.join(5)
         code = self.process.exitcode
-        why = _WHY.get(-(code or 0), "its own output says why")
+        why = "killed, perhaps for want of memory" if code == -signal.SIGKILL else "its own output says why"
         return RuntimeError(
             f"the process that works for {', '.join(self.names)} ended with exit code {code} ({why}); "
             "workers: false does without processes"
@@ -228,13 +250,13 @@ class Worker:
 def _bare(policy: LocalPolicy) -> LocalPolicy:
     """The policy without what only the optimiser and text need."""
     bare = copy.copy(policy)
-    bare.tokenizer = bare.optimizer = bare.away = None
+    bare.tokenizer = bare.optimizer = bare.home = None
     return bare
 
 
 def _room(policy: LocalPolicy) -> Tensor:
-    """For the gradients of all its parameters, one behind the other."""
-    return torch.zeros(sum(parameter.numel() for parameter in policy.parameters), dtype=torch.float32)
+    """For the gradients of all its parameters, one behind the other; memory is taken only when it is written to."""
+    return torch.empty(sum(p.numel() for p in policy.parameters), dtype=torch.float32, device="meta")
 
 
 @contextmanager
