@@ -117,14 +117,14 @@ def test_it_does_not_matter_who_asks_first() -> None:
 def test_an_interrupt_while_packing_leaves_layers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     linear.use_fast_linear(layers)
-    packed = linear._packed
+    packed = linear.laid_out
 
-    def interrupted(layer: nn.Linear, dtype: torch.dtype) -> object:
-        if layer is layers[1]:
+    def interrupted(layer: list[nn.Linear], dtype: torch.dtype) -> object:
+        if layer[0] is layers[1]:
             raise KeyboardInterrupt
         return packed(layer, dtype)
 
-    monkeypatch.setattr(linear, "_packed", interrupted)
+    monkeypatch.setattr(linear, "laid_out", interrupted)
     with pytest.raises(KeyboardInterrupt), linear.packed(layers, torch.float32):
         pass
     assert all(layer.packed is None for layer in layers)

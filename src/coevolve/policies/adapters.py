@@ -30,7 +30,7 @@ class Adapters:
 
     def __init__(self, names: Sequence[str | None], device: torch.device) -> None:
         self.names, self.device = list(names), device
-        self._stacks: dict[int, Stack | None] = {}
+        self._stacks: dict[tuple[int, ...], Stack | None] = {}
         self._present = [0]
         self._places: Stack | None = None
         self._seen: tuple[Tensor, Tensor] | None = None
@@ -54,8 +54,11 @@ class Adapters:
 
     def forward(self, layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """What PEFT's layer computes, each row with its own adapter."""
-        y: Tensor = layer.base_layer(x, *args, **kwargs)
-        stack = self._stack(layer, y.dtype)
+        return self.add([layer], x, layer.base_layer(x, *args, **kwargs))
+
+    def add(self, layers: Sequence[Any], x: Tensor, y: Tensor) -> Tensor:
+        """y, what layers without adapters make of x, side by side, and what each row's adapter adds to it."""
+        stack = self._stack(layers, y.dtype)
         if stack is None:
             return y
         if y.dtype == torch.float32 and torch.is_autocast_enabled(y.device.type):  # a base in 4 bits
@@ -80,31 +83,45 @@ class Adapters:
         y_MLO = y.reshape(len(x_MLR), -1, y.shape[-1])
         return (y_MLO.baddbmm_ if inplace else y_MLO.baddbmm)(x_MLR, up_MRO).view(y.shape)
 
-    def _stack(self, layer: Any, dtype: torch.dtype) -> Stack | None:
-        """The layer's adapters of all runs: A' [M, I, R], and B' with its scale [M, R, O]. None if no run has one."""
+    def _stack(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
+        """The adapters of all runs on these layers: A' [M, I, R], and B' with its scale [M, R, O]. None if no run has
+        one."""
         if torch.is_grad_enabled():
-            return self._stacked(layer, dtype)  # a gradient goes through it
-        if id(layer) not in self._stacks:
-            self._stacks[id(layer)] = self._stacked(layer, dtype)
-        return self._stacks[id(layer)]
+            return self._stacked(layers, dtype)  # a gradient goes through it
+        key = tuple(map(id, layers))
+        if key not in self._stacks:
+            self._stacks[key] = self._stacked(layers, dtype)
+        return self._stacks[key]
 
-    def _stacked(self, layer: Any, dtype: torch.dtype) -> Stack | None:
-        names = [self.names[i] for i in self._present]
-        there = [name for name in names if name in layer.lora_A]
-        if not there:
+    def _stacked(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
+        """Layers side by side: their A' beside each other, their B' as blocks of one matrix."""
+        both = [_side_by_side(self.names[i], layers) for i in self._present]
+        rank = max(len(down_RI) for down_RI, _ in both)
+        if not rank:
             return None
-        rank = max(layer.r[name] for name in there)
-        downs, ups = [], []
-        for name in names:
-            like = name if name in layer.lora_A else there[0]
-            a_RI, b_OR = layer.lora_A[like].weight.to(dtype), layer.lora_B[like].weight.to(dtype)
-            if like != name:
-                a_RI, b_OR = torch.zeros_like(a_RI), torch.zeros_like(b_OR)
-            downs.append(pad(a_RI, (0, 0, 0, rank - len(a_RI))))
-            ups.append(pad(b_OR * layer.scaling[like], (0, rank - b_OR.shape[1])))
         # As transposed views, because PyTorch's batched product for CPUs is up to twice as fast with them.
-        down_MRI, up_MOR = ((x[0][None] if len(x) == 1 else torch.stack(x)) for x in (downs, ups))
+        down_MRI, up_MOR = (
+            (x[0][None] if len(x) == 1 else torch.stack(x))
+            for x in (
+                [pad(down_RI, (0, 0, 0, rank - len(down_RI))).to(dtype) for down_RI, _ in both],
+                [pad(up_OR, (0, rank - up_OR.shape[1])).to(dtype) for _, up_OR in both],
+            )
+        )
         return down_MRI.transpose(1, 2), up_MOR.transpose(1, 2)
+
+
+def _side_by_side(name: str | None, layers: Sequence[Any]) -> Stack:
+    """One adapter's A [R, I] and scaled B [O, R] on layers of the same input; R is 0 where it has none."""
+    downs, ups = [], []
+    for layer in layers:
+        weight = getattr(layer, "base_layer", layer).weight
+        if name is not None and name in getattr(layer, "lora_A", ()):
+            downs.append(layer.lora_A[name].weight)
+            ups.append(layer.lora_B[name].weight * layer.scaling[name])
+        else:
+            downs.append(weight.new_zeros((0, layer.in_features)))
+            ups.append(weight.new_zeros((layer.out_features, 0)))
+    return (downs[0], ups[0]) if len(layers) == 1 else (torch.cat(downs), torch.block_diag(*ups))  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -17,10 +17,11 @@ from coevolve.policies.adapters import grouped
 from coevolve.policies.away import Away
 from coevolve.policies.decode import Spoken, decode
 from coevolve.policies.devices import side_by_side
+from coevolve.policies.lean import lean
 from coevolve.policies.linear import packed
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import DTYPES
-from coevolve.policies.weights import head, trunk
+from coevolve.policies.weights import head
 from coevolve.policies.workers import Job, There, Workers, cores
 from coevolve.types import PolicyName, Problem, Prompt, Say, Turn
 
@@ -169,7 +170,7 @@ def _sampled(
     with (
         first.active() as causal,
         grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
-        packed(trunk(causal), DTYPES[first.spec.dtype]) if repaid else nullcontext(),
+        lean(causal, DTYPES[first.spec.dtype], adapters) if repaid else nullcontext(),
         packed(head(causal), torch.float32) if repaid else nullcontext(),
     ):
         for chunk in chunks([say for _, say in asked], max_tokens):

@@ -8,7 +8,7 @@ rows, I inputs, O outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -95,25 +95,38 @@ _ROWS = 64
 @contextmanager
 def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Let the linear layers compute in dtype with copies of their weights made for it; these must not change inside."""
-    fast = [module for module in model.modules() if isinstance(module, FastLinear)]
-    if sum(layer.weight.numel() for layer in fast if _onednn(layer.weight)) > _MOST:
-        fast = []
+    fast = [module for module in model.modules() if isinstance(module, FastLinear)] if fits_twice(model) else []
     try:
         for layer in fast:
-            layer.packed = _packed(layer, dtype)
+            layer.packed = laid_out([layer], dtype)
         yield
     finally:
         for layer in fast:
             layer.packed = None
 
 
-def _packed(layer: nn.Linear, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    weight, bias = (None if x is None else x.detach().to(dtype) for x in (layer.weight, layer.bias))
-    assert weight is not None
+def fits_twice(model: nn.Module) -> bool:
+    """Whether oneDNN may get copies of the weights of this model's linear layers."""
+    fast = [module.weight for module in model.modules() if isinstance(module, FastLinear) and _onednn(module.weight)]
+    return sum(weight.numel() for weight in fast) <= _MOST
+
+
+def laid_out(layers: Sequence[nn.Linear], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """The layers' outputs for one input, side by side, computed in dtype with a copy of their weights made for it."""
+    weight = _joined([layer.weight.detach().to(dtype) for layer in layers])
+    biases = [layer.bias for layer in layers]
+    bias = None
+    if any(b is not None for b in biases):
+        zeros = (weight.new_zeros(layer.out_features) for layer in layers)
+        bias = _joined([z if b is None else b.detach().to(dtype) for b, z in zip(biases, zeros, strict=True)])
     if not _onednn(weight):
         return lambda x: functional.linear(x.to(dtype), weight, bias)
     laid = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
     return lambda x: _product(x.to(dtype), laid, bias)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def use_fast_linear(model: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from coevolve.policies.attention import NAME, no_mask, shares
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.forest import Ids, grow
+from coevolve.policies.lean import lean, resembles
 from coevolve.policies.packed import pack
 from coevolve.policies.weights import trunk
 
@@ -25,22 +27,39 @@ def use_sharing(causal: Any) -> bool:
     """Let the model compute with ``sharing`` if updates and rollouts then give what it gives alone; returns whether.
 
     Other models (sliding windows, capped scores, positions of another kind, fewer than 16 positions) keep
-    transformers' own attention.
+    transformers' own attention. Rollouts of those that share are ``lean`` if that gives the same again.
     """
-    config = causal.config.get_text_config()
+    config, body = causal.config.get_text_config(), trunk(causal)
+    body.lean = False
     if (getattr(config, "max_position_embeddings", None) or _COMMON + 4) < _COMMON + 4:
         return False
     rows = [np.array([*range(_COMMON), *tail]) % config.vocab_size for tail in _ROWS]
-    alone = [trunk(causal)(torch.tensor(row, device=causal.device)[None]).last_hidden_state[0] for row in rows]
+    alone = [body(torch.tensor(row, device=causal.device)[None]).last_hidden_state[0] for row in rows]
     before = causal.config._attn_implementation
+    if not (_takes(causal) and _right(causal, rows, alone, nullcontext())):
+        causal.set_attn_implementation(before)
+        return False
+    body.lean = resembles(body)
+    body.lean = body.lean and _right(causal, rows, alone, lean(causal, torch.float32, None))
+    return True
+
+
+def _takes(causal: Any) -> bool:
+    """Whether the model takes our attention at all."""
     try:
         causal.set_attn_implementation(NAME)
-        same = shares(causal) and _same(_packed(causal, rows), alone) and _same(_rollout(causal, rows), alone)
+    except (ValueError, NotImplementedError, AttributeError):
+        return False
+    return shares(causal)
+
+
+def _right(causal: Any, rows: list[Ids], alone: list[Tensor], within: AbstractContextManager[None]) -> bool:
+    """Whether forests and rollouts give what the model gives alone."""
+    try:
+        with within:
+            return _same(_packed(causal, rows), alone) and _same(_rollout(causal, rows), alone)
     except (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, RuntimeError):
-        same = False  # a model that takes no extra argument, or whose attention is of another kind
-    if not same:
-        causal.set_attn_implementation(before)
-    return same
+        return False  # a model that takes no extra argument, or whose attention is of another kind
 
 
 def _packed(causal: Any, rows: list[Ids]) -> list[Tensor]:

@@ -1,0 +1,212 @@
+"""The written-out forward of a rollout is that of transformers' modules, for every decoder that it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import TOKENS, make_says, ragged
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    GemmaConfig,
+    GPT2Config,
+    GPTNeoXConfig,
+    GraniteConfig,
+    LlamaConfig,
+    MistralConfig,
+    Olmo2Config,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from coevolve.policies import LocalEngine, LoraSpec, PolicySpec, build_policies
+from coevolve.policies import lean as written
+from coevolve.policies.adapters import grouped
+from coevolve.policies.attention import no_mask
+from coevolve.policies.forest import grow
+from coevolve.policies.lean import Lean, lean
+from coevolve.policies.linear import use_fast_linear
+from coevolve.policies.packed import Packed, pack
+from coevolve.policies.probe import use_sharing
+from coevolve.types import Sampling
+
+SMALL: dict[str, Any] = {
+    "vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": None,
+}  # fmt: skip
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+FAMILIES = {
+    "llama": LlamaConfig(**SMALL),
+    "llama, biases, other rotation": LlamaConfig(
+        **SMALL,
+        attention_bias=True,
+        mlp_bias=True,
+        head_dim=12,
+        rope_parameters=LLAMA3 | {"original_max_position_embeddings": 16},
+    ),
+    "qwen2": Qwen2Config(**SMALL),
+    "qwen3": Qwen3Config(**SMALL, head_dim=12),
+    "mistral": MistralConfig(**SMALL, sliding_window=None),
+}
+
+
+def model(config: Any) -> Any:
+    """A model none of whose weights are ones or zeros."""
+    torch.manual_seed(0)
+    causal = AutoModelForCausalLM.from_config(config).eval()
+    for parameter in causal.parameters():
+        nn.init.normal_(parameter, mean=0.5 if parameter.dim() == 1 else 0.0, std=0.2)
+    return causal
+
+
+def hidden(causal: Any, packed: Packed) -> Tensor:
+    """The model's last hidden states of a forest's tokens, [N, W]."""
+    found = causal.base_model(
+        input_ids=packed.ids_N[None],
+        position_ids=packed.position_N[None],
+        attention_mask=no_mask(packed.ids_N.device),
+        use_cache=False,
+        sharing=packed,
+    )
+    kept: Tensor = found.last_hidden_state[0, : len(packed.ids_N)]
+    return kept
+
+
+@pytest.fixture
+def packed() -> Packed:
+    rows = [torch.tensor(row).numpy() for row in ragged(7, seed=3)]
+    rows += [torch.cat([torch.from_numpy(rows[0]), torch.tensor(end)]).numpy() for end in ([5, 6], [7])]
+    return pack(grow(rows), torch.device("cpu"))
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens of every forward that was made as written."""
+    calls: list[int] = []
+    honest = Lean.__call__
+
+    def counted(self: Lean, **given: Any) -> Any:
+        calls.append(given["input_ids"].numel())
+        return honest(self, **given)
+
+    monkeypatch.setattr(Lean, "__call__", counted)
+    return calls
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_it_is_the_forward_of_transformers(family: str, packed: Packed, used: list[int]) -> None:
+    causal = model(FAMILIES[family])
+    assert use_sharing(causal) and causal.base_model.lean
+    use_fast_linear(causal)
+    right = hidden(causal, packed)
+    used.clear()
+    with lean(causal, torch.float32, None):
+        found = hidden(causal, packed)
+    assert used == [len(packed.ids_N)]
+    torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5 * float(right.abs().max()))
+
+
+@torch.no_grad()
+def test_in_bfloat16_it_is_as_near_to_float32_as_transformers_modules_are(packed: Packed) -> None:
+    causal = model(FAMILIES["qwen3"])
+    use_sharing(causal)
+    use_fast_linear(causal)
+    right = hidden(causal, packed)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        theirs = hidden(causal, packed)
+        with lean(causal, torch.bfloat16, None):
+            ours = hidden(causal, packed)
+    assert ours.dtype == theirs.dtype == torch.float32
+    assert 0 < float((ours - right).norm()) < 1.2 * float((theirs - right).norm())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GPT2Config(vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+        GPTNeoXConfig(**{k: v for k, v in SMALL.items() if k != "num_key_value_heads"}),
+        GemmaConfig(**SMALL, head_dim=8),  # made of the same modules, other norms and embeddings
+        GraniteConfig(**SMALL, residual_multiplier=0.5),  # likewise, other residuals
+        Olmo2Config(**SMALL),  # norms elsewhere
+        MistralConfig(**SMALL, sliding_window=8),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_other_decoders_keep_their_own(config: Any, packed: Packed, used: list[int]) -> None:
+    causal = model(config)
+    sharing = use_sharing(causal)
+    assert not causal.base_model.lean
+    used.clear()
+    with torch.no_grad(), lean(causal, torch.float32, None):
+        if sharing:
+            hidden(causal, packed)
+    assert used == []
+
+
+def test_a_decoder_that_only_looks_like_llama_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a later release of transformers computes, the probe compares with it."""
+    causal = model(FAMILIES["llama"])
+    honest = written._normed
+    monkeypatch.setattr(written, "_normed", lambda x, norm: honest(x, norm) * 1.01)
+    assert use_sharing(causal) and not causal.base_model.lean
+    monkeypatch.setattr(written, "_normed", lambda x, norm: honest(x, norm.gone))
+    assert use_sharing(causal) and not causal.base_model.lean
+
+
+@torch.no_grad()
+def test_afterwards_the_model_is_as_before(packed: Packed) -> None:
+    causal = model(FAMILIES["llama"])
+    use_sharing(causal)
+    forward, right = causal.base_model.forward, hidden(causal, packed)
+    with pytest.raises(KeyboardInterrupt), lean(causal, torch.float32, None):
+        raise KeyboardInterrupt
+    assert causal.base_model.forward == forward
+    assert torch.equal(hidden(causal, packed), right)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "v_proj", "down_proj"], ["up_proj"]])
+@torch.no_grad()
+def test_every_row_has_its_own_adapter(targets: Any, micro_model: str, used: list[int]) -> None:
+    """Adapters of two ranks, some layers without any, and the bare base between them."""
+    specs = {
+        "a": PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=3, targets=targets)),
+        "b": PolicySpec(micro_model, weights="frozen"),
+        "c": PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=5, targets=targets)),
+    }
+    policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+    for policy in policies.values():
+        for parameter in policy.parameters if policy.trainable else ():
+            nn.init.normal_(parameter, std=0.3)
+    shared = policies["a"].weights.shared
+    rows = [torch.tensor(row).numpy() for row in ragged(9, seed=4)]
+    forest = grow(rows, [0, 0, 0, 0, 1, 1, 2, 2, 2])
+    packed = pack(forest, torch.device("cpu"))
+    speaker_N = [*forest.kind_N.tolist(), *[2] * (len(packed.ids_N) - len(forest.kind_N))]
+    with grouped(shared, [policies[name].weights.adapter for name in specs]) as adapters:
+        adapters.split(speaker_N)
+        right = hidden(shared.causal, packed)
+        used.clear()
+        with lean(shared.causal, torch.float32, adapters):
+            found = hidden(shared.causal, packed)
+    assert used == [len(packed.ids_N)]
+    torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5 * float(right.abs().max()))
+    with grouped(shared, [None]):
+        assert not torch.allclose(hidden(shared.causal, packed), right, atol=1e-2)
+
+
+def test_long_turns_are_made_as_written_and_short_ones_are_not(micro_model: str, used: list[int]) -> None:
+    policies = build_policies({"a": PolicySpec(micro_model)}, reference=False, critic=False, steps=1, seed=0)
+    engine = LocalEngine(policies)
+    used.clear()
+    for tokens, expected in ((7, False), (8, True)):
+        engine.generate({"a": make_says(ragged(3, seed=1), Sampling(max_new_tokens=tokens))})
+        assert bool(used) == expected
+
+
+def test_micro_models_are_of_the_kind(micro_model: str) -> None:
+    causal: PreTrainedModel = AutoModelForCausalLM.from_pretrained(micro_model)
+    assert written.resembles(causal.base_model)
