@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Stack = tuple[Tensor, Tensor]
 
+_BLOCKS = 64
+"""Rank of several layers together up to which one product with their blocks, most of it zeros, is the faster way."""
+
 
 class Adapters:
     """The adapters that speak while ``grouped`` is active; rows are in the order of ``names`` (None: the bare base)."""
@@ -57,7 +60,14 @@ class Adapters:
         return self.add([layer], x, layer.base_layer(x, *args, **kwargs))
 
     def add(self, layers: Sequence[Any], x: Tensor, y: Tensor) -> Tensor:
-        """y, what layers without adapters make of x, side by side, and what each row's adapter adds to it."""
+        """y, what layers without adapters make of x, side by side, and what each row's adapter adds to it.
+
+        Several layers only without gradient.
+        """
+        if len(layers) > 1 and self._rank(layers) > _BLOCKS:
+            for layer, part in zip(layers, torch.split(y, [layer.out_features for layer in layers], -1), strict=True):
+                self.add([layer], x, part)
+            return y
         stack = self._stack(layers, y.dtype)
         if stack is None:
             return y
@@ -65,6 +75,11 @@ class Adapters:
             with torch.autocast(y.device.type, enabled=False):
                 return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])
         return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])
+
+    def _rank(self, layers: Sequence[Any]) -> int:
+        """The most that an adapter has on these layers together."""
+        ranks = [getattr(layer, "r", {}) for layer in layers]
+        return max(sum(int(rank.get(self.names[i], 0)) for rank in ranks) for i in self._present)
 
     def _runs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """A layer's input by runs, [M, L, I]. Several layers have the same: that of queries, keys and values is one."""
@@ -84,8 +99,7 @@ class Adapters:
         return (y_MLO.baddbmm_ if inplace else y_MLO.baddbmm)(x_MLR, up_MRO).view(y.shape)
 
     def _stack(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
-        """The adapters of all runs on these layers: A' [M, I, R], and B' with its scale [M, R, O]. None if no run has
-        one."""
+        """All runs' adapters on these layers: A' [M, I, R], B' with its scale [M, R, O]. None if no run has one."""
         if torch.is_grad_enabled():
             return self._stacked(layers, dtype)  # a gradient goes through it
         key = tuple(map(id, layers))
@@ -94,24 +108,20 @@ class Adapters:
         return self._stacks[key]
 
     def _stacked(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
-        """Layers side by side: their A' beside each other, their B' as blocks of one matrix."""
         both = [_side_by_side(self.names[i], layers) for i in self._present]
         rank = max(len(down_RI) for down_RI, _ in both)
         if not rank:
             return None
+        downs = [pad(down_RI, (0, 0, 0, rank - len(down_RI))).to(dtype) for down_RI, _ in both]
+        ups = [pad(up_OR, (0, rank - up_OR.shape[1])).to(dtype) for _, up_OR in both]
         # As transposed views, because PyTorch's batched product for CPUs is up to twice as fast with them.
-        down_MRI, up_MOR = (
-            (x[0][None] if len(x) == 1 else torch.stack(x))
-            for x in (
-                [pad(down_RI, (0, 0, 0, rank - len(down_RI))).to(dtype) for down_RI, _ in both],
-                [pad(up_OR, (0, rank - up_OR.shape[1])).to(dtype) for _, up_OR in both],
-            )
-        )
+        down_MRI, up_MOR = ((x[0][None] if len(x) == 1 else torch.stack(x)) for x in (downs, ups))
         return down_MRI.transpose(1, 2), up_MOR.transpose(1, 2)
 
 
 def _side_by_side(name: str | None, layers: Sequence[Any]) -> Stack:
-    """One adapter's A [R, I] and scaled B [O, R] on layers of the same input; R is 0 where it has none."""
+    """One adapter's A [R, I] and scaled B [O, R] on layers of the same input: their A beside each other, their B as
+    blocks of one matrix. R is 0 where it has none."""
     downs, ups = [], []
     for layer in layers:
         weight = getattr(layer, "base_layer", layer).weight

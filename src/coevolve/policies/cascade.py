@@ -38,7 +38,8 @@ class _Prefill:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         if layer in self.kept:
             raise NotImplementedError("layers that attend twice")
-        self.kept[layer] = (key[0].transpose(0, 1), value[0].transpose(0, 1))
+        # Contiguous, because they may be views into all heads' queries, which nobody needs any more.
+        self.kept[layer] = (key[0].transpose(0, 1).contiguous(), value[0].transpose(0, 1).contiguous())
         return self.packed.attend(layer, query, key, value, scaling)
 
 
@@ -80,7 +81,7 @@ class Cascade:
             for layer, (key, value) in prefill.kept.items()
         }
         self.late_EP = walked.late_ML
-        self.own: dict[int, tuple[Tensor, ...]] = {}
+        self.own: dict[int, Tensor] = {}
         self.static = STATIC or self.recording
         self.filled_1 = torch.zeros(1, dtype=torch.long, device=self.device)
         self._arrange()
@@ -115,10 +116,9 @@ class Cascade:
         self.recorded = None
         self.prompt_B = self.prompt_B[order_B.cpu().numpy()]
         movers = order_B[holes]
-        for layer, pair in self.own.items():
-            for x in pair:
-                x[holes, :, : self.filled] = x[movers, :, : self.filled]
-            self.own[layer] = (pair[0][: len(order_B)], pair[1][: len(order_B)])
+        for layer, own in self.own.items():
+            own[holes, : self.filled] = own[movers, : self.filled]
+            self.own[layer] = own[: len(order_B)]
         self._arrange()
 
     def _forward(self, ids: Tensor, positions: Tensor, sharing: Any) -> Tensor:
@@ -132,21 +132,24 @@ class Cascade:
         return found
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the new token's key and value; returns all of the row's own so far, [B, K, t, D] (static: all T)."""
+        """Write the new token's key and value; returns all of the row's own so far, [B, K, t, D] (static: all T).
+
+        They lie as [B, T, K, 2 D], a row in one piece and a head's key beside its value: short runs with gaps between
+        them are read from memory at a third of its rate.
+        """
+        keys = self.prompt[layer][0]
+        new = torch.cat((key[:, :, 0], value[:, :, 0]), -1).to(keys.dtype)
         if layer not in self.own:
             made = torch.zeros if self.static else torch.empty  # static, late places count, if only as nothing
-            self.own[layer] = tuple(
-                made(len(self.prompt_B), x.shape[1], self.steps, x.shape[3], dtype=x.dtype, device=x.device)
-                for x in self.prompt[layer]
-            )
-        keys, values = self.own[layer]
+            self.own[layer] = made((len(new), self.steps, *new.shape[1:]), dtype=new.dtype, device=new.device)
+        own = self.own[layer]
         if self.static:
-            keys.index_copy_(2, self.filled_1, key.to(keys.dtype))
-            values.index_copy_(2, self.filled_1, value.to(values.dtype))
-            return keys, values
-        keys[:, :, self.filled] = key[:, :, 0]
-        values[:, :, self.filled] = value[:, :, 0]
-        return keys[:, :, : self.filled + 1], values[:, :, : self.filled + 1]
+            own.index_copy_(1, self.filled_1, new[:, None])
+        else:
+            own[:, self.filled] = new
+            own = own[:, : self.filled + 1]
+        own = own.transpose(1, 2)
+        return own[..., : keys.shape[-1]], own[..., keys.shape[-1] :]
 
     def _arrange(self) -> None:
         """Which rows stand together under which prompt: rows as places of a grid E x G. Prompts of nobody leave."""

@@ -2,8 +2,8 @@
 
 A rollout's step has few rows, and transformers' modules take some forty small operations a layer for them, most of
 which cost more to start than to compute. Here queries, keys and values come from one product, and so do gate and up;
-queries and keys are turned together. ``probe`` tests for every model that is loaded whether this is what it computes.
-Letters: B sequences of S tokens, W hidden size, H query heads, K key heads, D head dimension.
+queries and keys are turned together. ``probe`` compares the two when a model is loaded on the CPU. Letters: B
+sequences of S tokens, W hidden size, H query heads, K key heads, A = H + K, D head dimension.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import Sharing, shares
-from coevolve.policies.linear import FastLinear, fits_twice, laid_out, packed
+from coevolve.policies.linear import MOST, FastLinear, laid_out, packed
 from coevolve.policies.weights import trunk
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
@@ -33,21 +33,22 @@ _HEAD_NORMS = {"q_norm", "k_norm"}
 
 
 def resembles(body: nn.Module) -> bool:
-    """Whether the model below the head is made of Llama's modules, and its products are ordinary ones."""
+    """Whether the model below the head is made of Llama's modules, with no parameter elsewhere and ordinary products,
+    few enough to have their weights twice."""
     if _children(body) != _TRUNK:
         return False
     layers: Any = body.layers
-    return all(
-        _children(layer) == _LAYER
-        and _children(layer.self_attn) - _HEAD_NORMS == _ATTENTION
-        and _children(layer.mlp) == _MLP
-        and all(
-            type(module) in (nn.Linear, FastLinear)
-            for part in (layer.self_attn, layer.mlp)
-            for name, module in part.named_children()
-            if name.endswith("_proj")
+    products = [m for name, m in body.named_modules() if name.endswith("_proj")]
+    return (
+        all(
+            _children(layer) == _LAYER
+            and _children(layer.self_attn) - _HEAD_NORMS == _ATTENTION
+            and _children(layer.mlp) == _MLP
+            for layer in layers
         )
-        for layer in layers
+        and all(name.rpartition(".")[2] in ("weight", "bias") for name, _ in body.named_parameters())
+        and all(type(product) in (nn.Linear, FastLinear) for product in products)
+        and sum(product.weight.numel() for product in products) <= MOST
     )
 
 
@@ -58,37 +59,35 @@ def _children(module: nn.Module) -> set[str]:
 @contextmanager
 def lean(causal: Any, dtype: torch.dtype, adapters: Adapters | None) -> Iterator[None]:
     """Let the model below the head compute in dtype with copies of its linear layers' weights, which must not change
-    inside; as written here if it shares and ``probe`` has found that right."""
+    inside; as written here if it shares and ``probe`` has said so (``takes_lean``)."""
     body = trunk(causal)
-    if not (shares(causal) and body.lean and causal.device.type == "cpu" and fits_twice(body)):
+    if not (shares(causal) and body.takes_lean):
         with packed(body, dtype):
             yield
         return
+    before = body.__dict__.get("forward")
     body.__dict__["forward"] = Lean(body, dtype, adapters)
     try:
         yield
     finally:
         del body.__dict__["forward"]
+        if before is not None:
+            body.__dict__["forward"] = before
 
 
 class Lean:
-    """What takes the place of the trunk's forward."""
+    """What takes the place of the forward of the model below the head."""
 
     def __init__(self, body: Any, dtype: torch.dtype, adapters: Adapters | None) -> None:
         self.body = body
-
-        def product(*layers: Any) -> _Product:
-            return _Product(
-                layers, laid_out([getattr(layer, "base_layer", layer) for layer in layers], dtype), adapters
-            )
-
-        self.layers = [_Layer.of(layer, product) for layer in body.layers]
+        self.layers = [_Layer.of(layer, dtype, adapters) for layer in body.layers]
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, position_ids: Tensor, sharing: Sharing, **_: Any) -> BaseModelOutputWithPast:
         x_BSW = self.body.embed_tokens(input_ids)
         cos_BSD, sin_BSD = self.body.rotary_emb(x_BSW, position_ids)
         half = sin_BSD.shape[-1] // 2
+        # (a, b) turns into (a, b) cos + (-b, a) sin. With the sign in sin, (b, a) is all that has to be made of it.
         signed_BSD = torch.cat((-sin_BSD[..., :half], sin_BSD[..., half:]), -1)
         turn = (cos_BSD[:, :, None], signed_BSD[:, :, None])
         for number, layer in enumerate(self.layers):
@@ -104,6 +103,10 @@ class _Product:
     base: Callable[[Tensor], Tensor]
     adapters: Adapters | None
 
+    @classmethod
+    def of(cls, layers: Sequence[Any], dtype: torch.dtype, adapters: Adapters | None) -> _Product:
+        return cls(layers, laid_out([getattr(layer, "base_layer", layer) for layer in layers], dtype), adapters)
+
     def __call__(self, x: Tensor) -> Tensor:
         y = self.base(x)
         return y if self.adapters is None else self.adapters.add(self.layers, x, y)
@@ -115,46 +118,45 @@ class _Layer:
 
     module: Any
     heads: Sequence[int]
-    head_norm: Tensor | None
+    norm_AD: Tensor | None
     qkv: _Product
     out: _Product
     gate_up: _Product
     down: _Product
 
     @classmethod
-    def of(cls, module: Any, product: Callable[..., _Product]) -> _Layer:
+    def of(cls, module: Any, dtype: torch.dtype, adapters: Adapters | None) -> _Layer:
         attention, mlp = module.self_attn, module.mlp
         heads = [layer.out_features // attention.head_dim for layer in (attention.q_proj, attention.k_proj)]
-        return cls(
-            module,
-            heads,
-            _head_norm(attention, heads),
-            product(attention.q_proj, attention.k_proj, attention.v_proj),
-            product(attention.o_proj),
-            product(mlp.gate_proj, mlp.up_proj),
-            product(mlp.down_proj),
+        products = (
+            (attention.q_proj, attention.k_proj, attention.v_proj),
+            (attention.o_proj,),
+            (mlp.gate_proj, mlp.up_proj),
+            (mlp.down_proj,),
         )
+        made = (_Product.of(layers, dtype, adapters) for layers in products)
+        return cls(module, heads, _norms_AD(attention, heads), *made)
 
     def __call__(self, number: int, x_BSW: Tensor, turn: tuple[Tensor, Tensor], sharing: Sharing) -> Tensor:
         x_BSW = x_BSW + self._attended(number, _normed(x_BSW, self.module.input_layernorm), turn, sharing)
-        gate_up = self.gate_up(_normed(x_BSW, self.module.post_attention_layernorm))
-        gate, up = gate_up.chunk(2, -1)
+        gate, up = self.gate_up(_normed(x_BSW, self.module.post_attention_layernorm)).chunk(2, -1)
         return x_BSW + self.down(self.module.mlp.act_fn(gate) * up)
 
     def _attended(self, number: int, x_BSW: Tensor, turn: tuple[Tensor, Tensor], sharing: Sharing) -> Tensor:
-        attention, (h, k) = self.module.self_attn, self.heads
-        made = torch.unflatten(self.qkv(x_BSW), -1, (-1, attention.head_dim))
-        both = made[:, :, : h + k]
-        if self.head_norm is not None:
-            both = functional.rms_norm(both.float(), both.shape[-1:], None, attention.q_norm.variance_epsilon)
-            both = self.head_norm * both.to(made.dtype)
-        both = torch.addcmul(both * turn[0], both.roll(both.shape[-1] // 2, -1), turn[1])
-        q, k_, v = (x.transpose(1, 2) for x in (both[:, :, :h], both[:, :, h:], made[:, :, h + k :]))
-        return self.out(sharing.attend(number, q, k_, v, attention.scaling).flatten(2))
+        attention, (queries, keys) = self.module.self_attn, self.heads
+        heads = torch.unflatten(self.qkv(x_BSW), -1, (-1, attention.head_dim))
+        x_BSAD, v_BSKD = heads.tensor_split((queries + keys,), 2)
+        if self.norm_AD is not None:
+            normed = functional.rms_norm(x_BSAD.float(), x_BSAD.shape[-1:], None, attention.q_norm.variance_epsilon)
+            x_BSAD = self.norm_AD * normed.to(heads.dtype)
+        x_BSAD = torch.addcmul(x_BSAD * turn[0], x_BSAD.roll(x_BSAD.shape[-1] // 2, -1), turn[1])
+        q_BSHD, k_BSKD = x_BSAD.tensor_split((queries,), 2)
+        q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
+        return self.out(sharing.attend(number, q, k, v, attention.scaling).flatten(2))
 
 
-def _head_norm(attention: Any, heads: Sequence[int]) -> Tensor | None:
-    """The weights of the norms of queries and keys, [H + K, D], if there are any."""
+def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
+    """The weights of the norms of queries and keys, if there are any."""
     if not hasattr(attention, "q_norm"):
         return None
     norms = (attention.q_norm, attention.k_norm)

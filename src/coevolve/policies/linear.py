@@ -85,8 +85,8 @@ class FastLinear(nn.Linear):
         return _fast(input, self.weight, self.bias) if self.packed is None else self.packed(input)
 
 
-_MOST = 1 << 28
-"""Weights of a model that oneDNN gets a copy of at most: for a while they are in memory twice."""
+MOST = 1 << 28
+"""Weights of a model's products that are copied for a rollout at most: for a while they are in memory twice."""
 
 _ROWS = 64
 """Rows that packed weights are laid out for; others are computed too."""
@@ -95,7 +95,9 @@ _ROWS = 64
 @contextmanager
 def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Let the linear layers compute in dtype with copies of their weights made for it; these must not change inside."""
-    fast = [module for module in model.modules() if isinstance(module, FastLinear)] if fits_twice(model) else []
+    fast = [module for module in model.modules() if isinstance(module, FastLinear)]
+    if sum(layer.weight.numel() for layer in fast if _onednn(layer.weight)) > MOST:
+        fast = []
     try:
         for layer in fast:
             layer.packed = laid_out([layer], dtype)
@@ -103,12 +105,6 @@ def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     finally:
         for layer in fast:
             layer.packed = None
-
-
-def fits_twice(model: nn.Module) -> bool:
-    """Whether oneDNN may get copies of the weights of this model's linear layers."""
-    fast = [module.weight for module in model.modules() if isinstance(module, FastLinear) and _onednn(module.weight)]
-    return sum(weight.numel() for weight in fast) <= _MOST
 
 
 def laid_out(layers: Sequence[nn.Linear], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:

@@ -1,8 +1,7 @@
-"""The test of which models can compute with ``sharing``, made when a model is loaded."""
+"""The tests of which models can compute with ``sharing``, and ``lean``, made when a model is loaded."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,54 +20,69 @@ _ROWS = ((5, 3, 8), (4, 1), ())
 
 _COMMON = 12
 
+_UNFIT = (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, KeyError, RuntimeError)
+"""What a model raises that takes no extra argument, or whose attention is of another kind."""
+
 
 @torch.no_grad()
 def use_sharing(causal: Any) -> bool:
     """Let the model compute with ``sharing`` if updates and rollouts then give what it gives alone; returns whether.
 
     Other models (sliding windows, capped scores, positions of another kind, fewer than 16 positions) keep
-    transformers' own attention. Rollouts of those that share are ``lean`` if that gives the same again.
+    transformers' own attention.
     """
-    config, body = causal.config.get_text_config(), trunk(causal)
-    body.lean = False
+    config = causal.config.get_text_config()
+    trunk(causal).takes_lean = False
     if (getattr(config, "max_position_embeddings", None) or _COMMON + 4) < _COMMON + 4:
         return False
-    rows = [np.array([*range(_COMMON), *tail]) % config.vocab_size for tail in _ROWS]
-    alone = [body(torch.tensor(row, device=causal.device)[None]).last_hidden_state[0] for row in rows]
+    rows = _rows(config)
+    alone = [trunk(causal)(torch.tensor(row, device=causal.device)[None]).last_hidden_state[0] for row in rows]
     before = causal.config._attn_implementation
-    if not (_takes(causal) and _right(causal, rows, alone, nullcontext())):
-        causal.set_attn_implementation(before)
-        return False
-    body.lean = resembles(body)
-    body.lean = body.lean and _right(causal, rows, alone, lean(causal, torch.float32, None))
-    return True
-
-
-def _takes(causal: Any) -> bool:
-    """Whether the model takes our attention at all."""
     try:
         causal.set_attn_implementation(NAME)
-    except (ValueError, NotImplementedError, AttributeError):
+        same = shares(causal) and _same(_packed(causal, rows), alone) and _same(_rollout(causal, rows), alone)
+    except _UNFIT:
+        same = False
+    if not same:
+        causal.set_attn_implementation(before)
+    return same
+
+
+@torch.no_grad()
+def use_lean(causal: Any) -> bool:
+    """Let rollouts on the CPU be ``lean`` if that gives what the model's own modules give, at its first and at its
+    last positions, in forests and token by token; returns whether."""
+    body, config = trunk(causal), causal.config.get_text_config()
+    if causal.device.type != "cpu" or not shares(causal) or not resembles(body):
         return False
-    return shares(causal)
+    late = max(0, (getattr(config, "max_position_embeddings", None) or 0) - _COMMON - 4)
 
+    def found() -> list[list[Tensor]]:
+        rows = _rows(config)
+        return [_packed(causal, rows), _packed(causal, rows, late), _rollout(causal, rows)]
 
-def _right(causal: Any, rows: list[Ids], alone: list[Tensor], within: AbstractContextManager[None]) -> bool:
-    """Whether forests and rollouts give what the model gives alone."""
     try:
-        with within:
-            return _same(_packed(causal, rows), alone) and _same(_rollout(causal, rows), alone)
-    except (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, RuntimeError):
-        return False  # a model that takes no extra argument, or whose attention is of another kind
+        theirs = found()
+        body.takes_lean = True
+        with lean(causal, torch.float32, None):
+            ours = found()
+        body.takes_lean = all(map(_same, ours, theirs))
+    except _UNFIT:
+        body.takes_lean = False
+    return bool(body.takes_lean)
 
 
-def _packed(causal: Any, rows: list[Ids]) -> list[Tensor]:
-    """The rows' hidden states from one forward over their forest."""
+def _rows(config: Any) -> list[Ids]:
+    return [np.array([*range(_COMMON), *tail]) % config.vocab_size for tail in _ROWS]
+
+
+def _packed(causal: Any, rows: list[Ids], start: int = 0) -> list[Tensor]:
+    """The rows' hidden states from one forward over their forest, which begins at this position."""
     forest = grow(rows)
     packed = pack(forest, causal.device)
     found = trunk(causal)(
         input_ids=packed.ids_N[None],
-        position_ids=packed.position_N[None],
+        position_ids=packed.position_N[None] + start,
         attention_mask=no_mask(causal.device),
         use_cache=False,
         sharing=packed,
