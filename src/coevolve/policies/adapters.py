@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 Stack = tuple[Tensor, Tensor]
 
-_BLOCKS = 64
-"""Rank of several layers together up to which one product with their blocks, most of it zeros, is the faster way."""
-
 
 class Adapters:
     """The adapters that speak while ``grouped`` is active; rows are in the order of ``names`` (None: the bare base)."""
@@ -60,14 +57,7 @@ class Adapters:
         return self.add([layer], x, layer.base_layer(x, *args, **kwargs))
 
     def add(self, layers: Sequence[Any], x: Tensor, y: Tensor) -> Tensor:
-        """y, what layers without adapters make of x, side by side, and what each row's adapter adds to it.
-
-        Several layers only without gradient.
-        """
-        if len(layers) > 1 and self._rank(layers) > _BLOCKS:
-            for layer, part in zip(layers, torch.split(y, [layer.out_features for layer in layers], -1), strict=True):
-                self.add([layer], x, part)
-            return y
+        """y, what layers without adapters make of x, side by side, and what each row's adapter adds to it."""
         stack = self._stack(layers, y.dtype)
         if stack is None:
             return y
@@ -75,11 +65,6 @@ class Adapters:
             with torch.autocast(y.device.type, enabled=False):
                 return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])
         return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])
-
-    def _rank(self, layers: Sequence[Any]) -> int:
-        """The most that an adapter has on these layers together."""
-        ranks = [getattr(layer, "r", {}) for layer in layers]
-        return max(sum(int(rank.get(self.names[i], 0)) for rank in ranks) for i in self._present)
 
     def _runs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """A layer's input by runs, [M, L, I]. Several layers have the same: that of queries, keys and values is one."""
