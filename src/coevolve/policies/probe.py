@@ -55,6 +55,7 @@ def use_lean(causal: Any) -> bool:
     body, config = trunk(causal), causal.config.get_text_config()
     if causal.device.type != "cpu" or not shares(causal) or not resembles(body):
         return False
+    # Some decoders differ from Llama's only far from the beginning, such as those whose queries grow with the position.
     late = max(0, (getattr(config, "max_position_embeddings", None) or 0) - _COMMON - 4)
 
     def found() -> list[list[Tensor]]:
