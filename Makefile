@@ -47,7 +47,7 @@ $(VENV)/.torch: constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.package: $(VENV)/.torch pyproject.toml
-	$(PIP) install -q -c constraints.txt -e .
+	$(PIP) install -q -c constraints.txt -e '.[fast]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.package

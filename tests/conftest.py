@@ -24,7 +24,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from coevolve.policies import LocalPolicy, PolicySpec, build_policies
+from coevolve.policies import LocalPolicy, PolicySpec, build_policies, looped
 
 torch.set_num_threads(1)
 
@@ -86,3 +86,14 @@ def build_policy(micro_model: str) -> Callable[..., LocalPolicy]:
         return build_policies(specs, reference=reference, critic=critic, steps=steps, seed=0)["a"]
 
     return one
+
+
+@pytest.fixture(params=["loops", "operators"])
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test twice: with numba's loops, and with PyTorch's operators as where numba is missing."""
+    if request.param == "loops":
+        pytest.importorskip("numba")
+        assert looped.loops(torch.device("cpu")) is not None
+    else:
+        monkeypatch.setattr(looped, "_compiled", lambda: None)
+    return str(request.param)

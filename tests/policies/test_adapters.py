@@ -17,6 +17,8 @@ from coevolve.policies.adapters import grouped
 from coevolve.policies.decode import _closed
 from coevolve.types import Sampling, Turn
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 FAMILIES = pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 TEAM: dict[str, dict[str, Any]] = {
     "a": {"weights": "lora", "lora": LoraSpec(rank=4, alpha=8)},

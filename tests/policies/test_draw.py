@@ -11,6 +11,8 @@ from coevolve.noise import uniform
 from coevolve.policies.sampling import draw, truncate
 from coevolve.types import Sampling
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 LOGITS = torch.log(torch.tensor([0.5, 0.25, 0.125, 0.0625, 0.0625]))
 
 

@@ -14,6 +14,8 @@ from coevolve.policies import LocalEngine, PolicySpec, build_policies, cascade, 
 from coevolve.policies.engine import chunks
 from coevolve.types import Sampling, Say, Turn
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def naive_logits(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
     """Next-token logits after ids: one row, no padding, no cache."""

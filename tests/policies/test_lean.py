@@ -36,6 +36,8 @@ from coevolve.policies.packed import Packed, pack
 from coevolve.policies.probe import use_lean, use_sharing
 from coevolve.types import Sampling
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 SMALL: dict[str, Any] = {
     "vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": None,

@@ -76,9 +76,8 @@ class Cascade:
         last_U = torch.tensor([int(leaf.path[-1]) for leaf in forest.leaf_B], device=self.device)
         self.hidden_UW = hidden_1NW[0, last_U]
         walked = places([forest.leaf_B[u].path for u in prompt_E], 0, self.device)
-        self.prompt: dict[int, tuple[Tensor, Tensor]] = {
-            layer: (_stored(walked.take(key)), _stored(walked.take(value)))
-            for layer, (key, value) in prefill.kept.items()
+        self.prompt: dict[int, tuple[Tensor, ...]] = {
+            layer: self._stored(walked.take(key), walked.take(value)) for layer, (key, value) in prefill.kept.items()
         }
         self.late_EP = walked.late_ML
         self.own: dict[int, Tensor] = {}
@@ -151,12 +150,17 @@ class Cascade:
         own = own.transpose(1, 2)
         return own[..., : keys.shape[-1]], own[..., keys.shape[-1] :]
 
+    def _stored(self, key_EKPD: Tensor, value_EKPD: Tensor) -> tuple[Tensor, ...]:
+        """A prompt as the rollout reads it: contiguous; float32 on the CPU, whose bfloat16 attention is slower."""
+        both = (key_EKPD, value_EKPD)
+        return tuple((x.float() if self.device.type == "cpu" else x).contiguous() for x in both)
+
     def _arrange(self) -> None:
         """Which rows stand together under which prompt: rows as places of a grid E x G. Prompts of nobody leave."""
         alive, number_B, counts = np.unique(self.prompt_B, return_inverse=True, return_counts=True)
         if len(alive) < self.grid[0]:
             alive_E = torch.from_numpy(alive).to(self.device)
-            self.prompt = {layer: (k[alive_E], v[alive_E]) for layer, (k, v) in self.prompt.items()}
+            self.prompt = {layer: tuple(x[alive_E] for x in stored) for layer, stored in self.prompt.items()}
             self.late_EP = None if self.late_EP is None else self.late_EP[alive_E]
         self.prompt_B = number_B
         self.grid = (len(counts), int(counts.max()))
@@ -170,7 +174,8 @@ class Cascade:
         """Attention over the rows' prompts, [B, H, 1, D], and its log-sum-exp, [B, H, 1]."""
         placed = (q if self.places is None else q[self.places[1]])[:, :, 0]
         placed = torch.unflatten(placed, 0, self.grid).transpose(1, 2)
-        out, lse = partial.forward(placed, *self.prompt[layer], self.late_EP, False, scaling)
+        keys, values = self.prompt[layer]
+        out, lse = partial.forward(placed, keys, values, self.late_EP, False, scaling)
         out, lse = (x.transpose(1, 2).flatten(0, 1).unsqueeze(2) for x in (out, lse))
         return (out, lse) if self.places is None else (out[self.places[0]], lse[self.places[0]])
 
@@ -191,8 +196,3 @@ def _rank(number_B: Ids) -> Ids:
     for number in np.unique(number_B):
         rank_B[number_B == number] = np.arange((number_B == number).sum())
     return rank_B
-
-
-def _stored(x_UKPD: Tensor) -> Tensor:
-    """As the rollout reads it: contiguous; float32 on the CPU, whose bfloat16 attention is slower."""
-    return (x_UKPD.float() if x_UKPD.device.type == "cpu" else x_UKPD).contiguous()

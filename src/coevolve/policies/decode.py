@@ -17,6 +17,7 @@ from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import shares
 from coevolve.policies.cache import Cache
 from coevolve.policies.cascade import Cascade
+from coevolve.policies.looped import Looped, loops
 from coevolve.policies.sampling import draw
 from coevolve.policies.weights import head, logits
 from coevolve.types import Say
@@ -151,7 +152,8 @@ def _prefill(
     pairs = zip(speaker_R, says, strict=True)
     row_R = [numbers.setdefault((speaker, tuple(say.prompt_ids)), len(numbers)) for speaker, say in pairs]
     speaker_U, prompts = zip(*numbers, strict=True)
-    memory = (Cascade if shares(causal) else Cache)(causal, prompts, speaker_U, row_R, steps, adapters)
+    kind = Cache if not shares(causal) else Looped if loops(device) else Cascade
+    memory = kind(causal, prompts, speaker_U, row_R, steps, adapters)
     if adapters is not None:
         adapters.split(speaker_R)
     logits_UV = logits(head(causal), memory.hidden_UW)

@@ -13,14 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.activations import SiLUActivation
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import Sharing, shares
 from coevolve.policies.linear import MOST, FastLinear, laid_out, packed
+from coevolve.policies.looped import Looped, array, loops
 from coevolve.policies.weights import trunk
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
@@ -86,10 +89,9 @@ class Lean:
     def __call__(self, input_ids: Tensor, position_ids: Tensor, sharing: Sharing, **_: Any) -> BaseModelOutputWithPast:
         x_BSW = self.body.embed_tokens(input_ids)
         cos_BSD, sin_BSD = self.body.rotary_emb(x_BSW, position_ids)
-        half = sin_BSD.shape[-1] // 2
-        # (a, b) turns into (a, b) cos + (-b, a) sin. With the sign in sin, (b, a) is all that has to be made of it.
-        signed_BSD = torch.cat((-sin_BSD[..., :half], sin_BSD[..., half:]), -1)
-        turn = (cos_BSD[:, :, None], signed_BSD[:, :, None])
+        turn: tuple[Any, Any] = (cos_BSD, sin_BSD)
+        if isinstance(sharing, Looped):
+            turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
         for number, layer in enumerate(self.layers):
             x_BSW = layer(number, x_BSW, turn, sharing)
         return BaseModelOutputWithPast(last_hidden_state=_normed(x_BSW, self.body.norm))
@@ -137,20 +139,22 @@ class _Layer:
         made = (_Product.of(layers, dtype, adapters) for layers in products)
         return cls(module, heads, _norms_AD(attention, heads), *made)
 
-    def __call__(self, number: int, x_BSW: Tensor, turn: tuple[Tensor, Tensor], sharing: Sharing) -> Tensor:
+    def __call__(self, number: int, x_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing) -> Tensor:
         x_BSW = x_BSW + self._attended(number, _normed(x_BSW, self.module.input_layernorm), turn, sharing)
-        gate, up = self.gate_up(_normed(x_BSW, self.module.post_attention_layernorm)).chunk(2, -1)
-        return x_BSW + self.down(self.module.mlp.act_fn(gate) * up)
+        both_BSI = self.gate_up(_normed(x_BSW, self.module.post_attention_layernorm))
+        return x_BSW + self.down(_gated(both_BSI, self.module.mlp.act_fn))
 
-    def _attended(self, number: int, x_BSW: Tensor, turn: tuple[Tensor, Tensor], sharing: Sharing) -> Tensor:
+    def _attended(self, number: int, x_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing) -> Tensor:
         attention, (queries, keys) = self.module.self_attn, self.heads
-        heads = torch.unflatten(self.qkv(x_BSW), -1, (-1, attention.head_dim))
-        x_BSAD, v_BSKD = heads.tensor_split((queries + keys,), 2)
+        heads_BSXD = torch.unflatten(self.qkv(x_BSW), -1, (-1, attention.head_dim))
         if self.norm_AD is not None:
+            x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
             normed = functional.rms_norm(x_BSAD.float(), x_BSAD.shape[-1:], None, attention.q_norm.variance_epsilon)
-            x_BSAD = self.norm_AD * normed.to(heads.dtype)
-        x_BSAD = torch.addcmul(x_BSAD * turn[0], x_BSAD.roll(x_BSAD.shape[-1] // 2, -1), turn[1])
-        q_BSHD, k_BSKD = x_BSAD.tensor_split((queries,), 2)
+            heads_BSXD = torch.cat((self.norm_AD * normed.to(x_BSAD.dtype), v_BSKD), 2)
+        if isinstance(sharing, Looped):
+            return self.out(sharing.attend_heads(number, array(heads_BSXD)[:, 0], *turn, attention.scaling).flatten(2))
+        x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
+        q_BSHD, k_BSKD = _turned(x_BSAD, *turn).tensor_split((queries,), 2)
         q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
         return self.out(sharing.attend(number, q, k, v, attention.scaling).flatten(2))
 
@@ -164,4 +168,30 @@ def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
 
 
 def _normed(x: Tensor, norm: Any) -> Tensor:
-    return functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+    compiled = loops(x.device)
+    if compiled is None:
+        return functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+    x_BSW, weight_W = array(x), array(norm.weight.detach())
+    out_BSW = np.empty_like(x_BSW)
+    compiled.norm(x_BSW.reshape(-1, len(weight_W)), weight_W, norm.variance_epsilon, out_BSW.reshape(-1, len(weight_W)))
+    return torch.from_numpy(out_BSW)
+
+
+def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
+    """(a, b), its halves, turns into (a cos - b sin, b cos + a sin)."""
+    half = x_BSAD.shape[-1] // 2
+    signed_BSD = torch.cat((-sin_BSD[..., :half], sin_BSD[..., half:]), -1)
+    return torch.addcmul(x_BSAD * cos_BSD.unsqueeze(2), x_BSAD.roll(half, -1), signed_BSD.unsqueeze(2))
+
+
+def _gated(both: Tensor, activation: Any) -> Tensor:
+    """activation(gate) up."""
+    compiled = loops(both.device)
+    if compiled is None or not isinstance(activation, nn.SiLU | SiLUActivation):
+        gate, up = both.chunk(2, -1)
+        product: Tensor = activation(gate) * up
+        return product
+    both_BSI = array(both)
+    out_BSI = np.empty((*both.shape[:-1], both.shape[-1] // 2), np.float32)
+    compiled.gated(both_BSI.reshape(-1, both.shape[-1]), out_BSI.reshape(-1, out_BSI.shape[-1]))
+    return torch.from_numpy(out_BSI)

@@ -12,6 +12,7 @@ from coevolve.policies.attention import NAME, no_mask, shares
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.forest import Ids, grow
 from coevolve.policies.lean import lean, resembles
+from coevolve.policies.looped import Looped, loops
 from coevolve.policies.packed import pack
 from coevolve.policies.weights import trunk
 
@@ -94,7 +95,9 @@ def _packed(causal: Any, rows: list[Ids], start: int = 0) -> list[Tensor]:
 def _rollout(causal: Any, rows: list[Ids]) -> list[Tensor]:
     """The last hidden states of a prompt and of two tokens after it, as a rollout comes by them; of the first row."""
     row = rows[0]
-    memory = Cascade(causal, [row[:-2].tolist(), row[1:-2].tolist()], [0, 0], [0, 0, 1], 2, None)
+    memory = (Looped if loops(causal.device) else Cascade)(
+        causal, [row[:-2].tolist(), row[1:-2].tolist()], [0, 0], [0, 0, 1], 2, None
+    )
     found = [memory.hidden_UW[0]]
     for t in (-2, -1):
         ids_B, position_B = (torch.tensor([n] * 3, device=causal.device) for n in (int(row[t]), len(row) + t))

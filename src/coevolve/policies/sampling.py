@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from coevolve.policies.looped import array, loops
 from coevolve.types import Sampling
 
 _BLOCK = 64
@@ -31,6 +33,12 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tens
     """
     logits_BV = logits_BV.float()
     greedy = sampling.temperature == 0
+    compiled = None if greedy or sampling.truncated else loops(logits_BV.device)
+    if compiled is not None:
+        token_B, logp_B = torch.empty(len(logits_BV), dtype=torch.long), torch.empty(len(logits_BV))
+        arrays = [array(x) for x in (logits_BV.contiguous(), uniform_B)]
+        compiled.draw(arrays[0], np.float32(sampling.temperature), arrays[1], token_B.numpy(), logp_B.numpy())
+        return Draw(token_B, logp_B, None)
     scaled_BV = logits_BV if greedy or sampling.temperature == 1 else logits_BV / sampling.temperature
     top_B1 = scaled_BV.amax(-1, keepdim=True)
     mass_BV = (scaled_BV - top_B1).exp_()

@@ -1,0 +1,205 @@
+"""What a rollout on the CPU does between its products, as loops that numba compiles (the extra ``fast``).
+
+A step's rows are few, and every product has emptied the processor's caches: starting one of PyTorch's operators then
+takes longer than its work. Arrays are float32 and int64. Letters: B rows, W hidden size, I that between gate and down,
+E prompts, T tokens at most; H query heads, K key heads, X = H + 2 K, D head dimension. A token's keys lie beside its
+values: [T, K, 2 D].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+BLOCK = 64
+
+# Sums in any order, so that they use vectors. Numbers that are not finite stay what they are, and are reported. An
+# array's row has a name of its own where it is written to: else numba takes no vectors either.
+_loop = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+
+
+@_loop
+def norm(x_BW: Any, weight_W: Any, epsilon: Any, out_BW: Any) -> None:
+    """RMSNorm (arXiv 1910.07467) of every row."""
+    width = len(weight_W)
+    for b in range(len(x_BW)):
+        x_W, out_W = x_BW[b], out_BW[b]
+        total = np.float32(0)
+        for w in range(width):
+            total += x_W[w] * x_W[w]
+        scale = np.float32(1 / np.sqrt(total / width + epsilon))
+        for w in range(width):
+            out_W[w] = weight_W[w] * (x_W[w] * scale)
+
+
+@_loop
+def gated(both_BI: Any, out_BI: Any) -> None:
+    """silu(gate) up, of gate and up side by side."""
+    width = out_BI.shape[1]
+    for b in range(len(out_BI)):
+        gate_I, up_I, out_I = both_BI[b, :width], both_BI[b, width:], out_BI[b]
+        for i in range(width):
+            small = _exp(-abs(gate_I[i]))
+            share = (np.float32(1) if gate_I[i] >= 0 else small) / (np.float32(1) + small)
+            out_I[i] = gate_I[i] * share * up_I[i]
+
+
+@_loop
+def attend(
+    heads_BXD: Any, cos_BD: Any, sin_BD: Any, prompt_ETKD: Any, length_E: Any, prompt_B: Any, own_BTKD: Any,
+    filled: Any, scaling: Any, out_BHD: Any,
+) -> None:  # fmt: skip
+    """Attention of one token a row over the row's prompt and its own tokens, which it joins as number ``filled``.
+
+    heads_BXD: queries, keys and values, none of them turned. length_E: tokens of the prompts; prompt_B: which one is
+    each row's.
+    """
+    _, heads, size = out_BHD.shape
+    q_HD = np.empty((heads, size), np.float32)
+    share_HT = np.empty((heads, prompt_ETKD.shape[1] + own_BTKD.shape[1]), np.float32)
+    for b in range(len(prompt_B)):
+        _take(heads_BXD[b], cos_BD[b], sin_BD[b], scaling, q_HD, own_BTKD[b, filled])
+        prompt_TKD, prompted = prompt_ETKD[prompt_B[b]], length_E[prompt_B[b]]
+        _score(q_HD, prompt_TKD, prompted, share_HT, 0)
+        _score(q_HD, own_BTKD[b], filled + 1, share_HT, prompted)
+        _normalise(share_HT, prompted + filled + 1)
+        out_BHD[b] = 0
+        _add(share_HT, 0, prompt_TKD, prompted, out_BHD[b])
+        _add(share_HT, prompted, own_BTKD[b], filled + 1, out_BHD[b])
+
+
+@_loop
+def _take(x_XD: Any, cos_D: Any, sin_D: Any, scaling: Any, q_HD: Any, own_KD: Any) -> None:
+    """The queries, scaled, and the key, both turned by halves (arXiv 2104.09864), and the value as it is."""
+    (heads, size), keys = q_HD.shape, len(own_KD)
+    half = size // 2
+    for h in range(heads + keys):
+        factor = np.float32(scaling if h < heads else 1)
+        x_D, out_D = x_XD[h], q_HD[h] if h < heads else own_KD[h - heads]
+        for d in range(half):
+            low, high = x_D[d], x_D[half + d]
+            out_D[d] = factor * (low * cos_D[d] - high * sin_D[d])
+            out_D[half + d] = factor * (high * cos_D[half + d] + low * sin_D[half + d])
+    own_KD[:, size:] = x_XD[heads + keys :]
+
+
+@_loop
+def _score(q_HD: Any, seen_TKD: Any, tokens: Any, score_HT: Any, first: Any) -> None:
+    """The queries times these tokens' keys, from place ``first`` on."""
+    heads, size = q_HD.shape
+    keys, ratio = seen_TKD.shape[1], heads // seen_TKD.shape[1]
+    for t in range(tokens):
+        for k in range(keys):
+            key_D = seen_TKD[t, k]
+            for h in range(k * ratio, (k + 1) * ratio):
+                score = np.float32(0)
+                for d in range(size):
+                    score += q_HD[h, d] * key_D[d]
+                score_HT[h, first + t] = score
+
+
+@_loop
+def _normalise(score_HT: Any, tokens: Any) -> None:
+    """The softmax of every head's scores, in their place."""
+    for h in range(len(score_HT)):
+        score_T = score_HT[h]
+        top, total = _most(score_T, tokens), np.float32(0)
+        for t in range(tokens):
+            score_T[t] = _exp(score_T[t] - top)
+        for t in range(tokens):
+            total += score_T[t]
+        for t in range(tokens):
+            score_T[t] /= total
+
+
+@_loop
+def _add(share_HT: Any, first: Any, seen_TKD: Any, tokens: Any, out_HD: Any) -> None:
+    """Add these tokens' values, each head's by its shares."""
+    heads, size = out_HD.shape
+    keys, ratio = seen_TKD.shape[1], heads // seen_TKD.shape[1]
+    for t in range(tokens):
+        for k in range(keys):
+            value_D = seen_TKD[t, k, size:]
+            for h in range(k * ratio, (k + 1) * ratio):
+                share, out_D = share_HT[h, first + t], out_HD[h]
+                for d in range(size):
+                    out_D[d] += share * value_D[d]
+
+
+@_loop
+def draw(logits_BV: Any, temperature: Any, uniform_B: Any, token_B: Any, logp_B: Any) -> None:
+    """Of every row the first token whose cumulative mass exceeds uniform times the total, and its log-probability."""
+    tokens = logits_BV.shape[1]
+    mass_V, sum_K = np.empty(tokens, np.float32), np.empty(-(-tokens // BLOCK), np.float64)
+    for b in range(len(logits_BV)):
+        row_V = logits_BV[b]
+        top = _most(row_V, tokens)
+        for v in range(tokens):
+            x = (row_V[v] - top) / temperature
+            mass_V[v] = np.float32(0) if x < -87 else _exp(x)
+        total = _sums(mass_V, sum_K)
+        token_B[b] = _first(mass_V, sum_K, uniform_B[b] * total)
+        logp_B[b] = (row_V[token_B[b]] - top) / temperature - np.float32(np.log(total))
+
+
+@_loop
+def _sums(mass_V: Any, sum_K: Any) -> Any:
+    """The mass of every block, and their sum: float32 would lose the tail of a large vocabulary."""
+    total = np.float64(0)
+    for k in range(len(sum_K)):
+        block = np.float32(0)
+        for v in range(k * BLOCK, min(k * BLOCK + BLOCK, len(mass_V))):
+            block += mass_V[v]
+        sum_K[k] = block
+        total += sum_K[k]
+    return total
+
+
+@_loop
+def _first(mass_V: Any, sum_K: Any, target: Any) -> Any:
+    """The first token whose cumulative mass exceeds the target; the last that has mass, if rounding leaves none."""
+    before, last = np.float64(0), 0
+    for k in range(len(sum_K)):
+        if before + sum_K[k] > target or k == len(sum_K) - 1:
+            inside = before
+            for v in range(k * BLOCK, min(k * BLOCK + BLOCK, len(mass_V))):
+                inside += mass_V[v]
+                if mass_V[v] > 0:
+                    last = v
+                    if inside > target:
+                        return v
+            if before + sum_K[k] > target:
+                return last
+        before += sum_K[k]
+    return last
+
+
+# The largest of some vectorises only where no number is NaN; such a row has no finite sum whatever is taken here.
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nnan", "nsz"})
+def _most(x_T: Any, count: Any) -> Any:
+    top = x_T[0]
+    for t in range(count):
+        top = max(top, x_T[t])
+    return top
+
+
+@numba.njit(inline="always", fastmath={"contract"})
+def _exp(x: Any) -> Any:
+    """e to the x <= 0, to the last bit but one (in vectors, which numba's own takes none of).
+
+    2^n e^r with r at most half a log 2, whose two parts are subtracted one by one; below -87 as at -87.
+    """
+    x = max(x, np.float32(-87))  # NaN stays
+    n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
+    r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
+    series = np.float32(1 / 5040)
+    series = series * r + np.float32(1 / 720)
+    series = series * r + np.float32(1 / 120)
+    series = series * r + np.float32(1 / 24)
+    series = series * r + np.float32(1 / 6)
+    series = series * r + np.float32(1 / 2)
+    series = (series * r + np.float32(1)) * r + np.float32(1)
+    power = (np.int32(n) + np.int32(127)) << np.int32(23)
+    return series * np.int32(power).view(np.float32)

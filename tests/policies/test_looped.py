@@ -1,0 +1,142 @@
+"""The compiled loops against what they stand for, written plainly."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import Build, make_says, ragged
+from torch import Tensor
+from torch.nn import functional
+
+from coevolve.policies import LocalEngine, looped
+from coevolve.policies.cascade import Cascade
+from coevolve.policies.looped import Looped, loops
+from coevolve.policies.sampling import draw
+from coevolve.types import Sampling
+
+np = pytest.importorskip("numpy")
+compiled: Any = pytest.importorskip("coevolve.policies.compiled")
+
+
+def turned(x_D: Tensor, cos_D: Tensor, sin_D: Tensor) -> Tensor:
+    """As transformers' models do it."""
+    half = len(x_D) // 2
+    return x_D * cos_D + torch.cat((-x_D[half:], x_D[:half])) * sin_D
+
+
+@pytest.mark.parametrize(("heads", "keys", "size"), [(5, 5, 64), (6, 2, 16), (4, 1, 6)])
+def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: int) -> None:
+    """Five rows of three ragged prompts, three tokens one after the other."""
+    torch.manual_seed(0)
+    prompt = torch.randn(3, 7, keys, 2 * size)
+    length_E, prompt_B = np.array([7, 1, 4]), np.array([0, 2, 2, 1, 0])
+    own = torch.full((5, 3, keys, 2 * size), math.nan)
+    seen: list[list[Tensor]] = [list(prompt[e, : length_E[e]].double()) for e in prompt_B]
+    for t in range(3):
+        heads_BXD, cos_BD, sin_BD = torch.randn(5, heads + 2 * keys, size), torch.randn(5, size), torch.randn(5, size)
+        out = torch.empty(5, heads, size)
+        arrays = [x.numpy() for x in (heads_BXD, cos_BD, sin_BD, prompt)]
+        compiled.attend(*arrays, length_E, prompt_B, own.numpy(), t, 0.3, out.numpy())
+        for b, x_XD in enumerate(heads_BXD.double()):
+            turn = (cos_BD[b].double(), sin_BD[b].double())
+            key_KD = torch.stack([turned(x, *turn) for x in x_XD[heads : heads + keys]])
+            seen[b].append(torch.cat((key_KD, x_XD[heads + keys :]), -1))
+            for h in range(heads):
+                kv_TD = torch.stack([token[h * keys // heads] for token in seen[b]])
+                share_T = (0.3 * kv_TD[:, :size] @ turned(x_XD[h], *turn)).softmax(0)
+                torch.testing.assert_close(out[b, h].double(), share_T @ kv_TD[:, size:], rtol=1e-5, atol=1e-5)
+
+
+def test_norm_and_gate_are_those_of_pytorch() -> None:
+    torch.manual_seed(0)
+    x_BW, weight_W = 3 * torch.randn(5, 37), torch.randn(37)
+    out_BW = torch.empty(5, 37)
+    compiled.norm(x_BW.numpy(), weight_W.numpy(), 1e-3, out_BW.numpy())
+    torch.testing.assert_close(out_BW, functional.rms_norm(x_BW, (37,), weight_W, 1e-3), rtol=1e-6, atol=1e-6)
+    both_BI = torch.cat((torch.linspace(-300, 300, 77).expand(5, -1), torch.randn(5, 77)), 1).contiguous()
+    out_BI = torch.empty(5, 77)
+    compiled.gated(both_BI.numpy(), out_BI.numpy())
+    torch.testing.assert_close(out_BI, functional.silu(both_BI[:, :77]) * both_BI[:, 77:], rtol=1e-6, atol=1e-33)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
+    x_BW = torch.ones(2, 8)
+    x_BW[1, 5] = bad
+    out_BW = torch.empty(2, 8)
+    compiled.norm(x_BW.numpy(), np.ones(8, np.float32), 1e-6, out_BW.numpy())
+    assert out_BW[0].isfinite().all() and out_BW[1].isnan().any()
+    gated = torch.empty(2, 4)
+    compiled.gated(x_BW.numpy(), gated.numpy())
+    torch.testing.assert_close(gated, functional.silu(x_BW[:, :4]) * x_BW[:, 4:], equal_nan=True)
+    heads_BXD, out_BHD = torch.ones(2, 3, 4), torch.empty(2, 1, 4)
+    heads_BXD[1, 1, 2] = bad  # a key
+    turn = (np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32))
+    prompt, own = np.ones((1, 2, 1, 8), np.float32), np.empty((2, 1, 1, 8), np.float32)
+    compiled.attend(heads_BXD.numpy(), *turn, prompt, np.array([2]), np.array([0, 0]), own, 0, 1.0, out_BHD.numpy())
+    assert out_BHD[0].isfinite().all() and (out_BHD[1].isnan().any() or bad == -math.inf)  # nobody looks there
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_diverged_logits_have_no_log_probability(bad: float) -> None:
+    logits = torch.zeros(2, 200)
+    logits[1, 150] = bad
+    drawn = draw(logits, torch.tensor([0.5, 0.5]), Sampling(1))
+    assert drawn.logp_B[0].isfinite() and drawn.logp_B[1].isnan()
+    assert 0 <= int(drawn.token_B[1]) < 200
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_tokens_are_those_that_pytorch_draws(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some logits are minus infinity, the uniform numbers reach from one end to the other."""
+    torch.manual_seed(0)
+    logits = 4 * torch.randn(400, 1000)
+    logits[:, ::7] = -math.inf
+    uniform = torch.rand(400)
+    uniform[:2] = torch.tensor([0.0, 1 - 2**-24])
+    found = draw(logits, uniform, Sampling(1, temperature=temperature))
+    monkeypatch.setattr(looped, "_compiled", lambda: None)
+    right = draw(logits, uniform, Sampling(1, temperature=temperature))
+    assert (found.token_B == right.token_B).float().mean() > 0.99
+    same = found.token_B == right.token_B
+    torch.testing.assert_close(found.logp_B[same], right.logp_B[same], rtol=1e-5, atol=1e-5)
+    assert logits[range(400), found.token_B].isfinite().all()
+
+
+@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rollouts_are_those_of_the_operators(
+    family: str, dtype: str, build_policy: Build, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of ragged prompts, most of which leave early; also of models that are not written out."""
+    policy = build_policy(model=request.getfixturevalue(family), dtype=dtype)
+    policy.eos = frozenset(range(0, 60, 9))
+    says = make_says([*ragged(6, seed=2) * 4], Sampling(16))
+    used: list[type] = []
+    honest = Cascade.keep
+
+    def counting(self: Any, *given: Any) -> None:
+        used.append(type(self))
+        honest(self, *given)
+
+    monkeypatch.setattr(Cascade, "keep", counting)
+    ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    assert set(used) == {Looped}
+    monkeypatch.setattr(looped, "_compiled", lambda: None)
+    theirs = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    assert set(used) == {Looped, Cascade}
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.action_ids == b.action_ids]
+    assert len(pairs) == len(says) if dtype == "float32" else len(pairs) > len(says) // 2
+    off = 1e-5 if dtype == "float32" else 0.1
+    for a, b in pairs:
+        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=off, atol=off)
+
+
+def test_there_is_one_thread_or_there_are_no_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    assert loops(cpu) is compiled and loops(torch.device("cuda")) is None
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert loops(cpu) is None
