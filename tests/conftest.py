@@ -95,5 +95,5 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         pytest.importorskip("numba")
         assert looped.loops(torch.device("cpu")) is not None
     else:
-        monkeypatch.setattr(looped, "_compiled", lambda: None)
+        monkeypatch.setattr(looped, "compiled", lambda: None)
     return str(request.param)

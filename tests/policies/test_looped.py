@@ -21,6 +21,10 @@ np = pytest.importorskip("numpy")
 compiled: Any = pytest.importorskip("coevolve.policies.compiled")
 
 
+def arrays(*tensors: Tensor) -> list[Any]:
+    return [x.numpy() for x in tensors]
+
+
 def turned(x_D: Tensor, cos_D: Tensor, sin_D: Tensor) -> Tensor:
     """As transformers' models do it."""
     half = len(x_D) // 2
@@ -38,8 +42,9 @@ def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: i
     for t in range(3):
         heads_BXD, cos_BD, sin_BD = torch.randn(5, heads + 2 * keys, size), torch.randn(5, size), torch.randn(5, size)
         out = torch.empty(5, heads, size)
-        arrays = [x.numpy() for x in (heads_BXD, cos_BD, sin_BD, prompt)]
-        compiled.attend(*arrays, length_E, prompt_B, own.numpy(), t, 0.3, out.numpy())
+        compiled.attend(
+            *arrays(heads_BXD, cos_BD, sin_BD, prompt), length_E, prompt_B, own.numpy(), t, 0.3, out.numpy()
+        )
         for b, x_XD in enumerate(heads_BXD.double()):
             turn = (cos_BD[b].double(), sin_BD[b].double())
             key_KD = torch.stack([turned(x, *turn) for x in x_XD[heads : heads + keys]])
@@ -52,26 +57,29 @@ def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: i
 
 def test_norm_and_gate_are_those_of_pytorch() -> None:
     torch.manual_seed(0)
-    x_BW, weight_W = 3 * torch.randn(5, 37), torch.randn(37)
-    out_BW = torch.empty(5, 37)
-    compiled.norm(x_BW.numpy(), weight_W.numpy(), 1e-3, out_BW.numpy())
-    torch.testing.assert_close(out_BW, functional.rms_norm(x_BW, (37,), weight_W, 1e-3), rtol=1e-6, atol=1e-6)
-    both_BI = torch.cat((torch.linspace(-300, 300, 77).expand(5, -1), torch.randn(5, 77)), 1).contiguous()
-    out_BI = torch.empty(5, 77)
-    compiled.gated(both_BI.numpy(), out_BI.numpy())
-    torch.testing.assert_close(out_BI, functional.silu(both_BI[:, :77]) * both_BI[:, 77:], rtol=1e-6, atol=1e-33)
+    x_NW, y_NW, weight_W = 3 * torch.randn(5, 37), torch.randn(5, 37), torch.randn(37)
+    sum_NW, scale_N, out_NW = torch.empty(5, 37), torch.empty(5), torch.empty(5, 37)
+    compiled.added(*arrays(x_NW, y_NW, weight_W), 1e-3, *arrays(sum_NW, scale_N, out_NW))
+    assert torch.equal(sum_NW, x_NW + y_NW)
+    torch.testing.assert_close(out_NW, functional.rms_norm(sum_NW, (37,), weight_W, 1e-3), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scale_N, (sum_NW.square().mean(1) + 1e-3).rsqrt())
+    both_NI = torch.cat((torch.linspace(-300, 300, 77).expand(5, -1), torch.randn(5, 77)), 1).contiguous()
+    gate_NI, up_NI, out_NI, apart_NI = *both_NI.chunk(2, 1), torch.empty(5, 77), torch.empty(5, 77)
+    compiled.gated(*arrays(both_NI, out_NI))
+    compiled.gated_apart(*arrays(gate_NI.contiguous(), up_NI.contiguous(), apart_NI))
+    torch.testing.assert_close(out_NI, functional.silu(gate_NI) * up_NI, rtol=1e-6, atol=1e-33)
+    assert torch.equal(out_NI, apart_NI)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
-    x_BW = torch.ones(2, 8)
-    x_BW[1, 5] = bad
-    out_BW = torch.empty(2, 8)
-    compiled.norm(x_BW.numpy(), np.ones(8, np.float32), 1e-6, out_BW.numpy())
-    assert out_BW[0].isfinite().all() and out_BW[1].isnan().any()
+    x_NW, zero_NW, sum_NW, scale_N, out_NW = torch.ones(2, 8), *torch.zeros(2, 2, 8), torch.empty(2), torch.empty(2, 8)
+    x_NW[1, 5] = bad
+    compiled.added(*arrays(x_NW, zero_NW, torch.ones(8)), 1e-6, *arrays(sum_NW, scale_N, out_NW))
+    assert out_NW[0].isfinite().all() and out_NW[1].isnan().any()
     gated = torch.empty(2, 4)
-    compiled.gated(x_BW.numpy(), gated.numpy())
-    torch.testing.assert_close(gated, functional.silu(x_BW[:, :4]) * x_BW[:, 4:], equal_nan=True)
+    compiled.gated(*arrays(x_NW, gated))
+    torch.testing.assert_close(gated, functional.silu(x_NW[:, :4]) * x_NW[:, 4:], equal_nan=True)
     heads_BXD, out_BHD = torch.ones(2, 3, 4), torch.empty(2, 1, 4)
     heads_BXD[1, 1, 2] = bad  # a key
     turn = (np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32))
@@ -98,7 +106,7 @@ def test_tokens_are_those_that_pytorch_draws(temperature: float, monkeypatch: py
     uniform = torch.rand(400)
     uniform[:2] = torch.tensor([0.0, 1 - 2**-24])
     found = draw(logits, uniform, Sampling(1, temperature=temperature))
-    monkeypatch.setattr(looped, "_compiled", lambda: None)
+    monkeypatch.setattr(looped, "compiled", lambda: None)
     right = draw(logits, uniform, Sampling(1, temperature=temperature))
     assert (found.token_B == right.token_B).float().mean() > 0.99
     same = found.token_B == right.token_B
@@ -125,7 +133,7 @@ def test_rollouts_are_those_of_the_operators(
     monkeypatch.setattr(Cascade, "keep", counting)
     ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
     assert set(used) == {Looped}
-    monkeypatch.setattr(looped, "_compiled", lambda: None)
+    monkeypatch.setattr(looped, "compiled", lambda: None)
     theirs = LocalEngine({"a": policy}).generate({"a": says})["a"]
     assert set(used) == {Looped, Cascade}
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.action_ids == b.action_ids]

@@ -15,6 +15,8 @@ from coevolve.collate import _batch as turns_to_batch
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, head, partial
 from coevolve.types import Batch, Outputs, Sampling, Targets
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def naive_row(model: Any, batch: Batch, b: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities [t, V] at the row's temperature, and hidden states [t, D], where its actions are predicted."""

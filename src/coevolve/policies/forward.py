@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.policies import forest
+from coevolve.policies import forest, fused
 from coevolve.policies.attention import no_mask, shares
 from coevolve.policies.forest import Ids, common, grow, ordered
-from coevolve.policies.packed import pack
+from coevolve.policies.packed import Packed, pack
 from coevolve.policies.weights import trunk
 from coevolve.types import Batch
 
@@ -59,16 +59,21 @@ def _shared(causal: Any, batch: Batch, device: torch.device) -> Tensor:
     grown = grow(fed(batch))
     packed = pack(grown, device)
     start_B = batch.start_B.tolist()
-    where_N = np.concatenate([leaf.path[start - 1 :] for leaf, start in zip(grown.leaf_B, start_B, strict=True)])
+    where = np.concatenate([leaf.path[start - 1 :] for leaf, start in zip(grown.leaf_B, start_B, strict=True)])
+    where_N = torch.from_numpy(where).to(device)
+    return (fused.forward if fused.serves(causal) else by_modules)(causal, packed, where_N)
+
+
+def by_modules(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
+    """The last hidden states of these packed tokens, [X, W], from transformers' modules."""
     found: Any = trunk(causal)(
         input_ids=packed.ids_N[None],
         position_ids=packed.position_N[None],
-        attention_mask=no_mask(device),
+        attention_mask=no_mask(packed.ids_N.device),
         use_cache=False,
         sharing=packed,
     )
-    hidden_NW: Tensor = torch.nn.functional.embedding(torch.from_numpy(where_N).to(device), found.last_hidden_state[0])
-    return hidden_NW
+    return torch.nn.functional.embedding(where_X, found.last_hidden_state[0])
 
 
 def _padded(causal: Any, batch: Batch, device: torch.device) -> Tensor:

@@ -34,6 +34,8 @@ _MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
 _HEAD_NORMS = {"q_norm", "k_norm"}
 
+SILU = (nn.SiLU, SiLUActivation)
+
 
 def resembles(body: nn.Module) -> bool:
     """Whether the model below the head is made of Llama's modules, with no parameter elsewhere and ordinary products,
@@ -92,9 +94,10 @@ class Lean:
         turn: tuple[Any, Any] = (cos_BSD, sin_BSD)
         if isinstance(sharing, Looped):
             turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
+        y_BSW = torch.zeros_like(x_BSW)
         for number, layer in enumerate(self.layers):
-            x_BSW = layer(number, x_BSW, turn, sharing)
-        return BaseModelOutputWithPast(last_hidden_state=_normed(x_BSW, self.body.norm))
+            x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, sharing)
+        return BaseModelOutputWithPast(last_hidden_state=_added(x_BSW, y_BSW, self.body.norm)[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +142,14 @@ class _Layer:
         made = (_Product.of(layers, dtype, adapters) for layers in products)
         return cls(module, heads, _norms_AD(attention, heads), *made)
 
-    def __call__(self, number: int, x_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing) -> Tensor:
-        x_BSW = x_BSW + self._attended(number, _normed(x_BSW, self.module.input_layernorm), turn, sharing)
-        both_BSI = self.gate_up(_normed(x_BSW, self.module.post_attention_layernorm))
-        return x_BSW + self.down(_gated(both_BSI, self.module.mlp.act_fn))
+    def __call__(
+        self, number: int, x_BSW: Tensor, y_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing
+    ) -> tuple[Tensor, Tensor]:
+        """The layer's input is the sum of x and y, and so is its output."""
+        x_BSW, normed_BSW = _added(x_BSW, y_BSW, self.module.input_layernorm)
+        attended_BSW = self._attended(number, normed_BSW, turn, sharing)
+        x_BSW, normed_BSW = _added(x_BSW, attended_BSW, self.module.post_attention_layernorm)
+        return x_BSW, self.down(_gated(self.gate_up(normed_BSW), self.module.mlp.act_fn))
 
     def _attended(self, number: int, x_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing) -> Tensor:
         attention, (queries, keys) = self.module.self_attn, self.heads
@@ -167,14 +174,17 @@ def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
     return torch.cat([norm.weight.expand(n, -1) for norm, n in zip(norms, heads, strict=True)])
 
 
-def _normed(x: Tensor, norm: Any) -> Tensor:
+def _added(x: Tensor, y: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
+    """x + y, and its norm."""
     compiled = loops(x.device)
     if compiled is None:
-        return functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
-    x_BSW, weight_W = array(x), array(norm.weight.detach())
-    out_BSW = np.empty_like(x_BSW)
-    compiled.norm(x_BSW.reshape(-1, len(weight_W)), weight_W, norm.variance_epsilon, out_BSW.reshape(-1, len(weight_W)))
-    return torch.from_numpy(out_BSW)
+        x = x + y
+        return x, functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+    weight_W = array(norm.weight.detach())
+    x_NW, y_NW = (array(each).reshape(-1, len(weight_W)) for each in (x, y))
+    sum_NW, out_NW, scale_N = np.empty_like(x_NW), np.empty_like(x_NW), np.empty(len(x_NW), np.float32)
+    compiled.added(x_NW, y_NW, weight_W, norm.variance_epsilon, sum_NW, scale_N, out_NW)
+    return torch.from_numpy(sum_NW.reshape(x.shape)), torch.from_numpy(out_NW.reshape(x.shape))
 
 
 def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
@@ -187,7 +197,7 @@ def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
 def _gated(both: Tensor, activation: Any) -> Tensor:
     """activation(gate) up."""
     compiled = loops(both.device)
-    if compiled is None or not isinstance(activation, nn.SiLU | SiLUActivation):
+    if compiled is None or not isinstance(activation, SILU):
         gate, up = both.chunk(2, -1)
         product: Tensor = activation(gate) * up
         return product

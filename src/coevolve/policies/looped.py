@@ -18,13 +18,14 @@ from coevolve.policies.cascade import Cascade
 
 
 def loops(device: torch.device) -> Any | None:
-    """The module ``compiled``, where numba is installed and PyTorch has one thread, as the loops have."""
+    """The same where it is of use: on the CPU, with one thread, as the loops have."""
     alone = device.type == "cpu" and torch.get_num_threads() == 1
-    return _compiled() if alone and not cascade.STATIC else None
+    return compiled() if alone and not cascade.STATIC else None
 
 
 @cache
-def _compiled() -> Any | None:
+def compiled() -> Any | None:
+    """The module ``compiled``; None where numba is not installed."""
     try:
         return importlib.import_module("coevolve.policies.compiled")
     except ImportError:
@@ -55,9 +56,9 @@ class Looped(Cascade):
         rows, heads, size = heads_BXD.shape
         out_BSHD = np.empty((rows, 1, heads - 2 * prompt_EPKD.shape[2], size), np.float32)
         seen = (prompt_EPKD, self.length_E, self.prompt_B, own_BTKD)
-        compiled = loops(self.device)
-        assert compiled is not None
-        compiled.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
+        module = compiled()
+        assert module is not None
+        module.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
         return torch.from_numpy(out_BSHD)
 
     def _stored(self, key_EKPD: Tensor, value_EKPD: Tensor) -> tuple[Tensor, ...]:

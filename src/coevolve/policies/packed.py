@@ -18,10 +18,6 @@ from torch import Tensor
 from coevolve.policies import partial
 from coevolve.policies.forest import Forest, Ids
 
-ROUND = 64
-"""Packed tokens are filled up to a multiple of it: a processor's library keeps something for every shape it has
-seen."""
-
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -65,7 +61,7 @@ class Packed:
 def pack(forest: Forest, device: torch.device) -> Packed:
     """The forest as index tensors on the device."""
     n = len(forest.ids_N)
-    ids_N, position_N = (np.pad(x, (0, ROUND - n % ROUND)) for x in (forest.ids_N, forest.position_N))
+    ids_N, position_N = (np.pad(x, (0, _filled(n) - n)) for x in (forest.ids_N, forest.position_N))
     own = [np.arange(s.place, s.place + s.end - s.start) for s in forest.segments]
     family: dict[int, list[Ids]] = {}
     path: dict[int, Ids] = {}
@@ -84,6 +80,13 @@ def pack(forest: Forest, device: torch.device) -> Packed:
             for block in _similar(continuing, paths)
         ],
     )
+
+
+def _filled(n: int) -> int:
+    """Up to how many n packed tokens are filled up: by a few percent, to one of 32 numbers per doubling, because a
+    processor's library keeps something for every shape it has seen."""
+    step = 1 << max(3, n.bit_length() - 6)
+    return n - n % step + step
 
 
 def _similar(*columns: Sequence[Ids]) -> list[list[int]]:

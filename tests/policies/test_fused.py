@@ -1,0 +1,136 @@
+"""The written-out forward of updates, and its gradient, against transformers' modules and against plain formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import Build, make_batch, ragged
+from test_lean import FAMILIES, model
+from test_update import shaken
+from torch import Tensor
+from torch.nn import functional
+
+from coevolve.policies import LoraSpec, fused, looped
+from coevolve.policies.forest import grow
+from coevolve.policies.forward import by_modules
+from coevolve.policies.linear import use_fast_linear
+from coevolve.policies.packed import Packed, pack
+from coevolve.policies.probe import use_lean, use_sharing
+
+pytest.importorskip("numba")
+
+
+def turned(x_NHD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> Tensor:
+    low, high = x_NHD.chunk(2, -1)
+    return x_NHD * cos_ND[:, None] + torch.cat((-high, low), -1) * sin_ND[:, None]
+
+
+def added(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return x + y, functional.rms_norm(x + y, weight.shape, weight, 0.01)
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]] = {
+    "added": (lambda *x: fused._Added.apply(*x, 0.01), added, [(7, 12), (7, 12), (12,)]),
+    # The halves of cos and sin differ here, which in models they do not.
+    "turn": (fused._Turn.apply, turned, [(7, 3, 12), (7, 12), (7, 12)]),
+    "gate": (fused._Gate.apply, lambda gate, up: functional.silu(gate) * up, [(7, 12), (7, 12)]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients_are_those_of_the_formula(case: str) -> None:
+    ours, formula, shapes = CASES[case]
+    torch.manual_seed(0)
+    inputs = [(3 * torch.randn(shape)).requires_grad_(not (case == "turn" and i)) for i, shape in enumerate(shapes)]
+    exact = [x.detach().double().requires_grad_(x.requires_grad) for x in inputs]
+    found, right = ours(*inputs), formula(*exact)
+    pairs = list(zip(found, right, strict=True)) if case == "added" else [(found, right)]
+    grads = [torch.randn(x.shape) for x, _ in pairs]
+    sum((x * grad).sum() for (x, _), grad in zip(pairs, grads, strict=True)).backward()
+    sum((x * grad).sum() for (_, x), grad in zip(pairs, grads, strict=True)).backward()
+    pairs += [(x.grad, y.grad) for x, y in zip(inputs, exact, strict=True) if x.requires_grad]
+    assert len(pairs) == {"added": 5, "turn": 2, "gate": 3}[case]
+    for x, y in pairs:
+        torch.testing.assert_close(x.double(), y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def packed() -> Packed:
+    rows = [torch.tensor(row).numpy() for row in ragged(7, seed=3)]
+    rows += [torch.cat([torch.from_numpy(rows[0]), torch.tensor(end)]).numpy() for end in ([5, 6], [7])]
+    return pack(grow(rows), torch.device("cpu"))
+
+
+def learnt(
+    causal: Any, packed: Packed, forward: Callable[[Any, Packed, Tensor], Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """Some hidden states, one of them twice, and every parameter's gradient of some function of them."""
+    causal.zero_grad()
+    hidden_NW = forward(causal, packed, torch.tensor([3, *range(0, 60, 2), 3, 7]))
+    generator = torch.Generator().manual_seed(1)
+    (hidden_NW * torch.randn(hidden_NW.shape, generator=generator)).sum().backward()
+    return hidden_NW.detach(), [p.grad.clone() for p in causal.base_model.parameters()]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_is_the_forward_of_transformers_and_so_is_its_gradient(family: str, packed: Packed) -> None:
+    causal = model(FAMILIES[family])
+    assert use_sharing(causal) and use_lean(causal)
+    use_fast_linear(causal)
+    assert fused.serves(causal)
+    right, right_grads = learnt(causal, packed, by_modules)
+    found, grads = learnt(causal, packed, fused.forward)
+    torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5 * float(right.abs().max()))
+    for ours, theirs in zip(grads, right_grads, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_bfloat16_its_gradient_is_as_near_to_float32_as_that_of_the_modules(family: str, packed: Packed) -> None:
+    causal = model(FAMILIES[family])
+    assert use_sharing(causal) and use_lean(causal)
+    use_fast_linear(causal)
+    _, exact = learnt(causal, packed, by_modules)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, theirs = learnt(causal, packed, by_modules)
+        _, ours = learnt(causal, packed, fused.forward)
+
+    def off(grads: list[Tensor]) -> float:
+        return float(sum((x - y).square().sum() for x, y in zip(grads, exact, strict=True)))
+
+    assert 0 < off(ours) < 1.5 * off(theirs)
+
+
+@pytest.mark.parametrize("settings", [{}, {"weights": "lora", "lora": LoraSpec(rank=3)}])
+def test_policies_learn_with_it(settings: dict[str, Any], build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with adapters: the linear layers are the model's own."""
+    policy, batch = shaken(build_policy(**settings)), make_batch(6, seed=3)
+    calls: list[int] = []
+    honest = fused.forward
+
+    def counted(*given: Any) -> Tensor:
+        calls.append(len(given[2]))
+        return honest(*given)
+
+    monkeypatch.setattr(fused, "forward", counted)
+    policy.outputs(batch).logp_BT.sum().backward()
+    assert calls == [int(batch.mask_BT.sum())]
+    grads = [p.grad.clone() for p in policy.parameters]
+    for p in policy.parameters:
+        p.grad = None
+    monkeypatch.setattr(looped, "compiled", lambda: None)
+    policy.outputs(batch).logp_BT.sum().backward()
+    assert len(calls) == 1
+    for ours, p in zip(grads, policy.parameters, strict=True):
+        torch.testing.assert_close(ours, p.grad, rtol=1e-5, atol=1e-5 * float(p.grad.abs().max()))
+
+
+def test_a_model_that_only_looks_like_llama_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    causal = model(FAMILIES["llama"])
+    assert use_sharing(causal) and use_lean(causal)
+    honest = fused.forward
+    monkeypatch.setattr(fused, "forward", lambda *given: honest(*given) * 1.01)
+    assert not use_lean(causal)
