@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from policy_cases import Build, make_says, ragged
@@ -17,7 +18,6 @@ from coevolve.policies.looped import Looped, loops
 from coevolve.policies.sampling import draw
 from coevolve.types import Sampling
 
-np = pytest.importorskip("numpy")
 compiled: Any = pytest.importorskip("coevolve.policies.compiled")
 
 

@@ -1,23 +1,37 @@
-"""What a rollout on the CPU does between its products, as loops that numba compiles (the extra ``fast``).
+"""What the CPU does between products, as loops that numba compiles (the extra ``fast``).
 
-A step's rows are few, and every product has emptied the processor's caches: starting one of PyTorch's operators then
-takes longer than its work. Arrays are float32 and int64. Letters: B rows, W hidden size, I that between gate and down,
-E prompts, T tokens at most; H query heads, K key heads, X = H + 2 K, D head dimension. A token's keys lie beside its
-values: [T, K, 2 D].
+Of a rollout's few rows, because every product has emptied the processor's caches and starting one of PyTorch's operators
+takes longer then than its work; of an update's many, because each loop is one pass over memory. Arrays are float32 and
+int64. Letters: N tokens, B rows of a rollout, W hidden size, I between gate and down, E prompts, T tokens at most; H
+query heads, K key heads, X = H + 2 K, D head dimension, V vocabulary. A token's keys lie beside its values: [T, K, 2 D].
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numba
 import numpy as np
 
 BLOCK = 64
+"""Tokens of the vocabulary whose mass is added up in float32."""
+
+
+def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
+    def compiled(function: Callable[..., Any]) -> Any:
+        found = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+        with suppress(RuntimeError):  # there is no folder to keep it in: every process compiles
+            found.enable_caching()
+        return found
+
+    return compiled
+
 
 # Sums in any order, so that they use vectors. Numbers that are not finite stay what they are, and are reported. An
 # array's row has a name of its own where it is written to: else numba takes no vectors either.
-_loop = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+_loop = _compiled({"reassoc", "contract", "nsz"})
 
 
 @_loop
@@ -235,7 +249,7 @@ def _first(mass_V: Any, sum_K: Any, target: Any) -> Any:
 
 
 # The largest of some vectorises only where no number is NaN; such a row has no finite sum whatever is taken here.
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nnan", "nsz"})
+@_compiled({"reassoc", "nnan", "nsz"})
 def _most(x_T: Any, count: Any) -> Any:
     top = x_T[0]
     for t in range(count):
