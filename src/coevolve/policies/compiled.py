@@ -2,8 +2,8 @@
 
 Of a rollout's few rows, because every product has emptied the processor's caches and starting one of PyTorch's
 operators takes longer then than its work; of an update's many, because each loop is one pass over memory. Arrays are
-float32 and int64. Letters: N tokens, B rows of a rollout, W hidden size, I between gate and down, E prompts, T tokens at
-most; H query heads, K key heads, X = H + 2 K, D head dimension, V vocabulary. A token's keys lie beside its values:
+float32 and int64. Letters: N tokens, B rows of a rollout, W hidden size, I between gate and down, E prompts, T tokens
+at most; H query heads, K key heads, X = H + 2 K, D head dimension, V vocabulary. A token's keys lie beside its values:
 [T, K, 2 D].
 """
 
