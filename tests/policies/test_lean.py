@@ -32,6 +32,7 @@ from coevolve.policies.cascade import Cascade, _Prefill
 from coevolve.policies.forest import grow
 from coevolve.policies.lean import Lean, lean
 from coevolve.policies.linear import use_fast_linear
+from coevolve.policies.looped import Looped, loops
 from coevolve.policies.packed import Packed, pack
 from coevolve.policies.probe import use_lean, use_sharing
 from coevolve.types import Sampling
@@ -210,6 +211,23 @@ def test_a_prefill_keeps_no_queries() -> None:
         patch.setattr(_Prefill, "attend", attend)
         Cascade(causal, [list(range(20))], [0], [0, 0], 4, None)
     assert len(kept) == 4 and all(x.untyped_storage().nbytes() == x.nbytes for x in kept)
+
+
+@pytest.mark.parametrize("family", ["llama", "llama, biases, other rotation"])
+@torch.no_grad()
+def test_a_rollout_of_few_rows_is_that_of_many(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows go through a loop where there is one."""
+    causal = model(FAMILIES[family])
+    assert use_sharing(causal) and use_lean(causal)
+    use_fast_linear(causal)
+    found = []
+    for few in (written._FEW, 0):
+        monkeypatch.setattr(written, "_FEW", few)
+        with lean(causal, torch.float32, None):
+            memory = (Looped if loops(causal.device) else Cascade)(causal, [[3, 4, 5], [6]], [0, 0], [0, 1, 0], 2, None)
+            found.append([memory.step(torch.tensor([7, 8, t]), torch.tensor([3 + t, 1 + t, 3 + t])) for t in (0, 1)])
+    for few_BW, many_BW in zip(*found, strict=True):
+        torch.testing.assert_close(few_BW, many_BW, rtol=1e-5, atol=1e-5 * float(many_BW.abs().max()))
 
 
 @torch.no_grad()

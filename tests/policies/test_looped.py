@@ -71,6 +71,15 @@ def test_norm_and_gate_are_those_of_pytorch() -> None:
     assert torch.equal(out_NI, apart_NI)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 4, 6, 8])
+def test_a_product_of_few_rows_is_that_of_many(rows: int) -> None:
+    torch.manual_seed(0)
+    x_NI, weight_OI, out_NO = torch.randn(rows, 13), torch.randn(7, 13), torch.zeros(rows, 9)
+    compiled.product(*arrays(x_NI, weight_OI, out_NO[:, 1:8]))
+    torch.testing.assert_close(out_NO[:, 1:8], x_NI @ weight_OI.T, rtol=1e-5, atol=1e-5)
+    assert (out_NO[:, 0] == 0).all() and (out_NO[:, 8] == 0).all()
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
     x_NW, zero_NW, sum_NW, scale_N, out_NW = torch.ones(2, 8), *torch.zeros(2, 2, 8), torch.empty(2), torch.empty(2, 8)

@@ -36,6 +36,30 @@ _loop = _compiled({"reassoc", "contract", "nsz"})
 
 
 @_loop
+def product(x_NI: Any, weight_OI: Any, out_NO: Any) -> None:
+    """x W', four rows at a time, for which the weights are read once."""
+    rows, fours = len(x_NI), len(x_NI) // 4 * 4
+    for n in range(0, fours, 4):
+        a_I, b_I, c_I, d_I = x_NI[n], x_NI[n + 1], x_NI[n + 2], x_NI[n + 3]
+        for o in range(len(weight_OI)):
+            weight_I = weight_OI[o]
+            a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            for i in range(len(a_I)):
+                a += a_I[i] * weight_I[i]
+                b += b_I[i] * weight_I[i]
+                c += c_I[i] * weight_I[i]
+                d += d_I[i] * weight_I[i]
+            out_NO[n, o], out_NO[n + 1, o], out_NO[n + 2, o], out_NO[n + 3, o] = a, b, c, d
+    for n in range(fours, rows):
+        x_I = x_NI[n]
+        for o in range(len(weight_OI)):
+            weight_I, a = weight_OI[o], np.float32(0)
+            for i in range(len(x_I)):
+                a += x_I[i] * weight_I[i]
+            out_NO[n, o] = a
+
+
+@_loop
 def added(x_NW: Any, y_NW: Any, weight_W: Any, epsilon: Any, sum_NW: Any, scale_N: Any, out_NW: Any) -> None:
     """x + y, its RMSNorm (arXiv 1910.07467), and what each row was divided by for that, as a factor."""
     rows, width = x_NW.shape
