@@ -11,7 +11,9 @@ from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
 
 from coevolve import noise
 from coevolve.policies import LocalEngine, PolicySpec, build_policies, cascade, decode, partial
+from coevolve.policies.cascade import Cascade
 from coevolve.policies.engine import chunks
+from coevolve.policies.looped import Looped
 from coevolve.types import Sampling, Say, Turn
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -50,7 +52,7 @@ def naive_turn(model: torch.nn.Module, say: Say) -> tuple[list[int], list[float]
 @pytest.mark.parametrize("way", ["sharing", "static", "unshared"])
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 def test_turns_are_those_of_a_plain_forward(
-    family: str, way: str, temperature: float, build_policy: Build, request: pytest.FixtureRequest,
+    family: str, way: str, temperature: float, build_policy: Build, each_way: str, request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     sharing = way != "unshared"
@@ -61,7 +63,12 @@ def test_turns_are_those_of_a_plain_forward(
     prompts = ragged(9, seed=3)
     prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
     says = make_says([*prompts, *prompts, *prompts[:3]], Sampling(9, temperature=temperature))
+    kinds = {"sharing": Looped if each_way == "loops" else Cascade, "static": Cascade, "unshared": decode.Cache}
+    used: list[type] = []
+    honest = kinds[way].step
+    monkeypatch.setattr(kinds[way], "step", lambda self, *given: (used.append(type(self)), honest(self, *given))[1])
     turns = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    assert set(used) == {kinds[way]}
     for say, turn in zip(says, turns, strict=True):
         actions, logps = naive_turn(policy.weights.shared.causal, say)
         assert turn.action_ids == actions

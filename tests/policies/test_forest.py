@@ -11,7 +11,7 @@ from policy_cases import Build, batch_of, make_batch, make_family, plain
 from torch.nn.functional import scaled_dot_product_attention
 
 from coevolve.policies import forest, forward, partial
-from coevolve.policies.packed import pack
+from coevolve.policies.packed import _filled, pack
 
 HEADS, KEYS, SIZE = 4, 2, 8
 
@@ -120,3 +120,9 @@ def test_attention_and_its_gradient_are_those_of_every_row_alone(
     naive = torch.autograd.grad((expected * weight).sum(), (q, k, v))
     for gradient, wanted in zip(ours, naive, strict=True):
         torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-5 if size == 1 else 1e-4 * size)
+
+
+def test_few_tokens_fill_up_to_few_numbers() -> None:
+    filled = [_filled(n) for n in range(1, 1 << 16)]
+    assert all(0 < full - n <= max(8, n / 31) for n, full in enumerate(filled, 1))
+    assert all(len({x for x in filled if 1 << i <= x < 2 << i}) <= 32 for i in range(16))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from policy_cases import Build, make_batch, ragged
-from test_lean import FAMILIES, model
+from test_lean import FAMILIES, model, ready
 from test_update import shaken
 from torch import Tensor
 from torch.nn import functional
@@ -18,7 +18,7 @@ from coevolve.policies.forest import grow
 from coevolve.policies.forward import by_modules
 from coevolve.policies.linear import use_fast_linear
 from coevolve.policies.packed import Packed, pack
-from coevolve.policies.probe import use_lean, use_sharing
+from coevolve.policies.probe import use_lean, use_loops, use_sharing
 
 pytest.importorskip("numba")
 
@@ -78,7 +78,7 @@ def learnt(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_the_forward_of_transformers_and_so_is_its_gradient(family: str, packed: Packed) -> None:
     causal = model(FAMILIES[family])
-    assert use_sharing(causal) and use_lean(causal)
+    assert ready(causal)
     use_fast_linear(causal)
     assert fused.serves(causal)
     right, right_grads = learnt(causal, packed, by_modules)
@@ -91,7 +91,7 @@ def test_it_is_the_forward_of_transformers_and_so_is_its_gradient(family: str, p
 @pytest.mark.parametrize("family", FAMILIES)
 def test_in_bfloat16_its_gradient_is_as_near_to_float32_as_that_of_the_modules(family: str, packed: Packed) -> None:
     causal = model(FAMILIES[family])
-    assert use_sharing(causal) and use_lean(causal)
+    assert ready(causal)
     use_fast_linear(causal)
     _, exact = learnt(causal, packed, by_modules)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -121,16 +121,25 @@ def test_policies_learn_with_it(settings: dict[str, Any], build_policy: Build, m
     grads = [p.grad.clone() for p in policy.parameters]
     for p in policy.parameters:
         p.grad = None
-    monkeypatch.setattr(looped, "compiled", lambda: None)
+    monkeypatch.setattr(looped, "module", lambda: None)
     policy.outputs(batch).logp_BT.sum().backward()
     assert len(calls) == 1
     for ours, p in zip(grads, policy.parameters, strict=True):
         torch.testing.assert_close(ours, p.grad, rtol=1e-5, atol=1e-5 * float(p.grad.abs().max()))
 
 
-def test_a_model_that_only_looks_like_llama_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_loops_that_are_wrong_are_not_used_and_say_so(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong everywhere, or at late positions only. The model stays lean."""
     causal = model(FAMILIES["llama"])
     assert use_sharing(causal) and use_lean(causal)
     honest = fused.forward
-    monkeypatch.setattr(fused, "forward", lambda *given: honest(*given) * 1.01)
-    assert not use_lean(causal)
+
+    def wrong(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
+        off = 1.01 if not late or int(packed.position_N.max()) > 40 else 1.0
+        return honest(causal, packed, where_X) * off
+
+    monkeypatch.setattr(fused, "forward", wrong)
+    with pytest.warns(UserWarning, match="LlamaForCausalLM"):
+        assert not use_loops(causal)
+    assert use_lean(causal) and not fused.serves(causal)

@@ -12,6 +12,7 @@ from torch.nn import functional
 from transformers import (
     AutoModelForCausalLM,
     GemmaConfig,
+    Glm4MoeConfig,
     GPT2Config,
     GPTNeoXConfig,
     GraniteConfig,
@@ -24,17 +25,17 @@ from transformers import (
     Qwen3Config,
 )
 
-from coevolve.policies import LocalEngine, LoraSpec, PolicySpec, build_policies, linear
+from coevolve.policies import LocalEngine, LoraSpec, PolicySpec, build_policies, linear, looped
 from coevolve.policies import lean as written
 from coevolve.policies.adapters import grouped
-from coevolve.policies.attention import no_mask
+from coevolve.policies.attention import no_mask, shares
 from coevolve.policies.cascade import Cascade, _Prefill
 from coevolve.policies.forest import grow
 from coevolve.policies.lean import Lean, lean
 from coevolve.policies.linear import use_fast_linear
 from coevolve.policies.looped import Looped, loops
 from coevolve.policies.packed import Packed, pack
-from coevolve.policies.probe import use_lean, use_sharing
+from coevolve.policies.probe import use_lean, use_loops, use_sharing
 from coevolve.types import Sampling
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -69,6 +70,13 @@ def model(config: Any) -> Any:
     for parameter in causal.parameters():
         nn.init.normal_(parameter, mean=0.5 if parameter.dim() == 1 else 0.0, std=0.2)
     return causal
+
+
+def ready(causal: Any) -> bool:
+    """As ``build_policies`` prepares it; whether it may be lean."""
+    found = use_sharing(causal) and use_lean(causal)
+    assert use_loops(causal) == (looped.module() is not None) or not shares(causal)
+    return found
 
 
 def hidden(causal: Any, packed: Packed) -> Tensor:
@@ -109,7 +117,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @torch.no_grad()
 def test_it_is_the_forward_of_transformers(family: str, packed: Packed, used: list[int]) -> None:
     causal = model(FAMILIES[family])
-    assert use_sharing(causal) and use_lean(causal)
+    assert ready(causal)
     use_fast_linear(causal)
     right = hidden(causal, packed)
     used.clear()
@@ -123,7 +131,7 @@ def test_it_is_the_forward_of_transformers(family: str, packed: Packed, used: li
 @torch.no_grad()
 def test_in_bfloat16_it_is_as_near_to_float32_as_transformers_modules_are(family: str, packed: Packed) -> None:
     causal = model(FAMILIES[family])
-    assert use_sharing(causal) and use_lean(causal)
+    assert ready(causal)
     use_fast_linear(causal)
     right = hidden(causal, packed)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -145,6 +153,8 @@ def test_in_bfloat16_it_is_as_near_to_float32_as_transformers_modules_are(family
         MistralConfig(**SMALL, sliding_window=8),
         # Queries grow with the position, from the 17th on: only the last positions tell.
         Ministral3Config(**SMALL, head_dim=8, rope_parameters=MINISTRAL3),
+        # All its layers dense, of Llama's modules; half of a head turns.
+        Glm4MoeConfig(**SMALL, head_dim=16, first_k_dense_replace=2, partial_rotary_factor=0.5),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -171,7 +181,7 @@ def longer(x: Tensor, y: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
 def test_a_decoder_that_only_looks_like_llama_is_found_out(other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a later release of transformers computes, the probe compares with it."""
     causal = model(FAMILIES["llama"])
-    assert use_sharing(causal) and use_lean(causal)
+    assert ready(causal)
     monkeypatch.setattr(written, "_added", other)
     assert not use_lean(causal)
 
@@ -198,7 +208,7 @@ def test_weights_of_a_large_model_are_never_copied(
 
 def test_a_prefill_keeps_no_queries() -> None:
     causal = model(FAMILIES["llama"])
-    assert use_sharing(causal) and use_lean(causal)
+    assert ready(causal)
     kept: list[Tensor] = []
     honest = _Prefill.attend
 
@@ -218,13 +228,15 @@ def test_a_prefill_keeps_no_queries() -> None:
 def test_a_rollout_of_few_rows_is_that_of_many(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows go through a loop where there is one."""
     causal = model(FAMILIES[family])
-    assert use_sharing(causal) and use_lean(causal)
+    assert ready(causal)
     use_fast_linear(causal)
     found = []
     for few in (written._FEW, 0):
         monkeypatch.setattr(written, "_FEW", few)
         with lean(causal, torch.float32, None):
-            memory = (Looped if loops(causal.device) else Cascade)(causal, [[3, 4, 5], [6]], [0, 0], [0, 1, 0], 2, None)
+            memory = (Looped if loops(causal.base_model) else Cascade)(
+                causal, [[3, 4, 5], [6]], [0, 0], [0, 1, 0], 2, None
+            )
             found.append([memory.step(torch.tensor([7, 8, t]), torch.tensor([3 + t, 1 + t, 3 + t])) for t in (0, 1)])
     for few_BW, many_BW in zip(*found, strict=True):
         torch.testing.assert_close(few_BW, many_BW, rtol=1e-5, atol=1e-5 * float(many_BW.abs().max()))
@@ -233,7 +245,7 @@ def test_a_rollout_of_few_rows_is_that_of_many(family: str, monkeypatch: pytest.
 @torch.no_grad()
 def test_afterwards_the_model_is_as_before(packed: Packed) -> None:
     causal = model(FAMILIES["llama"])
-    assert use_sharing(causal) and use_lean(causal)
+    assert ready(causal)
     forward, right = causal.base_model.forward, hidden(causal, packed)
     with pytest.raises(KeyboardInterrupt), lean(causal, torch.float32, None):
         raise KeyboardInterrupt

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conftest import save_micro
 from policy_cases import Build, make_says, ragged
 from torch import Tensor
 from torch.nn import functional
+from transformers import GPT2Config, GPT2LMHeadModel
 
-from coevolve.policies import LocalEngine, looped
+from coevolve.policies import LocalEngine, PolicySpec, build_policies, looped
 from coevolve.policies.cascade import Cascade
-from coevolve.policies.looped import Looped, loops
+from coevolve.policies.looped import Looped, usable
 from coevolve.policies.sampling import draw
+from coevolve.policies.weights import trunk
 from coevolve.types import Sampling
 
 compiled: Any = pytest.importorskip("coevolve.policies.compiled")
@@ -28,10 +34,12 @@ def arrays(*tensors: Tensor) -> list[Any]:
 def turned(x_D: Tensor, cos_D: Tensor, sin_D: Tensor) -> Tensor:
     """As transformers' models do it."""
     half = len(x_D) // 2
+    if len(x_D) % 2:  # one number stays
+        return torch.cat((turned(x_D[:-1], cos_D[:-1], sin_D[:-1]), x_D[-1:]))
     return x_D * cos_D + torch.cat((-x_D[half:], x_D[:half])) * sin_D
 
 
-@pytest.mark.parametrize(("heads", "keys", "size"), [(5, 5, 64), (6, 2, 16), (4, 1, 6)])
+@pytest.mark.parametrize(("heads", "keys", "size"), [(5, 5, 64), (6, 2, 16), (4, 1, 6), (2, 2, 5)])
 def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: int) -> None:
     """Five rows of three ragged prompts, three tokens one after the other."""
     torch.manual_seed(0)
@@ -115,7 +123,7 @@ def test_tokens_are_those_that_pytorch_draws(temperature: float, monkeypatch: py
     uniform = torch.rand(400)
     uniform[:2] = torch.tensor([0.0, 1 - 2**-24])
     found = draw(logits, uniform, Sampling(1, temperature=temperature))
-    monkeypatch.setattr(looped, "compiled", lambda: None)
+    monkeypatch.setattr(looped, "module", lambda: None)
     right = draw(logits, uniform, Sampling(1, temperature=temperature))
     assert (found.token_B == right.token_B).float().mean() > 0.99
     same = found.token_B == right.token_B
@@ -142,7 +150,7 @@ def test_rollouts_are_those_of_the_operators(
     monkeypatch.setattr(Cascade, "keep", counting)
     ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
     assert set(used) == {Looped}
-    monkeypatch.setattr(looped, "compiled", lambda: None)
+    monkeypatch.setattr(looped, "module", lambda: None)
     theirs = LocalEngine({"a": policy}).generate({"a": says})["a"]
     assert set(used) == {Looped, Cascade}
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.action_ids == b.action_ids]
@@ -154,6 +162,78 @@ def test_rollouts_are_those_of_the_operators(
 
 def test_there_is_one_thread_or_there_are_no_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    assert loops(cpu) is compiled and loops(torch.device("cuda")) is None
+    assert usable(cpu) and not usable(torch.device("cuda"))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert loops(cpu) is None
+    assert not usable(cpu)
+
+
+def test_threads_at_loading_have_no_say(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is loaded with many threads and samples in processes of one."""
+    tried: list[type] = []
+    honest = Cascade.step
+
+    def step(self: Cascade, *given: Tensor) -> Tensor:
+        tried.append(type(self))
+        return honest(self, *given)
+
+    monkeypatch.setattr(Cascade, "step", step)
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        tried.clear()
+        spec = PolicySpec(model=micro_model)
+        policy = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)["a"]
+        assert trunk(policy.weights.shared.causal).takes_loops and set(tried) == {Looped, Cascade}
+
+
+def test_heads_of_an_odd_size_sample_alike(
+    build_policy: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPT-2 with heads of 15 numbers, which models that turn cannot have."""
+    torch.manual_seed(0)
+    odd = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=30, n_head=2, n_layer=2, n_positions=64))
+    policy = build_policy(model=save_micro(odd, tmp_path))
+    assert trunk(policy.weights.shared.causal).takes_loops
+    says = make_says([*ragged(5, seed=2) * 2], Sampling(9))
+    ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    monkeypatch.setattr(looped, "module", lambda: None)
+    theirs = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.action_ids == b.action_ids
+        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-5, atol=1e-5)
+
+
+def test_written_out_rollouts_leave_turning_to_the_loop(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    sines: list[float] = []
+    honest = Looped.attend_heads
+
+    def counted(self: Looped, layer: int, heads: Any, cos: Any, sin: Any, scaling: float) -> Tensor:
+        sines.append(float(abs(sin).max()))
+        return honest(self, layer, heads, cos, sin, scaling)
+
+    monkeypatch.setattr(Looped, "attend_heads", counted)
+    LocalEngine({"a": build_policy()}).generate({"a": make_says(ragged(3, seed=1), Sampling(9))})
+    assert sines and min(sines) > 0
+
+
+@pytest.mark.parametrize("way", ["missing", "broken", "disabled"])
+def test_without_numba_there_are_no_loops(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            raise ImportError("numba needs another NumPy", name="numpy")
+
+    if way == "disabled":
+        monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
+    else:
+        monkeypatch.setitem(sys.modules, "numba", None if way == "missing" else Broken())
+    uncached = looped.module.__wrapped__
+    with pytest.warns(UserWarning, match="another NumPy") if way == "broken" else nullcontext():
+        assert uncached() is None
+
+
+def test_loops_that_nobody_can_keep_are_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(self: Any) -> None:
+        raise RuntimeError("no locator available")
+
+    monkeypatch.setattr(type(compiled.product), "enable_caching", nowhere)
+    double = compiled._by_numba({"contract"})(lambda x: x + x)
+    assert double(2) == 4

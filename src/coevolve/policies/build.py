@@ -12,7 +12,7 @@ from coevolve import noise
 from coevolve.models import load_tokenizer
 from coevolve.policies.linear import use_fast_linear
 from coevolve.policies.policy import LocalPolicy
-from coevolve.policies.probe import use_lean, use_sharing
+from coevolve.policies.probe import use_lean, use_loops, use_sharing
 from coevolve.policies.spec import DTYPES, PolicySpec
 from coevolve.policies.weights import Shared, Weights, check_model, load_base, need_4bit
 from coevolve.types import PolicyName
@@ -54,6 +54,7 @@ def _weights(
     check_model(causal, model)
     use_sharing(causal)
     use_lean(causal)
+    use_loops(causal)
     use_fast_linear(causal)
     full = [name for name, spec in specs.items() if spec.weights == "full"]
     # Copied before adapters are put on it; without another use, the first full policy takes the loaded model itself.

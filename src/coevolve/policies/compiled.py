@@ -2,9 +2,9 @@
 
 Of a rollout's few rows, because every product has emptied the processor's caches and starting one of PyTorch's
 operators takes longer then than its work; of an update's many, because each loop is one pass over memory. Arrays are
-float32 and int64. Letters: N tokens, B rows of a rollout, W hidden size, I between gate and down, E prompts, T tokens
-at most; H query heads, K key heads, X = H + 2 K, D head dimension, V vocabulary. A token's keys lie beside its values:
-[T, K, 2 D].
+float32 and int64. Letters: N rows of any input, B rows of a rollout, W hidden size, I between gate and down, E prompts,
+T tokens at most; H query heads, K key heads, X = H + 2 K, D head dimension, V vocabulary, C blocks of it. A token's
+keys lie beside its values: [T, K, 2 D].
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any
 import numba
 import numpy as np
 
-BLOCK = 64
-"""Tokens of the vocabulary whose mass is added up in float32."""
+from coevolve.policies.sampling import BLOCK
 
 
-def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
+def _by_numba(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
     def compiled(function: Callable[..., Any]) -> Any:
         found = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
         with suppress(RuntimeError):  # there is no folder to keep it in: every process compiles
@@ -32,7 +31,7 @@ def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
 
 # Sums in any order, so that they use vectors. Numbers that are not finite stay what they are, and are reported. An
 # array's row has a name of its own where it is written to: else numba takes no vectors either.
-_loop = _compiled({"reassoc", "contract", "nsz"})
+_loop = _by_numba({"reassoc", "contract", "nsz"})
 
 
 @_loop
@@ -144,6 +143,8 @@ def _turn(x_D: Any, cos_D: Any, sin_D: Any, factor: Any, out_D: Any) -> None:
         out_D[d] = factor * (x_D[d] * cos_D[d] - x_D[half + d] * sin_D[d])
     for d in range(half):
         out_D[half + d] = factor * (x_D[half + d] * cos_D[half + d] + x_D[d] * sin_D[half + d])
+    for d in range(2 * half, len(x_D)):  # of models that do not turn
+        out_D[d] = factor * x_D[d]
 
 
 @_loop
@@ -229,52 +230,53 @@ def _add(share_HT: Any, first: Any, seen_TKD: Any, tokens: Any, out_HD: Any) -> 
 def draw(logits_BV: Any, temperature: Any, uniform_B: Any, token_B: Any, logp_B: Any) -> None:
     """Of every row the first token whose cumulative mass exceeds uniform times the total, and its log-probability."""
     tokens = logits_BV.shape[1]
-    mass_V, sum_K = np.empty(tokens, np.float32), np.empty(-(-tokens // BLOCK), np.float64)
+    mass_V, block_C = np.empty(tokens, np.float32), np.empty(-(-tokens // BLOCK), np.float64)
     for b in range(len(logits_BV)):
         row_V = logits_BV[b]
         top = _most(row_V, tokens)
         for v in range(tokens):
             x = (row_V[v] - top) / temperature
             mass_V[v] = np.float32(0) if x < -87 else _exp(x)
-        total = _sums(mass_V, sum_K)
-        token_B[b] = _first(mass_V, sum_K, uniform_B[b] * total)
+        total = _sums(mass_V, block_C)
+        token_B[b] = _first(mass_V, block_C, uniform_B[b] * total)
         logp_B[b] = (row_V[token_B[b]] - top) / temperature - np.float32(np.log(total))
 
 
 @_loop
-def _sums(mass_V: Any, sum_K: Any) -> Any:
+def _sums(mass_V: Any, block_C: Any) -> Any:
     """The mass of every block, and their sum: float32 would lose the tail of a large vocabulary."""
     total = np.float64(0)
-    for k in range(len(sum_K)):
+    for c in range(len(block_C)):
         block = np.float32(0)
-        for v in range(k * BLOCK, min(k * BLOCK + BLOCK, len(mass_V))):
+        for v in range(c * BLOCK, min(c * BLOCK + BLOCK, len(mass_V))):
             block += mass_V[v]
-        sum_K[k] = block
-        total += sum_K[k]
+        block_C[c] = block
+        total += block_C[c]
     return total
 
 
 @_loop
-def _first(mass_V: Any, sum_K: Any, target: Any) -> Any:
-    """The first token whose cumulative mass exceeds the target; the last that has mass, if rounding leaves none."""
+def _first(mass_V: Any, block_C: Any, target: Any) -> Any:
+    """The first token whose cumulative mass exceeds the target; the last of its block that has mass, if rounding leaves
+    none; anything if the masses are not finite."""
     before, last = np.float64(0), 0
-    for k in range(len(sum_K)):
-        if before + sum_K[k] > target or k == len(sum_K) - 1:
+    for c in range(len(block_C)):
+        if before + block_C[c] > target or c == len(block_C) - 1:
             inside = before
-            for v in range(k * BLOCK, min(k * BLOCK + BLOCK, len(mass_V))):
+            for v in range(c * BLOCK, min(c * BLOCK + BLOCK, len(mass_V))):
                 inside += mass_V[v]
                 if mass_V[v] > 0:
                     last = v
                     if inside > target:
                         return v
-            if before + sum_K[k] > target:
+            if before + block_C[c] > target:
                 return last
-        before += sum_K[k]
+        before += block_C[c]
     return last
 
 
 # The largest of some vectorises only where no number is NaN; such a row has no finite sum whatever is taken here.
-@_compiled({"reassoc", "nnan", "nsz"})
+@_by_numba({"reassoc", "nnan", "nsz"})
 def _most(x_T: Any, count: Any) -> Any:
     top = x_T[0]
     for t in range(count):

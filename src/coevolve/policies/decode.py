@@ -19,7 +19,7 @@ from coevolve.policies.cache import Cache
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.looped import Looped, loops
 from coevolve.policies.sampling import draw
-from coevolve.policies.weights import head, logits
+from coevolve.policies.weights import head, logits, trunk
 from coevolve.types import Say
 
 ROUND = 4
@@ -152,7 +152,7 @@ def _prefill(
     pairs = zip(speaker_R, says, strict=True)
     row_R = [numbers.setdefault((speaker, tuple(say.prompt_ids)), len(numbers)) for speaker, say in pairs]
     speaker_U, prompts = zip(*numbers, strict=True)
-    kind = Cache if not shares(causal) else Looped if loops(device) else Cascade
+    kind = Cache if not shares(causal) else Looped if loops(trunk(causal)) is not None else Cascade
     memory = kind(causal, prompts, speaker_U, row_R, steps, adapters)
     if adapters is not None:
         adapters.split(speaker_R)

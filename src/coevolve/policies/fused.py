@@ -2,28 +2,28 @@
 products is one pass over memory each, compiled.
 
 In PyTorch's operators a norm, a rotation and a gate are half a dozen passes each, and their gradients twice as many.
-The linear layers are the model's own, with their adapters. Letters: N packed tokens, W hidden size, H heads, D head
-dimension, I between gate and down.
+The linear layers are the model's own, with their adapters. Letters: N packed tokens, X
+of them wanted, W hidden size, H query heads, K key heads, D head dimension, I between gate and down.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from coevolve.policies import looped
-from coevolve.policies.lean import SILU
-from coevolve.policies.looped import array, loops
+from coevolve.policies.lean import SILU, rotation
+from coevolve.policies.looped import array, loops, module
 from coevolve.policies.packed import Packed
 from coevolve.policies.weights import trunk
 
 
 def serves(causal: Any) -> bool:
     """Whether the model is of the kind, as ``probe`` has found, and the loops are there."""
-    return bool(trunk(causal).takes_lean) and loops(causal.device) is not None
+    return bool(trunk(causal).takes_lean) and loops(trunk(causal)) is not None
 
 
 def forward(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def forward(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
     body = trunk(causal)
     x_NW = body.embed_tokens(packed.ids_N)
     y_NW = torch.zeros_like(x_NW)
-    turn = [x_1ND[0].float() for x_1ND in body.rotary_emb(x_NW[None], packed.position_N[None])]
+    turn = [x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], packed.position_N[None])]
     for number, layer in enumerate(body.layers):
         attention, mlp = layer.self_attn, layer.mlp
         x_NW, normed_NW = _added(x_NW, y_NW, layer.input_layernorm)
@@ -74,24 +74,26 @@ def _gated(gate_NI: Tensor, up_NI: Tensor, activation: Any) -> Tensor:
     return found
 
 
-def _loop(name: str, *given: Any) -> None:
-    """Call a compiled loop with tensors and numbers."""
-    getattr(looped.compiled(), name)(*(array(x.detach().contiguous()) if isinstance(x, Tensor) else x for x in given))
+def _loop(name: str, inputs: Sequence[Tensor | float], outputs: Sequence[Tensor]) -> None:
+    """Call a compiled loop. Inputs may be of any kind and are copied if need be, outputs must not."""
+    given = [array(x.detach().contiguous()) if isinstance(x, Tensor) else x for x in inputs]
+    assert all(x.dtype == torch.float32 and x.is_contiguous() for x in outputs)
+    getattr(module(), name)(*given, *(x.numpy() for x in outputs))
 
 
 class _Added(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_NW: Tensor, y_NW: Tensor, weight_W: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        sum_NW, out_NW, scale_N = torch.empty_like(x_NW), torch.empty_like(x_NW), x_NW.new_empty(len(x_NW))
-        _loop("added", x_NW, y_NW, weight_W, epsilon, sum_NW, scale_N, out_NW)
+        sum_NW, out_NW, scale_N = torch.empty(x_NW.shape), torch.empty(x_NW.shape), torch.empty(len(x_NW))
+        _loop("added", (x_NW, y_NW, weight_W, epsilon), (sum_NW, scale_N, out_NW))
         ctx.save_for_backward(sum_NW, weight_W, scale_N)
         return sum_NW, out_NW
 
     @staticmethod
     def backward(ctx: Any, grad_sum_NW: Tensor, grad_out_NW: Tensor) -> tuple[Tensor | None, ...]:
         sum_NW, weight_W, scale_N = ctx.saved_tensors
-        grad_NW, grad_W = torch.empty_like(sum_NW), torch.zeros_like(weight_W)
-        _loop("added_gradient", grad_sum_NW, grad_out_NW, sum_NW, weight_W, scale_N, grad_NW, grad_W)
+        grad_NW, grad_W = torch.empty(sum_NW.shape), torch.zeros(weight_W.shape)
+        _loop("added_gradient", (grad_sum_NW, grad_out_NW, sum_NW, weight_W, scale_N), (grad_NW, grad_W))
         return grad_NW, grad_NW, grad_W, None
 
 
@@ -110,7 +112,7 @@ class _Turn(torch.autograd.Function):
     @staticmethod
     def turned(x_NHD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> Tensor:
         out_NHD = torch.empty(x_NHD.shape)
-        _loop("turn", x_NHD, cos_ND, sin_ND, out_NHD)
+        _loop("turn", (x_NHD, cos_ND, sin_ND), (out_NHD,))
         return out_NHD
 
 
@@ -121,12 +123,12 @@ class _Gate(torch.autograd.Function):
     def forward(ctx: Any, gate_NI: Tensor, up_NI: Tensor) -> Tensor:
         ctx.save_for_backward(gate_NI, up_NI)
         out_NI = torch.empty(gate_NI.shape)
-        _loop("gated_apart", gate_NI, up_NI, out_NI)
+        _loop("gated_apart", (gate_NI, up_NI), (out_NI,))
         return out_NI
 
     @staticmethod
     def backward(ctx: Any, grad_NI: Tensor) -> tuple[Tensor, Tensor]:
         gate_NI, up_NI = ctx.saved_tensors
         grad_gate_NI, grad_up_NI = torch.empty(gate_NI.shape), torch.empty(up_NI.shape)
-        _loop("gate_gradient", grad_NI, gate_NI, up_NI, grad_gate_NI, grad_up_NI)
+        _loop("gate_gradient", (grad_NI, gate_NI, up_NI), (grad_gate_NI, grad_up_NI))
         return grad_gate_NI, grad_up_NI

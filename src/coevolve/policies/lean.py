@@ -2,8 +2,9 @@
 
 A rollout's step has few rows, and transformers' modules take some forty small operations a layer for them, most of
 which cost more to start than to compute. Here queries, keys and values come from one product, and so do gate and up;
-queries and keys are turned together. ``probe`` compares the two when a model is loaded on the CPU. Letters: B
-sequences of S tokens, W hidden size, H query heads, K key heads, A = H + K, D head dimension.
+queries and keys are turned together; and where there are compiled loops, what is between two products is one of them.
+``probe`` compares all this with the model's modules when it is loaded on the CPU. Letters: B sequences of S tokens, N
+of all, W hidden size, I between gate and down, H query heads, K key heads, A = H + K, X = A + K, D head dimension.
 """
 
 from __future__ import annotations
@@ -88,20 +89,20 @@ class Lean:
     """What takes the place of the forward of the model below the head."""
 
     def __init__(self, body: Any, dtype: torch.dtype, adapters: Adapters | None) -> None:
-        self.body = body
-        self.layers = [_Layer.of(layer, dtype, adapters) for layer in body.layers]
+        self.body, self.compiled = body, loops(body)
+        self.layers = [_Layer.of(layer, dtype, adapters, self.compiled) for layer in body.layers]
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, position_ids: Tensor, sharing: Sharing, **_: Any) -> BaseModelOutputWithPast:
         x_BSW = self.body.embed_tokens(input_ids)
-        cos_BSD, sin_BSD = self.body.rotary_emb(x_BSW, position_ids)
+        cos_BSD, sin_BSD = rotation(self.body, x_BSW, position_ids)
         turn: tuple[Any, Any] = (cos_BSD, sin_BSD)
         if isinstance(sharing, Looped):
             turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
         y_BSW = torch.zeros_like(x_BSW)
         for number, layer in enumerate(self.layers):
             x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, sharing)
-        return BaseModelOutputWithPast(last_hidden_state=_added(x_BSW, y_BSW, self.body.norm)[1])
+        return BaseModelOutputWithPast(last_hidden_state=_added(x_BSW, y_BSW, self.body.norm, self.compiled)[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,11 @@ class _Product:
     adapters: Adapters | None
 
     @classmethod
-    def of(cls, layers: Sequence[Any], dtype: torch.dtype, adapters: Adapters | None) -> _Product:
+    def of(cls, layers: Sequence[Any], dtype: torch.dtype, adapters: Adapters | None, compiled: Any | None) -> _Product:
         bare = [getattr(layer, "base_layer", layer) for layer in layers]
         base = laid_out(bare, dtype)
-        return cls(layers, _sparing(base, bare) if dtype == torch.float32 else base, adapters)
+        sparing = compiled is not None and dtype == torch.float32
+        return cls(layers, _sparing(base, bare, compiled) if sparing else base, adapters)
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.base(x)
@@ -125,18 +127,20 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """One layer of the decoder. module: transformers' one, whose norms and settings it has. heads: H and K."""
+    """One layer of the decoder. module: transformers' one, whose norms and settings it has. heads: H and K. compiled:
+    the loops, if there are any."""
 
     module: Any
     heads: Sequence[int]
     norm_AD: Tensor | None
+    compiled: Any | None
     qkv: _Product
     out: _Product
     gate_up: _Product
     down: _Product
 
     @classmethod
-    def of(cls, module: Any, dtype: torch.dtype, adapters: Adapters | None) -> _Layer:
+    def of(cls, module: Any, dtype: torch.dtype, adapters: Adapters | None, compiled: Any | None) -> _Layer:
         attention, mlp = module.self_attn, module.mlp
         heads = [layer.out_features // attention.head_dim for layer in (attention.q_proj, attention.k_proj)]
         products = (
@@ -145,17 +149,17 @@ class _Layer:
             (mlp.gate_proj, mlp.up_proj),
             (mlp.down_proj,),
         )
-        made = (_Product.of(layers, dtype, adapters) for layers in products)
-        return cls(module, heads, _norms_AD(attention, heads), *made)
+        made = (_Product.of(layers, dtype, adapters, compiled) for layers in products)
+        return cls(module, heads, _norms_AD(attention, heads), compiled, *made)
 
     def __call__(
         self, number: int, x_BSW: Tensor, y_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing
     ) -> tuple[Tensor, Tensor]:
         """The layer's input is the sum of x and y, and so is its output."""
-        x_BSW, normed_BSW = _added(x_BSW, y_BSW, self.module.input_layernorm)
+        x_BSW, normed_BSW = _added(x_BSW, y_BSW, self.module.input_layernorm, self.compiled)
         attended_BSW = self._attended(number, normed_BSW, turn, sharing)
-        x_BSW, normed_BSW = _added(x_BSW, attended_BSW, self.module.post_attention_layernorm)
-        return x_BSW, self.down(_gated(self.gate_up(normed_BSW), self.module.mlp.act_fn))
+        x_BSW, normed_BSW = _added(x_BSW, attended_BSW, self.module.post_attention_layernorm, self.compiled)
+        return x_BSW, self.down(_gated(self.gate_up(normed_BSW), self.module.mlp.act_fn, self.compiled))
 
     def _attended(self, number: int, x_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing) -> Tensor:
         attention, (queries, keys) = self.module.self_attn, self.heads
@@ -172,11 +176,10 @@ class _Layer:
         return self.out(sharing.attend(number, q, k, v, attention.scaling).flatten(2))
 
 
-def _sparing(many: Callable[[Tensor], Tensor], layers: Sequence[nn.Linear]) -> Callable[[Tensor], Tensor]:
+def _sparing(
+    many: Callable[[Tensor], Tensor], layers: Sequence[nn.Linear], compiled: Any
+) -> Callable[[Tensor], Tensor]:
     """What ``many`` computes; a few rows of it by a loop, which starts faster."""
-    compiled = loops(layers[0].weight.device)
-    if compiled is None:
-        return many
     weights = [array(layer.weight.detach()) for layer in layers]
     zero = [np.zeros(len(weight), np.float32) for weight in weights]
     biases = [z if layer.bias is None else array(layer.bias.detach()) for z, layer in zip(zero, layers, strict=True)]
@@ -203,9 +206,16 @@ def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
     return torch.cat([norm.weight.expand(n, -1) for norm, n in zip(norms, heads, strict=True)])
 
 
-def _added(x: Tensor, y: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
+def rotation(body: Any, x_BSW: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin for whole heads, [B, S, D]. Raises NotImplementedError where a part of each does not turn."""
+    cos_BSD, sin_BSD = body.rotary_emb(x_BSW, position_ids)
+    if cos_BSD.shape[-1] != body.layers[0].self_attn.head_dim or cos_BSD.shape[-1] % 2:
+        raise NotImplementedError("heads that turn in part")
+    return cos_BSD, sin_BSD
+
+
+def _added(x: Tensor, y: Tensor, norm: Any, compiled: Any | None) -> tuple[Tensor, Tensor]:
     """x + y, and its norm."""
-    compiled = loops(x.device)
     if compiled is None:
         x = x + y
         return x, functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
@@ -223,9 +233,8 @@ def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
     return torch.addcmul(x_BSAD * cos_BSD.unsqueeze(2), x_BSAD.roll(half, -1), signed_BSD.unsqueeze(2))
 
 
-def _gated(both: Tensor, activation: Any) -> Tensor:
+def _gated(both: Tensor, activation: Any, compiled: Any | None) -> Tensor:
     """activation(gate) up."""
-    compiled = loops(both.device)
     if compiled is None or not isinstance(activation, SILU):
         gate, up = both.chunk(2, -1)
         product: Tensor = activation(gate) * up

@@ -6,6 +6,9 @@ Letters: B rows, E prompts, P tokens of the longest; H query heads, K key heads,
 from __future__ import annotations
 
 import importlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -16,20 +19,44 @@ from torch import Tensor
 from coevolve.policies import cascade
 from coevolve.policies.cascade import Cascade
 
-
-def loops(device: torch.device) -> Any | None:
-    """The same where it is of use: on the CPU, with one thread, as the loops have."""
-    alone = device.type == "cpu" and torch.get_num_threads() == 1
-    return compiled() if alone and not cascade.STATIC else None
+_TRIED: bool | None = None
+"""While ``probe`` tries a model: whether with loops or without, however many threads there are."""
 
 
 @cache
-def compiled() -> Any | None:
-    """The module ``compiled``; None where numba is not installed."""
+def module() -> Any | None:
+    """The module ``compiled``; None where numba is not installed or told not to compile."""
     try:
-        return importlib.import_module("coevolve.policies.compiled")
-    except ImportError:
+        from numba import config
+    except ImportError as error:
+        if error.name != "numba":
+            warnings.warn(f"numba cannot be used, so sampling and learning are slower: {error}", stacklevel=2)
         return None
+    return None if getattr(config, "DISABLE_JIT", 0) else importlib.import_module("coevolve.policies.compiled")
+
+
+def usable(device: torch.device) -> bool:
+    """Whether there are loops for this device, and one thread, as they have."""
+    if _TRIED is not None:
+        return _TRIED
+    alone = device.type == "cpu" and torch.get_num_threads() == 1 and not cascade.STATIC
+    return alone and module() is not None
+
+
+def loops(body: Any) -> Any | None:
+    """The loops, where they are usable and ``probe`` has found that this model, below its head, takes them."""
+    return module() if body.takes_loops and usable(next(body.parameters()).device) else None
+
+
+@contextmanager
+def tried(with_loops: bool) -> Iterator[None]:
+    """Compute with the loops, or without."""
+    global _TRIED
+    before, _TRIED = _TRIED, with_loops
+    try:
+        yield
+    finally:
+        _TRIED = before
 
 
 def array(x: Tensor) -> Any:
@@ -48,18 +75,23 @@ class Looped(Cascade):
 
     def attend_heads(self, layer: int, heads_BXD: Any, cos_BD: Any, sin_BD: Any, scaling: float) -> Tensor:
         """The same of arrays, queries, keys and values side by side, and still to be turned."""
-        if layer not in self.arrays:
-            (prompt,) = self.prompt[layer]
-            own = self.own.setdefault(layer, torch.empty((len(heads_BXD), self.steps, *prompt.shape[2:])))
-            self.arrays[layer] = prompt.numpy(), own.numpy()
-        prompt_EPKD, own_BTKD = self.arrays[layer]
+        prompt_EPKD, own_BTKD = self._arrays(layer)
         rows, heads, size = heads_BXD.shape
         out_BSHD = np.empty((rows, 1, heads - 2 * prompt_EPKD.shape[2], size), np.float32)
         seen = (prompt_EPKD, self.length_E, self.prompt_B, own_BTKD)
-        module = compiled()
-        assert module is not None
-        module.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
+        compiled = module()
+        assert compiled is not None
+        compiled.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
         return torch.from_numpy(out_BSHD)
+
+    def _arrays(self, layer: int) -> tuple[Any, Any]:
+        """Prompts and own tokens; they are others when rows have left."""
+        if layer not in self.arrays:
+            (prompt,) = self.prompt[layer]
+            if layer not in self.own:
+                self.own[layer] = torch.empty((len(self.prompt_B), self.steps, *prompt.shape[2:]))
+            self.arrays[layer] = prompt.numpy(), self.own[layer].numpy()
+        return self.arrays[layer]
 
     def _stored(self, key_EKPD: Tensor, value_EKPD: Tensor) -> tuple[Tensor, ...]:
         return (torch.cat((key_EKPD, value_EKPD), -1).float().transpose(1, 2).contiguous(),)
@@ -67,7 +99,6 @@ class Looped(Cascade):
     def _arrange(self) -> None:
         super()._arrange()
         self.arrays: dict[int, tuple[Any, Any]] = {}
-        """Of each layer, prompts and own tokens; they are others when rows have left."""
         prompts = next(iter(self.prompt.values()))[0]
         late_EP = torch.zeros(prompts.shape[:2]) if self.late_EP is None else self.late_EP
         self.length_E = (late_EP == 0).sum(1).numpy()

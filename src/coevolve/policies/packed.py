@@ -83,8 +83,8 @@ def pack(forest: Forest, device: torch.device) -> Packed:
 
 
 def _filled(n: int) -> int:
-    """Up to how many n packed tokens are filled up: by a few percent, to one of 32 numbers per doubling, because a
-    processor's library keeps something for every shape it has seen."""
+    """Up to how many n packed tokens are filled up: by 8 or a thirtieth at most, to one of 32 numbers per doubling,
+    because a processor's library keeps something for every shape it has seen."""
     step = 1 << max(3, n.bit_length() - 6)
     return n - n % step + step
 

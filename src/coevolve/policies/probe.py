@@ -1,9 +1,11 @@
-"""The tests of which models can compute with ``sharing``, and ``lean``, made when a model is loaded."""
+"""The tests of which models can compute with ``sharing``, ``lean`` and with compiled loops, made when one is loaded."""
 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -37,7 +39,7 @@ def use_sharing(causal: Any) -> bool:
     transformers' own attention.
     """
     config = causal.config.get_text_config()
-    trunk(causal).takes_lean = False
+    trunk(causal).takes_lean = trunk(causal).takes_loops = False
     if (getattr(config, "max_position_embeddings", None) or _COMMON + 4) < _COMMON + 4:
         return False
     rows = _rows(config)
@@ -45,7 +47,8 @@ def use_sharing(causal: Any) -> bool:
     before = causal.config._attn_implementation
     try:
         causal.set_attn_implementation(NAME)
-        same = shares(causal) and _same(_packed(causal, rows), alone) and _same(_rollout(causal, rows), alone)
+        with looped.tried(False):
+            same = shares(causal) and _same(_packed(causal, rows), alone) and _same(_rollout(causal, rows), alone)
     except _UNFIT:
         same = False
     if not same:
@@ -57,28 +60,62 @@ def use_sharing(causal: Any) -> bool:
 def use_lean(causal: Any) -> bool:
     """Let rollouts on the CPU be ``lean`` if that gives what the model's own modules give, at its first and at its
     last positions, in forests and token by token; returns whether."""
-    body, config = trunk(causal), causal.config.get_text_config()
+    body = trunk(causal)
     if causal.device.type != "cpu" or not shares(causal) or not resembles(body):
         return False
-    # Some decoders differ from Llama's only far from the beginning, such as those whose queries grow with the position.
-    late = max(0, (getattr(config, "max_position_embeddings", None) or 0) - _COMMON - 4)
-
-    rows = _rows(config)
-
-    def found() -> list[list[Tensor]]:
-        return [_packed(causal, rows), _packed(causal, rows, late), _rollout(causal, rows)]
-
     try:
-        theirs = found()
-        body.takes_lean = True
-        with lean(causal, torch.float32, None):
-            ours = found()
-        if looped.compiled() is not None:  # and what updates compute with
-            theirs, ours = theirs * 2, [*ours, *(_packed(causal, rows, at, fused.forward) for at in (0, late))]
-        body.takes_lean = all(_same(x, y) for x, y in zip(ours, theirs, strict=False))
+        with looped.tried(False):
+            theirs = _found(causal)
+            body.takes_lean = True
+            with lean(causal, torch.float32, None):
+                ours = _found(causal)
+        body.takes_lean = _all_same(ours, theirs)
     except _UNFIT:
         body.takes_lean = False
     return bool(body.takes_lean)
+
+
+@torch.no_grad()
+def use_loops(causal: Any) -> bool:
+    """Let rollouts, and updates of a model that may be ``lean``, use the compiled loops if they give the same; returns
+    whether. Warns if they do not, which would be an error here, not a model of another kind."""
+    body = trunk(causal)
+    if causal.device.type != "cpu" or not shares(causal) or looped.module() is None:
+        return False
+    with looped.tried(False):
+        theirs = _found(causal)
+    body.takes_loops = True
+    try:
+        with looped.tried(True), lean(causal, torch.float32, None) if body.takes_lean else nullcontext():
+            body.takes_loops = _all_same(_found(causal), theirs)
+        if body.takes_lean:  # and what updates compute with
+            rows = _rows(causal.config.get_text_config())
+            found = [_packed(causal, rows, at, fused.forward) for at in (0, _late(causal))]
+            body.takes_loops &= _all_same(found, theirs[:2])
+    except _UNFIT as error:
+        warnings.warn(f"compiled loops fail: {error!r}", stacklevel=2)
+        body.takes_loops = False
+    if not body.takes_loops:
+        kind = type(causal).__name__
+        warnings.warn(f"compiled loops do not compute what {kind} does; it samples and learns without", stacklevel=2)
+    return bool(body.takes_loops)
+
+
+def _found(causal: Any) -> list[list[Tensor]]:
+    """Hidden states of a forest at the first and at the last positions, and of a rollout."""
+    rows = _rows(causal.config.get_text_config())
+    return [_packed(causal, rows), _packed(causal, rows, _late(causal)), _rollout(causal, rows)]
+
+
+def _late(causal: Any) -> int:
+    """Where rows begin that reach the last position: some decoders differ from Llama's only far from the beginning,
+    such as those whose queries grow with the position."""
+    positions = getattr(causal.config.get_text_config(), "max_position_embeddings", None) or 0
+    return max(0, positions - _COMMON - 4)
+
+
+def _all_same(found: list[list[Tensor]], right: list[list[Tensor]]) -> bool:
+    return all(_same(x, y) for x, y in zip(found, right, strict=True))
 
 
 def _rows(config: Any) -> list[Ids]:
@@ -99,9 +136,8 @@ def _packed(
 def _rollout(causal: Any, rows: list[Ids]) -> list[Tensor]:
     """The last hidden states of a prompt and of two tokens after it, as a rollout comes by them; of the first row."""
     row = rows[0]
-    memory = (Looped if loops(causal.device) else Cascade)(
-        causal, [row[:-2].tolist(), row[1:-2].tolist()], [0, 0], [0, 0, 1], 2, None
-    )
+    kind = Looped if loops(trunk(causal)) is not None else Cascade
+    memory = kind(causal, [row[:-2].tolist(), row[1:-2].tolist()], [0, 0], [0, 0, 1], 2, None)
     found = [memory.hidden_UW[0]]
     for t in (-2, -1):
         ids_B, position_B = (torch.tensor([n] * 3, device=causal.device) for n in (int(row[t]), len(row) + t))

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.policies.looped import array, loops
+from coevolve.policies.looped import array, module, usable
 from coevolve.types import Sampling
 
-_BLOCK = 64
+BLOCK = 64
+"""Tokens of the vocabulary whose mass is added up in float32."""
 
 
 class Draw(NamedTuple):
@@ -33,12 +34,8 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tens
     """
     logits_BV = logits_BV.float()
     greedy = sampling.temperature == 0
-    compiled = None if greedy or sampling.truncated else loops(logits_BV.device)
-    if compiled is not None:
-        token_B, logp_B = torch.empty(len(logits_BV), dtype=torch.long), torch.empty(len(logits_BV))
-        arrays = [array(x) for x in (logits_BV.contiguous(), uniform_B)]
-        compiled.draw(arrays[0], np.float32(sampling.temperature), arrays[1], token_B.numpy(), logp_B.numpy())
-        return Draw(token_B, logp_B, None)
+    if not (greedy or sampling.truncated) and usable(logits_BV.device):
+        return _by_loop(logits_BV.contiguous(), uniform_B, sampling.temperature)
     scaled_BV = logits_BV if greedy or sampling.temperature == 1 else logits_BV / sampling.temperature
     top_B1 = scaled_BV.amax(-1, keepdim=True)
     mass_BV = (scaled_BV - top_B1).exp_()
@@ -55,6 +52,14 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tens
     token_B = chosen_BV.argmax(-1) if greedy else _invert(drawn_BV, _block_sums(drawn_BV), uniform_B)
     logp_B = _at(scaled_BV, token_B) - lse_B
     return Draw(token_B, logp_B, _at(drawn_BV, token_B).log() - logp_B)
+
+
+def _by_loop(logits_BV: Tensor, uniform_B: Tensor, temperature: float) -> Draw:
+    token_B, logp_B = torch.empty(len(logits_BV), dtype=torch.long), torch.empty(len(logits_BV))
+    compiled = module()
+    assert compiled is not None
+    compiled.draw(array(logits_BV), np.float32(temperature), array(uniform_B), token_B.numpy(), logp_B.numpy())
+    return Draw(token_B, logp_B, None)
 
 
 def truncate(logits_BV: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -81,13 +86,13 @@ def _penalised(logits_BV: Tensor, seen_BV: Tensor, penalty: float) -> Tensor:
 
 
 def _block_sums(mass_BV: Tensor) -> Tensor:
-    """The mass of each block of _BLOCK tokens, in float64."""
+    """The mass of each block of BLOCK tokens, in float64."""
     return _blocks(mass_BV).sum(-1).double()
 
 
 def _blocks(mass_BV: Tensor) -> Tensor:
     vocabulary = mass_BV.shape[-1]
-    return torch.nn.functional.pad(mass_BV, (0, -vocabulary % _BLOCK)).view(len(mass_BV), -1, _BLOCK)
+    return torch.nn.functional.pad(mass_BV, (0, -vocabulary % BLOCK)).view(len(mass_BV), -1, BLOCK)
 
 
 def _invert(mass_BV: Tensor, blocks_BK: Tensor, uniform_B: Tensor) -> Tensor:
@@ -106,7 +111,7 @@ def _invert(mass_BV: Tensor, blocks_BK: Tensor, uniform_B: Tensor) -> Tensor:
     inside_BI = _blocks(mass_BV)[rows_B, block_B1[:, 0]].double().cumsum(-1)
     # Below 1, so that rounding cannot step past the last token with mass.
     inner_B1 = share_B1.clamp(0, 1 - 2**-40) * inside_BI[:, -1:]
-    token_B1 = block_B1 * _BLOCK + torch.searchsorted(inside_BI, inner_B1, right=True)
+    token_B1 = block_B1 * BLOCK + torch.searchsorted(inside_BI, inner_B1, right=True)
     return token_B1[:, 0].clamp(max=mass_BV.shape[1] - 1)
 
 
