@@ -11,7 +11,7 @@ from policy_cases import Build, batch_of, make_batch, make_family, plain
 from torch.nn.functional import scaled_dot_product_attention
 
 from coevolve.policies import forest, forward, partial
-from coevolve.policies.packed import _filled, pack
+from coevolve.policies.packed import filled, pack
 
 HEADS, KEYS, SIZE = 4, 2, 8
 
@@ -123,6 +123,6 @@ def test_attention_and_its_gradient_are_those_of_every_row_alone(
 
 
 def test_few_tokens_fill_up_to_few_numbers() -> None:
-    filled = [_filled(n) for n in range(1, 1 << 16)]
-    assert all(0 < full - n <= max(8, n / 31) for n, full in enumerate(filled, 1))
-    assert all(len({x for x in filled if 1 << i <= x < 2 << i}) <= 32 for i in range(16))
+    full = [filled(n) for n in range(1, 1 << 16)]
+    assert all(0 < more - n <= max(8, n / 31) for n, more in enumerate(full, 1))
+    assert all(len({x for x in full if 1 << i <= x < 2 << i}) <= 32 for i in range(16))

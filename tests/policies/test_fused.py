@@ -143,3 +143,13 @@ def test_loops_that_are_wrong_are_not_used_and_say_so(late: bool, monkeypatch: p
     with pytest.warns(UserWarning, match="LlamaForCausalLM"):
         assert not use_loops(causal)
     assert use_lean(causal) and not fused.serves(causal)
+
+
+def test_products_have_few_shapes(build_policy: Build) -> None:
+    """oneDNN keeps something for every number of rows it has seen."""
+    policy, seen = build_policy(), set()
+    layer = policy.weights.shared.causal.base_model.layers[-1].mlp.down_proj
+    layer.register_forward_hook(lambda module, given, found: seen.add(len(given[0])))
+    for seed in range(9):
+        policy.outputs(make_batch(40, seed))
+    assert len(seen) > 1 and all(rows % 8 == 0 for rows in seen)

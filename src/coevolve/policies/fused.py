@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 
 from coevolve.policies.lean import SILU, rotation
 from coevolve.policies.looped import array, loops, module
-from coevolve.policies.packed import Packed
+from coevolve.policies.packed import Packed, filled
 from coevolve.policies.weights import trunk
 
 
@@ -29,9 +29,10 @@ def serves(causal: Any) -> bool:
 def forward(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
     """The last hidden states of these packed tokens, [X, W].
 
-    Of the last layer the others need keys and values only.
+    Of the last layer the others need keys and values only. The wanted are filled up too: there are few shapes.
     """
-    body = trunk(causal)
+    body, wanted = trunk(causal), len(where_X)
+    where_X = pad(where_X, (0, filled(wanted) - wanted))
     x_NW = body.embed_tokens(packed.ids_N)
     y_NW = torch.zeros_like(x_NW)
     turn = [x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], packed.position_N[None])]
@@ -43,7 +44,7 @@ def forward(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
             x_NW, attended_NW = embedding(where_X, x_NW), embedding(where_X, attended_NW)
         x_NW, normed_NW = _added(x_NW, attention.o_proj(attended_NW), layer.post_attention_layernorm)
         y_NW = mlp.down_proj(_gated(mlp.gate_proj(normed_NW), mlp.up_proj(normed_NW), mlp.act_fn))
-    return _added(x_NW, y_NW, body.norm)[1]
+    return _added(x_NW, y_NW, body.norm)[1][:wanted]
 
 
 def _attended(number: int, attention: Any, x_NW: Tensor, turn: list[Tensor], packed: Packed) -> Tensor:

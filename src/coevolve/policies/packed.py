@@ -61,7 +61,7 @@ class Packed:
 def pack(forest: Forest, device: torch.device) -> Packed:
     """The forest as index tensors on the device."""
     n = len(forest.ids_N)
-    ids_N, position_N = (np.pad(x, (0, _filled(n) - n)) for x in (forest.ids_N, forest.position_N))
+    ids_N, position_N = (np.pad(x, (0, filled(n) - n)) for x in (forest.ids_N, forest.position_N))
     own = [np.arange(s.place, s.place + s.end - s.start) for s in forest.segments]
     family: dict[int, list[Ids]] = {}
     path: dict[int, Ids] = {}
@@ -82,7 +82,7 @@ def pack(forest: Forest, device: torch.device) -> Packed:
     )
 
 
-def _filled(n: int) -> int:
+def filled(n: int) -> int:
     """Up to how many n packed tokens are filled up: by 8 or a thirtieth at most, to one of 32 numbers per doubling,
     because a processor's library keeps something for every shape it has seen."""
     step = 1 << max(3, n.bit_length() - 6)
