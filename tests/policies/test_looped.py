@@ -39,7 +39,7 @@ def turned(x_D: Tensor, cos_D: Tensor, sin_D: Tensor) -> Tensor:
     return x_D * cos_D + torch.cat((-x_D[half:], x_D[:half])) * sin_D
 
 
-@pytest.mark.parametrize(("heads", "keys", "size"), [(5, 5, 64), (6, 2, 16), (4, 1, 6), (2, 2, 5)])
+@pytest.mark.parametrize(("heads", "keys", "size"), [(5, 5, 64), (6, 2, 16), (4, 1, 6), (2, 2, 5), (3, 1, 85)])
 def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: int) -> None:
     """Five rows of three ragged prompts, three tokens one after the other."""
     torch.manual_seed(0)
@@ -82,9 +82,9 @@ def test_norm_and_gate_are_those_of_pytorch() -> None:
 @pytest.mark.parametrize("rows", [1, 3, 4, 6, 8])
 def test_a_product_of_few_rows_is_that_of_many(rows: int) -> None:
     torch.manual_seed(0)
-    x_NI, weight_OI, out_NO = torch.randn(rows, 13), torch.randn(7, 13), torch.zeros(rows, 9)
-    compiled.product(*arrays(x_NI, weight_OI, out_NO[:, 1:8]))
-    torch.testing.assert_close(out_NO[:, 1:8], x_NI @ weight_OI.T, rtol=1e-5, atol=1e-5)
+    x_NI, weight_OI, bias_O, out_NO = torch.randn(rows, 13), torch.randn(7, 13), torch.randn(7), torch.zeros(rows, 9)
+    compiled.product(*arrays(x_NI, weight_OI, bias_O, out_NO[:, 1:8]))
+    torch.testing.assert_close(out_NO[:, 1:8], x_NI @ weight_OI.T + bias_O, rtol=1e-5, atol=1e-5)
     assert (out_NO[:, 0] == 0).all() and (out_NO[:, 8] == 0).all()
 
 
@@ -211,7 +211,7 @@ def test_written_out_rollouts_leave_turning_to_the_loop(build_policy: Build, mon
         return honest(self, layer, heads, cos, sin, scaling)
 
     monkeypatch.setattr(Looped, "attend_heads", counted)
-    LocalEngine({"a": build_policy()}).generate({"a": make_says(ragged(3, seed=1), Sampling(9))})
+    LocalEngine({"a": build_policy()}).generate({"a": make_says(ragged(5, seed=1), Sampling(9))})
     assert sines and min(sines) > 0
 
 

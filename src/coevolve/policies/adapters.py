@@ -35,6 +35,11 @@ class Adapters:
         self._places: Stack | None = None
         self._seen: tuple[Tensor, Tensor] | None = None
 
+    @property
+    def bare(self) -> bool:
+        """Whether nobody has an adapter."""
+        return all(name is None for name in self.names)
+
     def split(self, speaker_N: ArrayLike) -> None:
         """Whose each row of every layer's input is from now on, as the number of a name; non-decreasing."""
         present_M, count_M = np.unique(speaker_N, return_counts=True)

@@ -17,6 +17,10 @@ import numba
 import numpy as np
 
 from coevolve.policies.sampling import BLOCK
+from coevolve.policies.vectors import SIZE, every, fetch, load, plus, store, total
+
+_AHEAD = 16
+"""Rows of weights between the one that is fetched and the one that is used."""
 
 
 def _by_numba(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
@@ -35,27 +39,81 @@ _loop = _by_numba({"reassoc", "contract", "nsz"})
 
 
 @_loop
-def product(x_NI: Any, weight_OI: Any, out_NO: Any) -> None:
-    """x W', four rows at a time, for which the weights are read once."""
-    rows, fours = len(x_NI), len(x_NI) // 4 * 4
-    for n in range(0, fours, 4):
+def layer(
+    x_BW: Any, y_BW: Any, norms_W: Any, norm_AD: Any, epsilons: Any, weights_OI: Any, biases_O: Any, cos_BD: Any,
+    sin_BD: Any, prompt_ETKD: Any, length_E: Any, prompt_B: Any, own_BTKD: Any, filled: Any, scaling: Any,
+) -> None:  # fmt: skip
+    """A layer of a decoder of Llama's kind, for one token of a few rows. What comes in is the sum of x and y, and so is
+    what goes out.
+
+    norm_AD: of queries and keys, none if empty. epsilons: of the norms of the layer, of its second half, and of heads.
+    weights_OI, biases_O: of queries, keys, values, output, gate, up, down. The others are ``attend``'s.
+    """
+    rows, width, size = len(x_BW), len(weights_OI[0]), len(cos_BD[0])
+    both = width + len(weights_OI[1])
+    normed_BW, scale_B = np.empty_like(x_BW), np.empty(rows, np.float32)
+    heads_BO = np.empty((rows, both + len(weights_OI[2])), np.float32)
+    attended_BO = np.empty((rows, width), np.float32)
+    gate_BI = np.empty((rows, len(weights_OI[4])), np.float32)
+    up_BI = np.empty_like(gate_BI)
+    added(x_BW, y_BW, norms_W[0], epsilons[0], x_BW, scale_B, normed_BW)
+    product(normed_BW, weights_OI[0], biases_O[0], heads_BO[:, :width])
+    product(normed_BW, weights_OI[1], biases_O[1], heads_BO[:, width:both])
+    product(normed_BW, weights_OI[2], biases_O[2], heads_BO[:, both:])
+    heads_BXD, attended_BHD = heads_BO.reshape((rows, -1, size)), attended_BO.reshape((rows, -1, size))
+    _norm_heads(heads_BXD, norm_AD, epsilons[2])
+    seen = (prompt_ETKD, length_E, prompt_B, own_BTKD)
+    attend(heads_BXD, cos_BD, sin_BD, *seen, filled, scaling, attended_BHD)
+    product(attended_BO, weights_OI[3], biases_O[3], y_BW)
+    added(x_BW, y_BW, norms_W[1], epsilons[1], x_BW, scale_B, normed_BW)
+    product(normed_BW, weights_OI[4], biases_O[4], gate_BI)
+    product(normed_BW, weights_OI[5], biases_O[5], up_BI)
+    gated_apart(gate_BI, up_BI, gate_BI)
+    product(gate_BI, weights_OI[6], biases_O[6], y_BW)
+
+
+@_loop
+def _norm_heads(heads_BXD: Any, weight_AD: Any, epsilon: Any) -> None:
+    """The first heads become their RMSNorm."""
+    for b in range(len(heads_BXD)):
+        for a in range(len(weight_AD)):
+            x_D, weight_D, squares = heads_BXD[b, a], weight_AD[a], np.float32(0)
+            for d in range(len(x_D)):
+                squares += x_D[d] * x_D[d]
+            scale = np.float32(1 / np.sqrt(squares / len(x_D) + epsilon))
+            for d in range(len(x_D)):
+                x_D[d] *= weight_D[d] * scale
+
+
+@_loop
+def product(x_NI: Any, weight_OI: Any, bias_O: Any, out_NO: Any) -> None:
+    """x W' + b, for few rows: the weights come from memory once, fetched ahead, and four rows at a time use them."""
+    outputs, inputs = weight_OI.shape
+    for o in range(outputs):
+        for i in range(0, inputs, SIZE):
+            fetch(weight_OI, (min(o + _AHEAD, outputs - 1), i))
+        for n in range(0, len(x_NI), 4):
+            _four(x_NI, n, weight_OI[o], bias_O[o], out_NO[:, o])
+
+
+@_loop
+def _four(x_NI: Any, n: Any, weight_I: Any, bias: Any, out_N: Any) -> None:
+    """One output of the four rows from n on, or of those that there are."""
+    if n + 4 <= len(x_NI):
         a_I, b_I, c_I, d_I = x_NI[n], x_NI[n + 1], x_NI[n + 2], x_NI[n + 3]
-        for o in range(len(weight_OI)):
-            weight_I = weight_OI[o]
-            a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-            for i in range(len(a_I)):
-                a += a_I[i] * weight_I[i]
-                b += b_I[i] * weight_I[i]
-                c += c_I[i] * weight_I[i]
-                d += d_I[i] * weight_I[i]
-            out_NO[n, o], out_NO[n + 1, o], out_NO[n + 2, o], out_NO[n + 3, o] = a, b, c, d
-    for n in range(fours, rows):
-        x_I = x_NI[n]
-        for o in range(len(weight_OI)):
-            weight_I, a = weight_OI[o], np.float32(0)
-            for i in range(len(x_I)):
-                a += x_I[i] * weight_I[i]
-            out_NO[n, o] = a
+        a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+        for i in range(len(weight_I)):
+            a += a_I[i] * weight_I[i]
+            b += b_I[i] * weight_I[i]
+            c += c_I[i] * weight_I[i]
+            d += d_I[i] * weight_I[i]
+        out_N[n], out_N[n + 1], out_N[n + 2], out_N[n + 3] = a + bias, b + bias, c + bias, d + bias
+        return
+    for m in range(n, len(x_NI)):
+        x_I, a = x_NI[m], np.float32(0)
+        for i in range(len(weight_I)):
+            a += x_I[i] * weight_I[i]
+        out_N[m] = a + bias
 
 
 @_loop
@@ -185,17 +243,27 @@ def _take(x_XD: Any, cos_D: Any, sin_D: Any, scaling: Any, q_HD: Any, own_KD: An
 
 @_loop
 def _score(q_HD: Any, seen_TKD: Any, tokens: Any, score_HT: Any, first: Any) -> None:
-    """The queries times these tokens' keys, from place ``first`` on."""
+    """The queries times these tokens' keys, from place ``first`` on; four tokens at a time, the last one over again
+    where there are fewer."""
     heads, size = q_HD.shape
-    keys, ratio = seen_TKD.shape[1], heads // seen_TKD.shape[1]
-    for t in range(tokens):
-        for k in range(keys):
-            key_D = seen_TKD[t, k]
-            for h in range(k * ratio, (k + 1) * ratio):
-                score = np.float32(0)
-                for d in range(size):
-                    score += q_HD[h, d] * key_D[d]
-                score_HT[h, first + t] = score
+    ratio, whole = heads // seen_TKD.shape[1], size // SIZE * SIZE
+    for t in range(0, tokens, 4):
+        u, v, w = min(t + 1, tokens - 1), min(t + 2, tokens - 1), min(t + 3, tokens - 1)
+        for h in range(heads):
+            k, zero = h // ratio, every(np.float32(0))
+            a, b, c, d = zero, zero, zero, zero
+            for i in range(0, whole, SIZE):
+                q = load(q_HD, (h, i))
+                a = plus(a, q, load(seen_TKD, (t, k, i)))
+                b = plus(b, q, load(seen_TKD, (u, k, i)))
+                c = plus(c, q, load(seen_TKD, (v, k, i)))
+                d = plus(d, q, load(seen_TKD, (w, k, i)))
+            sums = (total(a), total(b), total(c), total(d))
+            for n in range(min(4, tokens - t)):
+                score = sums[n]
+                for i in range(whole, size):
+                    score += q_HD[h, i] * seen_TKD[t + n, k, i]
+                score_HT[h, first + t + n] = score
 
 
 @_loop
@@ -216,14 +284,29 @@ def _normalise(score_HT: Any, tokens: Any) -> None:
 def _add(share_HT: Any, first: Any, seen_TKD: Any, tokens: Any, out_HD: Any) -> None:
     """Add these tokens' values, each head's by its shares."""
     heads, size = out_HD.shape
-    keys, ratio = seen_TKD.shape[1], heads // seen_TKD.shape[1]
-    for t in range(tokens):
-        for k in range(keys):
-            value_D = seen_TKD[t, k, size:]
-            for h in range(k * ratio, (k + 1) * ratio):
-                share, out_D = share_HT[h, first + t], out_HD[h]
-                for d in range(size):
-                    out_D[d] += share * value_D[d]
+    ratio, wide, whole = heads // seen_TKD.shape[1], size // (4 * SIZE) * (4 * SIZE), size // SIZE * SIZE
+    for h in range(heads):
+        k, out_D = h // ratio, out_HD[h]
+        for i in range(0, wide, 4 * SIZE):
+            a, b, c, d = load(out_D, (i,)), load(out_D, (i + 16,)), load(out_D, (i + 32,)), load(out_D, (i + 48,))
+            for t in range(tokens):
+                share, at = every(share_HT[h, first + t]), size + i
+                a = plus(a, share, load(seen_TKD, (t, k, at)))
+                b = plus(b, share, load(seen_TKD, (t, k, at + 16)))
+                c = plus(c, share, load(seen_TKD, (t, k, at + 32)))
+                d = plus(d, share, load(seen_TKD, (t, k, at + 48)))
+            store(out_D, (i,), a)
+            store(out_D, (i + 16,), b)
+            store(out_D, (i + 32,), c)
+            store(out_D, (i + 48,), d)
+        for i in range(wide, whole, SIZE):
+            a = load(out_D, (i,))
+            for t in range(tokens):
+                a = plus(a, every(share_HT[h, first + t]), load(seen_TKD, (t, k, size + i)))
+            store(out_D, (i,), a)
+        for i in range(whole, size):
+            for t in range(tokens):
+                out_D[i] += share_HT[h, first + t] * seen_TKD[t, k, size + i]
 
 
 @_loop

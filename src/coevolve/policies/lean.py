@@ -9,7 +9,6 @@ of all, W hidden size, I between gate and down, H query heads, K key heads, A = 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch.nn import functional
 from transformers.activations import SiLUActivation
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from coevolve.policies import few
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import Sharing, shares
 from coevolve.policies.linear import MOST, FastLinear, laid_out, packed
@@ -35,9 +35,6 @@ _MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 """The modules of a decoder of Llama's kind, one set inside the other."""
 
 _HEAD_NORMS = {"q_norm", "k_norm"}
-
-_FEW = 4
-"""Rows of a product that are faster by a loop."""
 
 SILU = (nn.SiLU, SiLUActivation)
 
@@ -90,7 +87,11 @@ class Lean:
 
     def __init__(self, body: Any, dtype: torch.dtype, adapters: Adapters | None) -> None:
         self.body, self.compiled = body, loops(body)
+        adapters = None if adapters is None or adapters.bare else adapters
         self.layers = [_Layer.of(layer, dtype, adapters, self.compiled) for layer in body.layers]
+        gated = all(isinstance(layer.mlp.act_fn, SILU) for layer in body.layers)
+        plain = self.compiled is not None and dtype == torch.float32 and adapters is None and gated
+        self.few = [few.layer(layer.module, layer.norm_AD, self.compiled) for layer in self.layers if plain]
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, position_ids: Tensor, sharing: Sharing, **_: Any) -> BaseModelOutputWithPast:
@@ -100,6 +101,11 @@ class Lean:
         if isinstance(sharing, Looped):
             turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
         y_BSW = torch.zeros_like(x_BSW)
+        if self.few and isinstance(sharing, Looped) and len(x_BSW) <= few.MOST:
+            x_BW, y_BW = x_BSW[:, 0].numpy(), y_BSW[:, 0].numpy()
+            for number, run in enumerate(self.few):
+                run(number, x_BW, y_BW, turn, sharing)
+            return BaseModelOutputWithPast(last_hidden_state=_added(x_BSW, y_BSW, self.body.norm, self.compiled)[1])
         for number, layer in enumerate(self.layers):
             x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, sharing)
         return BaseModelOutputWithPast(last_hidden_state=_added(x_BSW, y_BSW, self.body.norm, self.compiled)[1])
@@ -112,13 +118,6 @@ class _Product:
     layers: Sequence[Any]
     base: Callable[[Tensor], Tensor]
     adapters: Adapters | None
-
-    @classmethod
-    def of(cls, layers: Sequence[Any], dtype: torch.dtype, adapters: Adapters | None, compiled: Any | None) -> _Product:
-        bare = [getattr(layer, "base_layer", layer) for layer in layers]
-        base = laid_out(bare, dtype)
-        sparing = compiled is not None and dtype == torch.float32
-        return cls(layers, _sparing(base, bare, compiled) if sparing else base, adapters)
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.base(x)
@@ -149,7 +148,10 @@ class _Layer:
             (mlp.gate_proj, mlp.up_proj),
             (mlp.down_proj,),
         )
-        made = (_Product.of(layers, dtype, adapters, compiled) for layers in products)
+        made = (
+            _Product(layers, laid_out([getattr(layer, "base_layer", layer) for layer in layers], dtype), adapters)
+            for layers in products
+        )
         return cls(module, heads, _norms_AD(attention, heads), compiled, *made)
 
     def __call__(
@@ -174,28 +176,6 @@ class _Layer:
         q_BSHD, k_BSKD = _turned(x_BSAD, *turn).tensor_split((queries,), 2)
         q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
         return self.out(sharing.attend(number, q, k, v, attention.scaling).flatten(2))
-
-
-def _sparing(
-    many: Callable[[Tensor], Tensor], layers: Sequence[nn.Linear], compiled: Any
-) -> Callable[[Tensor], Tensor]:
-    """What ``many`` computes; a few rows of it by a loop, which starts faster."""
-    weights = [array(layer.weight.detach()) for layer in layers]
-    zero = [np.zeros(len(weight), np.float32) for weight in weights]
-    biases = [z if layer.bias is None else array(layer.bias.detach()) for z, layer in zip(zero, layers, strict=True)]
-    bias_O, ends = np.concatenate(biases), list(itertools.accumulate(map(len, weights)))
-
-    def product(x: Tensor) -> Tensor:
-        if x.numel() > _FEW * x.shape[-1]:
-            return many(x)
-        x_NI = array(x).reshape(-1, x.shape[-1])
-        out_NO = np.empty((len(x_NI), len(bias_O)), np.float32)
-        for weight_OI, end in zip(weights, ends, strict=True):
-            compiled.product(x_NI, weight_OI, out_NO[:, end - len(weight_OI) : end])
-        out_NO += bias_O
-        return torch.from_numpy(out_NO.reshape(*x.shape[:-1], -1))
-
-    return product
 
 
 def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:

@@ -75,22 +75,21 @@ class Looped(Cascade):
 
     def attend_heads(self, layer: int, heads_BXD: Any, cos_BD: Any, sin_BD: Any, scaling: float) -> Tensor:
         """The same of arrays, queries, keys and values side by side, and still to be turned."""
-        prompt_EPKD, own_BTKD = self._arrays(layer)
+        seen = self.seen(layer)
         rows, heads, size = heads_BXD.shape
-        out_BSHD = np.empty((rows, 1, heads - 2 * prompt_EPKD.shape[2], size), np.float32)
-        seen = (prompt_EPKD, self.length_E, self.prompt_B, own_BTKD)
+        out_BSHD = np.empty((rows, 1, heads - 2 * seen[0].shape[2], size), np.float32)
         compiled = module()
         assert compiled is not None
         compiled.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
         return torch.from_numpy(out_BSHD)
 
-    def _arrays(self, layer: int) -> tuple[Any, Any]:
-        """Prompts and own tokens; they are others when rows have left."""
+    def seen(self, layer: int) -> tuple[Any, ...]:
+        """As the loops take them: prompts, their lengths, whose rows they are, and rows' own tokens."""
         if layer not in self.arrays:
             (prompt,) = self.prompt[layer]
             if layer not in self.own:
                 self.own[layer] = torch.empty((len(self.prompt_B), self.steps, *prompt.shape[2:]))
-            self.arrays[layer] = prompt.numpy(), self.own[layer].numpy()
+            self.arrays[layer] = prompt.numpy(), self.length_E, self.prompt_B, self.own[layer].numpy()
         return self.arrays[layer]
 
     def _stored(self, key_EKPD: Tensor, value_EKPD: Tensor) -> tuple[Tensor, ...]:
@@ -98,7 +97,7 @@ class Looped(Cascade):
 
     def _arrange(self) -> None:
         super()._arrange()
-        self.arrays: dict[int, tuple[Any, Any]] = {}
+        self.arrays: dict[int, tuple[Any, ...]] = {}  # others when rows have left
         prompts = next(iter(self.prompt.values()))[0]
         late_EP = torch.zeros(prompts.shape[:2]) if self.late_EP is None else self.late_EP
         self.length_E = (late_EP == 0).sum(1).numpy()

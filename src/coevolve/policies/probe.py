@@ -102,9 +102,10 @@ def use_loops(causal: Any) -> bool:
 
 
 def _found(causal: Any) -> list[list[Tensor]]:
-    """Hidden states of a forest at the first and at the last positions, and of a rollout."""
+    """Hidden states of a forest at the first and at the last positions, and of two rollouts."""
     rows = _rows(causal.config.get_text_config())
-    return [_packed(causal, rows), _packed(causal, rows, _late(causal)), _rollout(causal, rows)]
+    rollouts = (_rollout(causal, rows, copies) for copies in (1, 2))  # few rows, and more, are computed otherwise
+    return [_packed(causal, rows), _packed(causal, rows, _late(causal)), *rollouts]
 
 
 def _late(causal: Any) -> int:
@@ -133,15 +134,16 @@ def _packed(
     return list(torch.split(found, [len(leaf.path) for leaf in forest.leaf_B]))
 
 
-def _rollout(causal: Any, rows: list[Ids]) -> list[Tensor]:
-    """The last hidden states of a prompt and of two tokens after it, as a rollout comes by them; of the first row."""
+def _rollout(causal: Any, rows: list[Ids], copies: int = 1) -> list[Tensor]:
+    """The last hidden states of a prompt and of two tokens after it, as a rollout of three rows, or of copies of these,
+    comes by them; of the first row."""
     row = rows[0]
     kind = Looped if loops(trunk(causal)) is not None else Cascade
-    memory = kind(causal, [row[:-2].tolist(), row[1:-2].tolist()], [0, 0], [0, 0, 1], 2, None)
+    memory = kind(causal, [row[:-2].tolist(), row[1:-2].tolist()], [0, 0], [0, 0, 1] * copies, 2, None)
     found = [memory.hidden_UW[0]]
     for t in (-2, -1):
-        ids_B, position_B = (torch.tensor([n] * 3, device=causal.device) for n in (int(row[t]), len(row) + t))
-        found.append(memory.step(ids_B, position_B - torch.tensor([0, 0, 1], device=causal.device))[0])
+        ids_B, position_B = (torch.tensor([n] * 3 * copies, device=causal.device) for n in (int(row[t]), len(row) + t))
+        found.append(memory.step(ids_B, position_B - torch.tensor([0, 0, 1] * copies, device=causal.device))[0])
     return [torch.stack(found)]
 
 

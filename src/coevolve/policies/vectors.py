@@ -1,0 +1,115 @@
+"""Sixteen numbers at once, inside compiled loops whose sums numba would keep in memory or in single numbers.
+
+A processor with shorter vectors takes several for one. An index is a tuple with a number for every dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils as untyped
+from numba.extending import intrinsic, models, register_model
+
+SIZE = 16
+"""Numbers, which are also those that memory hands over together."""
+
+_ONE, _MANY, _NUMBER = ir.FloatType(), ir.VectorType(ir.FloatType(), SIZE), ir.IntType(32)
+
+
+cgutils: Any = untyped
+_inside: Callable[[Any], Any] = intrinsic  # what it makes cannot be called as it is written
+
+
+class _Kind(types.Type):
+    """Numba's word for such numbers."""
+
+
+_KIND = _Kind("vector")
+
+
+@register_model(_Kind)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _MANY)  # type: ignore[no-untyped-call]
+
+
+def _place(context: Any, builder: Any, kind: Any, given: Any, to: Any) -> Any:
+    """A pointer to what is at an index of an array of this kind, which are the first two that are given."""
+    array = context.make_array(kind)(context, builder, given[0])
+    index = cgutils.unpack_tuple(builder, given[1])
+    return builder.bitcast(cgutils.get_item_pointer(context, builder, kind, array, index), to.as_pointer())
+
+
+@_inside
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """The numbers that begin at this index of a float32 array."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.load(_place(context, builder, array, given, _MANY), align=4)
+
+    return _KIND(array, index), generate
+
+
+@_inside
+def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
+    """Write the numbers, beginning at this index of a float32 array."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        builder.store(given[2], _place(context, builder, array, given, _MANY), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, index, _KIND), generate
+
+
+@_inside
+def every(typing: Any, number: Any) -> Any:
+    """The same float32 number sixteen times."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        nothing = ir.Constant(_MANY, ir.Undefined)
+        first = builder.insert_element(nothing, given[0], _NUMBER(0))
+        return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_NUMBER, SIZE), [0] * SIZE))
+
+    return _KIND(types.float32), generate
+
+
+@_inside
+def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
+    """sum + a b, number by number, rounded once where the processor can."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        product = builder.fmul(given[1], given[2], flags=("contract",))
+        return builder.fadd(product, given[0], flags=("contract",))
+
+    return _KIND(_KIND, _KIND, _KIND), generate
+
+
+@_inside
+def total(typing: Any, numbers: Any) -> Any:
+    """Their sum, a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        kind = ir.FunctionType(_ONE, [_ONE, _MANY])
+        name = f"llvm.vector.reduce.fadd.v{SIZE}f32"
+        add = cgutils.get_or_insert_function(builder.module, kind, name)
+        return builder.call(add, [_ONE(0.0), given[0]], fastmath=("reassoc",))
+
+    return types.float32(_KIND), generate
+
+
+@_inside
+def fetch(typing: Any, array: Any, index: Any) -> Any:
+    """Have memory from this index of an array on brought into the cache, as much as comes together."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        byte = ir.IntType(8)
+        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _NUMBER, _NUMBER, _NUMBER])
+        ask = builder.module.declare_intrinsic("llvm.prefetch", [byte.as_pointer()], kind)
+        how = (0, 3, 1)  # to read, to be kept, data
+        builder.call(ask, [_place(context, builder, array, given, byte), *map(_NUMBER, how)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
