@@ -19,7 +19,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from coevolve.policies import LocalEngine, PolicySpec, build_policies, looped
 from coevolve.policies.cascade import Cascade
+from coevolve.policies.forest import grow
 from coevolve.policies.looped import Looped, usable
+from coevolve.policies.packed import pack
 from coevolve.policies.sampling import draw
 from coevolve.policies.weights import trunk
 from coevolve.types import Sampling
@@ -63,6 +65,35 @@ def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: i
                 torch.testing.assert_close(out[b, h].double(), share_T @ kv_TD[:, size:], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("heads", "keys", "size"), [(5, 5, 64), (6, 2, 16), (4, 1, 6), (3, 1, 85)])
+def test_attention_over_a_forest_is_that_of_each_token_over_what_it_sees(heads: int, keys: int, size: int) -> None:
+    """A path of three segments, one of 150 tokens, one of a single token, two trees; and the filling tokens."""
+    torch.manual_seed(0)
+    long, first, other = np.arange(150), np.arange(150, 190), np.arange(200, 210)
+    rows = [np.concatenate((long, first, [n], long[:n])) for n in (1, 5, 40)]
+    packed = pack(grow([*rows, long, np.append(long, 7), other]), torch.device("cpu"), compiled)
+    assert packed.walk is not None and len(packed.walk.segments[0]) == 7
+    n = len(packed.ids_N)
+    sees_NN = torch.zeros(n, n, dtype=torch.bool)
+    for leaf in grow([*rows, long, np.append(long, 7), other]).leaf_B:
+        for place, token in enumerate(leaf.path):
+            sees_NN[token, leaf.path[: place + 1]] = True
+    real_N = sees_NN.any(1)
+    q, k, v = (torch.randn(1, h, n, size, requires_grad=True) for h in (heads, keys, keys))
+    found = packed.attend(0, q, k, v, 0.3)[0]
+    q_, k_, v_ = (x[0].detach().double().requires_grad_() for x in (q, k, v))
+    score = 0.3 * q_ @ k_.repeat_interleave(heads // keys, 0).transpose(1, 2)
+    share = score.masked_fill(~sees_NN, -math.inf)[:, real_N].softmax(-1)
+    right = (share @ v_.repeat_interleave(heads // keys, 0)).transpose(0, 1)
+    torch.testing.assert_close(found[real_N].double(), right, rtol=1e-5, atol=1e-5)
+    assert (found[~real_N] == 0).all()
+    grad = torch.randn(n, heads, size)
+    ours = torch.autograd.grad(found, (q, k, v), grad)
+    theirs = torch.autograd.grad(right, (q_, k_, v_), grad[real_N].double())
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a[0].double(), b, rtol=1e-5, atol=1e-5)
+
+
 def test_norm_and_gate_are_those_of_pytorch() -> None:
     torch.manual_seed(0)
     x_NW, y_NW, weight_W = 3 * torch.randn(5, 37), torch.randn(5, 37), torch.randn(37)
@@ -83,7 +114,7 @@ def test_norm_and_gate_are_those_of_pytorch() -> None:
 def test_a_product_of_few_rows_is_that_of_many(rows: int) -> None:
     torch.manual_seed(0)
     x_NI, weight_OI, bias_O, out_NO = torch.randn(rows, 13), torch.randn(7, 13), torch.randn(7), torch.zeros(rows, 9)
-    compiled.product(*arrays(x_NI, weight_OI, bias_O, out_NO[:, 1:8]))
+    compiled.product(*arrays(x_NI, weight_OI, bias_O, out_NO), 1)
     torch.testing.assert_close(out_NO[:, 1:8], x_NI @ weight_OI.T + bias_O, rtol=1e-5, atol=1e-5)
     assert (out_NO[:, 0] == 0).all() and (out_NO[:, 8] == 0).all()
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from coevolve.policies import partial
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import no_mask
-from coevolve.policies.forest import Ids, grow
+from coevolve.policies.forest import Forest, Ids, grow
 from coevolve.policies.graph import Recorded
 from coevolve.policies.packed import Packed, pack, places
 from coevolve.policies.weights import trunk
@@ -68,7 +68,7 @@ class Cascade:
         self.prompt_B, prompt_E = _even(np.array(prompt_B))
         self.grid = (len(prompt_E), 0)
         forest = grow([np.array(prompt) for prompt in prompts], speaker_U)
-        packed = pack(forest, self.device)
+        packed = self._pack(forest)
         if adapters is not None:  # tokens that fill up are anybody's
             adapters.split(np.pad(forest.kind_N, (0, len(packed.ids_N) - len(forest.kind_N)), "edge"))
         prefill = _Prefill(packed)
@@ -119,6 +119,9 @@ class Cascade:
             own[holes, : self.filled] = own[movers, : self.filled]
             self.own[layer] = own[: len(order_B)]
         self._arrange()
+
+    def _pack(self, forest: Forest) -> Packed:
+        return pack(forest, self.device)
 
     def _forward(self, ids: Tensor, positions: Tensor, sharing: Any) -> Tensor:
         found: Tensor = trunk(self.causal)(

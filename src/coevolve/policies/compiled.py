@@ -17,10 +17,13 @@ import numba
 import numpy as np
 
 from coevolve.policies.sampling import BLOCK
-from coevolve.policies.vectors import SIZE, every, fetch, load, plus, store, total
+from coevolve.policies.vectors import SIZE, every, fetch, load, plus, store, totals
 
 _AHEAD = 16
 """Rows of weights between the one that is fetched and the one that is used."""
+
+_QUERIES, _SEEN = 32, 64
+"""Tokens of a segment that look at as many others at a time: few enough for a core's nearest cache."""
 
 
 def _by_numba(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
@@ -57,19 +60,19 @@ def layer(
     gate_BI = np.empty((rows, len(weights_OI[4])), np.float32)
     up_BI = np.empty_like(gate_BI)
     added(x_BW, y_BW, norms_W[0], epsilons[0], x_BW, scale_B, normed_BW)
-    product(normed_BW, weights_OI[0], biases_O[0], heads_BO[:, :width])
-    product(normed_BW, weights_OI[1], biases_O[1], heads_BO[:, width:both])
-    product(normed_BW, weights_OI[2], biases_O[2], heads_BO[:, both:])
+    product(normed_BW, weights_OI[0], biases_O[0], heads_BO, 0)
+    product(normed_BW, weights_OI[1], biases_O[1], heads_BO, width)
+    product(normed_BW, weights_OI[2], biases_O[2], heads_BO, both)
     heads_BXD, attended_BHD = heads_BO.reshape((rows, -1, size)), attended_BO.reshape((rows, -1, size))
     _norm_heads(heads_BXD, norm_AD, epsilons[2])
     seen = (prompt_ETKD, length_E, prompt_B, own_BTKD)
     attend(heads_BXD, cos_BD, sin_BD, *seen, filled, scaling, attended_BHD)
-    product(attended_BO, weights_OI[3], biases_O[3], y_BW)
+    product(attended_BO, weights_OI[3], biases_O[3], y_BW, 0)
     added(x_BW, y_BW, norms_W[1], epsilons[1], x_BW, scale_B, normed_BW)
-    product(normed_BW, weights_OI[4], biases_O[4], gate_BI)
-    product(normed_BW, weights_OI[5], biases_O[5], up_BI)
+    product(normed_BW, weights_OI[4], biases_O[4], gate_BI, 0)
+    product(normed_BW, weights_OI[5], biases_O[5], up_BI, 0)
     gated_apart(gate_BI, up_BI, gate_BI)
-    product(gate_BI, weights_OI[6], biases_O[6], y_BW)
+    product(gate_BI, weights_OI[6], biases_O[6], y_BW, 0)
 
 
 @_loop
@@ -86,34 +89,16 @@ def _norm_heads(heads_BXD: Any, weight_AD: Any, epsilon: Any) -> None:
 
 
 @_loop
-def product(x_NI: Any, weight_OI: Any, bias_O: Any, out_NO: Any) -> None:
-    """x W' + b, for few rows: the weights come from memory once, fetched ahead, and four rows at a time use them."""
-    outputs, inputs = weight_OI.shape
+def product(x_NI: Any, weight_OI: Any, bias_O: Any, out_NX: Any, at: Any) -> None:
+    """x W' + b of few rows, into out from column ``at`` on. The weights come from memory once, fetched ahead."""
+    (outputs, inputs), rows = weight_OI.shape, len(x_NI)
+    x_L, weight_L, sums_N = x_NI.reshape(-1), weight_OI.reshape(-1), np.empty(rows, np.float32)
     for o in range(outputs):
         for i in range(0, inputs, SIZE):
             fetch(weight_OI, (min(o + _AHEAD, outputs - 1), i))
-        for n in range(0, len(x_NI), 4):
-            _four(x_NI, n, weight_OI[o], bias_O[o], out_NO[:, o])
-
-
-@_loop
-def _four(x_NI: Any, n: Any, weight_I: Any, bias: Any, out_N: Any) -> None:
-    """One output of the four rows from n on, or of those that there are."""
-    if n + 4 <= len(x_NI):
-        a_I, b_I, c_I, d_I = x_NI[n], x_NI[n + 1], x_NI[n + 2], x_NI[n + 3]
-        a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-        for i in range(len(weight_I)):
-            a += a_I[i] * weight_I[i]
-            b += b_I[i] * weight_I[i]
-            c += c_I[i] * weight_I[i]
-            d += d_I[i] * weight_I[i]
-        out_N[n], out_N[n + 1], out_N[n + 2], out_N[n + 3] = a + bias, b + bias, c + bias, d + bias
-        return
-    for m in range(n, len(x_NI)):
-        x_I, a = x_NI[m], np.float32(0)
-        for i in range(len(weight_I)):
-            a += x_I[i] * weight_I[i]
-        out_N[m] = a + bias
+        _dots(weight_L, o * inputs, inputs, x_L, 0, inputs, rows, sums_N, 0)
+        for n in range(rows):
+            out_NX[n, at + o] = sums_N[n] + bias_O[o]
 
 
 @_loop
@@ -215,18 +200,24 @@ def attend(
     heads_BXD: queries, keys and values, none of them turned. length_E: tokens of the prompts; prompt_B: which one is
     each row's.
     """
-    _, heads, size = out_BHD.shape
-    q_HD = np.empty((heads, size), np.float32)
-    share_HT = np.empty((heads, prompt_ETKD.shape[1] + own_BTKD.shape[1]), np.float32)
-    for b in range(len(prompt_B)):
+    (rows, heads, size), keys, room = out_BHD.shape, own_BTKD.shape[2], own_BTKD.shape[1]
+    step, longest = 2 * keys * size, prompt_ETKD.shape[1]
+    q_HD, share_HT = np.empty((heads, size), np.float32), np.empty((heads, longest + room), np.float32)
+    prompt_L, own_L, out_L = prompt_ETKD.reshape(-1), own_BTKD.reshape(-1), out_BHD.reshape(-1)
+    q_L, share_L = q_HD.reshape(-1), share_HT.reshape(-1)
+    out_L[:] = 0
+    for b in range(rows):
         _take(heads_BXD[b], cos_BD[b], sin_BD[b], scaling, q_HD, own_BTKD[b, filled])
-        prompt_TKD, prompted = prompt_ETKD[prompt_B[b]], length_E[prompt_B[b]]
-        _score(q_HD, prompt_TKD, prompted, share_HT, 0)
-        _score(q_HD, own_BTKD[b], filled + 1, share_HT, prompted)
+        prompted, prompt, own = length_E[prompt_B[b]], prompt_B[b] * longest * step, b * room * step
+        for h in range(heads):
+            k, share = h // (heads // keys) * 2 * size, h * (longest + room)
+            _dots(q_L, h * size, size, prompt_L, prompt + k, step, prompted, share_L, share)
+            _dots(q_L, h * size, size, own_L, own + k, step, filled + 1, share_L, share + prompted)
         _normalise(share_HT, prompted + filled + 1)
-        out_BHD[b] = 0
-        _add(share_HT, 0, prompt_TKD, prompted, out_BHD[b])
-        _add(share_HT, prompted, own_BTKD[b], filled + 1, out_BHD[b])
+        for h in range(heads):
+            k, share, out = (h // (heads // keys) * 2 + 1) * size, h * (longest + room), (b * heads + h) * size
+            _mix(share_L, share, 1, prompt_L, prompt + k, step, prompted, out_L, out, size)
+            _mix(share_L, share + prompted, 1, own_L, own + k, step, filled + 1, out_L, out, size)
 
 
 @_loop
@@ -242,28 +233,27 @@ def _take(x_XD: Any, cos_D: Any, sin_D: Any, scaling: Any, q_HD: Any, own_KD: An
 
 
 @_loop
-def _score(q_HD: Any, seen_TKD: Any, tokens: Any, score_HT: Any, first: Any) -> None:
-    """The queries times these tokens' keys, from place ``first`` on; four tokens at a time, the last one over again
-    where there are fewer."""
-    heads, size = q_HD.shape
-    ratio, whole = heads // seen_TKD.shape[1], size // SIZE * SIZE
-    for t in range(0, tokens, 4):
-        u, v, w = min(t + 1, tokens - 1), min(t + 2, tokens - 1), min(t + 3, tokens - 1)
-        for h in range(heads):
-            k, zero = h // ratio, every(np.float32(0))
-            a, b, c, d = zero, zero, zero, zero
-            for i in range(0, whole, SIZE):
-                q = load(q_HD, (h, i))
-                a = plus(a, q, load(seen_TKD, (t, k, i)))
-                b = plus(b, q, load(seen_TKD, (u, k, i)))
-                c = plus(c, q, load(seen_TKD, (v, k, i)))
-                d = plus(d, q, load(seen_TKD, (w, k, i)))
-            sums = (total(a), total(b), total(c), total(d))
-            for n in range(min(4, tokens - t)):
-                score = sums[n]
-                for i in range(whole, size):
-                    score += q_HD[h, i] * seen_TKD[t + n, k, i]
-                score_HT[h, first + t + n] = score
+def _dots(x_L: Any, x: Any, size: Any, y_L: Any, y: Any, step: Any, count: Any, out_L: Any, out: Any) -> None:
+    """The products of x with so many rows of y, four rows at a time, the last one over again if there are fewer.
+
+    Arrays as one line, and where in it something begins. step: from a row to the next.
+    """
+    whole = size // SIZE * SIZE
+    for t in range(0, count, 4):
+        u, v, w = min(t + 1, count - 1), min(t + 2, count - 1), min(t + 3, count - 1)
+        y_t, y_u, y_v, y_w = y + t * step, y + u * step, y + v * step, y + w * step
+        zero = every(np.float32(0))
+        a, b, c, d = zero, zero, zero, zero
+        for i in range(0, whole, SIZE):
+            x_i = load(x_L, (x + i,))
+            a = plus(a, x_i, load(y_L, (y_t + i,)))
+            b = plus(b, x_i, load(y_L, (y_u + i,)))
+            c = plus(c, x_i, load(y_L, (y_v + i,)))
+            d = plus(d, x_i, load(y_L, (y_w + i,)))
+        out_L[out + t], out_L[out + u], out_L[out + v], out_L[out + w] = totals(a, b, c, d)
+    for i in range(whole, size):
+        for t in range(count):
+            out_L[out + t] += x_L[x + i] * y_L[y + t * step + i]
 
 
 @_loop
@@ -281,32 +271,161 @@ def _normalise(score_HT: Any, tokens: Any) -> None:
 
 
 @_loop
-def _add(share_HT: Any, first: Any, seen_TKD: Any, tokens: Any, out_HD: Any) -> None:
-    """Add these tokens' values, each head's by its shares."""
-    heads, size = out_HD.shape
-    ratio, wide, whole = heads // seen_TKD.shape[1], size // (4 * SIZE) * (4 * SIZE), size // SIZE * SIZE
-    for h in range(heads):
-        k, out_D = h // ratio, out_HD[h]
-        for i in range(0, wide, 4 * SIZE):
-            a, b, c, d = load(out_D, (i,)), load(out_D, (i + 16,)), load(out_D, (i + 32,)), load(out_D, (i + 48,))
-            for t in range(tokens):
-                share, at = every(share_HT[h, first + t]), size + i
-                a = plus(a, share, load(seen_TKD, (t, k, at)))
-                b = plus(b, share, load(seen_TKD, (t, k, at + 16)))
-                c = plus(c, share, load(seen_TKD, (t, k, at + 32)))
-                d = plus(d, share, load(seen_TKD, (t, k, at + 48)))
-            store(out_D, (i,), a)
-            store(out_D, (i + 16,), b)
-            store(out_D, (i + 32,), c)
-            store(out_D, (i + 48,), d)
-        for i in range(wide, whole, SIZE):
-            a = load(out_D, (i,))
-            for t in range(tokens):
-                a = plus(a, every(share_HT[h, first + t]), load(seen_TKD, (t, k, size + i)))
-            store(out_D, (i,), a)
-        for i in range(whole, size):
-            for t in range(tokens):
-                out_D[i] += share_HT[h, first + t] * seen_TKD[t, k, size + i]
+def _mix(
+    share_L: Any, share: Any, apart: Any, y_L: Any, y: Any, step: Any, count: Any, out_L: Any, out: Any, size: Any
+) -> None:  # fmt: skip
+    """Add so many rows of y, each by its share; shares are so far apart. What is added to is not in memory meanwhile.
+
+    Arrays as one line, and where in it something begins. step: from a row to the next.
+    """
+    wide, whole = size // (4 * SIZE) * (4 * SIZE), size // SIZE * SIZE
+    for i in range(0, wide, 4 * SIZE):
+        o = out + i
+        a, b = load(out_L, (o,)), load(out_L, (o + SIZE,))
+        c, d = load(out_L, (o + 2 * SIZE,)), load(out_L, (o + 3 * SIZE,))
+        for t in range(count):
+            part, y_t = every(share_L[share + t * apart]), y + t * step + i
+            a = plus(a, part, load(y_L, (y_t,)))
+            b = plus(b, part, load(y_L, (y_t + SIZE,)))
+            c = plus(c, part, load(y_L, (y_t + 2 * SIZE,)))
+            d = plus(d, part, load(y_L, (y_t + 3 * SIZE,)))
+        store(out_L, (o,), a)
+        store(out_L, (o + SIZE,), b)
+        store(out_L, (o + 2 * SIZE,), c)
+        store(out_L, (o + 3 * SIZE,), d)
+    for i in range(wide, whole, SIZE):
+        a = load(out_L, (out + i,))
+        for t in range(count):
+            a = plus(a, every(share_L[share + t * apart]), load(y_L, (y + t * step + i,)))
+        store(out_L, (out + i,), a)
+    for i in range(whole, size):
+        for t in range(count):
+            out_L[out + i] += share_L[share + t * apart] * y_L[y + t * step + i]
+
+
+@_loop
+def walk(
+    q_L: Any, k_L: Any, v_L: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any, scaling: Any, out_L: Any,
+    lse_NH: Any,
+) -> None:  # fmt: skip
+    """Attention over a forest, [N, H, D] over [N, K, D], and the log-sum-exp of the scores. shape: (H, K, D).
+
+    Some queries of a segment at a time. What they see is numbered from their own segment's beginning, then come its
+    parent's tokens, and so on.
+    """
+    (heads, keys, size), segments = shape, (place_S, count_S, parent_S)
+    share_IT = np.empty((_QUERIES, len(lse_NH)), np.float32)
+    share_L = share_IT.reshape(-1)
+    for s in range(len(place_S)):
+        end = place_S[s] + count_S[s]
+        for h in range(heads):
+            q, k = (h * size, heads * size, size), (h // (heads // keys) * size, keys * size, size)
+            for first in range(place_S[s], end, _QUERIES):
+                last = min(first + _QUERIES, end)
+                tokens = _products(q_L, q, k_L, k, s, first, last, *segments, share_L, len(lse_NH))
+                for n in range(first, last):
+                    share_T, own = share_IT[n - first], n + 1 - place_S[s]
+                    _hide(share_T, own, last - place_S[s], share_T[0])
+                    top, sum = _most(share_T, tokens), np.float32(0)
+                    for t in range(tokens):
+                        share_T[t] = _exp(scaling * (share_T[t] - top))
+                    _hide(share_T, own, last - place_S[s], np.float32(0))
+                    for t in range(tokens):
+                        sum += share_T[t]
+                    for t in range(tokens):
+                        share_T[t] /= sum
+                    lse_NH[n, h] = scaling * top + np.log(sum)
+                _mixes(share_L, len(lse_NH), v_L, k, s, first, last, *segments, out_L, q)
+
+
+@_loop
+def walk_gradient(
+    grad_L: Any, q_L: Any, k_L: Any, v_L: Any, lse_NH: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any,
+    scaling: Any, grad_q_L: Any, grad_k_L: Any, grad_v_L: Any,
+) -> None:  # fmt: skip
+    """The gradients of queries, keys and values, which are added (FlashAttention, arXiv 2205.14135, appendix B.4)."""
+    (heads, keys, size), segments, width = shape, (place_S, count_S, parent_S), len(lse_NH)
+    share_IT, slope_IT = np.empty((_QUERIES, width), np.float32), np.empty((_QUERIES, width), np.float32)
+    share_L, slope_L = share_IT.reshape(-1), slope_IT.reshape(-1)
+    for s in range(len(place_S)):
+        end = place_S[s] + count_S[s]
+        for h in range(heads):
+            q, k = (h * size, heads * size, size), (h // (heads // keys) * size, keys * size, size)
+            for first in range(place_S[s], end, _QUERIES):
+                last = min(first + _QUERIES, end)
+                tokens = _products(q_L, q, k_L, k, s, first, last, *segments, share_L, width)
+                _products(grad_L, q, v_L, k, s, first, last, *segments, slope_L, width)
+                for n in range(first, last):
+                    share_T, slope_T, inner, lse = share_IT[n - first], slope_IT[n - first], np.float32(0), lse_NH[n, h]
+                    for t in range(tokens):
+                        share_T[t] = _exp(scaling * share_T[t] - lse)
+                    _hide(share_T, n + 1 - place_S[s], last - place_S[s], np.float32(0))
+                    for t in range(tokens):
+                        inner += share_T[t] * slope_T[t]
+                    for t in range(tokens):
+                        slope_T[t] = scaling * share_T[t] * (slope_T[t] - inner)
+                _mixes(slope_L, width, k_L, k, s, first, last, *segments, grad_q_L, q)
+                _mixes_back(slope_L, width, q_L, q, s, first, last, *segments, grad_k_L, k)
+                _mixes_back(share_L, width, grad_L, q, s, first, last, *segments, grad_v_L, k)
+
+
+@_loop
+def _hide(x_T: Any, first: Any, last: Any, number: Any) -> None:
+    """Put a number where a query looks at tokens of its segment that come later."""
+    for t in range(first, last):
+        x_T[t] = number
+
+
+# Arrays as one line from here on; of one head's tokens, where the first begins, from one to the next, and their size.
+@_loop
+def _products(
+    x_L: Any, x: Any, y_L: Any, y: Any, s: Any, first: Any, last: Any, place_S: Any, count_S: Any, parent_S: Any,
+    out_L: Any, width: Any,
+) -> Any:  # fmt: skip
+    """Of x, from first to last of segment s, with all that they see; how much that is. Some of it at a time, which
+    stays in the cache."""
+    before, a = 0, s
+    while a >= 0:
+        count = last - place_S[a] if a == s else count_S[a]
+        for t in range(0, count, _SEEN):
+            seen, at = y[0] + (place_S[a] + t) * y[1], before + t
+            for n in range(first, last):
+                out = (n - first) * width + at
+                _dots(x_L, x[0] + n * x[1], x[2], y_L, seen, y[1], min(_SEEN, count - t), out_L, out)
+        before, a = before + count, parent_S[a]
+    return before
+
+
+@_loop
+def _mixes(
+    share_L: Any, width: Any, y_L: Any, y: Any, s: Any, first: Any, last: Any, place_S: Any, count_S: Any,
+    parent_S: Any, out_L: Any, out: Any,
+) -> None:  # fmt: skip
+    """Add to out, from first to last of segment s, all that they see by its share."""
+    before, a = 0, s
+    while a >= 0:
+        count = last - place_S[a] if a == s else count_S[a]
+        for t in range(0, count, _SEEN):
+            seen, at = y[0] + (place_S[a] + t) * y[1], before + t
+            for n in range(first, last):
+                share, to = (n - first) * width + at, out[0] + n * out[1]
+                _mix(share_L, share, 1, y_L, seen, y[1], min(_SEEN, count - t), out_L, to, out[2])
+        before, a = before + count, parent_S[a]
+
+
+@_loop
+def _mixes_back(
+    share_L: Any, width: Any, x_L: Any, x: Any, s: Any, first: Any, last: Any, place_S: Any, count_S: Any,
+    parent_S: Any, out_L: Any, out: Any,
+) -> None:  # fmt: skip
+    """Add to all that is seen what sees it, by the same shares."""
+    before, a = 0, s
+    while a >= 0:
+        count = last - place_S[a] if a == s else count_S[a]
+        for t in range(count):
+            to = out[0] + (place_S[a] + t) * out[1]
+            _mix(share_L, before + t, width, x_L, x[0] + first * x[1], x[1], last - first, out_L, to, out[2])
+        before, a = before + count, parent_S[a]
 
 
 @_loop

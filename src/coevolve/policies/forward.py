@@ -15,6 +15,7 @@ from torch import Tensor
 from coevolve.policies import forest, fused
 from coevolve.policies.attention import no_mask, shares
 from coevolve.policies.forest import Ids, common, grow, ordered
+from coevolve.policies.looped import loops
 from coevolve.policies.packed import Packed, pack
 from coevolve.policies.weights import trunk
 from coevolve.types import Batch
@@ -57,7 +58,7 @@ def fed(batch: Batch) -> list[Ids]:
 
 def _shared(causal: Any, batch: Batch, device: torch.device) -> Tensor:
     grown = grow(fed(batch))
-    packed = pack(grown, device)
+    packed = pack(grown, device, loops(trunk(causal)))
     start_B = batch.start_B.tolist()
     where = np.concatenate([leaf.path[start - 1 :] for leaf, start in zip(grown.leaf_B, start_B, strict=True)])
     where_N = torch.from_numpy(where).to(device)

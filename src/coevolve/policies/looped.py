@@ -18,6 +18,8 @@ from torch import Tensor
 
 from coevolve.policies import cascade
 from coevolve.policies.cascade import Cascade
+from coevolve.policies.forest import Forest
+from coevolve.policies.packed import Packed, pack
 
 _TRIED: bool | None = None
 """While ``probe`` tries a model: whether with loops or without, however many threads there are."""
@@ -91,6 +93,9 @@ class Looped(Cascade):
                 self.own[layer] = torch.empty((len(self.prompt_B), self.steps, *prompt.shape[2:]))
             self.arrays[layer] = prompt.numpy(), self.length_E, self.prompt_B, self.own[layer].numpy()
         return self.arrays[layer]
+
+    def _pack(self, forest: Forest) -> Packed:
+        return pack(forest, self.device, module())
 
     def _stored(self, key_EKPD: Tensor, value_EKPD: Tensor) -> tuple[Tensor, ...]:
         return (torch.cat((key_EKPD, value_EKPD), -1).float().transpose(1, 2).contiguous(),)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from coevolve.policies import partial
 from coevolve.policies.forest import Forest, Ids
+from coevolve.policies.walked import Walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A forest on a device. own: its segments. families: all that continues a path, and the path.
+    """A forest on a device. own: its segments. families: all that continues a path, and the path. walk: instead of
+    these two, where there are compiled loops.
 
     N is filled up, by one token at least, with tokens that nobody looks at.
     """
@@ -51,17 +53,24 @@ class Packed:
     position_N: Tensor
     own: list[Places]
     families: list[tuple[Places, Places]]
+    walk: Walk | None = None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """[1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]; the same in every layer."""
-        out: Tensor = _Attention.apply(*map(_rows, (query, key, value)), self, scaling)  # type: ignore[no-untyped-call]
+        q, k, v = map(_rows, (query, key, value))
+        if self.walk is not None:
+            return self.walk.attend(q, k, v, scaling)[None].to(query.dtype)
+        out: Tensor = _Attention.apply(q, k, v, self, scaling)  # type: ignore[no-untyped-call]
         return out[None].to(query.dtype)
 
 
-def pack(forest: Forest, device: torch.device) -> Packed:
-    """The forest as index tensors on the device."""
+def pack(forest: Forest, device: torch.device, compiled: Any | None = None) -> Packed:
+    """The forest as index tensors on the device, or for compiled loops."""
     n = len(forest.ids_N)
-    ids_N, position_N = (np.pad(x, (0, filled(n) - n)) for x in (forest.ids_N, forest.position_N))
+    padded = (np.pad(x, (0, filled(n) - n)) for x in (forest.ids_N, forest.position_N))
+    ids_N, position_N = (torch.from_numpy(x).to(device) for x in padded)
+    if compiled is not None:
+        return Packed(ids_N, position_N, [], [], Walk(forest, compiled))
     own = [np.arange(s.place, s.place + s.end - s.start) for s in forest.segments]
     family: dict[int, list[Ids]] = {}
     path: dict[int, Ids] = {}
@@ -72,8 +81,8 @@ def pack(forest: Forest, device: torch.device) -> Packed:
     continuing = [np.concatenate(tokens) for tokens in family.values()]
     paths = list(path.values())
     return Packed(
-        torch.from_numpy(ids_N).to(device),
-        torch.from_numpy(position_N).to(device),
+        ids_N,
+        position_N,
         [places([own[i] for i in block], n, device) for block in _similar(own)],
         [
             (places([continuing[i] for i in block], n, device), places([paths[i] for i in block], n, device))

@@ -128,7 +128,7 @@ def _packed(
 ) -> list[Tensor]:
     """The rows' hidden states from one forward over their forest, which begins at this position."""
     forest = grow(rows)
-    packed = pack(forest, causal.device)
+    packed = pack(forest, causal.device, loops(trunk(causal)))
     where = torch.from_numpy(np.concatenate([leaf.path for leaf in forest.leaf_B])).to(causal.device)
     found = forward(causal, dataclasses.replace(packed, position_N=packed.position_N + start), where)
     return list(torch.split(found, [len(leaf.path) for leaf in forest.leaf_B]))

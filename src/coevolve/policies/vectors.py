@@ -5,7 +5,7 @@ A processor with shorter vectors takes several for one. An index is a tuple with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -28,6 +28,7 @@ class _Kind(types.Type):
 
 
 _KIND = _Kind("vector")
+_FOUR = types.UniTuple(types.float32, 4)  # type: ignore[no-untyped-call]
 
 
 @register_model(_Kind)
@@ -88,16 +89,29 @@ def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
 
 
 @_inside
-def total(typing: Any, numbers: Any) -> Any:
-    """Their sum, a float32."""
+def totals(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Their four sums. First the halves of two are added at a time, then the quarters of all four: fewer steps."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        kind = ir.FunctionType(_ONE, [_ONE, _MANY])
-        name = f"llvm.vector.reduce.fadd.v{SIZE}f32"
-        add = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(add, [_ONE(0.0), given[0]], fastmath=("reassoc",))
+        def both(x: Any, y: Any, places: Sequence[int]) -> Any:
+            """x and y at these places, plus x and y at those which are ``length`` behind."""
+            behind = [place + length for place in places]
+            kind = ir.VectorType(_NUMBER, len(places))
+            parts = (builder.shuffle_vector(x, y, ir.Constant(kind, some)) for some in (places, behind))
+            return builder.fadd(next(parts), next(parts))
 
-    return types.float32(_KIND), generate
+        length = 8
+        ab, cd = (both(x, y, [*range(8), *range(16, 24)]) for x, y in (given[:2], given[2:]))
+        length = 4
+        abcd = both(ab, cd, [n + k for n in (0, 8, 16, 24) for k in range(4)])
+        length = 2
+        abcd = both(abcd, abcd, [n + k for n in (0, 4, 8, 12) for k in range(2)])
+        length = 1
+        abcd = both(abcd, abcd, [0, 2, 4, 6])
+        sums = [builder.extract_element(abcd, _NUMBER(n)) for n in range(4)]
+        return context.make_tuple(builder, signature.return_type, sums)
+
+    return _FOUR(_KIND, _KIND, _KIND, _KIND), generate
 
 
 @_inside
