@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import math
+import os
+import shutil
 import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -266,5 +270,23 @@ def test_loops_that_nobody_can_keep_are_compiled_again(monkeypatch: pytest.Monke
         raise RuntimeError("no locator available")
 
     monkeypatch.setattr(type(compiled.product), "enable_caching", nowhere)
-    double = compiled._by_numba({"contract"})(lambda x: x + x)
+    from coevolve.policies.compiled.loop import by_numba
+
+    double = by_numba({"contract"})(lambda x: x + x)
     assert double(2) == 4
+
+
+def test_loops_are_compiled_again_when_one_of_their_files_has_changed(tmp_path: Path) -> None:
+    """numba itself would keep what has not changed and is made of what has."""
+    shutil.copytree(Path(compiled.__file__).parent, tmp_path / "loops", ignore=shutil.ignore_patterns("__pycache__"))
+    kept = tmp_path / "loops" / "__pycache__"
+    kept.mkdir()
+    now = time.time()
+    for name, age in (("old.nbi", 50), ("new.nbi", 0)):
+        (kept / name).touch()
+        os.utime(kept / name, (now - age, now - age))
+    for file in (tmp_path / "loops").glob("*.py"):
+        os.utime(file, (now - 100, now - 100))
+    os.utime(tmp_path / "loops" / "vectors.py", (now - 10, now - 10))
+    importlib.machinery.SourceFileLoader("forgetful", str(tmp_path / "loops" / "loop.py")).load_module()
+    assert sorted(file.name for file in kept.glob("*.nbi")) == ["new.nbi"]

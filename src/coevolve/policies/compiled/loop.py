@@ -1,0 +1,71 @@
+"""How loops are compiled, and what several of them have in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+
+def _forget_old() -> None:
+    """Remove what was compiled before any of these files changed: numba looks at a loop's own file only, not at those
+    of the loops that it is made of."""
+    folder = Path(__file__).parent
+    newest = max(file.stat().st_mtime for file in folder.glob("*.py"))
+    for index in (folder / "__pycache__").glob("*.nbi"):
+        with suppress(OSError):  # another process was faster, or it is not ours
+            if index.stat().st_mtime < newest:
+                index.unlink()
+
+
+_forget_old()
+
+
+def by_numba(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that compiles a function when it is called first, and keeps the result beside its file."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        found = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+        with suppress(RuntimeError):  # there is no folder to keep it in: every process compiles
+            found.enable_caching()
+        return found
+
+    return compiled
+
+
+# Sums in any order, so that they use vectors. Numbers that are not finite stay what they are, and are reported. An
+# array's row has a name of its own where it is written to: else numba takes no vectors either.
+loop = by_numba({"reassoc", "contract", "nsz"})
+
+
+# The largest of some vectorises only where no number is NaN; such a row has no finite sum whatever is taken here.
+@by_numba({"reassoc", "nnan", "nsz"})
+def most(x_T: Any, count: Any) -> Any:
+    top = x_T[0]
+    for t in range(count):
+        top = max(top, x_T[t])
+    return top
+
+
+@numba.njit(inline="always", fastmath={"contract"})
+def exp(x: Any) -> Any:
+    """e to the x <= 0, to the last bit but one (in vectors, which numba's own takes none of).
+
+    2^n e^r with r at most half a log 2, whose two parts are subtracted one by one; below -87 as at -87.
+    """
+    x = max(x, np.float32(-87))  # NaN stays
+    n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
+    r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
+    series = np.float32(1 / 5040)
+    series = series * r + np.float32(1 / 720)
+    series = series * r + np.float32(1 / 120)
+    series = series * r + np.float32(1 / 24)
+    series = series * r + np.float32(1 / 6)
+    series = series * r + np.float32(1 / 2)
+    series = (series * r + np.float32(1)) * r + np.float32(1)
+    power = (np.int32(n) + np.int32(127)) << np.int32(23)
+    return series * np.int32(power).view(np.float32)
