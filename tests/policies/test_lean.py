@@ -232,17 +232,35 @@ def test_a_rollout_of_few_rows_is_that_of_many(family: str, monkeypatch: pytest.
     causal = model(FAMILIES[family])
     assert ready(causal) and use_loops(causal)
     use_fast_linear(causal)
+    norms = [norm for norm in causal.modules() if hasattr(norm, "variance_epsilon")]
+    for number, norm in enumerate(norms):
+        norm.variance_epsilon = 0.01 * (number + 1)
     found, whole = [], list[int]()
     honest = Looped.attend_heads
     monkeypatch.setattr(Looped, "attend_heads", lambda *given: (whole.append(1), honest(*given))[1])
     for most in (few.MOST, 0):
         monkeypatch.setattr(few, "MOST", most)
         with looped.tried(True), lean(causal, torch.float32, None):
-            memory = Looped(causal, [[3, 4, 5], [6]], [0, 0], [0, 1, 0], 2, None)
-            found.append([memory.step(torch.tensor([7, 8, t]), torch.tensor([3 + t, 1 + t, 3 + t])) for t in (0, 1)])
+            memory = Looped(causal, [[3, 4, 5], [6]], [0, 0], [0, 1, 0, 1], 2, None)
+            at = torch.tensor([3, 1, 3, 1])
+            found.append([memory.step(torch.tensor([7, 8, t, 9]), at + t) for t in (0, 1)])
     assert len(whole) == 2 * len(causal.base_model.layers), "without few rows, all tokens' layers in parts"
     for few_BW, many_BW in zip(*found, strict=True):
         torch.testing.assert_close(few_BW, many_BW, rtol=1e-5, atol=1e-5 * float(many_BW.abs().max()))
+
+
+def test_few_rows_have_their_loop_in_float32_only_and_where_the_gate_is_theirs() -> None:
+    if looped.module() is None:
+        pytest.skip("no compiled loops")
+    for activation, dtype, layers in (
+        ("silu", torch.float32, 2),
+        ("silu", torch.bfloat16, 0),
+        ("gelu", torch.float32, 0),
+    ):
+        causal = model(LlamaConfig(**SMALL, hidden_act=activation))
+        assert ready(causal) and use_loops(causal)
+        with looped.tried(True):
+            assert len(Lean(causal.base_model, dtype, None).few) == layers
 
 
 @torch.no_grad()

@@ -98,6 +98,20 @@ def test_attention_over_a_forest_is_that_of_each_token_over_what_it_sees(heads: 
         torch.testing.assert_close(a[0].double(), b, rtol=1e-5, atol=1e-5)
 
 
+def test_a_token_has_no_say_before_it_is_there_however_large_its_key() -> None:
+    torch.manual_seed(0)
+    packed = pack(grow([np.arange(20)]), torch.device("cpu"), compiled)
+    q, k, v = torch.randn(3, 1, 2, len(packed.ids_N), 16)
+    loud, found = k.clone(), list[list[Tensor]]()
+    loud[:, :, 12] = 1000 * q[:, :, :12].mean(2)
+    for keys in (k, loud):
+        given = [x.clone().requires_grad_() for x in (q, keys, v)]
+        out = packed.attend(0, *given, 1.0)[0, :12]
+        found.append([out, *(x[0, :, :12] for x in torch.autograd.grad(out.square().sum(), given))])
+    for before, after in zip(*found, strict=True):
+        assert torch.equal(before, after)
+
+
 def test_norm_and_gate_are_those_of_pytorch() -> None:
     torch.manual_seed(0)
     x_NW, y_NW, weight_W = 3 * torch.randn(5, 37), torch.randn(5, 37), torch.randn(37)
@@ -117,7 +131,7 @@ def test_norm_and_gate_are_those_of_pytorch() -> None:
 @pytest.mark.parametrize("rows", [1, 3, 4, 6, 8])
 def test_a_product_of_few_rows_is_that_of_many(rows: int) -> None:
     torch.manual_seed(0)
-    x_NI, weight_OI, bias_O, out_NO = torch.randn(rows, 13), torch.randn(7, 13), torch.randn(7), torch.zeros(rows, 9)
+    x_NI, weight_OI, bias_O, out_NO = torch.randn(rows, 45), torch.randn(7, 45), torch.randn(7), torch.zeros(rows, 9)
     compiled.product(*arrays(x_NI, weight_OI, bias_O, out_NO), 1)
     torch.testing.assert_close(out_NO[:, 1:8], x_NI @ weight_OI.T + bias_O, rtol=1e-5, atol=1e-5)
     assert (out_NO[:, 0] == 0).all() and (out_NO[:, 8] == 0).all()

@@ -31,7 +31,7 @@ def layer(module: Any, norm_AD: Tensor | None, compiled: Any) -> Layer:
     products = [getattr(p, "base_layer", p) for p in (*inner, mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
     norms = (module.input_layernorm, module.post_attention_layernorm)
     epsilons = [norm.variance_epsilon for norm in (*norms, getattr(attention, "q_norm", norms[0]))]
-    weights = tuple(array(product.weight.detach()) for product in products)
+    weights = tuple(array(product.weight.detach().contiguous()) for product in products)
     biases = tuple(np.zeros(len(p.weight), np.float32) if p.bias is None else array(p.bias.detach()) for p in products)
     given = (
         tuple(array(norm.weight.detach()) for norm in norms),

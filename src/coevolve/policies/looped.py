@@ -30,11 +30,12 @@ def module() -> Any | None:
     """The module ``compiled``; None where numba is not installed or told not to compile."""
     try:
         from numba import config
-    except ImportError as error:
-        if error.name != "numba":
+
+        return None if getattr(config, "DISABLE_JIT", 0) else importlib.import_module("coevolve.policies.compiled")
+    except (ImportError, AttributeError) as error:
+        if not (isinstance(error, ImportError) and error.name == "numba"):
             warnings.warn(f"numba cannot be used, so sampling and learning are slower: {error}", stacklevel=2)
         return None
-    return None if getattr(config, "DISABLE_JIT", 0) else importlib.import_module("coevolve.policies.compiled")
 
 
 def usable(device: torch.device) -> bool:

@@ -1,7 +1,8 @@
 """Attention over a forest of packed tokens: a token sees its path and its own segment up to itself, nothing else.
 
-The two are attention over different keys, put together by their log-sum-exp. Segments of similar length are handled
-side by side, and a path is read once for all tokens that continue it (their *family*). Letters: N packed tokens; M
+Where there are compiled loops they do so token by token (``walked``). Else the two are attention over different keys,
+put together by their log-sum-exp; segments of similar length are handled side by side, and a path is read once for all
+tokens that continue it (their *family*). Letters: N packed tokens; M
 segments, families or paths in a block, L places of each; H query heads, K key heads, D head dimension.
 """
 

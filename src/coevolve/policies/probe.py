@@ -77,8 +77,10 @@ def use_lean(causal: Any) -> bool:
 
 @torch.no_grad()
 def use_loops(causal: Any) -> bool:
-    """Let rollouts, and updates of a model that may be ``lean``, use the compiled loops if they give the same; returns
-    whether. Warns if they do not, which would be an error here, not a model of another kind."""
+    """Let rollouts and updates use the compiled loops if they give the same; returns whether.
+
+    Warns if they do not, which would be an error here, not a model of another kind.
+    """
     body = trunk(causal)
     if causal.device.type != "cpu" or not shares(causal) or looped.module() is None:
         return False
@@ -87,12 +89,14 @@ def use_loops(causal: Any) -> bool:
     body.takes_loops = True
     try:
         with looped.tried(True), lean(causal, torch.float32, None) if body.takes_lean else nullcontext():
-            body.takes_loops = _all_same(_found(causal), theirs)
+            found = _found(causal)
         if body.takes_lean:  # and what updates compute with
             rows = _rows(causal.config.get_text_config())
-            found = [_packed(causal, rows, at, fused.forward) for at in (0, _late(causal))]
-            body.takes_loops &= _all_same(found, theirs[:2])
-    except _UNFIT as error:
+            with looped.tried(True):
+                found += [_packed(causal, rows, at, fused.forward) for at in (0, _late(causal))]
+            theirs += theirs[:2]
+        body.takes_loops = _all_same(found, theirs)
+    except Exception as error:  # noqa: BLE001 (numba has errors of its own; whatever it is, the model does without)
         warnings.warn(f"compiled loops fail: {error!r}", stacklevel=2)
         body.takes_loops = False
     if not body.takes_loops:

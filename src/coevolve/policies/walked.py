@@ -2,7 +2,7 @@
 along its path, where they lie.
 
 PyTorch's attention needs runs side by side, filled up to equal lengths, so ``packed`` copies all that it has. Letters:
-N packed tokens, S segments, H query heads, K key heads, D head dimension.
+N packed tokens, H query heads, K key heads, D head dimension.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from coevolve.policies.forest import Forest
 
@@ -31,7 +32,9 @@ class Walk:
         self.segments = tuple(np.array(column, np.int64) for column in columns)
 
     def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scaling: float) -> Tensor:
-        """float32 and contiguous; differentiable."""
+        """float32 and contiguous; differentiable, once. Raises NotImplementedError if values have another size."""
+        if k_NKD.shape != v_NKD.shape:
+            raise NotImplementedError("values of another size than keys")
         out: Tensor = _Walked.apply(q_NHD, k_NKD, v_NKD, self, scaling)  # type: ignore[no-untyped-call]
         return out
 
@@ -40,7 +43,7 @@ class _Walked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, walk: Walk, scaling: float) -> Tensor:
         # Tokens that fill up are nobody's: they find nothing, and have no gradient.
-        out, lse = torch.zeros_like(q), torch.zeros(q.shape[:2])
+        out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:2])
         shape = (q.shape[1], *k.shape[1:])
         walk.compiled.walk(*lines(q, k, v), shape, *walk.segments, np.float32(scaling), *lines(out), lse.numpy())
         ctx.save_for_backward(q, k, v, lse)
@@ -48,6 +51,7 @@ class _Walked(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, lse = ctx.saved_tensors
         grads, shape = [torch.zeros_like(x) for x in (q, k, v)], (q.shape[1], *k.shape[1:])

@@ -53,7 +53,7 @@ def most(x_T: Any, count: Any) -> Any:
 
 @numba.njit(inline="always", fastmath={"contract"})
 def exp(x: Any) -> Any:
-    """e to the x <= 0, to the last bit but one (in vectors, which numba's own takes none of).
+    """e to the x <= 0 (anything beyond some 88), to the last bit but one (in vectors, which numba's own takes none of).
 
     2^n e^r with r at most half a log 2, whose two parts are subtracted one by one; below -87 as at -87.
     """

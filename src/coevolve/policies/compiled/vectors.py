@@ -14,7 +14,7 @@ from numba.core import cgutils as untyped
 from numba.extending import intrinsic, models, register_model
 
 SIZE = 16
-"""Numbers, which are also those that memory hands over together."""
+"""How many numbers, which is also how many memory hands over together."""
 
 _ONE, _MANY, _NUMBER = ir.FloatType(), ir.VectorType(ir.FloatType(), SIZE), ir.IntType(32)
 

@@ -29,7 +29,8 @@ def walk(
     parent's tokens, and so on.
     """
     (heads, keys, size), segments = shape, (place_S, count_S, parent_S)
-    share_IT = np.empty((_QUERIES, len(lse_NH)), np.float32)
+    width = len(lse_NH)
+    share_IT = np.empty((_QUERIES, width), np.float32)
     share_L = share_IT.reshape(-1)
     for s in range(len(place_S)):
         end = place_S[s] + count_S[s]
@@ -37,7 +38,7 @@ def walk(
             q, k = (h * size, heads * size, size), (h // (heads // keys) * size, keys * size, size)
             for first in range(place_S[s], end, _QUERIES):
                 last = min(first + _QUERIES, end)
-                tokens = _products(q_L, q, k_L, k, s, first, last, *segments, share_L, len(lse_NH))
+                tokens = _products(q_L, q, k_L, k, s, first, last, *segments, share_L, width)
                 for n in range(first, last):
                     share_T, own = share_IT[n - first], n + 1 - place_S[s]
                     _hide(share_T, own, last - place_S[s], share_T[0])
@@ -50,7 +51,7 @@ def walk(
                     for t in range(tokens):
                         share_T[t] /= sum
                     lse_NH[n, h] = scaling * top + np.log(sum)
-                _mixes(share_L, len(lse_NH), v_L, k, s, first, last, *segments, out_L, q)
+                _mixes(share_L, width, v_L, k, s, first, last, *segments, out_L, q)
 
 
 @loop
@@ -73,7 +74,7 @@ def walk_gradient(
                 for n in range(first, last):
                     share_T, slope_T, inner, lse = share_IT[n - first], slope_IT[n - first], np.float32(0), lse_NH[n, h]
                     for t in range(tokens):
-                        share_T[t] = exp(scaling * share_T[t] - lse)
+                        share_T[t] = exp(scaling * share_T[t] - lse)  # what is hidden next may be anything
                     _hide(share_T, n + 1 - place_S[s], last - place_S[s], np.float32(0))
                     for t in range(tokens):
                         inner += share_T[t] * slope_T[t]
@@ -91,7 +92,7 @@ def _hide(x_T: Any, first: Any, last: Any, number: Any) -> None:
         x_T[t] = number
 
 
-# Arrays as one line from here on; of one head's tokens, where the first begins, from one to the next, and their size.
+# x, y and out: of one head's tokens, where in the line the first begins, how far the next is, and their size.
 @loop
 def _products(
     x_L: Any, x: Any, y_L: Any, y: Any, s: Any, first: Any, last: Any, place_S: Any, count_S: Any, parent_S: Any,
