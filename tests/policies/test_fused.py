@@ -35,7 +35,11 @@ def added(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]] = {
     "added": (lambda *x: fused._Added.apply(*x, 0.01), added, [(7, 12), (7, 12), (12,)]),
     # The halves of cos and sin differ here, which in models they do not.
-    "turn": (fused._Turn.apply, turned, [(7, 3, 12), (7, 12), (7, 12)]),
+    "turn": (
+        lambda x, cos, sin: fused._Turn.apply(x, cos, sin, fused._back(sin)),
+        turned,
+        [(7, 3, 12), (7, 12), (7, 12)],
+    ),
     "gate": (fused._Gate.apply, lambda gate, up: functional.silu(gate) * up, [(7, 12), (7, 12)]),
 }
 

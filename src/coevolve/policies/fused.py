@@ -36,8 +36,7 @@ def forward(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
     x_NW = body.embed_tokens(packed.ids_N)
     y_NW = torch.zeros_like(x_NW)
     cos_ND, sin_ND = (x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], packed.position_N[None]))
-    # The first half's sine is what the second half gets of it, and the other way round.
-    turn = [cos_ND, sin_ND, -sin_ND.roll(sin_ND.shape[-1] // 2, -1)]
+    turn = [cos_ND, sin_ND, _back(sin_ND)]
     for number, layer in enumerate(body.layers):
         attention, mlp = layer.self_attn, layer.mlp
         x_NW, normed_NW = _added(x_NW, y_NW, layer.input_layernorm)
@@ -100,10 +99,14 @@ class _Added(torch.autograd.Function):
         return grad_NW, grad_NW, grad_W, None
 
 
+def _back(sin_ND: Tensor) -> Tensor:
+    """The sine for the gradient: the first half's is what the second half gets of it, and the other way round."""
+    return -sin_ND.roll(sin_ND.shape[-1] // 2, -1)
+
+
 class _Turn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_NHD: Tensor, cos_ND: Tensor, sin_ND: Tensor, back_ND: Tensor) -> Tensor:
-        """back_ND: the sine for the gradient."""
         ctx.save_for_backward(cos_ND, back_ND)
         return _Turn.turned(x_NHD, cos_ND, sin_ND)
 
