@@ -104,10 +104,10 @@ class Lean:
         if self.few and isinstance(sharing, Looped) and len(x_BSW) <= few.MOST:
             x_BW, y_BW = x_BSW[:, 0].numpy(), y_BSW[:, 0].numpy()
             for number, run in enumerate(self.few):
-                run(number, x_BW, y_BW, turn, sharing)
-            return BaseModelOutputWithPast(last_hidden_state=_added(x_BSW, y_BSW, self.body.norm, self.compiled)[1])
-        for number, layer in enumerate(self.layers):
-            x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, sharing)
+                run(number, x_BW, y_BW, turn, sharing)  # into these arrays, which are the tensors' memory
+        else:
+            for number, layer in enumerate(self.layers):
+                x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, sharing)
         return BaseModelOutputWithPast(last_hidden_state=_added(x_BSW, y_BSW, self.body.norm, self.compiled)[1])
 
 

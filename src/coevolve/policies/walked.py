@@ -45,7 +45,7 @@ class _Walked(torch.autograd.Function):
         # Tokens that fill up are nobody's: they find nothing, and have no gradient.
         out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:2])
         shape = (q.shape[1], *k.shape[1:])
-        walk.compiled.walk(*lines(q, k, v), shape, *walk.segments, np.float32(scaling), *lines(out), lse.numpy())
+        walk.compiled.walk(*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
         ctx.save_for_backward(q, k, v, lse)
         ctx.walk, ctx.scaling = walk, scaling
         return out
@@ -55,11 +55,11 @@ class _Walked(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, lse = ctx.saved_tensors
         grads, shape = [torch.zeros_like(x) for x in (q, k, v)], (q.shape[1], *k.shape[1:])
-        given = (*lines(grad.contiguous(), q, k, v), lse.numpy(), shape, *ctx.walk.segments, np.float32(ctx.scaling))
-        ctx.walk.compiled.walk_gradient(*given, *lines(*grads))
+        given = (*_lines(grad.contiguous(), q, k, v), lse.numpy(), shape, *ctx.walk.segments, np.float32(ctx.scaling))
+        ctx.walk.compiled.walk_gradient(*given, *_lines(*grads))
         return *grads, None, None
 
 
-def lines(*arrays: Tensor) -> Iterator[Any]:
+def _lines(*arrays: Tensor) -> Iterator[Any]:
     """As the loops take them, in the same memory."""
     return (x.detach().view(-1).numpy() for x in arrays)
