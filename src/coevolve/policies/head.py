@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from coevolve.policies.linear import inner, times
+from coevolve.policies.looped import module, usable
 from coevolve.policies.weights import logits
 
 LOGITS_AT_ONCE = 1 << 20
@@ -83,17 +84,16 @@ class _ActionLogps(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, action_N: Tensor, temperature_N: Tensor
     ) -> tuple[Tensor, Tensor]:
-        shape = (len(action_N), len(weight_VW))
+        shape, kind = (len(action_N), len(weight_VW)), hidden_NW.device.type
         keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
         ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
-        kind = hidden_NW.device.type
         ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden_NW.dtype
-        logp_N, entropy_N = hidden_NW.new_empty(shape[0]), hidden_NW.new_empty(shape[0])
+        found = []
         for n in pieces(*shape):
-            logp_NV = _log_softmax(hidden_NW[n], weight_VW, bias_V, temperature_N[n])
-            logp_N[n] = logp_NV.gather(-1, action_N[n, None])[:, 0]
-            p_NV = torch.exp(logp_NV, out=ctx.kept_NV[n] if keep else None)
-            entropy_N[n] = -torch.linalg.vecdot(p_NV, logp_NV)
+            z_NV = _logits(hidden_NW[n], weight_VW, bias_V)
+            p_NV = ctx.kept_NV[n] if keep else torch.empty_like(z_NV)
+            found.append(_judged(z_NV, temperature_N[n], action_N[n], p_NV))
+        logp_N, entropy_N = (torch.cat(parts) for parts in zip(*found, strict=True))
         ctx.save_for_backward(hidden_NW, weight_VW, bias_V, action_N, temperature_N)
         ctx.mark_non_differentiable(entropy_N)
         return logp_N, entropy_N
@@ -105,13 +105,14 @@ class _ActionLogps(torch.autograd.Function):
             None if x is None or not needed else torch.zeros_like(x)
             for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad, strict=False)
         )
-        scale_N = grad_N / temperature_N
+        scale_N, kept_NV = grad_N / temperature_N, ctx.kept_NV
         hidden, weight = hidden_NW.to(ctx.dtype), weight_VW.to(ctx.dtype)
-        for n in pieces(len(action_N), len(weight_VW)):
-            if ctx.kept_NV is not None:
-                p_NV = ctx.kept_NV[n]
-            else:
-                p_NV = _log_softmax(hidden_NW[n], weight_VW, bias_V, temperature_N[n]).exp_()
+        for n in pieces(len(action_N), len(weight_VW)) if kept_NV is None else (slice(None),):
+            p_NV = kept_NV
+            if kept_NV is None:
+                z_NV = _logits(hidden_NW[n], weight_VW, bias_V)
+                p_NV = torch.empty_like(z_NV)
+                _judged(z_NV, temperature_N[n], action_N[n], p_NV)
             # Into the same memory: nobody else needs the probabilities.
             dz_NV = p_NV.mul_(-scale_N[n, None]).scatter_add_(-1, action_N[n, None], scale_N[n, None])
             if dbias_V is not None:
@@ -119,25 +120,37 @@ class _ActionLogps(torch.autograd.Function):
             dz_NV = dz_NV.to(ctx.dtype)
             if dhidden_NW is not None:
                 dhidden_NW[n] = times(dz_NV, weight.t())
-            if dweight_VW is not None and ctx.kept_NV is None:
-                _add_product(dweight_VW, dz_NV, hidden[n])
-        if dweight_VW is not None and ctx.kept_NV is not None:  # by now dz of all tokens: one product is the fastest
-            dweight_VW = inner(ctx.kept_NV.to(ctx.dtype), hidden).to(dweight_VW.dtype)
+            if dweight_VW is not None:
+                _add_product(dweight_VW, dz_NV, hidden[n], once=kept_NV is not None)
         ctx.kept_NV = None
         return dhidden_NW, dweight_VW, dbias_V, None, None
 
 
-def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor) -> None:
-    """total += dz' hidden. In one dtype without the product in memory, which is as large as the weights."""
-    if dz_NV.dtype == total_VW.dtype:
+def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor, once: bool) -> None:
+    """total += dz' hidden. Where this happens often it is, in one dtype, without the product in memory, which is as
+    large as the weights; once, that would be slower."""
+    if dz_NV.dtype == total_VW.dtype and not once:
         total_VW.addmm_(dz_NV.t(), hidden_NW)
     else:
         total_VW += inner(dz_NV, hidden_NW)
 
 
-def _log_softmax(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, temperature_N: Tensor) -> Tensor:
-    """log softmax(logits / temperature) in float32, [N, V]; in place, because fresh memory of this size is slow."""
+def _logits(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None) -> Tensor:
+    """In float32, [N, V]."""
     with torch.autocast(hidden_NW.device.type, enabled=False):
-        z_NV = times(hidden_NW, weight_VW, bias_V)
+        return times(hidden_NW, weight_VW, bias_V)
+
+
+def _judged(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(z / temperature) into p; the actions' log-probabilities and the entropies. Uses z up."""
+    if usable(z_NV.device):
+        logp_N, entropy_N = torch.empty(2, len(z_NV))
+        given = (z_NV, temperature_N, action_N, p_NV, logp_N, entropy_N)
+        compiled = module()
+        assert compiled is not None
+        compiled.judge(*(x.contiguous().numpy() for x in given))
+        return logp_N, entropy_N
     z_NV.div_(temperature_N[:, None])
-    return z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))
+    z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))  # in place, because fresh memory of this size is slow
+    torch.exp(z_NV, out=p_NV)
+    return z_NV.gather(-1, action_N[:, None])[:, 0], -torch.linalg.vecdot(p_NV, z_NV)

@@ -25,7 +25,7 @@ from coevolve.policies import few
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import Sharing, shares
 from coevolve.policies.linear import MOST, FastLinear, laid_out, packed
-from coevolve.policies.looped import Looped, array, loops
+from coevolve.policies.looped import Looped, array, either, loops
 from coevolve.policies.weights import trunk
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
@@ -108,7 +108,8 @@ class Lean:
         else:
             for number, layer in enumerate(self.layers):
                 x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, sharing)
-        return BaseModelOutputWithPast(last_hidden_state=_added(x_BSW, y_BSW, self.body.norm, self.compiled)[1])
+        last_BSW = _added(x_BSW, y_BSW, self.body.norm, torch.float32, self.compiled)[1]
+        return BaseModelOutputWithPast(last_hidden_state=last_BSW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +127,11 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """One layer of the decoder. module: transformers' one, whose norms and settings it has. heads: H and K. compiled:
-    the loops, if there are any."""
+    """One layer of the decoder. module: transformers' one, whose norms and settings it has. dtype: of its products.
+    heads: H and K. compiled: the loops, if there are any."""
 
     module: Any
+    dtype: torch.dtype
     heads: Sequence[int]
     norm_AD: Tensor | None
     compiled: Any | None
@@ -152,16 +154,19 @@ class _Layer:
             _Product(layers, laid_out([getattr(layer, "base_layer", layer) for layer in layers], dtype), adapters)
             for layers in products
         )
-        return cls(module, heads, _norms_AD(attention, heads), compiled, *made)
+        return cls(module, dtype, heads, _norms_AD(attention, heads), compiled, *made)
 
     def __call__(
         self, number: int, x_BSW: Tensor, y_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing
     ) -> tuple[Tensor, Tensor]:
         """The layer's input is the sum of x and y, and so is its output."""
-        x_BSW, normed_BSW = _added(x_BSW, y_BSW, self.module.input_layernorm, self.compiled)
+        x_BSW, normed_BSW = self._added(x_BSW, y_BSW, self.module.input_layernorm)
         attended_BSW = self._attended(number, normed_BSW, turn, sharing)
-        x_BSW, normed_BSW = _added(x_BSW, attended_BSW, self.module.post_attention_layernorm, self.compiled)
+        x_BSW, normed_BSW = self._added(x_BSW, attended_BSW, self.module.post_attention_layernorm)
         return x_BSW, self.down(_gated(self.gate_up(normed_BSW), self.module.mlp.act_fn, self.compiled))
+
+    def _added(self, x_BSW: Tensor, y_BSW: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
+        return _added(x_BSW, y_BSW, norm, self.dtype, self.compiled)
 
     def _attended(self, number: int, x_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing) -> Tensor:
         attention, (queries, keys) = self.module.self_attn, self.heads
@@ -171,7 +176,7 @@ class _Layer:
             normed = functional.rms_norm(x_BSAD.float(), x_BSAD.shape[-1:], None, attention.q_norm.variance_epsilon)
             heads_BSXD = torch.cat((self.norm_AD * normed.to(x_BSAD.dtype), v_BSKD), 2)
         if isinstance(sharing, Looped):
-            return self.out(sharing.attend_heads(number, array(heads_BSXD)[:, 0], *turn, attention.scaling).flatten(2))
+            return self.out(sharing.attend_heads(number, either(heads_BSXD)[:, 0], *turn, attention.scaling).flatten(2))
         x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
         q_BSHD, k_BSKD = _turned(x_BSAD, *turn).tensor_split((queries,), 2)
         q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
@@ -194,16 +199,19 @@ def rotation(body: Any, x_BSW: Tensor, position_ids: Tensor) -> tuple[Tensor, Te
     return cos_BSD, sin_BSD
 
 
-def _added(x: Tensor, y: Tensor, norm: Any, compiled: Any | None) -> tuple[Tensor, Tensor]:
-    """x + y, and its norm."""
+def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype, compiled: Any | None) -> tuple[Tensor, Tensor]:
+    """x + y, and its norm; where there are loops, the sum in float32 and the norm in dtype."""
     if compiled is None:
         x = x + y
         return x, functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
-    weight_W = array(norm.weight.detach())
-    x_NW, y_NW = (array(each).reshape(-1, len(weight_W)) for each in (x, y))
-    sum_NW, out_NW, scale_N = np.empty_like(x_NW), np.empty_like(x_NW), np.empty(len(x_NW), np.float32)
-    compiled.added(x_NW, y_NW, weight_W, norm.variance_epsilon, sum_NW, scale_N, out_NW)
-    return torch.from_numpy(sum_NW.reshape(x.shape)), torch.from_numpy(out_NW.reshape(x.shape))
+    sum, out, scale_N = (
+        torch.empty(x.shape),
+        torch.empty(x.shape, dtype=dtype),
+        np.empty(x.numel() // x.shape[-1], np.float32),
+    )
+    x_NW, y_NW, sum_NW, out_NW = (either(each).reshape(-1, x.shape[-1]) for each in (x.float(), y, sum, out))
+    compiled.added(x_NW, y_NW, array(norm.weight.detach()), norm.variance_epsilon, sum_NW, scale_N, out_NW)
+    return sum, out
 
 
 def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
@@ -219,7 +227,7 @@ def _gated(both: Tensor, activation: Any, compiled: Any | None) -> Tensor:
         gate, up = both.chunk(2, -1)
         product: Tensor = activation(gate) * up
         return product
-    both_BSI = array(both)
-    out_BSI = np.empty((*both.shape[:-1], both.shape[-1] // 2), np.float32)
-    compiled.gated(both_BSI.reshape(-1, both.shape[-1]), out_BSI.reshape(-1, out_BSI.shape[-1]))
-    return torch.from_numpy(out_BSI)
+    out_BSI = both.new_empty((*both.shape[:-1], both.shape[-1] // 2))
+    both_NI, out_NI = (either(each).reshape(-1, each.shape[-1]) for each in (both, out_BSI))
+    compiled.gated(both_NI, out_NI)
+    return out_BSI

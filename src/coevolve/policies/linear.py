@@ -109,20 +109,34 @@ def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 def laid_out(layers: Sequence[nn.Linear], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     """The layers' outputs for one input, side by side, computed in dtype with a copy of their weights made for it."""
-    weight = _joined([layer.weight.detach().to(dtype) for layer in layers])
-    biases = [layer.bias for layer in layers]
-    bias = None
-    if any(b is not None for b in biases):
-        zeros = (weight.new_zeros(layer.out_features) for layer in layers)
-        bias = _joined([z if b is None else b.detach().to(dtype) for b, z in zip(biases, zeros, strict=True)])
+    with torch.no_grad():
+        weight, bias = _joined(layers, dtype)
     if not _onednn(weight):
         return lambda x: functional.linear(x.to(dtype), weight, bias)
     laid = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
     return lambda x: _product(x.to(dtype), laid, bias)
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+def side_by_side(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+    """The layers' outputs for one input, side by side, differentiable: one product if they are nothing but linear."""
+    plain = [layer for layer in layers if isinstance(layer, nn.Linear) and type(layer) in (nn.Linear, FastLinear)]
+    if len(plain) < len(layers):
+        found = [layer(x) for layer in layers]
+        return found[0] if len(found) == 1 else torch.cat(found, -1)
+    with torch.autocast(x.device.type, enabled=False):
+        return _fast(x, *_joined(plain, x.dtype))
+
+
+def _joined(layers: Sequence[nn.Linear], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """The weights and biases of layers side by side."""
+    weights, biases = [layer.weight.to(dtype) for layer in layers], [layer.bias for layer in layers]
+    if len(layers) == 1:
+        return weights[0], None if biases[0] is None else biases[0].to(dtype)
+    if all(bias is None for bias in biases):
+        return torch.cat(weights), None
+    zeros = (weight.new_zeros(len(weight)) for weight in weights)
+    found = [zero if bias is None else bias.to(dtype) for bias, zero in zip(biases, zeros, strict=True)]
+    return torch.cat(weights), torch.cat(found)
 
 
 def use_fast_linear(model: nn.Module) -> None:

@@ -67,8 +67,13 @@ def array(x: Tensor) -> Any:
     return (x if x.dtype == torch.float32 else x.float()).numpy()
 
 
+def either(x: Tensor) -> Any:
+    """As the loops take what products make: bfloat16, as uint16, in the same memory; or ``array``."""
+    return x.view(torch.uint16).numpy() if x.dtype == torch.bfloat16 else array(x)
+
+
 class Looped(Cascade):
-    """A ``Cascade`` whose prompts lie as the rows' own tokens do, [E, P, K, 2 D], and are attended over with them."""
+    """A ``Cascade`` whose prompts lie as the rows' own tokens do, [E, K, P, 2 D], and are attended over with them."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """One new token a row: [B, H, 1, D] and twice [B, K, 1, D] to [B, 1, H, D]."""
@@ -78,32 +83,36 @@ class Looped(Cascade):
 
     def attend_heads(self, layer: int, heads_BXD: Any, cos_BD: Any, sin_BD: Any, scaling: float) -> Tensor:
         """The same of arrays, queries, keys and values side by side, and still to be turned."""
-        seen = self.seen(layer)
+        seen = self.seen(layer, torch.bfloat16 if heads_BXD.dtype == np.uint16 else torch.float32)
         rows, heads, size = heads_BXD.shape
-        out_BSHD = np.empty((rows, 1, heads - 2 * seen[0].shape[2], size), np.float32)
+        out_BSHD = np.empty((rows, 1, heads - 2 * seen[0].shape[1], size), np.float32)
         compiled = module()
         assert compiled is not None
         compiled.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
         return torch.from_numpy(out_BSHD)
 
-    def seen(self, layer: int) -> tuple[Any, ...]:
-        """As the loops take them: prompts, their lengths, whose rows they are, and rows' own tokens."""
+    def seen(self, layer: int, dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
+        """As the loops take them: prompts, their lengths, whose rows they are, and rows' own tokens, in dtype: reading
+        these is what most of attention's time goes to."""
         if layer not in self.arrays:
             (prompt,) = self.prompt[layer]
             if layer not in self.own:
-                self.own[layer] = torch.empty((len(self.prompt_B), self.steps, *prompt.shape[2:]))
-            self.arrays[layer] = prompt.numpy(), self.length_E, self.prompt_B, self.own[layer].numpy()
+                _, keys, _, size = prompt.shape
+                own_BKTD = torch.empty((len(self.prompt_B), keys, self.steps, size), dtype=dtype)
+                self.own[layer] = own_BKTD.transpose(1, 2)
+            own_BKTD = self.own[layer].transpose(1, 2)
+            self.arrays[layer] = prompt.numpy(), self.length_E, self.prompt_B, either(own_BKTD)
         return self.arrays[layer]
 
     def _pack(self, forest: Forest) -> Packed:
         return pack(forest, self.device, module())
 
     def _stored(self, key_EKPD: Tensor, value_EKPD: Tensor) -> tuple[Tensor, ...]:
-        return (torch.cat((key_EKPD, value_EKPD), -1).float().transpose(1, 2).contiguous(),)
+        return (torch.cat((key_EKPD, value_EKPD), -1).float(),)
 
     def _arrange(self) -> None:
         super()._arrange()
         self.arrays: dict[int, tuple[Any, ...]] = {}  # others when rows have left
         prompts = next(iter(self.prompt.values()))[0]
-        late_EP = torch.zeros(prompts.shape[:2]) if self.late_EP is None else self.late_EP
+        late_EP = torch.zeros(prompts.shape[0], prompts.shape[2]) if self.late_EP is None else self.late_EP
         self.length_E = (late_EP == 0).sum(1).numpy()

@@ -12,6 +12,7 @@ therefore needs no ``if __name__ == "__main__"``. They end with the ``Workers`` 
 from __future__ import annotations
 
 import copy
+import ctypes
 import io
 import multiprocessing
 import os
@@ -280,8 +281,24 @@ def _end(running: list[Worker]) -> None:
         worker.process.join()
 
 
+def _keep_memory() -> None:
+    """Let memory that this process frees stay with it, where the C library can be told so: what the kernel hands out
+    anew it clears first, which takes longer than a forward needs to fill it."""
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_TRIM_THRESHOLD, -1)
+            mallopt(_MMAP_MAX, 0)
+
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+"""M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h: from how much free memory on it goes back, -1 for never; how many large
+blocks may be taken from the kernel one by one."""
+
+
 def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> None:
     """A worker's life: do jobs until the other end is gone."""
+    _keep_memory()
     here: There = Unpickler(there, tensors).load()
     with suppress(EOFError, OSError):  # the other end is gone
         while True:

@@ -6,8 +6,9 @@ float32 and int64.
 """
 
 from coevolve.policies.compiled.attention import attend
-from coevolve.policies.compiled.between import added, added_gradient, gate_gradient, gated, gated_apart, turn
+from coevolve.policies.compiled.between import added, added_gradient, gate_gradient, gated, heads, heads_gradient
 from coevolve.policies.compiled.drawing import draw
+from coevolve.policies.compiled.judging import judge
 from coevolve.policies.compiled.layer import layer, product
 from coevolve.policies.compiled.walk import walk, walk_gradient
 
@@ -18,10 +19,11 @@ __all__ = [
     "draw",
     "gate_gradient",
     "gated",
-    "gated_apart",
+    "heads",
+    "heads_gradient",
+    "judge",
     "layer",
     "product",
-    "turn",
     "walk",
     "walk_gradient",
 ]

@@ -1,7 +1,7 @@
 """Attention of a rollout's new tokens, and the two loops that all attention is made of.
 
 Letters: B rows, E prompts, T tokens at most, H query heads, K key heads, X = H + 2 K, D head dimension, L an array as
-one line. A token's keys lie beside its values: [T, K, 2 D].
+one line. A token's key lies beside its value: [K, T, 2 D].
 """
 
 from __future__ import annotations
@@ -10,89 +10,128 @@ from typing import Any
 
 import numpy as np
 
-from coevolve.policies.compiled.between import turned
-from coevolve.policies.compiled.loop import exp, loop, most
-from coevolve.policies.compiled.vectors import SIZE, every, load, plus, store, totals
+from coevolve.policies.compiled.between import copied, turned
+from coevolve.policies.compiled.kinds import read
+from coevolve.policies.compiled.loop import exp, inlined, loop, loop_with_arrays, most
+from coevolve.policies.compiled.vectors import SIZE, every, fetch, load, plus, quarters, store, totals
+
+_LINE = 64
+"""Bytes that memory hands over together."""
 
 
-@loop
+@loop_with_arrays
 def attend(
-    heads_BXD: Any, cos_BD: Any, sin_BD: Any, prompt_ETKD: Any, length_E: Any, prompt_B: Any, own_BTKD: Any,
+    heads_BXD: Any, cos_BD: Any, sin_BD: Any, prompt_EKTD: Any, length_E: Any, prompt_B: Any, own_BKTD: Any,
     filled: Any, scaling: Any, out_BHD: Any,
 ) -> None:  # fmt: skip
     """Attention of one token a row over the row's prompt and its own tokens, which it joins as number ``filled``.
 
-    heads_BXD: queries, keys and values, none of them turned. length_E: tokens of the prompts; prompt_B: which one is
-    each row's.
+    heads_BXD: queries, keys and values, none of them turned. These and own tokens may be bfloat16. length_E: tokens of
+    the prompts; prompt_B: which one is each row's. A head's keys of one prompt serve all its rows from the nearest
+    cache; what the next row has of its own is fetched meanwhile.
     """
-    (rows, heads, size), keys, room = out_BHD.shape, own_BTKD.shape[2], own_BTKD.shape[1]
-    step, longest = 2 * keys * size, prompt_ETKD.shape[1]
-    q_HD, share_HT = np.empty((heads, size), np.float32), np.empty((heads, longest + room), np.float32)
-    prompt_L, own_L, out_L = prompt_ETKD.reshape(-1), own_BTKD.reshape(-1), out_BHD.reshape(-1)
-    q_L, share_L = q_HD.reshape(-1), share_HT.reshape(-1)
+    (rows, heads, size), (_, keys, room, step) = out_BHD.shape, own_BKTD.shape
+    longest, many, q_BHD = prompt_EKTD.shape[2], heads // keys, np.empty_like(out_BHD)
+    share_T = np.empty(longest + room + SIZE, np.float32)
+    prompt_L, own_L, out_L, q_L = prompt_EKTD.reshape(-1), own_BKTD.reshape(-1), out_BHD.reshape(-1), q_BHD.reshape(-1)
+    _take(heads_BXD, cos_BD, sin_BD, scaling, q_BHD, own_BKTD, filled)
     out_L[:] = 0
-    for b in range(rows):
-        _take(heads_BXD[b], cos_BD[b], sin_BD[b], scaling, q_HD, own_BTKD[b, filled])
-        prompted, prompt, own = length_E[prompt_B[b]], prompt_B[b] * longest * step, b * room * step
-        for h in range(heads):
-            k, share = h // (heads // keys) * 2 * size, h * (longest + room)
-            dots(q_L, h * size, size, prompt_L, prompt + k, step, prompted, share_L, share)
-            dots(q_L, h * size, size, own_L, own + k, step, filled + 1, share_L, share + prompted)
-        _normalise(share_HT, prompted + filled + 1)
-        for h in range(heads):
-            k, share, out = (h // (heads // keys) * 2 + 1) * size, h * (longest + room), (b * heads + h) * size
-            mix(share_L, share, 1, prompt_L, prompt + k, step, prompted, out_L, out, size)
-            mix(share_L, share + prompted, 1, own_L, own + k, step, filled + 1, out_L, out, size)
-
-
-@loop
-def _take(x_XD: Any, cos_D: Any, sin_D: Any, scaling: Any, q_HD: Any, own_KD: Any) -> None:
-    """The queries, scaled, and the keys, both turned, and the values as they are."""
-    heads, size = q_HD.shape
-    keys = len(own_KD)
-    for h in range(heads):
-        turned(x_XD[h], cos_D, sin_D, np.float32(scaling), q_HD[h])
     for k in range(keys):
-        turned(x_XD[heads + k], cos_D, sin_D, np.float32(1), own_KD[k])
-    own_KD[:, size:] = x_XD[heads + keys :]
+        for b in range(rows):
+            prompted, prompt = length_E[prompt_B[b]], (prompt_B[b] * keys + k) * longest * step
+            own, tokens = (b * keys + k) * room * step, prompted + filled + 1
+            ahead, part = own + keys * room * step, filled * step // (4 * many)
+            for h in range(k * many, (k + 1) * many):
+                q, ahead = (b * heads + h) * size, own + keys * room * step + (h - k * many) * 4 * part
+                _fetch(own_L, ahead, part)
+                dots(q_L, q, size, prompt_L, prompt, step, prompted, share_T, 0)
+                _fetch(own_L, ahead + part, part)
+                dots(q_L, q, size, own_L, own, step, filled + 1, share_T, prompted)
+                _normalise(share_T, tokens)
+                _fetch(own_L, ahead + 2 * part, part)
+                mix(share_T, 0, 1, prompt_L, prompt + size, step, prompted, out_L, q, size)
+                _fetch(own_L, ahead + 3 * part, part)
+                mix(share_T, prompted, 1, own_L, own + size, step, filled + 1, out_L, q, size)
 
 
 @loop
-def _normalise(score_HT: Any, tokens: Any) -> None:
-    """The softmax of every head's scores, in their place."""
-    for h in range(len(score_HT)):
-        score_T = score_HT[h]
-        top, total = most(score_T, tokens), np.float32(0)
-        for t in range(tokens):
-            score_T[t] = exp(score_T[t] - top)
-        for t in range(tokens):
-            total += score_T[t]
-        for t in range(tokens):
-            score_T[t] /= total
+def _take(
+    heads_BXD: Any, cos_BD: Any, sin_BD: Any, scaling: Any, q_BHD: Any, own_BKTD: Any, filled: Any
+) -> None:  # fmt: skip
+    """The queries, scaled, and the keys, both turned, and the values as they are."""
+    (rows, heads, size), keys = q_BHD.shape, own_BKTD.shape[1]
+    for b in range(rows):
+        for h in range(heads):
+            turned(heads_BXD[b, h], cos_BD[b], sin_BD[b], np.float32(scaling), q_BHD[b, h])
+        for k in range(keys):
+            turned(heads_BXD[b, heads + k], cos_BD[b], sin_BD[b], np.float32(1), own_BKTD[b, k, filled, :size])
+            copied(heads_BXD[b, heads + keys + k], own_BKTD[b, k, filled, size:])
+
+
+@loop
+def _fetch(x_L: Any, x: Any, count: Any) -> None:
+    """Have so many numbers brought into the cache."""
+    for i in range(x, x + count, _LINE // x_L.itemsize):
+        fetch(x_L, (i,))
+
+
+@loop
+def _normalise(score_T: Any, tokens: Any) -> None:
+    """The softmax of so many scores, in their place."""
+    top, total = most(score_T, tokens), np.float32(0)
+    for t in range(tokens):
+        score_T[t] = exp(score_T[t] - top)
+    for t in range(tokens):
+        total += score_T[t]
+    for t in range(tokens):
+        score_T[t] /= total
 
 
 @loop
 def dots(x_L: Any, x: Any, size: Any, y_L: Any, y: Any, step: Any, count: Any, out_L: Any, out: Any) -> None:
-    """The products of x with so many rows of y, four rows at a time, the last one over again if there are fewer.
+    """The products of x with so many rows of y. Writes SIZE numbers at a time, so there has to be room behind the last.
 
-    Arrays as one line, and where in it something begins. step: from a row to the next.
+    y may be bfloat16. Arrays as one line, and where in it something begins. step: from a row to the next.
     """
-    whole = size // SIZE * SIZE
-    for t in range(0, count, 4):
-        u, v, w = min(t + 1, count - 1), min(t + 2, count - 1), min(t + 3, count - 1)
-        y_t, y_u, y_v, y_w = y + t * step, y + u * step, y + v * step, y + w * step
-        zero = every(np.float32(0))
-        a, b, c, d = zero, zero, zero, zero
-        for i in range(0, whole, SIZE):
-            x_i = load(x_L, (x + i,))
-            a = plus(a, x_i, load(y_L, (y_t + i,)))
-            b = plus(b, x_i, load(y_L, (y_u + i,)))
-            c = plus(c, x_i, load(y_L, (y_v + i,)))
-            d = plus(d, x_i, load(y_L, (y_w + i,)))
-        out_L[out + t], out_L[out + u], out_L[out + v], out_L[out + w] = totals(a, b, c, d)
-    for i in range(whole, size):
+    if size == 64:  # a number that the compiler knows makes it half the time
+        _dots(x_L, x, 64, y_L, y, step, count, out_L, out)
+    elif size == 128:
+        _dots(x_L, x, 128, y_L, y, step, count, out_L, out)
+    else:
+        _dots(x_L, x, size, y_L, y, step, count, out_L, out)
+
+
+@inlined
+def _dots(x_L: Any, x: Any, size: Any, y_L: Any, y: Any, step: Any, count: Any, out_L: Any, out: Any) -> None:
+    for t in range(0, count, SIZE):
+        a, zero = _four(x_L, x, size, y_L, y, step, t, count - 1), every(np.float32(0))
+        b, c, d = zero, zero, zero
+        if t + 4 < count:
+            b = _four(x_L, x, size, y_L, y, step, t + 4, count - 1)
+        if t + 8 < count:
+            c = _four(x_L, x, size, y_L, y, step, t + 8, count - 1)
+        if t + 12 < count:
+            d = _four(x_L, x, size, y_L, y, step, t + 12, count - 1)
+        store(out_L, (out + t,), totals(a, b, c, d))
+    for i in range(size // SIZE * SIZE, size):
         for t in range(count):
-            out_L[out + t] += x_L[x + i] * y_L[y + t * step + i]
+            out_L[out + t] += x_L[x + i] * read(y_L[y + t * step + i])
+
+
+@inlined
+def _four(x_L: Any, x: Any, size: Any, y_L: Any, y: Any, step: Any, t: Any, last: Any) -> Any:
+    """Four rows' quarters, of the last one over again if there are fewer."""
+    y_t, y_u = y + t * step, y + min(t + 1, last) * step
+    y_v, y_w = y + min(t + 2, last) * step, y + min(t + 3, last) * step
+    zero = every(np.float32(0))
+    a, b, c, d = zero, zero, zero, zero
+    for i in range(0, size // SIZE * SIZE, SIZE):
+        x_i = load(x_L, (x + i,))
+        a = plus(a, x_i, load(y_L, (y_t + i,)))
+        b = plus(b, x_i, load(y_L, (y_u + i,)))
+        c = plus(c, x_i, load(y_L, (y_v + i,)))
+        d = plus(d, x_i, load(y_L, (y_w + i,)))
+    return quarters(a, b, c, d)
 
 
 @loop
@@ -101,7 +140,7 @@ def mix(
 ) -> None:  # fmt: skip
     """Add so many rows of y, each by its share; shares are so far apart. What is added to is not in memory meanwhile.
 
-    Arrays as one line, and where in it something begins. step: from a row to the next.
+    y may be bfloat16. Arrays as one line, and where in it something begins. step: from a row to the next.
     """
     wide, whole = size // (4 * SIZE) * (4 * SIZE), size // SIZE * SIZE
     for i in range(0, wide, 4 * SIZE):
@@ -125,4 +164,4 @@ def mix(
         store(out_L, (out + i,), a)
     for i in range(whole, size):
         for t in range(count):
-            out_L[out + i] += share_L[share + t * apart] * y_L[y + t * step + i]
+            out_L[out + i] += share_L[share + t * apart] * read(y_L[y + t * step + i])

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from coevolve.policies.compiled.loop import exp, loop, most
+from coevolve.policies.compiled.loop import exp, loop, loop_with_arrays, most
 from coevolve.policies.sampling import BLOCK
 
 
-@loop
+@loop_with_arrays
 def draw(logits_BV: Any, temperature: Any, uniform_B: Any, token_B: Any, logp_B: Any) -> None:
     """Of every row the first token whose cumulative mass exceeds uniform times the total, and its log-probability."""
     tokens = logits_BV.shape[1]

@@ -25,11 +25,16 @@ def _forget_old() -> None:
 _forget_old()
 
 
-def by_numba(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that compiles a function when it is called first, and keeps the result beside its file."""
+def by_numba(fastmath: set[str], makes_arrays: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that compiles a function when it is called first, and keeps the result beside its file.
+
+    Where arrays are made, numba counts who uses which, arguments too, which takes a call longer than 30 products of 64
+    numbers.
+    """
+    settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, "_nrt": makes_arrays}
 
     def compiled(function: Callable[..., Any]) -> Any:
-        found = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+        found = numba.njit(**settings)(function)
         with suppress(RuntimeError):  # there is no folder to keep it in: every process compiles
             found.enable_caching()
         return found
@@ -39,7 +44,13 @@ def by_numba(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
 
 # Sums in any order, so that they use vectors. Numbers that are not finite stay what they are, and are reported. An
 # array's row has a name of its own where it is written to: else numba takes no vectors either.
-loop = by_numba({"reassoc", "contract", "nsz"})
+_ANY_ORDER = {"reassoc", "contract", "nsz"}
+loop = by_numba(_ANY_ORDER)
+loop_with_arrays = by_numba(_ANY_ORDER, makes_arrays=True)
+
+
+inlined = numba.njit(inline="always", error_model="numpy")
+"""For what is part of a loop."""
 
 
 # The largest of some vectorises only where no number is NaN; such a row has no finite sum whatever is taken here.

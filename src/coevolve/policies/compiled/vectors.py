@@ -5,7 +5,7 @@ A processor with shorter vectors takes several for one. An index is a tuple with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -13,10 +13,12 @@ from numba import types
 from numba.core import cgutils as untyped
 from numba.extending import intrinsic, models, register_model
 
+from coevolve.policies.compiled.kinds import narrowed, widened
+
 SIZE = 16
 """How many numbers, which is also how many memory hands over together."""
 
-_ONE, _MANY, _NUMBER = ir.FloatType(), ir.VectorType(ir.FloatType(), SIZE), ir.IntType(32)
+_MANY, _HALVES, _NUMBER = ir.VectorType(ir.FloatType(), SIZE), ir.VectorType(ir.IntType(16), SIZE), ir.IntType(32)
 
 
 cgutils: Any = untyped
@@ -28,7 +30,6 @@ class _Kind(types.Type):
 
 
 _KIND = _Kind("vector")
-_FOUR = types.UniTuple(types.float32, 4)  # type: ignore[no-untyped-call]
 
 
 @register_model(_Kind)
@@ -46,20 +47,25 @@ def _place(context: Any, builder: Any, kind: Any, given: Any, to: Any) -> Any:
 
 @_inside
 def load(typing: Any, array: Any, index: Any) -> Any:
-    """The numbers that begin at this index of a float32 array."""
+    """The numbers that begin at this index of a float32 or bfloat16 array."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.load(_place(context, builder, array, given, _MANY), align=4)
+        if array.dtype == types.float32:
+            return builder.load(_place(context, builder, array, given, _MANY), align=4)
+        return widened(builder, builder.load(_place(context, builder, array, given, _HALVES), align=2))
 
     return _KIND(array, index), generate
 
 
 @_inside
 def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
-    """Write the numbers, beginning at this index of a float32 array."""
+    """Write the numbers, beginning at this index of a float32 or bfloat16 array."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        builder.store(given[2], _place(context, builder, array, given, _MANY), align=4)
+        if array.dtype == types.float32:
+            builder.store(given[2], _place(context, builder, array, given, _MANY), align=4)
+        else:
+            builder.store(narrowed(builder, given[2]), _place(context, builder, array, given, _HALVES), align=2)
         return context.get_dummy_value()
 
     return types.void(array, index, _KIND), generate
@@ -89,29 +95,40 @@ def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
 
 
 @_inside
-def totals(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Their four sums. First the halves of two are added at a time, then the quarters of all four: fewer steps."""
+def times(typing: Any, a: Any, b: Any) -> Any:
+    """a b, number by number."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        def both(x: Any, y: Any, places: Sequence[int]) -> Any:
-            """x and y at these places, plus x and y at those which are ``length`` behind."""
-            behind = [place + length for place in places]
-            kind = ir.VectorType(_NUMBER, len(places))
-            parts = (builder.shuffle_vector(x, y, ir.Constant(kind, some)) for some in (places, behind))
-            return builder.fadd(next(parts), next(parts))
+        return builder.fmul(*given)
 
-        length = 8
-        ab, cd = (both(x, y, [*range(8), *range(16, 24)]) for x, y in (given[:2], given[2:]))
-        length = 4
-        abcd = both(ab, cd, [n + k for n in (0, 8, 16, 24) for k in range(4)])
-        length = 2
-        abcd = both(abcd, abcd, [n + k for n in (0, 4, 8, 12) for k in range(2)])
-        length = 1
-        abcd = both(abcd, abcd, [0, 2, 4, 6])
-        sums = [builder.extract_element(abcd, _NUMBER(n)) for n in range(4)]
-        return context.make_tuple(builder, signature.return_type, sums)
+    return _KIND(_KIND, _KIND), generate
 
-    return _FOUR(_KIND, _KIND, _KIND, _KIND), generate
+
+def _adding(length: int) -> Any:
+    """Of four vectors that hold runs of so many numbers, one with the sums of every run's four parts."""
+
+    def added_up(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            first, second, third, fourth = given
+            ab, cd = _halved(builder, first, second, length), _halved(builder, third, fourth, length)
+            return _halved(builder, ab, cd, length // 2)
+
+        return _KIND(_KIND, _KIND, _KIND, _KIND), generate
+
+    return _inside(added_up)
+
+
+def _halved(builder: Any, x: Any, y: Any, length: int) -> Any:
+    """Of all runs of x and then of y, the first half plus the second."""
+    half, kind = length // 2, ir.VectorType(_NUMBER, SIZE)
+    first = [run + n for run in range(0, 2 * SIZE, length) for n in range(half)]
+    parts = (ir.Constant(kind, places) for places in (first, [n + half for n in first]))
+    return builder.fadd(*(builder.shuffle_vector(x, y, part) for part in parts))
+
+
+quarters, totals = _adding(16), _adding(4)
+"""The sums of vectors' numbers in two steps: of four vectors the sums of every fourth number, side by side; of four of
+these all sixteen vectors' sums, in order."""
 
 
 @_inside

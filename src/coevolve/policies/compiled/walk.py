@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from coevolve.policies.compiled.attention import dots, mix
-from coevolve.policies.compiled.loop import exp, loop, most
+from coevolve.policies.compiled.loop import exp, loop, loop_with_arrays, most
+from coevolve.policies.compiled.vectors import SIZE
 
 _QUERIES, _SEEN = 32, 64
 """Tokens of a segment that look at as many others at a time: few enough for a core's nearest cache."""
 
 
-@loop
+@loop_with_arrays
 def walk(
     q_L: Any, k_L: Any, v_L: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any, scaling: Any, out_L: Any,
     lse_NH: Any,
@@ -29,7 +30,7 @@ def walk(
     parent's tokens, and so on.
     """
     (heads, keys, size), segments = shape, (place_S, count_S, parent_S)
-    width = len(lse_NH)
+    width = len(lse_NH) + SIZE
     share_IT = np.empty((_QUERIES, width), np.float32)
     share_L = share_IT.reshape(-1)
     for s in range(len(place_S)):
@@ -54,13 +55,13 @@ def walk(
                 _mixes(share_L, width, v_L, k, s, first, last, *segments, out_L, q)
 
 
-@loop
+@loop_with_arrays
 def walk_gradient(
     grad_L: Any, q_L: Any, k_L: Any, v_L: Any, lse_NH: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any,
     scaling: Any, grad_q_L: Any, grad_k_L: Any, grad_v_L: Any,
 ) -> None:  # fmt: skip
     """The gradients of queries, keys and values, which are added (FlashAttention, arXiv 2205.14135, appendix B.4)."""
-    (heads, keys, size), segments, width = shape, (place_S, count_S, parent_S), len(lse_NH)
+    (heads, keys, size), segments, width = shape, (place_S, count_S, parent_S), len(lse_NH) + SIZE
     share_IT, slope_IT = np.empty((_QUERIES, width), np.float32), np.empty((_QUERIES, width), np.float32)
     share_L, slope_L = share_IT.reshape(-1), slope_IT.reshape(-1)
     for s in range(len(place_S)):
