@@ -25,7 +25,7 @@ from coevolve.policies import few
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import Sharing, shares
 from coevolve.policies.linear import MOST, FastLinear, laid_out, packed
-from coevolve.policies.looped import Looped, array, either, loops
+from coevolve.policies.looped import Looped, array, either, loops, room
 from coevolve.policies.weights import trunk
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
@@ -204,14 +204,11 @@ def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype, compiled: Any | 
     if compiled is None:
         x = x + y
         return x, functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
-    sum, out, scale_N = (
-        torch.empty(x.shape),
-        torch.empty(x.shape, dtype=dtype),
-        np.empty(x.numel() // x.shape[-1], np.float32),
-    )
-    x_NW, y_NW, sum_NW, out_NW = (either(each).reshape(-1, x.shape[-1]) for each in (x.float(), y, sum, out))
-    compiled.added(x_NW, y_NW, array(norm.weight.detach()), norm.variance_epsilon, sum_NW, scale_N, out_NW)
-    return sum, out
+    y_NW = either(y).reshape(-1, y.shape[-1])
+    (sum_NW, sum), (out_NW, out) = room(y_NW.shape, torch.float32), room(y_NW.shape, dtype)
+    given = (array(x).reshape(y_NW.shape), y_NW, array(norm.weight.detach()), norm.variance_epsilon)
+    compiled.added(*given, sum_NW, np.empty(len(y_NW), np.float32), out_NW)
+    return sum.view(x.shape), out.view(x.shape)
 
 
 def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
@@ -227,7 +224,7 @@ def _gated(both: Tensor, activation: Any, compiled: Any | None) -> Tensor:
         gate, up = both.chunk(2, -1)
         product: Tensor = activation(gate) * up
         return product
-    out_BSI = both.new_empty((*both.shape[:-1], both.shape[-1] // 2))
-    both_NI, out_NI = (either(each).reshape(-1, each.shape[-1]) for each in (both, out_BSI))
+    both_NI = either(both).reshape(-1, both.shape[-1])
+    out_NI, out = room((len(both_NI), both.shape[-1] // 2), both.dtype)
     compiled.gated(both_NI, out_NI)
-    return out_BSI
+    return out.view(*both.shape[:-1], -1)

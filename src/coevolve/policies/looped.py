@@ -72,6 +72,15 @@ def either(x: Tensor) -> Any:
     return x.view(torch.uint16).numpy() if x.dtype == torch.bfloat16 else array(x)
 
 
+def room(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, Tensor]:
+    """What a loop writes to, as it takes it, and the same memory as a tensor."""
+    if dtype == torch.bfloat16:
+        array = np.empty(shape, np.uint16)
+        return array, torch.from_numpy(array).view(dtype)
+    array = np.empty(shape, np.float32)
+    return array, torch.from_numpy(array)
+
+
 class Looped(Cascade):
     """A ``Cascade`` whose prompts lie as the rows' own tokens do, [E, K, P, 2 D], and are attended over with them."""
 
