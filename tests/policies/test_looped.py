@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from coevolve.collate import _batch as turns_to_batch
 from coevolve.policies import LocalEngine, PolicySpec, build_policies, looped
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.forest import grow
@@ -141,6 +142,18 @@ def test_a_token_has_no_say_before_it_is_there_however_large_its_key() -> None:
         found.append([out, *(x[0, :, :12] for x in torch.autograd.grad(out.square().sum(), given))])
     for before, after in zip(*found, strict=True):
         assert torch.equal(before, after)
+
+
+def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(build_policy: Build) -> None:
+    """Rounded ones: with others, what sampling and scoring find is some fifty times as far apart."""
+    policy = build_policy(dtype="bfloat16")
+    with torch.no_grad():
+        for layer in policy.weights.shared.causal.base_model.layers:
+            layer.self_attn.k_proj.weight *= 10  # so that attention looks at something
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
+    batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+    off = ((policy.outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT).abs().sum() / batch.mask_BT.sum()
+    assert 0 < off < 1e-4, off
 
 
 def test_norm_and_gate_are_those_of_pytorch() -> None:

@@ -179,6 +179,8 @@ class _Layer:
             return self.out(sharing.attend_heads(number, either(heads_BSXD)[:, 0], *turn, attention.scaling).flatten(2))
         x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
         q_BSHD, k_BSKD = _turned(x_BSAD, *turn).tensor_split((queries,), 2)
+        if self.compiled is not None:  # as new tokens' keys are remembered, and as updates see them
+            k_BSKD = k_BSKD.to(heads_BSXD.dtype)
         q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
         return self.out(sharing.attend(number, q, k, v, attention.scaling).flatten(2))
 

@@ -84,13 +84,19 @@ def gate_gradient(grad_NI: Any, both_NI: Any, grad_both_NI: Any) -> None:
 
 @loop
 def heads(x_NXD: Any, cos_ND: Any, sin_ND: Any, q_NHD: Any, k_NKD: Any, v_NKD: Any) -> None:
-    """Queries, keys and values, which lie side by side, apart, the first two turned by halves (arXiv 2104.09864)."""
-    (rows, queries, _), keys = q_NHD.shape, k_NKD.shape[1]
+    """Queries, keys and values, which lie side by side, apart, the first two turned by halves (arXiv 2104.09864).
+
+    Keys are rounded to what they are made in: so does a rollout remember them, and both must see the same.
+    """
+    (rows, queries, size), keys = q_NHD.shape, k_NKD.shape[1]
     for n in range(rows):
         for h in range(queries):
             turned(x_NXD[n, h], cos_ND[n], sin_ND[n], np.float32(1), q_NHD[n, h])
         for k in range(keys):
-            turned(x_NXD[n, queries + k], cos_ND[n], sin_ND[n], np.float32(1), k_NKD[n, k])
+            k_D = k_NKD[n, k]
+            turned(x_NXD[n, queries + k], cos_ND[n], sin_ND[n], np.float32(1), k_D)
+            for d in range(size):
+                k_D[d] = read(kept(x_NXD, k_D[d]))
             copied(x_NXD[n, queries + keys + k], v_NKD[n, k])
 
 
