@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from coevolve.policies import linear
+from coevolve.policies.linear import side_by_side, use_fast_linear
 
 needs_onednn = pytest.mark.skipif(not linear.available(), reason="this PyTorch has no oneDNN linear operator")
 
@@ -153,3 +154,18 @@ def test_a_processor_without_bfloat16_computes_it_the_default_way() -> None:
     older = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     done = subprocess.run([sys.executable, "-c", OLDER], env=older, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_layers_side_by_side_may_have_biases_or_not() -> None:
+    torch.manual_seed(0)
+    x_NI = torch.randn(20, 12, requires_grad=True)
+    for biases in ((True, False, True), (False, True), (False, False), (True,), (False,)):
+        layers = [nn.Linear(12, 5 + i, bias=bias) for i, bias in enumerate(biases)]
+        use_fast_linear(nn.ModuleList(layers))
+        found, right = side_by_side(layers, x_NI), torch.cat([layer(x_NI) for layer in layers], 1)
+        torch.testing.assert_close(found, right)
+        inputs = [x_NI, *(p for layer in layers for p in layer.parameters())]
+        weights = torch.randn(found.shape)
+        ours, theirs = (torch.autograd.grad((y * weights).sum(), inputs) for y in (found, right))
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b)

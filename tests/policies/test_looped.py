@@ -10,21 +10,23 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from conftest import save_micro
 from policy_cases import Build, make_says, ragged
+from test_update import shaken
 from torch import Tensor
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from coevolve.collate import _batch as turns_to_batch
-from coevolve.policies import LocalEngine, PolicySpec, build_policies, looped
+from coevolve.policies import LocalEngine, PolicySpec, build_policies, head, looped
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.forest import grow
+from coevolve.policies.head import _judged
 from coevolve.policies.looped import Looped, usable
 from coevolve.policies.packed import pack
 from coevolve.policies.sampling import draw
@@ -90,9 +92,7 @@ def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: i
             turn = (cos_BD[b].double(), sin_BD[b].double())
             key_KD = torch.stack([turned(x, *turn) for x in x_XD[heads : heads + keys]])
             seen[b].append(torch.cat((key_KD, x_XD[heads + keys :]), -1))
-            if (
-                dtype == torch.bfloat16
-            ):  # a key may be rounded, to the nearest or where that is hardly clear to the next
+            if dtype == torch.bfloat16:  # the key is remembered as one of the two nearest
                 torch.testing.assert_close(own[b, :, t].double(), seen[b][-1], rtol=2**-8, atol=0)
                 seen[b][-1] = own[b, :, t].double()
             for h in range(heads):
@@ -144,13 +144,18 @@ def test_a_token_has_no_say_before_it_is_there_however_large_its_key() -> None:
         assert torch.equal(before, after)
 
 
-def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(build_policy: Build) -> None:
+@pytest.mark.parametrize("tokens", [3, 12])
+@pytest.mark.parametrize("weights", ["full", "lora"])
+def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
+    weights: Literal["full", "lora"], tokens: int, build_policy: Build
+) -> None:
     """Rounded ones: with others, what sampling and scoring find is some fifty times as far apart."""
-    policy = build_policy(dtype="bfloat16")
+    policy = shaken(build_policy(dtype="bfloat16", weights=weights))
     with torch.no_grad():
         for layer in policy.weights.shared.causal.base_model.layers:
-            layer.self_attn.k_proj.weight *= 10  # so that attention looks at something
-    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
+            key = getattr(layer.self_attn.k_proj, "base_layer", layer.self_attn.k_proj)
+            key.weight.mul_(10)  # so that attention looks at something
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(tokens))})["a"]
     batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
     off = ((policy.outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT).abs().sum() / batch.mask_BT.sum()
     assert 0 < off < 1e-4, off
@@ -168,6 +173,31 @@ def test_norm_and_gate_are_those_of_pytorch() -> None:
     gate_NI, up_NI, out_NI = *both_NI.chunk(2, 1), torch.empty(5, 77)
     compiled.gated(*arrays(both_NI, out_NI))
     torch.testing.assert_close(out_NI, functional.silu(gate_NI) * up_NI, rtol=1e-6, atol=1e-33)
+
+
+@pytest.mark.parametrize("tokens", [7, 64, 1000])
+def test_what_logits_say_of_actions_is_what_pytorch_finds(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    z_NV, temperature_N, action_N = 5 * torch.randn(9, tokens), torch.linspace(0.1, 3, 9), torch.randint(tokens, (9,))
+    z_NV[0], z_NV[1, 3], action_N[1] = 2.0, 1000.0, 3  # all alike; one alone
+    p_NV, right_NV = torch.empty(2, 9, tokens)
+    assert usable(z_NV.device)
+    found = _judged(z_NV.clone(), temperature_N, action_N, p_NV)
+    monkeypatch.setattr(head, "usable", lambda device: False)
+    right = _judged(z_NV.clone(), temperature_N, action_N, right_NV)
+    for ours, theirs in zip((*found, p_NV), (*right, right_NV), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_logits_that_are_not_finite_have_no_log_probability(bad: float) -> None:
+    z_NV = torch.zeros(2, 70)
+    z_NV[1, 67] = bad
+    logp_N, entropy_N = _judged(z_NV, torch.ones(2), torch.tensor([0, 0]), torch.empty(2, 70))
+    assert logp_N[0].isfinite() and entropy_N[0].isfinite()
+    assert not logp_N[1].isfinite() and not entropy_N[1].isfinite()
+    with pytest.raises(AssertionError, match="outside the vocabulary"):
+        _judged(torch.zeros(1, 70), torch.ones(1), torch.tensor([70]), torch.empty(1, 70))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 6, 8])

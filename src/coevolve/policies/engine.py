@@ -166,7 +166,9 @@ def _sampled(
     first = next(iter(team.values()))
     asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
     spoken: dict[int, Spoken] = {}
-    repaid = max((say.sampling.length_range[1] for _, say in asked), default=0) >= _REPAID
+    longest = max((say.sampling.length_range[1] for _, say in asked), default=0)
+    # Modules round to bfloat16 elsewhere than updates do: there short turns are not worth a difference to their scores.
+    repaid = longest >= _REPAID or DTYPES[first.spec.dtype] != torch.float32
     with (
         first.active() as causal,
         grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,

@@ -120,16 +120,17 @@ class _ActionLogps(torch.autograd.Function):
             dz_NV = dz_NV.to(ctx.dtype)
             if dhidden_NW is not None:
                 dhidden_NW[n] = times(dz_NV, weight.t())
-            if dweight_VW is not None:
-                _add_product(dweight_VW, dz_NV, hidden[n], once=kept_NV is not None)
+            if dweight_VW is not None and kept_NV is None:
+                _add_product(dweight_VW, dz_NV, hidden[n])
+            elif dweight_VW is not None:  # of all tokens: one product is the fastest
+                dweight_VW = inner(dz_NV, hidden).to(dweight_VW.dtype)
         ctx.kept_NV = None
         return dhidden_NW, dweight_VW, dbias_V, None, None
 
 
-def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor, once: bool) -> None:
-    """total += dz' hidden. Where this happens often it is, in one dtype, without the product in memory, which is as
-    large as the weights; once, that would be slower."""
-    if dz_NV.dtype == total_VW.dtype and not once:
+def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor) -> None:
+    """total += dz' hidden. In one dtype without the product in memory, which is as large as the weights."""
+    if dz_NV.dtype == total_VW.dtype:
         total_VW.addmm_(dz_NV.t(), hidden_NW)
     else:
         total_VW += inner(dz_NV, hidden_NW)
@@ -145,10 +146,11 @@ def _judged(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor)
     """softmax(z / temperature) into p; the actions' log-probabilities and the entropies. Uses z up."""
     if usable(z_NV.device):
         logp_N, entropy_N = torch.empty(2, len(z_NV))
-        given = (z_NV, temperature_N, action_N, p_NV, logp_N, entropy_N)
         compiled = module()
-        assert compiled is not None
-        compiled.judge(*(x.contiguous().numpy() for x in given))
+        assert compiled is not None and p_NV.is_contiguous()
+        assert int(action_N.min()) >= 0 and int(action_N.max()) < z_NV.shape[1], "an action outside the vocabulary"
+        given = (x.contiguous().numpy() for x in (z_NV, temperature_N, action_N))
+        compiled.judge(*given, p_NV.numpy(), logp_N.numpy(), entropy_N.numpy())
         return logp_N, entropy_N
     z_NV.div_(temperature_N[:, None])
     z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))  # in place, because fresh memory of this size is slow

@@ -202,15 +202,15 @@ def rotation(body: Any, x_BSW: Tensor, position_ids: Tensor) -> tuple[Tensor, Te
 
 
 def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype, compiled: Any | None) -> tuple[Tensor, Tensor]:
-    """x + y, and its norm; where there are loops, the sum in float32 and the norm in dtype."""
+    """x + y, and its norm. Loops make it in dtype, the sum in float32; PyTorch in the weight's, which products cast."""
     if compiled is None:
         x = x + y
         return x, functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
     y_NW = either(y).reshape(-1, y.shape[-1])
-    (sum_NW, sum), (out_NW, out) = room(y_NW.shape, torch.float32), room(y_NW.shape, dtype)
+    (sum_NW, both), (out_NW, out) = room(y_NW.shape, torch.float32), room(y_NW.shape, dtype)
     given = (array(x).reshape(y_NW.shape), y_NW, array(norm.weight.detach()), norm.variance_epsilon)
     compiled.added(*given, sum_NW, np.empty(len(y_NW), np.float32), out_NW)
-    return sum.view(x.shape), out.view(x.shape)
+    return both.view(x.shape), out.view(x.shape)
 
 
 def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:

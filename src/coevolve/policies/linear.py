@@ -109,8 +109,8 @@ def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 def laid_out(layers: Sequence[nn.Linear], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     """The layers' outputs for one input, side by side, computed in dtype with a copy of their weights made for it."""
-    with torch.no_grad():
-        weight, bias = _joined(layers, dtype)
+    weight, bias = (None if x is None else x.detach() for x in _joined(layers, dtype))
+    assert weight is not None
     if not _onednn(weight):
         return lambda x: functional.linear(x.to(dtype), weight, bias)
     laid = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
@@ -118,7 +118,10 @@ def laid_out(layers: Sequence[nn.Linear], dtype: torch.dtype) -> Callable[[Tenso
 
 
 def side_by_side(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
-    """The layers' outputs for one input, side by side, differentiable: one product if they are nothing but linear."""
+    """The layers' outputs for one input, side by side, differentiable: one product if they are nothing but linear.
+
+    Weights of several layers are then copied, and kept for the backward.
+    """
     plain = [layer for layer in layers if isinstance(layer, nn.Linear) and type(layer) in (nn.Linear, FastLinear)]
     if len(plain) < len(layers):
         found = [layer(x) for layer in layers]

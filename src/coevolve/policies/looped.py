@@ -1,6 +1,7 @@
 """What rows remember where attention is a compiled loop: on the CPU, with one thread, if numba is installed.
 
-Letters: B rows, E prompts, P tokens of the longest; H query heads, K key heads, X = H + 2 K, D head dimension.
+Letters: B rows, E prompts, P tokens of the longest, T tokens of a row's own at most, S = 1 new token; H query heads, K
+key heads, X = H + 2 K, D head dimension.
 """
 
 from __future__ import annotations
@@ -74,11 +75,9 @@ def either(x: Tensor) -> Any:
 
 def room(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, Tensor]:
     """What a loop writes to, as it takes it, and the same memory as a tensor."""
-    if dtype == torch.bfloat16:
-        array = np.empty(shape, np.uint16)
-        return array, torch.from_numpy(array).view(dtype)
-    array = np.empty(shape, np.float32)
-    return array, torch.from_numpy(array)
+    made = np.empty(shape, np.uint16 if dtype == torch.bfloat16 else np.float32)
+    tensor = torch.from_numpy(made)
+    return made, tensor.view(dtype) if dtype == torch.bfloat16 else tensor
 
 
 class Looped(Cascade):
@@ -86,7 +85,7 @@ class Looped(Cascade):
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """One new token a row: [B, H, 1, D] and twice [B, K, 1, D] to [B, 1, H, D]."""
-        heads_BXD = array(torch.cat((query, key, value), 1))[:, :, 0]
+        heads_BXD = array(torch.cat((query, key, value), 1).contiguous())[:, :, 0]
         turned = np.ones_like(heads_BXD[:, 0]), np.zeros_like(heads_BXD[:, 0])  # as they are
         return self.attend_heads(layer, heads_BXD, *turned, scaling).to(query.dtype)
 
@@ -102,7 +101,7 @@ class Looped(Cascade):
 
     def seen(self, layer: int, dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
         """As the loops take them: prompts, their lengths, whose rows they are, and rows' own tokens, in dtype: reading
-        these is what most of attention's time goes to."""
+        these is what most of attention's time goes to. (Norms of heads, which are float32, leave theirs in float32.)"""
         if layer not in self.arrays:
             (prompt,) = self.prompt[layer]
             if layer not in self.own:

@@ -281,19 +281,21 @@ def _end(running: list[Worker]) -> None:
         worker.process.join()
 
 
-def _keep_memory() -> None:
-    """Let memory that this process frees stay with it, where the C library can be told so: what the kernel hands out
-    anew it clears first, which takes longer than a forward needs to fill it."""
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(_TRIM_THRESHOLD, -1)
-            mallopt(_MMAP_MAX, 0)
-
-
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h: from how much free memory on it goes back, -1 for never; how many large
 blocks may be taken from the kernel one by one."""
+
+
+def _keep_memory() -> None:
+    """Let memory that this process frees stay with it, where the C library can be told so: what the kernel hands out
+    anew it clears first, which takes longer than a forward needs to fill it.
+
+    The process holds what it once needed, and gaps between that. The user's own process is not ours to change so.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, -1)
+        mallopt(_MMAP_MAX, 0)
 
 
 def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> None:

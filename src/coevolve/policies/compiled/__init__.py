@@ -2,7 +2,7 @@
 
 Of a rollout's few rows, because every product has emptied the processor's caches and starting one of PyTorch's
 operators takes longer then than its work; of an update's many, because each loop is one pass over memory. Arrays are
-float32 and int64.
+float32, what products make also bfloat16 (``kinds``), or int64.
 """
 
 from coevolve.policies.compiled.attention import attend

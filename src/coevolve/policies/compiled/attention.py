@@ -28,7 +28,7 @@ def attend(
 
     heads_BXD: queries, keys and values, none of them turned. These and own tokens may be bfloat16. length_E: tokens of
     the prompts; prompt_B: which one is each row's. A head's keys of one prompt serve all its rows from the nearest
-    cache; what the next row has of its own is fetched meanwhile.
+    cache; what the row behind it has of its own is fetched meanwhile (behind the last one, whatever is there).
     """
     (rows, heads, size), (_, keys, room, step) = out_BHD.shape, own_BKTD.shape
     longest, many, q_BHD = prompt_EKTD.shape[2], heads // keys, np.empty_like(out_BHD)
@@ -40,7 +40,7 @@ def attend(
         for b in range(rows):
             prompted, prompt = length_E[prompt_B[b]], (prompt_B[b] * keys + k) * longest * step
             own, tokens = (b * keys + k) * room * step, prompted + filled + 1
-            ahead, part = own + keys * room * step, filled * step // (4 * many)
+            part = filled * step // (4 * many)
             for h in range(k * many, (k + 1) * many):
                 q, ahead = (b * heads + h) * size, own + keys * room * step + (h - k * many) * 4 * part
                 _fetch(own_L, ahead, part)

@@ -9,6 +9,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+KINDS = (types.float32, types.uint16)
+"""What arrays may have; loops of others are not compiled."""
+
 _inside: Callable[[Any], Any] = intrinsic  # what it makes cannot be called as it is written
 
 
@@ -44,7 +47,7 @@ def read(typing: Any, number: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return given[0] if number == types.float32 else widened(builder, given[0])
 
-    return types.float32(number), generate
+    return (types.float32(number), generate) if number in KINDS else None
 
 
 @_inside
@@ -54,4 +57,4 @@ def kept(typing: Any, array: Any, number: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return given[1] if array.dtype == types.float32 else narrowed(builder, given[1])
 
-    return array.dtype(array, types.float32), generate
+    return (array.dtype(array, types.float32), generate) if array.dtype in KINDS else None

@@ -13,10 +13,10 @@ from numba import types
 from numba.core import cgutils as untyped
 from numba.extending import intrinsic, models, register_model
 
-from coevolve.policies.compiled.kinds import narrowed, widened
+from coevolve.policies.compiled.kinds import KINDS, narrowed, widened
 
 SIZE = 16
-"""How many numbers, which is also how many memory hands over together."""
+"""How many numbers; of float32 memory hands over as many together."""
 
 _MANY, _HALVES, _NUMBER = ir.VectorType(ir.FloatType(), SIZE), ir.VectorType(ir.IntType(16), SIZE), ir.IntType(32)
 
@@ -47,19 +47,19 @@ def _place(context: Any, builder: Any, kind: Any, given: Any, to: Any) -> Any:
 
 @_inside
 def load(typing: Any, array: Any, index: Any) -> Any:
-    """The numbers that begin at this index of a float32 or bfloat16 array."""
+    """The numbers that begin at this index of a float32 or bfloat16 array, whose last dimension has no gaps."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         if array.dtype == types.float32:
             return builder.load(_place(context, builder, array, given, _MANY), align=4)
         return widened(builder, builder.load(_place(context, builder, array, given, _HALVES), align=2))
 
-    return _KIND(array, index), generate
+    return (_KIND(array, index), generate) if array.dtype in KINDS else None
 
 
 @_inside
 def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
-    """Write the numbers, beginning at this index of a float32 or bfloat16 array."""
+    """Write the numbers, beginning at this index of a float32 or bfloat16 array, whose last dimension has no gaps."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         if array.dtype == types.float32:
@@ -68,7 +68,7 @@ def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
             builder.store(narrowed(builder, given[2]), _place(context, builder, array, given, _HALVES), align=2)
         return context.get_dummy_value()
 
-    return types.void(array, index, _KIND), generate
+    return (types.void(array, index, _KIND), generate) if array.dtype in KINDS else None
 
 
 @_inside
