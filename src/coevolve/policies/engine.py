@@ -167,7 +167,7 @@ def _sampled(
     asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
     spoken: dict[int, Spoken] = {}
     longest = max((say.sampling.length_range[1] for _, say in asked), default=0)
-    # Modules round to bfloat16 elsewhere than updates do: there short turns are not worth a difference to their scores.
+    # In bfloat16 modules round elsewhere than updates do, so short turns would be scored otherwise than sampled.
     repaid = longest >= _REPAID or DTYPES[first.spec.dtype] != torch.float32
     with (
         first.active() as causal,

@@ -288,7 +288,7 @@ blocks may be taken from the kernel one by one."""
 
 def _keep_memory() -> None:
     """Let memory that this process frees stay with it, where the C library can be told so: what the kernel hands out
-    anew it clears first, which takes longer than a forward needs to fill it.
+    anew it clears first, which takes longer than filling it.
 
     The process holds what it once needed, and gaps between that. The user's own process is not ours to change so.
     """

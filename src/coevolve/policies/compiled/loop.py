@@ -28,8 +28,7 @@ _forget_old()
 def by_numba(fastmath: set[str], makes_arrays: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """A decorator that compiles a function when it is called first, and keeps the result beside its file.
 
-    Where arrays are made, numba counts who uses which, arguments too, which takes a call longer than 30 products of 64
-    numbers.
+    Where arrays are made, numba counts who uses which, arguments too, which takes time at every call.
     """
     settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, "_nrt": makes_arrays}
 
