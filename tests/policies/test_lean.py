@@ -25,7 +25,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from coevolve.policies import LocalEngine, LoraSpec, PolicySpec, build_policies, few, linear, looped
+from coevolve.policies import LocalEngine, LoraSpec, PolicySpec, build_policies, linear, looped
 from coevolve.policies import lean as written
 from coevolve.policies.adapters import grouped
 from coevolve.policies.attention import no_mask, shares
@@ -36,6 +36,7 @@ from coevolve.policies.linear import use_fast_linear
 from coevolve.policies.looped import Looped
 from coevolve.policies.packed import Packed, pack
 from coevolve.policies.probe import use_lean, use_loops, use_sharing
+from coevolve.policies.weights import trunk
 from coevolve.types import Sampling
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -223,47 +224,60 @@ def test_a_prefill_keeps_no_queries() -> None:
     assert len(kept) == 4 and all(x.untyped_storage().nbytes() == x.nbytes for x in kept)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_a_rollout_of_few_rows_is_that_of_many(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows go through one loop a layer."""
+def test_a_layer_that_is_one_loop_is_that_in_parts(
+    family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if looped.module() is None:
         pytest.skip("no compiled loops")
+    if (family, dtype) == ("qwen3", torch.bfloat16):
+        pytest.skip("in parts only")
     causal = model(FAMILIES[family])
     assert ready(causal) and use_loops(causal)
-    use_fast_linear(causal)
     norms = [norm for norm in causal.modules() if hasattr(norm, "variance_epsilon")]
     for number, norm in enumerate(norms):
         norm.variance_epsilon = 0.01 * (number + 1)
-    found, whole = [], list[int]()
+    found, parts = [], list[int]()
     honest = Looped.attend_heads
-    monkeypatch.setattr(Looped, "attend_heads", lambda *given: (whole.append(1), honest(*given))[1])
-    for most in (few.MOST, 0):
-        monkeypatch.setattr(few, "MOST", most)
-        with looped.tried(True), lean(causal, torch.float32, None):
-            memory = Looped(causal, [[3, 4, 5], [6]], [0, 0], [0, 1, 0, 1], 2, None)
-            at = torch.tensor([3, 1, 3, 1])
-            found.append([memory.step(torch.tensor([7, 8, t, 9]), at + t) for t in (0, 1)])
-    assert len(whole) == 2 * len(causal.base_model.layers), "without few rows, all tokens' layers in parts"
-    for few_BW, many_BW in zip(*found, strict=True):
-        torch.testing.assert_close(few_BW, many_BW, rtol=1e-5, atol=1e-5 * float(many_BW.abs().max()))
+    monkeypatch.setattr(Looped, "attend_heads", lambda *given: (parts.append(1), honest(*given))[1])
+    for whole in (True, False):
+        with looped.tried(True), lean(causal, dtype, None), monkeypatch.context() as patch:
+            if not whole:
+                patch.setattr(causal.base_model.__dict__["forward"], "loops", None)
+            memory = Looped(causal, [[3, 4, 5], [6]], [0, 0], [0, 1, 0, 1, 1], 2, None)
+            at = torch.tensor([3, 1, 3, 1, 1])
+            found.append([memory.step(torch.tensor([7, 8, t, 9, 2]), at + t) for t in (0, 1)])
+    assert len(parts) == 2 * len(causal.base_model.layers), "in parts the second time only"
+    for whole_BW, parts_BW in zip(*found, strict=True):
+        torch.testing.assert_close(whole_BW, parts_BW, rtol=1e-5, atol=1e-5 * float(parts_BW.abs().max()))
 
 
-def test_few_rows_have_their_loop_in_float32_only_and_where_the_gate_is_theirs() -> None:
+def test_which_layers_are_one_loop(micro_model: str) -> None:
     if looped.module() is None:
         pytest.skip("no compiled loops")
-    for activation, dtype, layers in (
-        ("silu", torch.float32, 2),
-        ("silu", torch.bfloat16, 0),
-        ("gelu", torch.float32, 0),
-    ):
-        causal = model(LlamaConfig(**SMALL, hidden_act=activation))
+    cases = (
+        (FAMILIES["llama"], torch.float32, True),
+        (FAMILIES["llama"], torch.bfloat16, True),
+        (LlamaConfig(**SMALL, hidden_act="gelu"), torch.float32, False),
+        (LlamaConfig(**{**SMALL, "intermediate_size": 47}), torch.float32, True),
+        (LlamaConfig(**{**SMALL, "intermediate_size": 47}), torch.bfloat16, False),  # which comes in pairs
+        (FAMILIES["qwen3"], torch.float32, True),
+        (FAMILIES["qwen3"], torch.bfloat16, False),  # whose heads are float32 after their norms
+    )
+    for config, dtype, expected in cases:
+        causal = model(config)
         assert ready(causal) and use_loops(causal)
         with looped.tried(True):
-            assert len(Lean(causal.base_model, dtype, None).few) == layers
+            assert (Lean(causal.base_model, dtype, None).loops is not None) == expected
+    spec = PolicySpec(micro_model, weights="lora")
+    shared = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)["a"].weights.shared
+    with looped.tried(True), grouped(shared, ["a"]) as adapters:
+        assert Lean(trunk(shared.causal), torch.float32, adapters).loops is None
+        assert Lean(trunk(shared.causal), torch.float32, None).loops is not None
 
 
-@torch.no_grad()
 def test_afterwards_the_model_is_as_before(packed: Packed) -> None:
     causal = model(FAMILIES["llama"])
     assert ready(causal)

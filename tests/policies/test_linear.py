@@ -73,7 +73,7 @@ def test_without_the_operator_nothing_changes(build_policy: Build, monkeypatch: 
         causal = build_policy().weights.shared.causal
         ids = torch.arange(40)[None]
         before = causal(input_ids=ids).logits
-        with linear.packed(causal, torch.float32):
+        with linear.packed(causal, torch.float32, None):
             torch.testing.assert_close(causal(input_ids=ids).logits, before)
     finally:
         linear.available.cache_clear()
@@ -88,12 +88,12 @@ def test_packed_layers_give_the_same_and_forget_afterwards(rows: int, bias: bool
     linear.use_fast_linear(layer)
     x = torch.randn(rows, 24)
     before = layer(x)
-    with torch.no_grad(), linear.packed(layer, torch.float32):
+    with torch.no_grad(), linear.packed(layer, torch.float32, None):
         torch.testing.assert_close(layer(x), before)
         layer.weight.add_(1.0)  # not allowed, and so not seen
         torch.testing.assert_close(layer(x), before)
     assert not torch.allclose(layer(x), before)
-    with torch.no_grad(), linear.packed(layer, torch.bfloat16):
+    with torch.no_grad(), linear.packed(layer, torch.bfloat16, None):
         assert layer(x).dtype == torch.bfloat16
         torch.testing.assert_close(
             layer(x).float(), functional.linear(x, layer.weight, layer.bias), rtol=0.05, atol=0.1
@@ -103,7 +103,7 @@ def test_packed_layers_give_the_same_and_forget_afterwards(rows: int, bias: bool
 def test_an_error_inside_leaves_layers_as_they_were() -> None:
     layer = nn.Linear(4, 4)
     linear.use_fast_linear(layer)
-    with pytest.raises(KeyError), linear.packed(layer, torch.float32):
+    with pytest.raises(KeyError), linear.packed(layer, torch.float32, None):
         raise KeyError
     assert layer.packed is None
 
@@ -120,13 +120,13 @@ def test_an_interrupt_while_packing_leaves_layers_as_they_were(monkeypatch: pyte
     linear.use_fast_linear(layers)
     packed = linear.laid_out
 
-    def interrupted(layer: list[nn.Linear], dtype: torch.dtype) -> object:
+    def interrupted(layer: list[nn.Linear], dtype: torch.dtype, compiled: None) -> object:
         if layer[0] is layers[1]:
             raise KeyboardInterrupt
-        return packed(layer, dtype)
+        return packed(layer, dtype, compiled)
 
     monkeypatch.setattr(linear, "laid_out", interrupted)
-    with pytest.raises(KeyboardInterrupt), linear.packed(layers, torch.float32):
+    with pytest.raises(KeyboardInterrupt), linear.packed(layers, torch.float32, None):
         pass
     assert all(layer.packed is None for layer in layers)
 
@@ -139,7 +139,7 @@ from coevolve.policies.head import action_logps
 
 layer, hidden = nn.Linear(96, 128), torch.randn(64, 96)
 linear.use_fast_linear(nn.Sequential(layer))
-with linear.packed(layer, torch.bfloat16), torch.inference_mode():
+with linear.packed(layer, torch.bfloat16, None), torch.inference_mode():
     assert layer(hidden).dtype == torch.bfloat16
 with torch.autocast("cpu", dtype=torch.bfloat16):
     logp, _ = action_logps(layer, hidden, torch.arange(64), torch.ones(64))

@@ -6,6 +6,7 @@ import importlib.machinery
 import math
 import os
 import shutil
+import subprocess
 import sys
 import time
 from contextlib import nullcontext
@@ -18,17 +19,18 @@ import torch
 from conftest import save_micro
 from policy_cases import Build, make_says, ragged
 from test_update import shaken
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from coevolve.collate import _batch as turns_to_batch
-from coevolve.policies import LocalEngine, PolicySpec, build_policies, head, looped
+from coevolve.policies import LocalEngine, PolicySpec, build_policies, head, lean, looped
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.forest import grow
 from coevolve.policies.head import _judged
 from coevolve.policies.looped import Looped, usable
 from coevolve.policies.packed import pack
+from coevolve.policies.panels import Panels
 from coevolve.policies.sampling import draw
 from coevolve.policies.weights import trunk
 from coevolve.types import Sampling
@@ -200,13 +202,59 @@ def test_logits_that_are_not_finite_have_no_log_probability(bad: float) -> None:
         _judged(torch.zeros(1, 70), torch.ones(1), torch.tensor([70]), torch.empty(1, 70))
 
 
-@pytest.mark.parametrize("rows", [1, 3, 4, 6, 8])
-def test_a_product_of_few_rows_is_that_of_many(rows: int) -> None:
+PRODUCTS = [((71,), 46), ((64, 32, 7), 18), ((5, 40, 64), 46), ((96,), 2)]
+"""Outputs of layers side by side, and inputs: no multiples of what processors do at once, or multiples."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("outputs", "inputs"), PRODUCTS)
+def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    x_NI, weight_OI, bias_O, out_NO = torch.randn(rows, 45), torch.randn(7, 45), torch.randn(7), torch.zeros(rows, 9)
-    compiled.product(*arrays(x_NI, weight_OI, bias_O, out_NO), 1)
-    torch.testing.assert_close(out_NO[:, 1:8], x_NI @ weight_OI.T + bias_O, rtol=1e-5, atol=1e-5)
-    assert (out_NO[:, 0] == 0).all() and (out_NO[:, 8] == 0).all()
+    layers = [nn.Linear(inputs, count, bias=n % 2 == 0) for n, count in enumerate(outputs)]
+    product = Panels(layers, dtype, compiled)
+    for rows in (1, 3, 4, 8, 12, 13, 16, 28, 61):
+        x = torch.randn(rows, 1, inputs).to(dtype)
+        exact = torch.cat(
+            [functional.linear(x.double(), layer.weight.to(dtype).double()) for layer in layers], -1
+        ) + torch.cat([torch.zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers])
+        found = product(x)
+        assert found.dtype == dtype
+        near = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2**-8, "atol": 1e-5}
+        torch.testing.assert_close(found.double(), exact, **near)
+
+
+def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is() -> None:
+    product = Panels([nn.Linear(6, 40)], torch.bfloat16, compiled)
+    for bad in (math.nan, math.inf):
+        x = torch.ones(13, 6)
+        x[5, 3] = bad
+        found = product(x).isfinite()
+        assert not found[5].any() and found[:5].all() and found[6:].all()
+
+
+OTHER = """
+import torch
+from torch import nn
+from coevolve.policies import compiled
+from coevolve.policies.panels import Panels
+
+torch.manual_seed(0)
+layer, x = nn.Linear(46, 71), torch.randn(13, 46).bfloat16()
+exact = x.double() @ layer.weight.bfloat16().double().t() + layer.bias
+torch.testing.assert_close(Panels([layer], torch.bfloat16, compiled)(x).double(), exact, rtol=2**-8, atol=1e-5)
+"""
+
+
+@pytest.mark.slow
+def test_processors_that_have_no_bfloat16_multiply_it_too(tmp_path: Path) -> None:
+    other = {
+        **os.environ,
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx2,+fma",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    done = subprocess.run([sys.executable, "-c", OTHER], env=other, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -332,6 +380,7 @@ def test_written_out_rollouts_leave_turning_to_the_loop(build_policy: Build, mon
         return honest(self, layer, heads, cos, sin, scaling)
 
     monkeypatch.setattr(Looped, "attend_heads", counted)
+    monkeypatch.setattr(lean._Layer, "loop", lambda layer: None)  # one loop for a layer calls nobody's
     LocalEngine({"a": build_policy()}).generate({"a": make_says(ragged(5, seed=1), Sampling(9))})
     assert sines and min(sines) > 0
 

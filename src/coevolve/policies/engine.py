@@ -19,9 +19,10 @@ from coevolve.policies.decode import Spoken, decode
 from coevolve.policies.devices import side_by_side
 from coevolve.policies.lean import lean
 from coevolve.policies.linear import packed
+from coevolve.policies.looped import loops
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import DTYPES
-from coevolve.policies.weights import head
+from coevolve.policies.weights import head, trunk
 from coevolve.policies.workers import Job, There, Workers, cores
 from coevolve.types import PolicyName, Problem, Prompt, Say, Turn
 
@@ -173,7 +174,7 @@ def _sampled(
         first.active() as causal,
         grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
         lean(causal, DTYPES[first.spec.dtype], adapters) if repaid else nullcontext(),
-        packed(head(causal), torch.float32) if repaid else nullcontext(),
+        packed(head(causal), torch.float32, loops(trunk(causal))) if repaid else nullcontext(),
     ):
         for chunk in chunks([say for _, say in asked], max_tokens):
             rows = sorted(chunk)  # policy after policy

@@ -21,11 +21,12 @@ from torch.nn import functional
 from transformers.activations import SiLUActivation
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from coevolve.policies import few
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import Sharing, shares
+from coevolve.policies.layer import Layer, as_loop
 from coevolve.policies.linear import MOST, FastLinear, laid_out, packed
 from coevolve.policies.looped import Looped, array, either, loops, room
+from coevolve.policies.panels import Panels
 from coevolve.policies.weights import trunk
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
@@ -69,7 +70,7 @@ def lean(causal: Any, dtype: torch.dtype, adapters: Adapters | None) -> Iterator
     inside; as written here if it shares and ``probe`` has said so (``takes_lean``)."""
     body = trunk(causal)
     if not (shares(causal) and body.takes_lean):
-        with packed(body, dtype):
+        with packed(body, dtype, loops(body)):
             yield
         return
     before = body.__dict__.get("forward")
@@ -89,9 +90,8 @@ class Lean:
         self.body, self.compiled = body, loops(body)
         adapters = None if adapters is None or adapters.bare else adapters
         self.layers = [_Layer.of(layer, dtype, adapters, self.compiled) for layer in body.layers]
-        gated = all(isinstance(layer.mlp.act_fn, SILU) for layer in body.layers)
-        plain = self.compiled is not None and dtype == torch.float32 and adapters is None and gated
-        self.few = [few.layer(layer.module, layer.norm_AD, self.compiled) for layer in self.layers if plain]
+        whole = [loop for loop in (layer.loop() for layer in self.layers) if loop is not None]
+        self.dtype, self.loops = dtype, whole if len(whole) == len(self.layers) else None
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, position_ids: Tensor, sharing: Sharing, **_: Any) -> BaseModelOutputWithPast:
@@ -100,10 +100,10 @@ class Lean:
         turn: tuple[Any, Any] = (cos_BSD, sin_BSD)
         if isinstance(sharing, Looped):
             turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
-        y_BSW = torch.zeros_like(x_BSW)
-        if self.few and isinstance(sharing, Looped) and len(x_BSW) <= few.MOST:
-            x_BW, y_BW = x_BSW[:, 0].numpy(), y_BSW[:, 0].numpy()
-            for number, run in enumerate(self.few):
+        y_BSW = torch.zeros(x_BSW.shape, dtype=self.dtype, device=x_BSW.device)
+        if self.loops is not None and isinstance(sharing, Looped):
+            x_BW, y_BW = array(x_BSW[:, 0]), either(y_BSW[:, 0])
+            for number, run in enumerate(self.loops):
                 run(number, x_BW, y_BW, turn, sharing)  # into these arrays, which are the tensors' memory
         else:
             for number, layer in enumerate(self.layers):
@@ -151,7 +151,7 @@ class _Layer:
             (mlp.down_proj,),
         )
         made = (
-            _Product(layers, laid_out([getattr(layer, "base_layer", layer) for layer in layers], dtype), adapters)
+            _Product(layers, laid_out([getattr(x, "base_layer", x) for x in layers], dtype, compiled), adapters)
             for layers in products
         )
         return cls(module, dtype, heads, _norms_AD(attention, heads), compiled, *made)
@@ -164,6 +164,16 @@ class _Layer:
         attended_BSW = self._attended(number, normed_BSW, turn, sharing)
         x_BSW, normed_BSW = self._added(x_BSW, attended_BSW, self.module.post_attention_layernorm)
         return x_BSW, self.down(_gated(self.gate_up(normed_BSW), self.module.mlp.act_fn, self.compiled))
+
+    def loop(self) -> Layer | None:
+        """The same for one token of every row, if it can be a loop: without adapters, with this gate; norms of heads
+        give float32, which in bfloat16 is another kind than products make."""
+        products = (self.qkv, self.out, self.gate_up, self.down)
+        panels = [product.base for product in products if product.adapters is None and isinstance(product.base, Panels)]
+        mixed = self.norm_AD is not None and self.dtype != torch.float32
+        if mixed or len(panels) < len(products) or not isinstance(self.module.mlp.act_fn, SILU):
+            return None
+        return as_loop(self.module, self.norm_AD, panels, self.compiled)
 
     def _added(self, x_BSW: Tensor, y_BSW: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
         return _added(x_BSW, y_BSW, norm, self.dtype, self.compiled)

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from coevolve.policies.panels import Panels
+
 _FEW_ROWS = 16
 """Below it the default is as fast."""
 
@@ -93,22 +95,26 @@ _ROWS = 64
 
 
 @contextmanager
-def packed(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Let the linear layers compute in dtype with copies of their weights made for it; these must not change inside."""
+def packed(model: nn.Module, dtype: torch.dtype, compiled: Any | None) -> Iterator[None]:
+    """Let the linear layers compute in dtype with copies of their weights made for it; these must not change inside.
+    compiled: the loops, if there are any."""
     fast = [module for module in model.modules() if isinstance(module, FastLinear)]
     if sum(layer.weight.numel() for layer in fast if _onednn(layer.weight)) > MOST:
         fast = []
     try:
         for layer in fast:
-            layer.packed = laid_out([layer], dtype)
+            layer.packed = laid_out([layer], dtype, compiled)
         yield
     finally:
         for layer in fast:
             layer.packed = None
 
 
-def laid_out(layers: Sequence[nn.Linear], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """The layers' outputs for one input, side by side, computed in dtype with a copy of their weights made for it."""
+def laid_out(layers: Sequence[nn.Linear], dtype: torch.dtype, compiled: Any | None) -> Callable[[Tensor], Tensor]:
+    """The layers' outputs for one input, side by side, computed in dtype with a copy of their weights made for it: by
+    the compiled product where there are loops."""
+    if compiled is not None and Panels.serve(layers, dtype):
+        return Panels(layers, dtype, compiled)
     weight, bias = (None if x is None else x.detach() for x in _joined(layers, dtype))
     assert weight is not None
     if not _onednn(weight):

@@ -91,7 +91,7 @@ class Looped(Cascade):
 
     def attend_heads(self, layer: int, heads_BXD: Any, cos_BD: Any, sin_BD: Any, scaling: float) -> Tensor:
         """The same of arrays, queries, keys and values side by side, and still to be turned."""
-        seen = self.seen(layer, torch.bfloat16 if heads_BXD.dtype == np.uint16 else torch.float32)
+        seen = self.seen(layer, heads_BXD.dtype)
         rows, heads, size = heads_BXD.shape
         out_BSHD = np.empty((rows, 1, heads - 2 * seen[0].shape[1], size), np.float32)
         compiled = module()
@@ -99,13 +99,14 @@ class Looped(Cascade):
         compiled.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
         return torch.from_numpy(out_BSHD)
 
-    def seen(self, layer: int, dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
-        """As the loops take them: prompts, their lengths, whose rows they are, and rows' own tokens, in dtype: reading
-        these is what most of attention's time goes to. (Norms of heads, which are float32, leave theirs in float32.)"""
+    def seen(self, layer: int, kind: Any) -> tuple[Any, ...]:
+        """As the loops take them: prompts, their lengths, whose rows they are, and rows' own tokens, of this kind:
+        reading these is what most of attention's time goes to. (Norms of heads leave theirs in float32.)"""
         if layer not in self.arrays:
             (prompt,) = self.prompt[layer]
             if layer not in self.own:
                 _, keys, _, size = prompt.shape
+                dtype = torch.bfloat16 if kind == np.uint16 else torch.float32
                 own_BKTD = torch.empty((len(self.prompt_B), keys, self.steps, size), dtype=dtype)
                 self.own[layer] = own_BKTD.transpose(1, 2)
             own_BKTD = self.own[layer].transpose(1, 2)

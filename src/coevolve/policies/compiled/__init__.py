@@ -9,10 +9,12 @@ from coevolve.policies.compiled.attention import attend
 from coevolve.policies.compiled.between import added, added_gradient, gate_gradient, gated, heads, heads_gradient
 from coevolve.policies.compiled.drawing import draw
 from coevolve.policies.compiled.judging import judge
-from coevolve.policies.compiled.layer import layer, product
+from coevolve.policies.compiled.layer import layer
+from coevolve.policies.compiled.product import WIDTH, laid, product
 from coevolve.policies.compiled.walk import walk, walk_gradient
 
 __all__ = [
+    "WIDTH",
     "added",
     "added_gradient",
     "attend",
@@ -22,6 +24,7 @@ __all__ = [
     "heads",
     "heads_gradient",
     "judge",
+    "laid",
     "layer",
     "product",
     "walk",

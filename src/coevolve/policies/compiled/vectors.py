@@ -18,7 +18,7 @@ from coevolve.policies.compiled.kinds import KINDS, narrowed, widened
 SIZE = 16
 """How many numbers; of float32 memory hands over as many together."""
 
-_MANY, _HALVES, _NUMBER = ir.VectorType(ir.FloatType(), SIZE), ir.VectorType(ir.IntType(16), SIZE), ir.IntType(32)
+MANY, _HALVES, _NUMBER = ir.VectorType(ir.FloatType(), SIZE), ir.VectorType(ir.IntType(16), SIZE), ir.IntType(32)
 
 
 cgutils: Any = untyped
@@ -29,20 +29,27 @@ class _Kind(types.Type):
     """Numba's word for such numbers."""
 
 
-_KIND = _Kind("vector")
+VECTOR = _Kind("vector")
 
 
 @register_model(_Kind)
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _MANY)  # type: ignore[no-untyped-call]
+        super().__init__(manager, kind, MANY)  # type: ignore[no-untyped-call]
 
 
-def _place(context: Any, builder: Any, kind: Any, given: Any, to: Any) -> Any:
+def place(context: Any, builder: Any, kind: Any, given: Any, to: Any) -> Any:
     """A pointer to what is at an index of an array of this kind, which are the first two that are given."""
     array = context.make_array(kind)(context, builder, given[0])
     index = cgutils.unpack_tuple(builder, given[1])
     return builder.bitcast(cgutils.get_item_pointer(context, builder, kind, array, index), to.as_pointer())
+
+
+def spread(builder: Any, number: Any) -> Any:
+    """A vector of the number alone."""
+    nothing = ir.Constant(ir.VectorType(number.type, SIZE), ir.Undefined)
+    first = builder.insert_element(nothing, number, _NUMBER(0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_NUMBER, SIZE), [0] * SIZE))
 
 
 @_inside
@@ -51,10 +58,10 @@ def load(typing: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         if array.dtype == types.float32:
-            return builder.load(_place(context, builder, array, given, _MANY), align=4)
-        return widened(builder, builder.load(_place(context, builder, array, given, _HALVES), align=2))
+            return builder.load(place(context, builder, array, given, MANY), align=4)
+        return widened(builder, builder.load(place(context, builder, array, given, _HALVES), align=2))
 
-    return (_KIND(array, index), generate) if array.dtype in KINDS else None
+    return (VECTOR(array, index), generate) if array.dtype in KINDS else None
 
 
 @_inside
@@ -63,12 +70,12 @@ def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         if array.dtype == types.float32:
-            builder.store(given[2], _place(context, builder, array, given, _MANY), align=4)
+            builder.store(given[2], place(context, builder, array, given, MANY), align=4)
         else:
-            builder.store(narrowed(builder, given[2]), _place(context, builder, array, given, _HALVES), align=2)
+            builder.store(narrowed(builder, given[2]), place(context, builder, array, given, _HALVES), align=2)
         return context.get_dummy_value()
 
-    return (types.void(array, index, _KIND), generate) if array.dtype in KINDS else None
+    return (types.void(array, index, VECTOR), generate) if array.dtype in KINDS else None
 
 
 @_inside
@@ -76,11 +83,9 @@ def every(typing: Any, number: Any) -> Any:
     """The same float32 number sixteen times."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        nothing = ir.Constant(_MANY, ir.Undefined)
-        first = builder.insert_element(nothing, given[0], _NUMBER(0))
-        return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_NUMBER, SIZE), [0] * SIZE))
+        return spread(builder, given[0])
 
-    return _KIND(types.float32), generate
+    return VECTOR(types.float32), generate
 
 
 @_inside
@@ -91,7 +96,17 @@ def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
         product = builder.fmul(given[1], given[2], flags=("contract",))
         return builder.fadd(product, given[0], flags=("contract",))
 
-    return _KIND(_KIND, _KIND, _KIND), generate
+    return VECTOR(VECTOR, VECTOR, VECTOR), generate
+
+
+@_inside
+def sum_of(typing: Any, a: Any, b: Any) -> Any:
+    """a + b, number by number."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.fadd(*given)
+
+    return VECTOR(VECTOR, VECTOR), generate
 
 
 @_inside
@@ -101,7 +116,7 @@ def times(typing: Any, a: Any, b: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return builder.fmul(*given)
 
-    return _KIND(_KIND, _KIND), generate
+    return VECTOR(VECTOR, VECTOR), generate
 
 
 def _adding(length: int) -> Any:
@@ -113,7 +128,7 @@ def _adding(length: int) -> Any:
             ab, cd = _halved(builder, first, second, length), _halved(builder, third, fourth, length)
             return _halved(builder, ab, cd, length // 2)
 
-        return _KIND(_KIND, _KIND, _KIND, _KIND), generate
+        return VECTOR(VECTOR, VECTOR, VECTOR, VECTOR), generate
 
     return _inside(added_up)
 
@@ -140,7 +155,7 @@ def fetch(typing: Any, array: Any, index: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _NUMBER, _NUMBER, _NUMBER])
         ask = builder.module.declare_intrinsic("llvm.prefetch", [byte.as_pointer()], kind)
         how = (0, 3, 1)  # to read, to be kept, data
-        builder.call(ask, [_place(context, builder, array, given, byte), *map(_NUMBER, how)])
+        builder.call(ask, [place(context, builder, array, given, byte), *map(_NUMBER, how)])
         return context.get_dummy_value()
 
     return types.void(array, index), generate

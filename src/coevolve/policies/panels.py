@@ -1,0 +1,40 @@
+"""Linear layers as the compiled product takes them (``compiled.product``). Letters: N rows, I inputs, O outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coevolve.policies.looped import array, either, room
+
+
+class Panels:
+    """Layers that have the same input, as one product with a copy of their weights: outputs side by side, in dtype."""
+
+    def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype, compiled: Any) -> None:
+        self.dtype, self.compiled = dtype, compiled
+        weights, wide = [layer.weight.detach() for layer in layers], compiled.WIDTH
+        if any(len(weight) % wide for weight in weights[:-1]):
+            weights = [torch.cat(weights)]
+        outputs = [len(weight) for weight in weights]
+        self.panels_L, _ = room((-(-sum(outputs) // wide) * wide * weights[0].shape[1],), dtype)
+        for weight, first in zip(weights, np.cumsum([0, *outputs]), strict=False):
+            compiled.laid(array(weight.contiguous()), first, self.panels_L)
+        zeros = (np.zeros(len(layer.weight), np.float32) for layer in layers)
+        biases = (None if layer.bias is None else array(layer.bias.detach()) for layer in layers)
+        self.bias_O = np.concatenate([zero if bias is None else bias for bias, zero in zip(biases, zeros, strict=True)])
+
+    @staticmethod
+    def serve(layers: Sequence[nn.Linear], dtype: torch.dtype) -> bool:
+        """Whether they can: bfloat16 comes in pairs."""
+        return dtype == torch.float32 or (dtype == torch.bfloat16 and layers[0].in_features % 2 == 0)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
+        out_NO, out = room((len(x_NI), len(self.bias_O)), self.dtype)
+        self.compiled.product(x_NI, self.panels_L, self.bias_O, out_NO)
+        return out.view(*x.shape[:-1], -1)
