@@ -254,7 +254,7 @@ def test_a_layer_that_is_one_loop_is_that_in_parts(
         torch.testing.assert_close(whole_BW, parts_BW, rtol=1e-5, atol=1e-5 * float(parts_BW.abs().max()))
 
 
-def test_which_layers_are_one_loop(micro_model: str) -> None:
+def test_which_layers_are_one_loop() -> None:
     if looped.module() is None:
         pytest.skip("no compiled loops")
     cases = (
@@ -271,11 +271,50 @@ def test_which_layers_are_one_loop(micro_model: str) -> None:
         assert ready(causal) and use_loops(causal)
         with looped.tried(True):
             assert (Lean(causal.base_model, dtype, None).loops is not None) == expected
-    spec = PolicySpec(micro_model, weights="lora")
-    shared = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)["a"].weights.shared
-    with looped.tried(True), grouped(shared, ["a"]) as adapters:
-        assert Lean(trunk(shared.causal), torch.float32, adapters).loops is None
-        assert Lean(trunk(shared.causal), torch.float32, None).loops is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "v_proj", "down_proj"], ["up_proj"]])
+@torch.no_grad()
+def test_adapters_in_a_layer_that_is_one_loop_are_those_in_parts(
+    targets: Any, dtype: torch.dtype, micro_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three runs of rows with adapters of two ranks, one odd, and the bare base between them; then one run leaves."""
+    if looped.module() is None:
+        pytest.skip("no compiled loops")
+    specs = {
+        "a": PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=3, targets=targets)),
+        "b": PolicySpec(micro_model, weights="frozen"),
+        "c": PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=5, targets=targets)),
+    }
+    torch.manual_seed(0)
+    policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+    for policy in policies.values():
+        for parameter in policy.parameters if policy.trainable else ():
+            nn.init.normal_(parameter, std=0.1)
+    shared, found, parts = policies["a"].weights.shared, [], list[int]()
+    honest = Looped.attend_heads
+    monkeypatch.setattr(Looped, "attend_heads", lambda *given: (parts.append(1), honest(*given))[1])
+    speakers, ids, at = [0, 0, 1, 2, 2, 2], torch.tensor([7, 8, 1, 9, 2, 4]), torch.tensor([3, 3, 1, 2, 2, 2])
+    for whole, kind in ((True, dtype), (False, dtype), (False, torch.float32)):
+        with (
+            grouped(shared, [policies[name].weights.adapter for name in specs]) as adapters,
+            looped.tried(True),
+            lean(shared.causal, kind, adapters),
+            monkeypatch.context() as patch,
+        ):
+            if not whole:
+                patch.setattr(trunk(shared.causal).__dict__["forward"], "loops", None)
+            memory = Looped(shared.causal, [[3, 4, 5], [6], [8, 9]], [0, 1, 2], [0, 0, 1, 2, 2, 2], 2, adapters)
+            adapters.split(speakers)
+            found.append([memory.step(ids, at)])
+            memory.keep(torch.tensor([0, 1, 5, 3, 4]), torch.tensor([2]))
+            adapters.split([0, 0, 2, 2, 2])
+            found[-1].append(memory.step(ids[[0, 1, 5, 3, 4]], at[[0, 1, 5, 3, 4]] + 1))
+    assert len(parts) == 4 * len(trunk(shared.causal).layers), "in parts the second and third time only"
+    for whole_BW, parts_BW, exact_BW in zip(*found, strict=True):
+        off = 1e-5 * float(exact_BW.norm()) + 1.5 * float((parts_BW - exact_BW).norm())
+        assert float((whole_BW - exact_BW).norm()) < off, "in bfloat16 what unequal runs add is rounded less often"
 
 
 def test_afterwards_the_model_is_as_before(packed: Packed) -> None:

@@ -25,6 +25,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from coevolve.collate import _batch as turns_to_batch
 from coevolve.policies import LocalEngine, PolicySpec, build_policies, head, lean, looped
+from coevolve.policies.arrays import either
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.forest import grow
 from coevolve.policies.head import _judged
@@ -40,7 +41,7 @@ between: Any = pytest.importorskip("coevolve.policies.compiled.between")
 
 
 def arrays(*tensors: Tensor) -> list[Any]:
-    return [looped.either(x) for x in tensors]
+    return [either(x) for x in tensors]
 
 
 def test_numbers_in_bfloat16_are_those_of_pytorch() -> None:
@@ -221,6 +222,7 @@ def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dt
         assert found.dtype == dtype
         near = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2**-8, "atol": 1e-5}
         torch.testing.assert_close(found.double(), exact, **near)
+        assert torch.equal(found[-1], product(x[-1])), "the rows beside it have no say"
 
 
 def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is() -> None:

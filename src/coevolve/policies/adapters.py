@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from coevolve.policies.panels import laid
+
 if TYPE_CHECKING:
     from coevolve.policies.weights import Shared
 
@@ -31,7 +33,8 @@ class Adapters:
     def __init__(self, names: Sequence[str | None], device: torch.device) -> None:
         self.names, self.device = list(names), device
         self._stacks: dict[tuple[int, ...], Stack | None] = {}
-        self._present = [0]
+        self._panels: dict[tuple[int, ...], tuple[Any, Any, int]] = {}
+        self._present, self.runs_M = [0], np.ones(1, np.int64)
         self._places: Stack | None = None
         self._seen: tuple[Tensor, Tensor] | None = None
 
@@ -44,8 +47,8 @@ class Adapters:
         """Whose each row of every layer's input is from now on, as the number of a name; non-decreasing."""
         present_M, count_M = np.unique(speaker_N, return_counts=True)
         if present_M.tolist() != self._present:
-            self._present, self._stacks = present_M.tolist(), {}
-        self._seen = None
+            self._present, self._stacks, self._panels = present_M.tolist(), {}, {}
+        self._seen, self.runs_M = None, count_M
         self._places = None if (count_M == count_M[0]).all() else self._grid(count_M)
 
     def _grid(self, count_M: Any) -> Stack:
@@ -107,6 +110,20 @@ class Adapters:
         # As transposed views, because PyTorch's batched product for CPUs is up to twice as fast with them.
         down_MRI, up_MOR = ((x[0][None] if len(x) == 1 else torch.stack(x)) for x in (downs, ups))
         return down_MRI.transpose(1, 2), up_MOR.transpose(1, 2)
+
+    @torch.no_grad()
+    def panels(self, layers: Sequence[Any], dtype: torch.dtype, compiled: Any) -> tuple[Any, Any, int]:
+        """All runs' adapters on these layers as the compiled layer takes them: A and B in panels, a run each, and the
+        rank, which is even (bfloat16 comes in pairs), and 0 if no run has one."""
+        key = tuple(map(id, layers))
+        if key not in self._panels:
+            both = [_side_by_side(self.names[i], layers) for i in self._present]
+            rank = max(len(down_RI) for down_RI, _ in both)
+            rank += rank % 2
+            downs = [laid([pad(down_RI, (0, 0, 0, rank - len(down_RI)))], dtype, compiled) for down_RI, _ in both]
+            ups = [laid([pad(up_OR, (0, rank - up_OR.shape[1]))], dtype, compiled) for _, up_OR in both]
+            self._panels[key] = np.stack(downs), np.stack(ups), rank
+        return self._panels[key]
 
 
 def _side_by_side(name: str | None, layers: Sequence[Any]) -> Stack:

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
+from coevolve.policies.arrays import either
 from coevolve.policies.lean import SILU, rotation
 from coevolve.policies.linear import side_by_side
-from coevolve.policies.looped import either, loops, module
+from coevolve.policies.looped import loops, module
 from coevolve.policies.packed import Packed, filled
 from coevolve.policies.weights import trunk
 

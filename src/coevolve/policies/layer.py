@@ -7,25 +7,40 @@ rows, W hidden size, A = query heads + key heads, D head dimension.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.policies.looped import Looped, array
+from coevolve.policies.arrays import array, room
+from coevolve.policies.looped import Looped
 from coevolve.policies.panels import Panels
 
 Turn = tuple[Any, Any]
+Adapted = tuple[Any, tuple[tuple[Any, Any, int], ...]]
+"""How many rows have the same adapters, run by run, and these on each product (``Adapters.panels``)."""
+
 Layer = Callable[[int, Any, Any, Turn, Looped], None]
 """(number, x_BW, y_BW, turn, memory): a layer whose input is the sum of x and y, which become its output's. y is of the
 products' kind."""
 
 
-def as_loop(module: Any, norm_AD: Tensor | None, products: Sequence[Panels], compiled: Any) -> Layer:
+@cache
+def nobodys(dtype: torch.dtype) -> Adapted:
+    """No adapters."""
+    nothing, _ = room((0, 0), dtype)
+    return np.zeros(0, np.int64), ((nothing, nothing, 0),) * 4
+
+
+def as_loop(
+    module: Any, norm_AD: Tensor | None, products: Sequence[Panels], adapted: Callable[[], Adapted], compiled: Any
+) -> Layer:
     """This layer as a loop.
 
     norm_AD: the weights of the norms of queries and keys, if there are any. products: queries, keys and values; output;
-    gate and up; down.
+    gate and up; down. adapted: asked at every token, because rows leave.
     """
     attention, norms = module.self_attn, (module.input_layernorm, module.post_attention_layernorm)
     given = (
@@ -37,6 +52,9 @@ def as_loop(module: Any, norm_AD: Tensor | None, products: Sequence[Panels], com
     )
 
     def run(number: int, x_BW: Any, y_BW: Any, turn: Turn, memory: Looped) -> None:
-        compiled.layer(x_BW, y_BW, *given, *turn, *memory.seen(number, y_BW.dtype), memory.filled, attention.scaling)
+        runs_M, adapters_ML = adapted()
+        assert len(runs_M) == 0 or runs_M.sum() == len(x_BW), "adapters of other rows"
+        seen = memory.seen(number, y_BW.dtype)
+        compiled.layer(x_BW, y_BW, *given, runs_M, adapters_ML, *turn, *seen, memory.filled, attention.scaling)
 
     return run

@@ -22,10 +22,11 @@ from transformers.activations import SiLUActivation
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from coevolve.policies.adapters import Adapters
+from coevolve.policies.arrays import array, either, room
 from coevolve.policies.attention import Sharing, shares
-from coevolve.policies.layer import Layer, as_loop
+from coevolve.policies.layer import Adapted, Layer, as_loop, nobodys
 from coevolve.policies.linear import MOST, FastLinear, laid_out, packed
-from coevolve.policies.looped import Looped, array, either, loops, room
+from coevolve.policies.looped import Looped, loops
 from coevolve.policies.panels import Panels
 from coevolve.policies.weights import trunk
 
@@ -166,14 +167,25 @@ class _Layer:
         return x_BSW, self.down(_gated(self.gate_up(normed_BSW), self.module.mlp.act_fn, self.compiled))
 
     def loop(self) -> Layer | None:
-        """The same for one token of every row, if it can be a loop: without adapters, with this gate; norms of heads
-        give float32, which in bfloat16 is another kind than products make."""
+        """The same for one token of every row, if it can be a loop: with this gate; norms of heads give float32, which
+        in bfloat16 is another kind than products make."""
         products = (self.qkv, self.out, self.gate_up, self.down)
-        panels = [product.base for product in products if product.adapters is None and isinstance(product.base, Panels)]
+        panels = [product.base for product in products if isinstance(product.base, Panels)]
         mixed = self.norm_AD is not None and self.dtype != torch.float32
         if mixed or len(panels) < len(products) or not isinstance(self.module.mlp.act_fn, SILU):
             return None
-        return as_loop(self.module, self.norm_AD, panels, self.compiled)
+        return as_loop(self.module, self.norm_AD, panels, self._adapted, self.compiled)
+
+    def _adapted(self) -> Adapted:
+        """Whose adapters are on this layer's products now."""
+        if self.qkv.adapters is None:
+            return nobodys(self.dtype)
+        found = (
+            product.adapters.panels(product.layers, self.dtype, self.compiled)
+            for product in (self.qkv, self.out, self.gate_up, self.down)
+            if product.adapters is not None
+        )
+        return self.qkv.adapters.runs_M, tuple(found)
 
     def _added(self, x_BSW: Tensor, y_BSW: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
         return _added(x_BSW, y_BSW, norm, self.dtype, self.compiled)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from coevolve.policies import cascade
+from coevolve.policies.arrays import array, either
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.forest import Forest
 from coevolve.policies.packed import Packed, pack
@@ -61,23 +62,6 @@ def tried(with_loops: bool) -> Iterator[None]:
         yield
     finally:
         _TRIED = before
-
-
-def array(x: Tensor) -> Any:
-    """As the loops take it: float32, in the same memory if it is."""
-    return (x if x.dtype == torch.float32 else x.float()).numpy()
-
-
-def either(x: Tensor) -> Any:
-    """As the loops take what products make: bfloat16, as uint16, in the same memory; or ``array``."""
-    return x.view(torch.uint16).numpy() if x.dtype == torch.bfloat16 else array(x)
-
-
-def room(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, Tensor]:
-    """What a loop writes to, as it takes it, and the same memory as a tensor."""
-    made = np.empty(shape, np.uint16 if dtype == torch.bfloat16 else np.float32)
-    tensor = torch.from_numpy(made)
-    return made, tensor.view(dtype) if dtype == torch.bfloat16 else tensor
 
 
 class Looped(Cascade):

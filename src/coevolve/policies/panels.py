@@ -9,7 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coevolve.policies.looped import array, either, room
+from coevolve.policies.arrays import array, either, room
+
+
+def laid(weights_OI: Sequence[Tensor], dtype: torch.dtype, compiled: Any) -> Any:
+    """These weights in panels, outputs side by side, as one line."""
+    wide, counts = compiled.WIDTH, [len(weight) for weight in weights_OI]
+    if any(count % wide for count in counts[:-1]):
+        return laid([torch.cat(list(weights_OI))], dtype, compiled)
+    panels_L, _ = room((-(-sum(counts) // wide) * wide * weights_OI[0].shape[1],), dtype)
+    for weight_OI, first in zip(weights_OI, np.cumsum([0, *counts]), strict=False):
+        compiled.laid(array(weight_OI.contiguous()), first, panels_L)
+    return panels_L
 
 
 class Panels:
@@ -17,13 +28,7 @@ class Panels:
 
     def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype, compiled: Any) -> None:
         self.dtype, self.compiled = dtype, compiled
-        weights, wide = [layer.weight.detach() for layer in layers], compiled.WIDTH
-        if any(len(weight) % wide for weight in weights[:-1]):
-            weights = [torch.cat(weights)]
-        outputs = [len(weight) for weight in weights]
-        self.panels_L, _ = room((-(-sum(outputs) // wide) * wide * weights[0].shape[1],), dtype)
-        for weight, first in zip(weights, np.cumsum([0, *outputs]), strict=False):
-            compiled.laid(array(weight.contiguous()), first, self.panels_L)
+        self.panels_L = laid([layer.weight.detach() for layer in layers], dtype, compiled)
         zeros = (np.zeros(len(layer.weight), np.float32) for layer in layers)
         biases = (None if layer.bias is None else array(layer.bias.detach()) for layer in layers)
         self.bias_O = np.concatenate([zero if bias is None else bias for bias, zero in zip(biases, zeros, strict=True)])
@@ -36,5 +41,5 @@ class Panels:
     def __call__(self, x: Tensor) -> Tensor:
         x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
         out_NO, out = room((len(x_NI), len(self.bias_O)), self.dtype)
-        self.compiled.product(x_NI, self.panels_L, self.bias_O, out_NO)
+        self.compiled.product(x_NI, self.panels_L, self.bias_O, out_NO, False)
         return out.view(*x.shape[:-1], -1)

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.policies.looped import array, module, usable
+from coevolve.policies.arrays import array
+from coevolve.policies.looped import module, usable
 from coevolve.types import Sampling
 
 BLOCK = 64

@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils as untyped
 from numba.extending import intrinsic
 
-from coevolve.policies.compiled.kinds import KINDS, kept
+from coevolve.policies.compiled.kinds import KINDS, kept, read
 from coevolve.policies.compiled.loop import loop, loop_with_arrays
 from coevolve.policies.compiled.vectors import MANY, SIZE, VECTOR, fetch, load, place, spread, store, sum_of
 
@@ -57,8 +57,9 @@ def laid(weight_OI: Any, first: Any, panels_L: Any) -> None:
 
 
 @loop_with_arrays
-def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
-    """x W' + b. x and the panels are of one kind, out may be of another; in bfloat16 the number of inputs is even."""
+def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, plus: Any) -> None:
+    """out = x W' + b, or with ``plus`` so much more. x and the panels are of one kind, out may be of another; in
+    bfloat16 the number of inputs is even. No row's numbers depend on the rows beside it."""
     (rows, inputs), outputs = x_NI.shape, len(bias_O)
     x_L, out_L, sums_L = x_NI.reshape(-1), out_NO.reshape(-1), np.empty(_MOST * WIDTH, np.float32)
     for o in range(0, outputs, WIDTH):
@@ -77,7 +78,7 @@ def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
                 _four(*given)
             else:
                 _one(*given)
-            _finish(sums_L, count, bias_O, o, out_L, n * outputs + o)
+            _finish(sums_L, count, bias_O, o, out_L, n * outputs + o, plus)
             n += count
 
 
@@ -99,15 +100,17 @@ def _together(rows: Any) -> Any:
 
 
 @loop
-def _finish(sums_L: Any, rows: Any, bias_O: Any, o: Any, out_L: Any, out: Any) -> None:
-    """The sums of so many rows and their biases, from output o on."""
+def _finish(sums_L: Any, rows: Any, bias_O: Any, o: Any, out_L: Any, out: Any, plus: Any) -> None:
+    """The sums of so many rows and their biases, from output o on; with ``plus`` and what is there."""
     outputs, many, sums = len(bias_O), min(WIDTH, len(bias_O) - o), 0
     whole = many // SIZE * SIZE
     for _ in range(rows):
         for i in range(0, whole, SIZE):
-            store(out_L, (out + i,), sum_of(load(sums_L, (sums + i,)), load(bias_O, (o + i,))))
+            found = sum_of(load(sums_L, (sums + i,)), load(bias_O, (o + i,)))
+            store(out_L, (out + i,), sum_of(found, load(out_L, (out + i,))) if plus else found)
         for i in range(whole, many):
-            out_L[out + i] = kept(out_L, sums_L[sums + i] + bias_O[o + i])
+            before = read(out_L[out + i]) if plus else np.float32(0)
+            out_L[out + i] = kept(out_L, sums_L[sums + i] + bias_O[o + i] + before)
         out, sums = out + outputs, sums + WIDTH
 
 
