@@ -161,7 +161,7 @@ def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(tokens))})["a"]
     batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
     off = ((policy.outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT).abs().sum() / batch.mask_BT.sum()
-    assert 0 < off < 1e-4, off
+    assert batch.mask_BT.sum() > 27 and off < 1e-4, off
 
 
 def test_norm_and_gate_are_those_of_pytorch() -> None:

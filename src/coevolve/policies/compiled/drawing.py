@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from coevolve.policies.compiled.loop import exp, loop, loop_with_arrays, most
+from coevolve.policies.compiled.vectors import SIZE, every, load, sum_of, total
 from coevolve.policies.sampling import BLOCK
 
 
@@ -21,22 +22,25 @@ def draw(logits_BV: Any, temperature: Any, uniform_B: Any, token_B: Any, logp_B:
         for v in range(tokens):
             x = (row_V[v] - top) / temperature
             mass_V[v] = np.float32(0) if x < -87 else exp(x)
-        total = _sums(mass_V, block_C)
-        token_B[b] = _first(mass_V, block_C, uniform_B[b] * total)
-        logp_B[b] = (row_V[token_B[b]] - top) / temperature - np.float32(np.log(total))
+        mass = _sums(mass_V, block_C)
+        token_B[b] = _first(mass_V, block_C, uniform_B[b] * mass)
+        logp_B[b] = (row_V[token_B[b]] - top) / temperature - np.float32(np.log(mass))
 
 
 @loop
 def _sums(mass_V: Any, block_C: Any) -> Any:
     """The mass of every block, and their sum: float32 would lose the tail of a large vocabulary."""
-    total = np.float64(0)
+    sum = np.float64(0)
     for c in range(len(block_C)):
-        block = np.float32(0)
-        for v in range(c * BLOCK, min(c * BLOCK + BLOCK, len(mass_V))):
+        begin, end = c * BLOCK, min(c * BLOCK + BLOCK, len(mass_V))
+        whole, block, many = end - (end - begin) % SIZE, np.float32(0), every(np.float32(0))
+        for v in range(begin, whole, SIZE):
+            many = sum_of(many, load(mass_V, (v,)))
+        for v in range(whole, end):
             block += mass_V[v]
-        block_C[c] = block
-        total += block_C[c]
-    return total
+        block_C[c] = block + total(many)
+        sum += block_C[c]
+    return sum
 
 
 @loop

@@ -10,6 +10,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from coevolve.policies.compiled.vectors import SIZE, larger, largest, load
+
 
 def _forget_old() -> None:
     """Remove what was compiled before any of these files changed: numba looks at a loop's own file only, not at those
@@ -52,11 +54,20 @@ inlined = numba.njit(inline="always", error_model="numpy")
 """For what is part of a loop."""
 
 
-# The largest of some vectorises only where no number is NaN; such a row has no finite sum whatever is taken here.
-@by_numba({"reassoc", "nnan", "nsz"})
+@loop
 def most(x_T: Any, count: Any) -> Any:
-    top = x_T[0]
-    for t in range(count):
+    """The largest of so many numbers; anything if one of them is none, whose sum is not finite whatever this gives."""
+    top, wide, whole = x_T[0], count // (4 * SIZE) * (4 * SIZE), count // SIZE * SIZE
+    if whole:
+        a = load(x_T, (0,))
+        b, c, d = a, a, a
+        for t in range(0, wide, 4 * SIZE):  # four, because each waits for the one before
+            a, b = larger(a, load(x_T, (t,))), larger(b, load(x_T, (t + SIZE,)))
+            c, d = larger(c, load(x_T, (t + 2 * SIZE,))), larger(d, load(x_T, (t + 3 * SIZE,)))
+        for t in range(wide, whole, SIZE):
+            a = larger(a, load(x_T, (t,)))
+        top = largest(larger(larger(a, b), larger(c, d)))
+    for t in range(whole, count):
         top = max(top, x_T[t])
     return top
 

@@ -119,6 +119,44 @@ def times(typing: Any, a: Any, b: Any) -> Any:
     return VECTOR(VECTOR, VECTOR), generate
 
 
+@_inside
+def larger(typing: Any, a: Any, b: Any) -> Any:
+    """The larger one, number by number; a's where either is none."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", given[1], given[0]), given[1], given[0])
+
+    return VECTOR(VECTOR, VECTOR), generate
+
+
+def _folded(builder: Any, many: Any, joined: Callable[[Any, Any], Any]) -> Any:
+    """All numbers of a vector put together, half and half."""
+    for count in (8, 4, 2, 1):
+        places = ir.Constant(ir.VectorType(_NUMBER, SIZE), [n % count + count for n in range(SIZE)])
+        many = joined(many, builder.shuffle_vector(many, many, places))
+    return builder.extract_element(many, _NUMBER(0))
+
+
+@_inside
+def largest(typing: Any, a: Any) -> Any:
+    """The largest of its numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return _folded(builder, given[0], lambda x, y: builder.select(builder.fcmp_ordered(">", y, x), y, x))
+
+    return types.float32(VECTOR), generate
+
+
+@_inside
+def total(typing: Any, a: Any) -> Any:
+    """The sum of its numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return _folded(builder, given[0], builder.fadd)
+
+    return types.float32(VECTOR), generate
+
+
 def _adding(length: int) -> Any:
     """Of four vectors that hold runs of so many numbers, one with the sums of every run's four parts."""
 
