@@ -2,9 +2,10 @@
 
 A rollout's step has few rows, and transformers' modules take some forty small operations a layer for them, most of
 which cost more to start than to compute. Here queries, keys and values come from one product, and so do gate and up;
-queries and keys are turned together; and where there are compiled loops, what is between two products is one of them.
-``probe`` compares all this with the model's modules when it is loaded on the CPU. Letters: B sequences of S tokens, N
-of all, W hidden size, I between gate and down, H query heads, K key heads, A = H + K, X = A + K, D head dimension.
+queries and keys are turned together; and where there are compiled loops, a layer is one of them for one token of every
+row (``layer``), and for more tokens what is between two products. ``probe`` compares all this with the model's modules
+when it is loaded on the CPU. Letters: B sequences of S tokens, N of all, W hidden size, I between gate and down, H query
+heads, K key heads, A = H + K, X = A + K, D head dimension.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class Lean:
             turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
         y_BSW = torch.zeros(x_BSW.shape, dtype=self.dtype, device=x_BSW.device)
         if self.loops is not None and isinstance(sharing, Looped):
+            assert x_BSW.dtype == torch.float32, "weights are float32, whatever is computed in"
             x_BW, y_BW = array(x_BSW[:, 0]), either(y_BSW[:, 0])
             for number, run in enumerate(self.loops):
                 run(number, x_BW, y_BW, turn, sharing)  # into these arrays, which are the tensors' memory
