@@ -4,8 +4,8 @@ A rollout's step has few rows, and transformers' modules take some forty small o
 which cost more to start than to compute. Here queries, keys and values come from one product, and so do gate and up;
 queries and keys are turned together; and where there are compiled loops, a layer is one of them for one token of every
 row (``layer``), and for more tokens what is between two products. ``probe`` compares all this with the model's modules
-when it is loaded on the CPU. Letters: B sequences of S tokens, N of all, W hidden size, I between gate and down, H query
-heads, K key heads, A = H + K, X = A + K, D head dimension.
+when it is loaded on the CPU. Letters: B sequences of S tokens, N of all, W hidden size, I between gate and down, H
+query heads, K key heads, A = H + K, X = A + K, D head dimension.
 """
 
 from __future__ import annotations
