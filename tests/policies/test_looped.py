@@ -21,10 +21,10 @@ from policy_cases import Build, make_says, ragged
 from test_update import shaken
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
 from coevolve.collate import _batch as turns_to_batch
-from coevolve.policies import LocalEngine, PolicySpec, build_policies, head, lean, looped
+from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, build_policies, head, lean, looped
 from coevolve.policies.arrays import either
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.forest import grow
@@ -164,6 +164,47 @@ def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
     assert batch.mask_BT.sum() > 27 and off < 1e-4, off
 
 
+def apart(policies: dict[str, LocalPolicy], count: int) -> list[float]:
+    """How far log-probabilities at scoring are from those at sampling, per token, of policies that sample together."""
+    says = {name: make_says(ragged(count + n, seed=n) * 3, Sampling(12)) for n, name in enumerate(policies)}
+    found = []
+    for name, turns in LocalEngine(policies).generate(says).items():
+        batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+        off_BT = (policies[name].outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT
+        found.append(float(off_BT.abs().sum() / batch.mask_BT.sum()))
+    return found
+
+
+def test_in_bfloat16_scoring_rounds_biases_as_sampling_does(tmp_path: Path) -> None:
+    config = Qwen2Config(
+        vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    folder = save_micro(Qwen2ForCausalLM(config), tmp_path)
+    policies = build_policies(
+        {"a": PolicySpec(folder, dtype="bfloat16")}, reference=False, critic=False, steps=1, seed=0
+    )
+    torch.manual_seed(0)
+    for name, parameter in policies["a"].weights.shared.causal.named_parameters():
+        if "bias" in name:
+            nn.init.normal_(parameter, std=0.5)
+    assert apart(policies, 9)[0] < 1e-4
+
+
+def test_in_bfloat16_teams_of_adapters_are_scored_as_they_sample(micro_model: str) -> None:
+    """Each has another number of rows, so that runs are of different lengths."""
+    specs = {
+        name: PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=rank), dtype="bfloat16")
+        for name, rank in (("a", 3), ("b", 16), ("c", 5))
+    }
+    policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+    torch.manual_seed(0)
+    for policy in policies.values():
+        for parameter in policy.parameters:
+            nn.init.normal_(parameter, std=0.1)
+    assert max(apart(policies, 4)) < 1e-3
+
+
 def test_norm_and_gate_are_those_of_pytorch() -> None:
     torch.manual_seed(0)
     x_NW, y_NW, weight_W = 3 * torch.randn(5, 37), torch.randn(5, 37), torch.randn(37)
@@ -217,12 +258,16 @@ def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dt
         x = torch.randn(rows, 1, inputs).to(dtype)
         exact = torch.cat(
             [functional.linear(x.double(), layer.weight.to(dtype).double()) for layer in layers], -1
-        ) + torch.cat([torch.zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers])
+        ) + torch.cat([torch.zeros(len(x.weight)) if x.bias is None else x.bias.to(dtype).float() for x in layers])
         found = product(x)
         assert found.dtype == dtype
         near = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2**-8, "atol": 1e-5}
         torch.testing.assert_close(found.double(), exact, **near)
         assert torch.equal(found[-1], product(x[-1])), "the rows beside it have no say"
+        out_NO = torch.randn(rows, sum(outputs)).to(dtype)
+        more = exact[:, 0] + out_NO.double()
+        compiled.product(either(x[:, 0].contiguous()), product.panels_L, product.bias_O, either(out_NO), True)
+        torch.testing.assert_close(out_NO.double(), more, **near)
 
 
 def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is() -> None:
@@ -242,7 +287,7 @@ from coevolve.policies.panels import Panels
 
 torch.manual_seed(0)
 layer, x = nn.Linear(46, 71), torch.randn(13, 46).bfloat16()
-exact = x.double() @ layer.weight.bfloat16().double().t() + layer.bias
+exact = x.double() @ layer.weight.bfloat16().double().t() + layer.bias.bfloat16()
 torch.testing.assert_close(Panels([layer], torch.bfloat16, compiled)(x).double(), exact, rtol=2**-8, atol=1e-5)
 """
 

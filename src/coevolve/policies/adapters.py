@@ -84,12 +84,13 @@ class Adapters:
 
     def _plus(self, y: Tensor, x_MLR: Tensor, up_MRO: Tensor) -> Tensor:
         """y + x A' B', into y where no gradient needs it."""
-        inplace = not torch.is_grad_enabled()
-        if self._places is not None:
-            added = torch.bmm(x_MLR, up_MRO).flatten(0, 1).index_select(0, self._places[1]).view(y.shape)
-            return y.add_(added) if inplace else y + added
-        y_MLO = y.reshape(len(x_MLR), -1, y.shape[-1])
-        return (y_MLO.baddbmm_ if inplace else y_MLO.baddbmm)(x_MLR, up_MRO).view(y.shape)
+        count, width = len(x_MLR), y.shape[-1]
+        if self._places is not None:  # in the grid too, so that bfloat16 is rounded once, as with one run
+            y_MLO = y.flatten(0, -2).index_select(0, self._places[0]).view(count, -1, width)
+            added_XO = torch.baddbmm(y_MLO, x_MLR, up_MRO).flatten(0, 1)
+            return added_XO.index_select(0, self._places[1]).view(y.shape)
+        y_MLO = y.reshape(count, -1, width)
+        return (y_MLO.baddbmm if torch.is_grad_enabled() else y_MLO.baddbmm_)(x_MLR, up_MRO).view(y.shape)
 
     def _stack(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
         """All runs' adapters on these layers: A' [M, I, R], B' with its scale [M, R, O]. None if no run has one."""

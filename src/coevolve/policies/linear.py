@@ -99,7 +99,7 @@ def packed(model: nn.Module, dtype: torch.dtype, compiled: Any | None) -> Iterat
     """Let the linear layers compute in dtype with copies of their weights made for it; these must not change inside.
     compiled: the loops, if there are any."""
     fast = [module for module in model.modules() if isinstance(module, FastLinear)]
-    if sum(layer.weight.numel() for layer in fast if _onednn(layer.weight)) > MOST:
+    if sum(layer.weight.numel() for layer in fast if compiled is not None or _onednn(layer.weight)) > MOST:
         fast = []
     try:
         for layer in fast:

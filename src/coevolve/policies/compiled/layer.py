@@ -1,7 +1,7 @@
 """A layer of a decoder of Llama's kind for one token of every row.
 
-Letters: B rows, W hidden size, I between gate and down, X columns of queries, keys and values, A = query heads + key
-heads, D head dimension, L an array as one line; and those of ``attention``.
+Letters: B rows, M runs of rows with the same adapters, W hidden size, I between gate and down, X columns of queries,
+keys and values, A = query heads + key heads, D head dimension, L an array as one line; and those of ``attention``.
 """
 
 from __future__ import annotations

@@ -27,8 +27,10 @@ def _forget_old() -> None:
 _forget_old()
 
 
-def by_numba(fastmath: set[str], makes_arrays: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that compiles a function when it is called first, and keeps the result beside its file.
+def by_numba(
+    fastmath: set[str], makes_arrays: bool = False, cached: bool = True
+) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that compiles a function when it is called first, and keeps the result beside its file if ``cached``.
 
     Where arrays are made, numba counts who uses which, arguments too, which takes time at every call.
     """
@@ -37,7 +39,8 @@ def by_numba(fastmath: set[str], makes_arrays: bool = False) -> Callable[[Callab
     def compiled(function: Callable[..., Any]) -> Any:
         found = numba.njit(**settings)(function)
         with suppress(RuntimeError):  # there is no folder to keep it in: every process compiles
-            found.enable_caching()
+            if cached:
+                found.enable_caching()
         return found
 
     return compiled
@@ -48,6 +51,7 @@ def by_numba(fastmath: set[str], makes_arrays: bool = False) -> Callable[[Callab
 _ANY_ORDER = {"reassoc", "contract", "nsz"}
 loop = by_numba(_ANY_ORDER)
 loop_with_arrays = by_numba(_ANY_ORDER, makes_arrays=True)
+uncached = by_numba(_ANY_ORDER, cached=False)  # several of one name, whose files processes that compile could mix up
 
 
 inlined = numba.njit(inline="always", error_model="numpy")

@@ -15,17 +15,24 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils as untyped
+from numba.core import registry
 from numba.extending import intrinsic
 
 from coevolve.policies.compiled.kinds import KINDS, kept, read
-from coevolve.policies.compiled.loop import loop, loop_with_arrays
+from coevolve.policies.compiled.loop import loop, loop_with_arrays, uncached
 from coevolve.policies.compiled.vectors import MANY, SIZE, VECTOR, fetch, load, place, spread, store, sum_of
 
 WIDTH = 2 * SIZE
 """Outputs of a panel."""
 
-_MOST = 12
-"""Rows whose sums, two vectors each, fill a processor's registers."""
+_FEATURES = registry.cpu_target.target_context.codegen().magic_tuple()[2]
+"""Of the processor that is compiled for."""
+
+_WIDE = "+avx512f" in _FEATURES
+"""Whether it has 32 registers of sixteen numbers; with fewer or shorter ones two rows' sums fill them."""
+
+_MOST = 12 if _WIDE else 2
+"""Rows whose sums, two vectors each, fill the registers."""
 
 _FINE = 8
 """Bits behind the point of how far is fetched at an input."""
@@ -42,7 +49,7 @@ _inside_knowing: Callable[[Any], Any] = intrinsic(prefer_literal=True)
 def laid(weight_OI: Any, first: Any, panels_L: Any) -> None:
     """These weights into panels that have room for them, rounded to their kind, from output ``first`` on, which begins
     one. Sixteen inputs of a panel are put together in the nearest cache: written where they go they would take thrice
-    as long."""
+    as long. What a last panel has of outputs that there are not is of any value."""
     (outputs, inputs), pair, part_L = weight_OI.shape, _pair(panels_L), np.zeros(SIZE * WIDTH, panels_L.dtype)
     for o in range(0, outputs, WIDTH):
         for begin in range(0, inputs, SIZE):
@@ -76,6 +83,8 @@ def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, plus: Any) -> No
                 _eight(*given)
             elif count == 4:
                 _four(*given)
+            elif count == 2:
+                _two(*given)
             else:
                 _one(*given)
             _finish(sums_L, count, bias_O, o, out_L, n * outputs + o, plus)
@@ -93,10 +102,12 @@ def _expect(out_L: Any, out: Any, rows: Any, outputs: Any) -> None:
 
 @loop
 def _together(rows: Any) -> Any:
-    """How many of the rows that are left are computed together: 12, 8, 4 or 1, such that few are left alone."""
-    if rows >= 12 and rows != 16:
+    """How many of the rows that are left are computed together: 12, 8, 4, 2 or 1, such that few are left alone."""
+    if _WIDE and rows >= 12 and rows != 16:
         return 12
-    return 8 if rows >= 8 else 4 if rows >= 4 else 1
+    if _WIDE and rows >= 4:
+        return 8 if rows >= 8 else 4
+    return min(rows, 2)
 
 
 @loop
@@ -117,7 +128,7 @@ def _finish(sums_L: Any, rows: Any, bias_O: Any, o: Any, out_L: Any, out: Any, p
 def _of(rows: int) -> Any:
     """The products of so many rows with a panel."""
 
-    @loop
+    @uncached
     def tile(x_L: Any, x: Any, inputs: Any, panels_L: Any, panel: Any, ahead: Any, end: Any, sums_L: Any) -> None:
         """From ``ahead`` to ``end`` the next panel is fetched, in two halves, a little at every input."""
         pair, half, sums = _pair(x_L), (end - ahead) // 2, _nothing(rows)
@@ -165,7 +176,7 @@ def _more(typing: Any, sums: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, p
         row, after = place(context, builder, x_L, given[1:3], context.get_data_type(x_L.dtype)), []
         for n in range(0, len(before), width):
             x_n = spread(builder, builder.load(builder.bitcast(row, one.as_pointer()), align=x_L.dtype.bitwidth // 8))
-            after += [_summed(context, builder, before[n + m], x_n, weights[m]) for m in range(width)]
+            after += [_summed(builder, before[n + m], x_n, weights[m]) for m in range(width)]
             row = builder.gep(row, [given[3]])
         return context.make_tuple(builder, sums, after)
 
@@ -198,19 +209,19 @@ class _Brain(ir.Type):  # type: ignore[misc]
         return hash(_Brain)
 
 
-def _summed(context: Any, builder: Any, total: Any, a: Any, b: Any) -> Any:
+def _summed(builder: Any, total: Any, a: Any, b: Any) -> Any:
     """total + a b of float32; of pairs of bfloat16 both products, in one instruction where the processor has it."""
     if a.type == MANY:
         return builder.fadd(builder.fmul(a, b, flags=("contract",)), total, flags=("contract",))
-    if "+avx512bf16" in context.codegen().magic_tuple()[2]:
+    if "+avx512bf16" in _FEATURES:
         pairs = ir.VectorType(_Brain(), 2 * SIZE)
         kind = ir.FunctionType(MANY, [MANY, pairs, pairs])
         instruction = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
         return builder.call(instruction, [total, builder.bitcast(a, pairs), builder.bitcast(b, pairs)])
     half, upper = ir.Constant(_WORDS, [16] * SIZE), ir.Constant(_WORDS, [0xFFFF0000] * SIZE)
     for x, y in ((builder.shl(a, half), builder.shl(b, half)), (builder.and_(a, upper), builder.and_(b, upper))):
-        total = _summed(context, builder, total, builder.bitcast(x, MANY), builder.bitcast(y, MANY))
+        total = _summed(builder, total, builder.bitcast(x, MANY), builder.bitcast(y, MANY))
     return total
 
 
-_twelve, _eight, _four, _one = (_of(rows) for rows in (_MOST, 8, 4, 1))
+_twelve, _eight, _four, _two, _one = (_of(rows) for rows in (12, 8, 4, 2, 1))
