@@ -342,9 +342,10 @@ def test_every_row_has_its_own_adapter(targets: Any, dtype: torch.dtype, micro_m
         "c": PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=5, targets=targets)),
     }
     policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+    torch.manual_seed(0)
     for policy in policies.values():
         for parameter in policy.parameters if policy.trainable else ():
-            nn.init.normal_(parameter, std=0.3)
+            nn.init.normal_(parameter, std=0.2)  # with louder ones a rounded model is another one
     shared = policies["a"].weights.shared
     rows = [torch.tensor(row).numpy() for row in ragged(9, seed=4)]
     forest = grow(rows, [0, 0, 0, 0, 1, 1, 2, 2, 2])
