@@ -83,7 +83,7 @@ class Adapters:
         return self._seen[1]
 
     def _plus(self, y: Tensor, x_MLR: Tensor, up_MRO: Tensor) -> Tensor:
-        """y + x A' B', into y where no gradient needs it."""
+        """y + x A' B'; into y where runs are of one length and no gradient needs it."""
         count, width = len(x_MLR), y.shape[-1]
         if self._places is not None:  # in the grid too, so that bfloat16 is rounded once, as with one run
             y_MLO = y.flatten(0, -2).index_select(0, self._places[0]).view(count, -1, width)
