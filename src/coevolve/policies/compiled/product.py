@@ -48,8 +48,8 @@ _inside_knowing: Callable[[Any], Any] = intrinsic(prefer_literal=True)
 @loop_with_arrays
 def laid(weight_OI: Any, first: Any, panels_L: Any) -> None:
     """These weights into panels that have room for them, rounded to their kind, from output ``first`` on, which begins
-    one. Sixteen inputs of a panel are put together in the nearest cache: written where they go they would take thrice
-    as long. What a last panel has of outputs that there are not is of any value."""
+    one. Sixteen inputs of a panel are put together in the nearest cache: written where they go they would take two
+    or three times as long. What a last panel has of outputs that there are not is of any value."""
     (outputs, inputs), pair, part_L = weight_OI.shape, _pair(panels_L), np.zeros(SIZE * WIDTH, panels_L.dtype)
     for o in range(0, outputs, WIDTH):
         for begin in range(0, inputs, SIZE):
@@ -180,7 +180,7 @@ def _more(typing: Any, sums: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, p
             row = builder.gep(row, [given[3]])
         return context.make_tuple(builder, sums, after)
 
-    return (sums(sums, x_L, x, apart, panels_L, panel), generate) if {x_L.dtype, panels_L.dtype} < set(KINDS) else None
+    return (sums(sums, x_L, x, apart, panels_L, panel), generate) if x_L.dtype == panels_L.dtype in KINDS else None
 
 
 @_inside
