@@ -39,14 +39,20 @@ class Row:
     def seconds(self, name: str) -> float:
         return self.over_rounds(name, lambda account: account.seconds)
 
-    def share(self, name: str, spent: Callable[[Account], float], parts: Sequence[str], dtype: str = "") -> float:
-        """The limit of these parts of a step as a share of what they took: 1 is as fast as the machine can be."""
+    def share(
+        self, name: str, spent: Callable[[Account], float], parts: Sequence[str], dtype: str = ""
+    ) -> tuple[float, float]:
+        """The limit of these parts of a step as a share of what they took: 1 is as fast as the machine can be.
+
+        In the median round, and in the best: the limit is the best of its measurements, too.
+        """
         dtype = dtype or ("bfloat16" if BF16 in name else "float32")
         pairs = zip(self.bounds, self.accounts[name], strict=True)
-        return median(sum(bound[dtype][part] for part in parts) / spent(account) for bound, account in pairs)
+        found = [sum(bound[dtype][part] for part in parts) / spent(account) for bound, account in pairs]
+        return median(found), max(found)
 
     def whole_share(self, name: str) -> float:
-        return self.share(name, lambda account: account.seconds, ("rollout", "update"))
+        return self.share(name, lambda account: account.seconds, ("rollout", "update"))[0]
 
     def verdict(self, ours: str, peers: Sequence[str]) -> str:
         """The line that --quick ends with."""
@@ -106,24 +112,18 @@ def overview(found: Mapping[str, Row], ours: str) -> str:
 
 
 def shares(found: Mapping[str, Row], dtypes: Mapping[str, str]) -> str:
-    """Ours against the limit, part by part. ``update`` is forward and backward; annotation a forward before it."""
-    header = ("case", "dtype", "rollout s", "of the limit", "update s", "of the limit", "annotate s", "of it with both")
+    """Ours against the limit, part by part; without a reference and a critic nothing comes between the two."""
+    header = ("case", "dtype", "rollout s", "of the limit (best)", "update s", "of the limit (best)")
     lines = []
     for label, row in found.items():
         for name, dtype in dtypes.items():
-            phases = {what: row.over_rounds(name, lambda a, w=what: a.phases.get(w, 0.0)) for what in _PHASES}
-            spent = [
-                row.share(name, lambda a: a.phases["generate"], ("rollout",), dtype),
-                row.share(name, lambda a: a.phases["update"], ("update",), dtype),
-                row.share(name, lambda a: a.phases["update"] + a.phases.get("annotate", 0.0), ("update",), dtype),
-            ]
-            texts = [f"{phases[what]:.3g}" for what in _PHASES]
-            cells = [cell for pair in zip(texts, (f"{share:.0%}" for share in spent), strict=True) for cell in pair]
+            cells = []
+            for phase, part in (("generate", "rollout"), ("update", "update")):
+                usual, best = row.share(name, lambda account, p=phase: account.phases[p], (part,), dtype)
+                took = row.over_rounds(name, lambda account, p=phase: account.phases[p])
+                cells += [f"{took:.3g}", f"{usual:.0%} ({best:.0%})"]
             lines.append([label, dtype, *cells])
     return markdown(header, lines)
-
-
-_PHASES = ("generate", "update", "annotate")
 
 
 def record(found: Mapping[str, Row]) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def test_turns_in_one_batch_are_those_of_each_policy_alone(
     alone = {name: LocalEngine({name: policies[name]}).generate({name: said[name]})[name] for name in policies}
     calls: list[int] = []
     whole = decode.decode
-    monkeypatch.setattr("coevolve.policies.engine.decode", lambda *args: (calls.append(len(args[1])), whole(*args))[1])
+    monkeypatch.setattr("coevolve.policies.engine.decode", lambda *args: (calls.append(len(args[2])), whole(*args))[1])
     together = LocalEngine(policies).generate(said)
     assert calls == [sum(map(len, said.values()))], "one batch"
     for name in policies:
@@ -209,7 +209,7 @@ def test_only_equal_precisions_speak_together(micro_model: str, monkeypatch: pyt
     policies = build_policies(specs, reference=False, critic=False, steps=5, seed=0)
     calls: list[int] = []
     whole = decode.decode
-    monkeypatch.setattr("coevolve.policies.engine.decode", lambda *args: (calls.append(len(args[1])), whole(*args))[1])
+    monkeypatch.setattr("coevolve.policies.engine.decode", lambda *args: (calls.append(len(args[2])), whole(*args))[1])
     LocalEngine(policies).generate({name: make_says(ragged(3, seed=1), Sampling(4), name) for name in policies})
     assert sorted(calls) == [3, 12]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from coevolve.maths import kl
 from coevolve.policies import forward
 from coevolve.policies.head import log_softmax, pieces
+from coevolve.policies.outlet import outlet
 from coevolve.policies.weights import head
 from coevolve.types import Batch
 
@@ -29,18 +30,18 @@ def describe(policy: LocalPolicy, micro: Batch) -> dict[str, Tensor]:
     action_N, temperature_N = forward.actions(micro, policy.device)
     with policy.active() as causal:
         hidden_NW = forward.hidden_states(causal, micro, policy.device)
-        vocabulary = head(causal).weight.shape[0]
+        vocabulary, logits = head(causal).weight.shape[0], outlet(head(causal))
     found = {} if policy.value_head is None else {"value_BT": policy.value(hidden_NW)}
     if policy.reference is None:
         return found
     with policy.reference.active() as causal, policy.computing():
-        ref_NW = forward.hidden_states(causal, micro, policy.device)
+        ref_NW, ref_logits = forward.hidden_states(causal, micro, policy.device), outlet(head(causal))
     parts = []
     for p in pieces(len(action_N), vocabulary):
-        with policy.active() as causal:  # the two may be one model with and without its adapter
-            logp_NV = log_softmax(head(causal), hidden_NW[p], temperature_N[p])
-        with policy.reference.active() as causal:
-            ref_NV = log_softmax(head(causal), ref_NW[p], temperature_N[p])
+        with policy.active():  # the two may be one model with and without its adapter
+            logp_NV = log_softmax(logits, hidden_NW[p], temperature_N[p])
+        with policy.reference.active():
+            ref_NV = log_softmax(ref_logits, ref_NW[p], temperature_N[p])
         parts.append((kl.full(logp_NV, ref_NV), ref_NV.gather(-1, action_N[p, None])[:, 0]))
     kl_N, logp_ref_N = (torch.cat(made) for made in zip(*parts, strict=True))
     return found | {"kl_BT": kl_N, "logp_ref_BT": logp_ref_N}

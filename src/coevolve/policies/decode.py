@@ -18,8 +18,9 @@ from coevolve.policies.attention import shares
 from coevolve.policies.cache import Cache
 from coevolve.policies.cascade import Cascade
 from coevolve.policies.looped import Looped, loops
+from coevolve.policies.outlet import Outlet
 from coevolve.policies.sampling import draw
-from coevolve.policies.weights import head, logits, trunk
+from coevolve.policies.weights import trunk
 from coevolve.types import Say
 
 ROUND = 4
@@ -102,6 +103,7 @@ def _closed(done: Sequence[bool], speaker_B: Sequence[int], kept: int) -> tuple[
 
 def decode(
     causal: Any,
+    logits: Outlet,
     says: Sequence[Say],
     eos: Collection[int],
     device: torch.device,
@@ -115,7 +117,7 @@ def decode(
     sampling = says[0].sampling
     assert isinstance(sampling.max_new_tokens, int), "a Say has one fixed length"
     steps = sampling.max_new_tokens
-    state = _prefill(causal, says, speaker_R or [0] * len(says), steps, adapters)
+    state = _prefill(causal, logits, says, speaker_R or [0] * len(says), steps, adapters)
     eos_ = torch.tensor(sorted(eos), dtype=torch.long, device=device)
     ids_RT = torch.zeros((len(says), steps), dtype=torch.long, device=device)
     logp_RT = torch.zeros((len(says), steps), device=device)
@@ -128,24 +130,24 @@ def decode(
         if state.seen_BV is not None:
             state.seen_BV.scatter_(1, token_B[:, None], True)
         state.done_B |= torch.isin(token_B, eos_)
-        if t + 1 == steps or not _advance(causal, state, ids_RT, t):
+        if t + 1 == steps or not _advance(logits, state, ids_RT, t):
             break
     return _collect(ids_RT, logp_RT, excess_RT, eos_)
 
 
-def _advance(causal: Any, state: _State, ids_RT: Tensor, t: int) -> bool:
+def _advance(logits: Outlet, state: _State, ids_RT: Tensor, t: int) -> bool:
     """Feed new token t of the rows that go on; False if none does. One wait for the device: which rows are done."""
     done = state.done_B.tolist()
     if all(done):
         return False
     state.compact(done)
     hidden_BW = state.memory.step(ids_RT[state.row_B, t], state.length_B + t)
-    state.logits_BV = logits(head(causal), hidden_BW)
+    state.logits_BV = logits(hidden_BW)
     return True
 
 
 def _prefill(
-    causal: Any, says: Sequence[Say], speaker_R: Sequence[int], steps: int, adapters: Adapters | None
+    causal: Any, logits: Outlet, says: Sequence[Say], speaker_R: Sequence[int], steps: int, adapters: Adapters | None
 ) -> _State:
     """Each speaker's distinct prompts once; then one row per say."""
     device, numbers = causal.device, dict[tuple[int, tuple[int, ...]], int]()
@@ -156,7 +158,7 @@ def _prefill(
     memory = kind(causal, prompts, speaker_U, row_R, steps, adapters)
     if adapters is not None:
         adapters.split(speaker_R)
-    logits_UV = logits(head(causal), memory.hidden_UW)
+    logits_UV = logits(memory.hidden_UW)
     seen_BV = None
     if says[0].sampling.repetition_penalty != 1.0:
         seen_BV = torch.zeros((len(says), logits_UV.shape[1]), dtype=torch.bool, device=device)

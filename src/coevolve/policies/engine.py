@@ -18,11 +18,10 @@ from coevolve.policies.away import Away
 from coevolve.policies.decode import Spoken, decode
 from coevolve.policies.devices import side_by_side
 from coevolve.policies.lean import lean
-from coevolve.policies.linear import packed
-from coevolve.policies.looped import loops
+from coevolve.policies.outlet import outlet
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.spec import DTYPES
-from coevolve.policies.weights import head, trunk
+from coevolve.policies.weights import head
 from coevolve.policies.workers import Job, There, Workers, cores
 from coevolve.types import PolicyName, Problem, Prompt, Say, Turn
 
@@ -174,12 +173,13 @@ def _sampled(
         first.active() as causal,
         grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
         lean(causal, DTYPES[first.spec.dtype], adapters) if repaid else nullcontext(),
-        packed(head(causal), torch.float32, loops(trunk(causal))) if repaid else nullcontext(),
     ):
+        logits = outlet(head(causal), often=repaid)
         for chunk in chunks([say for _, say in asked], max_tokens):
             rows = sorted(chunk)  # policy after policy
             speakers, together = zip(*(asked[row] for row in rows), strict=True)
-            spoken |= zip(rows, decode(causal, together, first.eos, first.device, speakers, adapters), strict=True)
+            found = decode(causal, logits, together, first.eos, first.device, speakers, adapters)
+            spoken |= zip(rows, found, strict=True)
     inorder = iter([spoken[row] for row in range(len(asked))])
     return {name: [next(inorder) for _ in says[name]] for name in team}
 

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from coevolve.policies.linear import inner, times
 from coevolve.policies.looped import module, usable
-from coevolve.policies.weights import logits
+from coevolve.policies.outlet import Outlet, outlet
 
 LOGITS_AT_ONCE = 1 << 20
 """Logits made at a time: few enough for a processor's cache."""
@@ -38,9 +38,9 @@ def pieces(n: int, vocabulary: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, n, size))
 
 
-def log_softmax(head: Any, hidden_NW: Tensor, temperature_N: Tensor) -> Tensor:
+def log_softmax(logits: Outlet, hidden_NW: Tensor, temperature_N: Tensor) -> Tensor:
     """log softmax(logits / temperature) over the vocabulary in float32, [N, V]."""
-    return (logits(head, hidden_NW) / temperature_N[:, None]).log_softmax(-1)
+    return (logits(hidden_NW) / temperature_N[:, None]).log_softmax(-1)
 
 
 def action_logps(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,8 +52,9 @@ def action_logps(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: 
         return _by_calling(head, hidden_NW, action_N, temperature_N)
     n, fill = len(action_N), -len(action_N) % ROUND
     hidden_NW, action_N = pad(hidden_NW.float(), (0, 0, 0, fill)), pad(action_N, (0, fill))
+    temperature_N = pad(temperature_N, (0, fill), value=1.0)
     logp_N, entropy_N = _ActionLogps.apply(  # type: ignore[no-untyped-call]
-        hidden_NW, head.weight, head.bias, action_N, pad(temperature_N, (0, fill), value=1.0)
+        outlet(head), hidden_NW, head.weight, head.bias, action_N, temperature_N
     )
     return logp_N[:n], entropy_N[:n]
 
@@ -62,8 +63,8 @@ def _by_calling(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: T
     """The same of a head that is more than a matrix, such as one with adapters."""
 
     def piece(hidden: Tensor, action: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        logp_NV = log_softmax(head, hidden, temperature)
-        entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
+        logp_NV = log_softmax(outlet(head), hidden, temperature)
+        entropy_N = _entropy(logp_NV.exp(), logp_NV)
         return logp_NV.gather(-1, action[:, None])[:, 0], entropy_N.detach()
 
     made = [
@@ -77,20 +78,21 @@ def _by_calling(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: T
 class _ActionLogps(torch.autograd.Function):
     """With p = softmax(z / T): d log p(a) / d z = (1[a] - p) / T. p is kept if it is small, else made again.
 
-    The gradient's products are in the computation's dtype, as those of all other layers.
+    z = logits(hidden). The gradient's products are in the computation's dtype, as those of all other layers.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, action_N: Tensor, temperature_N: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, logits: Outlet, hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, action_N: Tensor,
+        temperature_N: Tensor,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         shape, kind = (len(action_N), len(weight_VW)), hidden_NW.device.type
         keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
-        ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
+        ctx.kept_NV, ctx.logits = (hidden_NW.new_empty(shape), None) if keep else (None, logits)
         ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden_NW.dtype
         found = []
         for n in pieces(*shape):
-            z_NV = _logits(hidden_NW[n], weight_VW, bias_V)
+            z_NV = logits(hidden_NW[n])
             p_NV = ctx.kept_NV[n] if keep else torch.empty_like(z_NV)
             found.append(_judged(z_NV, temperature_N[n], action_N[n], p_NV))
         logp_N, entropy_N = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -103,14 +105,14 @@ class _ActionLogps(torch.autograd.Function):
         hidden_NW, weight_VW, bias_V, action_N, temperature_N = ctx.saved_tensors
         dhidden_NW, dweight_VW, dbias_V = (
             None if x is None or not needed else torch.zeros_like(x)
-            for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad, strict=False)
+            for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad[1:], strict=False)
         )
         scale_N, kept_NV = grad_N / temperature_N, ctx.kept_NV
         hidden, weight = hidden_NW.to(ctx.dtype), weight_VW.to(ctx.dtype)
         for n in pieces(len(action_N), len(weight_VW)) if kept_NV is None else (slice(None),):
             p_NV = kept_NV
             if kept_NV is None:
-                z_NV = _logits(hidden_NW[n], weight_VW, bias_V)
+                z_NV = ctx.logits(hidden_NW[n])
                 p_NV = torch.empty_like(z_NV)
                 _judged(z_NV, temperature_N[n], action_N[n], p_NV)
             # Into the same memory: nobody else needs the probabilities.
@@ -124,8 +126,8 @@ class _ActionLogps(torch.autograd.Function):
                 _add_product(dweight_VW, dz_NV, hidden[n])
             elif dweight_VW is not None:  # of all tokens: one product is the fastest
                 dweight_VW = inner(dz_NV, hidden).to(dweight_VW.dtype)
-        ctx.kept_NV = None
-        return dhidden_NW, dweight_VW, dbias_V, None, None
+        ctx.kept_NV = ctx.logits = None
+        return None, dhidden_NW, dweight_VW, dbias_V, None, None
 
 
 def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor) -> None:
@@ -134,12 +136,6 @@ def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor) -> None:
         total_VW.addmm_(dz_NV.t(), hidden_NW)
     else:
         total_VW += inner(dz_NV, hidden_NW)
-
-
-def _logits(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None) -> Tensor:
-    """In float32, [N, V]."""
-    with torch.autocast(hidden_NW.device.type, enabled=False):
-        return times(hidden_NW, weight_VW, bias_V)
 
 
 def _judged(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,4 +151,11 @@ def _judged(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor)
     z_NV.div_(temperature_N[:, None])
     z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))  # in place, because fresh memory of this size is slow
     torch.exp(z_NV, out=p_NV)
-    return z_NV.gather(-1, action_N[:, None])[:, 0], -torch.linalg.vecdot(p_NV, z_NV)
+    return z_NV.gather(-1, action_N[:, None])[:, 0], _entropy(p_NV, z_NV)
+
+
+def _entropy(p_NV: Tensor, logp_NV: Tensor) -> Tensor:
+    """Of each row's distribution, nats, [N]. Autocast would round it, as any product."""
+    with torch.autocast(p_NV.device.type, enabled=False):
+        found: Tensor = -torch.linalg.vecdot(p_NV, logp_NV)
+    return found

@@ -24,14 +24,17 @@ def laid(weights_OI: Sequence[Tensor], dtype: torch.dtype, compiled: Any) -> Any
 
 
 class Panels:
-    """Layers that have the same input, as one product with a copy of their weights: outputs side by side, in dtype."""
+    """Layers that have the same input, as one product with a copy of their weights: outputs side by side, computed in
+    dtype. out: of the outputs, dtype if it is not said."""
 
-    def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype, compiled: Any) -> None:
-        self.dtype, self.compiled = dtype, compiled
+    def __init__(
+        self, layers: Sequence[nn.Linear], dtype: torch.dtype, compiled: Any, out: torch.dtype | None = None
+    ) -> None:
+        self.dtype, self.compiled, self.out = dtype, compiled, out or dtype
         self.panels_L = laid([layer.weight.detach() for layer in layers], dtype, compiled)
         zeros = (np.zeros(len(layer.weight), np.float32) for layer in layers)
         # Rounded as updates round them, or what is sampled would be scored otherwise.
-        biases = (None if layer.bias is None else array(layer.bias.detach().to(dtype)) for layer in layers)
+        biases = (None if layer.bias is None else array(layer.bias.detach().to(self.out)) for layer in layers)
         self.bias_O = np.concatenate([zero if bias is None else bias for bias, zero in zip(biases, zeros, strict=True)])
 
     @staticmethod
@@ -41,6 +44,6 @@ class Panels:
 
     def __call__(self, x: Tensor) -> Tensor:
         x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
-        out_NO, out = room((len(x_NI), len(self.bias_O)), self.dtype)
+        out_NO, out = room((len(x_NI), len(self.bias_O)), self.out)
         self.compiled.product(x_NI, self.panels_L, self.bias_O, out_NO, False)
         return out.view(*x.shape[:-1], -1)

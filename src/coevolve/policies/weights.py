@@ -173,13 +173,6 @@ def head(causal: Any) -> Any:
     return causal.get_output_embeddings()
 
 
-def logits(layer: Any, hidden: Tensor) -> Tensor:
-    """The head's output in float32 even if the rest computes in bfloat16, whose steps are 0.25 at a logit of 40."""
-    with torch.autocast(hidden.device.type, enabled=False):
-        found: Tensor = layer(hidden.float())
-    return found
-
-
 @torch.no_grad()
 def check_model(causal: Any, model: str) -> None:
     """ValueError unless logits are head(trunk(ids)), and the trunk keeps a key-value cache.

@@ -1,0 +1,61 @@
+"""The output layer: logits of hidden states, in float32 whatever else is computed in.
+
+In bfloat16 its inputs and weights are rounded, as those of all other layers are; sums and logits are not, because at a
+logit of 40 bfloat16's steps are 0.25. Letters: N rows, W hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from coevolve.policies.linear import MOST, laid_out, times
+from coevolve.policies.looped import module, usable
+from coevolve.policies.panels import Panels
+
+Outlet = Callable[[Tensor], Tensor]
+"""hidden_NW to logits_NV."""
+
+
+def outlet(layer: Any, often: bool = False) -> Outlet:
+    """How this layer makes logits of hidden states while its weights do not change, in the dtype of autocast.
+
+    A plain layer's have no gradient in bfloat16; what is more than a matrix, such as one with adapters, computes in
+    float32 as it is. often: asked so often for few rows that in float32, too, a copy of the weights pays.
+    """
+    kind = layer.weight.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+    copied = dtype != torch.float32 or (often and layer.weight.numel() <= MOST)
+    if not (copied and isinstance(layer, nn.Linear)):
+        return partial(_as_it_is, layer)
+    compiled = module() if usable(layer.weight.device) else None
+    if compiled is not None and Panels.serve([layer], dtype):
+        return Panels([layer], dtype, compiled, torch.float32)
+    return laid_out([layer], dtype, None) if dtype == torch.float32 else _of_rounded(layer, dtype)
+
+
+def _as_it_is(layer: Any, hidden_NW: Tensor) -> Tensor:
+    with torch.autocast(hidden_NW.device.type, enabled=False):
+        found: Tensor = layer(hidden_NW.float())
+    return found
+
+
+def _of_rounded(layer: nn.Linear, dtype: torch.dtype) -> Outlet:
+    """PyTorch has a product with wider sums than its inputs for GPUs alone; elsewhere float32's is the same."""
+    weight_VW, bias_V = layer.weight.detach().to(dtype), None if layer.bias is None else layer.bias.detach().float()
+    product, weight_VW = (_by_gpu, weight_VW) if weight_VW.is_cuda else (times, weight_VW.float())
+
+    def logits(hidden_NW: Tensor) -> Tensor:
+        with torch.autocast(hidden_NW.device.type, enabled=False):
+            return product(hidden_NW.to(dtype).to(weight_VW.dtype), weight_VW, bias_V)
+
+    return logits
+
+
+def _by_gpu(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None) -> Tensor:
+    logits_NV = torch.mm(hidden_NW, weight_VW.t(), out_dtype=torch.float32)
+    return logits_NV if bias_V is None else logits_NV.add_(bias_V)
