@@ -58,7 +58,7 @@ def test_turns_are_those_of_a_plain_forward(
     sharing = way != "unshared"
     monkeypatch.setattr(cascade, "STATIC", way == "static")
     if way == "static":  # and the attention of GPUs
-        monkeypatch.setattr(partial, "_fusable", lambda q, v: False)
+        monkeypatch.setattr(partial, "_kernel", lambda q, k, v: partial.PLAIN)
     policy = plain(build_policy(model=request.getfixturevalue(family)), sharing)
     prompts = ragged(9, seed=3)
     prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]

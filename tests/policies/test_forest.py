@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import played_gpu
 import pytest
 import torch
 from policy_cases import Build, batch_of, make_batch, make_family, plain
 from torch.nn.functional import scaled_dot_product_attention
 
-from coevolve.policies import forest, forward, partial
+from coevolve.policies import forest, forward, kernels, partial
 from coevolve.policies.packed import filled, pack
 
 HEADS, KEYS, SIZE = 4, 2, 8
@@ -86,17 +87,17 @@ def test_short_common_beginnings_count_as_often_as_they_are_packed(build_policy:
     assert {len(group) for group in groups} == {40 // (forest.SHORT + 1)}
 
 
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("kernel", [kernels.CPU, kernels.GPU, partial.PLAIN], ids=["cpu", "gpu", "plain"])
 @pytest.mark.parametrize("keys", [KEYS, HEADS])
 @pytest.mark.parametrize("size", [1.0, 40.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_attention_and_its_gradient_are_those_of_every_row_alone(
-    seed: int, size: float, keys: int, fused: bool, monkeypatch: pytest.MonkeyPatch
+    seed: int, size: float, keys: int, kernel: kernels.Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with scores of several hundred, whose exponentials are infinite in float32."""
     monkeypatch.setattr(forest, "SHORT", 2)
-    if not fused:
-        monkeypatch.setattr(partial, "_fusable", lambda q, v: False)
+    monkeypatch.setattr(partial, "_kernel", lambda q, k, v: kernel)
+    played_gpu.play(monkeypatch)
     rows = random_rows(12, seed + 100)
     grown = forest.grow(rows)
     packed = pack(grown, torch.device("cpu"))

@@ -6,7 +6,8 @@ import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
 
-from coevolve.policies import LocalEngine
+from coevolve.policies import LocalEngine, partial
+from coevolve.policies.outlet import outlet
 from coevolve.types import Sampling
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -64,3 +65,16 @@ def test_bfloat16_on_the_gpu(build_policy: Build) -> None:
     batch = make_batch(6, seed=4)
     assert policy.annotate(batch).kl_BT.abs().max() == 0
     policy.update(policy.annotate(batch), make_targets(batch, 5), make_rule(), 0)
+
+
+def test_attention_without_scores_is_used() -> None:
+    assert partial._right(torch.device("cuda", torch.cuda.current_device()), torch.bfloat16, 64)
+
+
+def test_logits_are_float32_sums_of_bfloat16() -> None:
+    torch.manual_seed(0)
+    layer, hidden_NW = torch.nn.Linear(64, 300).cuda(), 3 * torch.randn(50, 64).cuda()
+    with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
+        found_NV = outlet(layer)(hidden_NW)
+    wanted_NV = hidden_NW.bfloat16().double() @ layer.weight.bfloat16().double().t() + layer.bias.double()
+    torch.testing.assert_close(found_NV.double(), wanted_NV, rtol=1e-5, atol=1e-5)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from coevolve.policies import partial
 from coevolve.policies.forest import Forest, Ids
+from coevolve.policies.kernels import Seen
 from coevolve.policies.walked import Walk
 
 
@@ -152,12 +153,12 @@ class _Attention(torch.autograd.Function):
         grad = grad.contiguous()
         dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for own in ctx.packed.own:
-            taken = partial.Seen(*(own.take(x) for x in (grad, q, k, v, out, lse)))
+            taken = Seen(*(own.take(x) for x in (grad, q, k, v, out, lse)))
             for whole, part in zip((dq, dk, dv), partial.backward(taken, None, True, ctx.scaling), strict=True):
                 whole.index_copy_(0, own.token_X, own.real(part))
         for family, path in ctx.packed.families:
             asked, seen = (family.take(x) for x in (grad, q)), (family.take(x) for x in (out, lse))
-            taken = partial.Seen(*(*asked, path.take(k), path.take(v), *seen))
+            taken = Seen(*(*asked, path.take(k), path.take(v), *seen))
             part_q, part_k, part_v = partial.backward(taken, path.late_ML, False, ctx.scaling)
             dq.index_copy_(0, family.token_X, dq[family.token_X] + family.real(part_q))
             _add(dk, path, part_k)

@@ -7,13 +7,16 @@ query heads, K key heads, D head dimension.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
 
 import torch
 from torch import Tensor
 
-Pair = tuple[Tensor, Tensor]
-Three = tuple[Tensor, Tensor, Tensor]
+from coevolve.policies import kernels
+from coevolve.policies.kernels import Kernel, Pair, Seen, Three
+
+_MANY = 32
+"""Queries from which on a GPU's kernel is used that holds no scores; fewer have few."""
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, late_MP: Tensor | None, causal: bool, scaling: float) -> Pair:
@@ -23,24 +26,11 @@ def forward(q: Tensor, k: Tensor, v: Tensor, late_MP: Tensor | None, causal: boo
     """
     heads, keys = q.shape[1], k.shape[1]
     q, k, v = _grouped(q, k, v, causal)
-    out, lse = (
-        _fused(q, k, v, late_MP, causal, scaling) if _fusable(q, v) else _plain(q, k, v, late_MP, causal, scaling)
-    )
+    out, lse = _kernel(q, k, v).forward(q, k, v, late_MP, causal, scaling)
     if heads == keys or causal:
         return out, lse
     ratio = heads // keys
     return torch.unflatten(out, 2, (ratio, -1)).flatten(1, 2), torch.unflatten(lse, 2, (ratio, -1)).flatten(1, 2)
-
-
-class Seen(NamedTuple):
-    """What a gradient needs: that of the output, the inputs, and output and log-sum-exp of the *whole* attention."""
-
-    grad: Tensor
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    out: Tensor
-    lse: Tensor
 
 
 def backward(seen: Seen, late_MP: Tensor | None, causal: bool, scaling: float) -> Three:
@@ -51,8 +41,7 @@ def backward(seen: Seen, late_MP: Tensor | None, causal: bool, scaling: float) -
     grad, out, lse = seen.grad, seen.out, seen.lse
     if heads != keys and not causal:
         grad, out, lse = (torch.unflatten(x, 1, shape).flatten(2, 3) for x in (grad, out, lse))
-    made = _fused_backward if _fusable(q, v) else _plain_backward
-    dq, dk, dv = made(Seen(grad, q, k, v, out, lse), late_MP, causal, scaling)
+    dq, dk, dv = _kernel(q, k, v).backward(Seen(grad, q, k, v, out, lse), late_MP, causal, scaling)
     if heads != keys and causal:
         dk, dv = (torch.unflatten(x, 1, shape).sum(2) for x in (dk, dv))
     elif heads != keys:
@@ -71,28 +60,40 @@ def _grouped(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Three:
     return torch.unflatten(q, 1, (k.shape[1], ratio)).flatten(2, 3), k, v
 
 
-def _fusable(q: Tensor, v: Tensor) -> bool:
-    """PyTorch's attention for CPUs holds no scores. Elsewhere its operators do not return what we need."""
-    return q.device.type == "cpu" and q.shape[-1] == v.shape[-1] and q.dtype == torch.float32
+def _kernel(q: Tensor, k: Tensor, v: Tensor) -> Kernel:
+    """One that holds no scores, where there is one for these."""
+    if q.shape[-1] != v.shape[-1] or not q.dtype == k.dtype == v.dtype:
+        return PLAIN
+    if q.device.type == "cpu":
+        return kernels.CPU if q.dtype == torch.float32 else PLAIN
+    return kernels.GPU if q.is_cuda and q.shape[2] >= _MANY and _right(q.device, q.dtype, q.shape[-1]) else PLAIN
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, late_MP: Tensor | None, causal: bool, scaling: float) -> Pair:
-    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    out, lse = operator(q, k, v, 0.0, causal, attn_mask=_bias(q, late_MP), scale=scaling)
-    return out, lse
+@cache
+def _right(device: torch.device, dtype: torch.dtype, size: int) -> bool:
+    """Whether a GPU's kernel gives there what ``_plain`` does: it is private to PyTorch."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, grad = (torch.randn(2, 2, 40, size, generator=generator).to(device, dtype) for _ in range(4))
+    late_MP = (torch.arange(40) >= torch.tensor([[40], [21]])).to(device)
+    off = 1e-5 if dtype == torch.float32 else 2e-2
+    try:
+        with torch.autocast(device.type, enabled=False):
+            for late, causal in ((None, True), (late_MP, False)):
+                found, wanted = (_tried(kernel, (q, k, v, grad), late, causal) for kernel in (kernels.GPU, PLAIN))
+                if not all(float((x - y).norm() / y.norm()) < off for x, y in zip(found, wanted, strict=True)):
+                    return False
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False  # this PyTorch has no such operator, or not for this GPU
+    return True
 
 
-def _fused_backward(seen: Seen, late_MP: Tensor | None, causal: bool, scaling: float) -> Three:
-    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    dq, dk, dv = operator(*seen, 0.0, causal, attn_mask=_bias(seen.q, late_MP), scale=scaling)
-    return dq, dk, dv
-
-
-def _bias(q: Tensor, late_MP: Tensor | None) -> Tensor | None:
-    if late_MP is None:
-        return None
-    hide_MP = torch.zeros(late_MP.shape, dtype=q.dtype, device=q.device).masked_fill(late_MP, -torch.inf)
-    return hide_MP[:, None, None].expand(-1, 1, q.shape[2], -1)
+def _tried(kernel: Kernel, given: tuple[Tensor, ...], late_MP: Tensor | None, causal: bool) -> list[Tensor]:
+    """Values and gradients, as of a part that is half of the whole."""
+    q, k, v, grad = given
+    scaling = q.shape[-1] ** -0.5
+    out, lse = kernel.forward(q, k, v, late_MP, causal, scaling)
+    grads = kernel.backward(Seen(grad, q, k, v, out, lse + torch.tensor(2.0).log().item()), late_MP, causal, scaling)
+    return [x.float() for x in (out, lse, *grads)]
 
 
 def _scores(q: Tensor, k: Tensor, late_MP: Tensor | None, causal: bool, scaling: float) -> Tensor:
@@ -118,3 +119,6 @@ def _plain_backward(seen: Seen, late_MP: Tensor | None, causal: bool, scaling: f
     inner = (grad.float() * out.float()).sum(-1, keepdim=True)
     dscore = (p * ((grad @ v.transpose(-1, -2)).float() - inner) * scaling).to(q.dtype)
     return dscore @ k, dscore.transpose(-1, -2) @ q, p.to(grad.dtype).transpose(-1, -2) @ grad
+
+
+PLAIN = Kernel(_plain, _plain_backward)
