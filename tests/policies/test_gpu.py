@@ -6,7 +6,7 @@ import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
 
-from coevolve.policies import LocalEngine, partial
+from coevolve.policies import LocalEngine, kernels, partial
 from coevolve.policies.outlet import outlet
 from coevolve.types import Sampling
 
@@ -67,14 +67,23 @@ def test_bfloat16_on_the_gpu(build_policy: Build) -> None:
     policy.update(policy.annotate(batch), make_targets(batch, 5), make_rule(), 0)
 
 
-def test_attention_without_scores_is_used() -> None:
+def test_attention_without_scores_is_used(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> kernels.Kernel:
+        used.append(found(q, k, v))
+        return used[-1]
+
     assert partial._right(torch.device("cuda", torch.cuda.current_device()), torch.bfloat16, 64)
+    used, found = list[kernels.Kernel](), partial._kernel
+    monkeypatch.setattr(partial, "_kernel", kernel)
+    policy, batch = build_policy(device="cuda", dtype="bfloat16"), make_batch(6, seed=4, longest_prompt=90)
+    policy.update(batch, make_targets(batch, 5), make_rule(), 0)
+    assert kernels.GPU in used
 
 
 def test_logits_are_float32_sums_of_bfloat16() -> None:
     torch.manual_seed(0)
     layer, hidden_NW = torch.nn.Linear(64, 300).cuda(), 3 * torch.randn(50, 64).cuda()
     with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
-        found_NV = outlet(layer)(hidden_NW)
+        found_NV = outlet(layer, torch.bfloat16)(hidden_NW)
     wanted_NV = hidden_NW.bfloat16().double() @ layer.weight.bfloat16().double().t() + layer.bias.double()
     torch.testing.assert_close(found_NV.double(), wanted_NV, rtol=1e-5, atol=1e-5)

@@ -14,6 +14,7 @@ from coevolve.maths import kl
 from coevolve.policies import forward
 from coevolve.policies.head import log_softmax, pieces
 from coevolve.policies.outlet import outlet
+from coevolve.policies.spec import DTYPES
 from coevolve.policies.weights import head
 from coevolve.types import Batch
 
@@ -30,14 +31,17 @@ def describe(policy: LocalPolicy, micro: Batch) -> dict[str, Tensor]:
     action_N, temperature_N = forward.actions(micro, policy.device)
     with policy.active() as causal:
         hidden_NW = forward.hidden_states(causal, micro, policy.device)
-        vocabulary, logits = head(causal).weight.shape[0], outlet(head(causal))
+        layer = head(causal)
     found = {} if policy.value_head is None else {"value_BT": policy.value(hidden_NW)}
     if policy.reference is None:
         return found
     with policy.reference.active() as causal, policy.computing():
-        ref_NW, ref_logits = forward.hidden_states(causal, micro, policy.device), outlet(head(causal))
+        ref_NW, ref_layer = forward.hidden_states(causal, micro, policy.device), head(causal)
+    dtype = DTYPES[policy.spec.dtype]
+    logits = outlet(layer, dtype)
+    ref_logits = logits if ref_layer is layer else outlet(ref_layer, dtype)  # which may have copied the weights
     parts = []
-    for p in pieces(len(action_N), vocabulary):
+    for p in pieces(len(action_N), layer.weight.shape[0]):
         with policy.active():  # the two may be one model with and without its adapter
             logp_NV = log_softmax(logits, hidden_NW[p], temperature_N[p])
         with policy.reference.active():

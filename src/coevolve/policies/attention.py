@@ -14,6 +14,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from coevolve.policies import kernels
+
 NAME = "coevolve"
 
 _OURS = ("sliding_window", "softcap", "s_aux", "position_bias")
@@ -41,6 +43,8 @@ def attention(
             raise NotImplementedError(name)
     if attention_mask is None or attention_mask.shape != no_mask(query.device).shape:
         raise NotImplementedError("a mask of the model's own")
+    if not kernels.wide(query.device):  # under autocast, rotations leave queries and keys in float32
+        query, key = query.to(value.dtype), key.to(value.dtype)
     scaling = kwargs.get("scaling")
     return sharing.attend(module.layer_idx, query, key, value, scaling or query.shape[-1] ** -0.5), None
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.policies import partial
+from coevolve.policies import kernels, partial
 from coevolve.policies.adapters import Adapters
 from coevolve.policies.attention import no_mask
 from coevolve.policies.forest import Forest, Ids, grow
@@ -154,9 +154,9 @@ class Cascade:
         return own[..., : keys.shape[-1]], own[..., keys.shape[-1] :]
 
     def _stored(self, key_EKPD: Tensor, value_EKPD: Tensor) -> tuple[Tensor, ...]:
-        """A prompt as the rollout reads it: contiguous; float32 on the CPU, whose bfloat16 attention is slower."""
+        """A prompt as the rollout reads it: contiguous."""
         both = (key_EKPD, value_EKPD)
-        return tuple((x.float() if self.device.type == "cpu" else x).contiguous() for x in both)
+        return tuple((x.float() if kernels.wide(self.device) else x).contiguous() for x in both)
 
     def _arrange(self) -> None:
         """Which rows stand together under which prompt: rows as places of a grid E x G. Prompts of nobody leave."""

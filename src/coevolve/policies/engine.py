@@ -164,17 +164,18 @@ def _sampled(
 ) -> dict[PolicyName, list[Spoken]]:
     """Rows of all these policies in the same batches, each row with its policy's adapter."""
     first = next(iter(team.values()))
+    dtype = DTYPES[first.spec.dtype]
     asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
     spoken: dict[int, Spoken] = {}
     longest = max((say.sampling.length_range[1] for _, say in asked), default=0)
     # In bfloat16 modules round elsewhere than updates do, so short turns would be scored otherwise than sampled.
-    repaid = longest >= _REPAID or DTYPES[first.spec.dtype] != torch.float32
+    repaid = longest >= _REPAID or dtype != torch.float32
     with (
         first.active() as causal,
         grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
-        lean(causal, DTYPES[first.spec.dtype], adapters) if repaid else nullcontext(),
+        lean(causal, dtype, adapters) if repaid else nullcontext(),
     ):
-        logits = outlet(head(causal), often=repaid)
+        logits = outlet(head(causal), dtype, often=repaid)
         for chunk in chunks([say for _, say in asked], max_tokens):
             rows = sorted(chunk)  # policy after policy
             speakers, together = zip(*(asked[row] for row in rows), strict=True)

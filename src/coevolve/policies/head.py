@@ -50,11 +50,12 @@ def action_logps(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: 
     """
     if not isinstance(head, nn.Linear):
         return _by_calling(head, hidden_NW, action_N, temperature_N)
-    n, fill = len(action_N), -len(action_N) % ROUND
+    n, fill, kind = len(action_N), -len(action_N) % ROUND, hidden_NW.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     hidden_NW, action_N = pad(hidden_NW.float(), (0, 0, 0, fill)), pad(action_N, (0, fill))
     temperature_N = pad(temperature_N, (0, fill), value=1.0)
     logp_N, entropy_N = _ActionLogps.apply(  # type: ignore[no-untyped-call]
-        outlet(head), hidden_NW, head.weight, head.bias, action_N, temperature_N
+        head, dtype, hidden_NW, head.weight, head.bias, action_N, temperature_N
     )
     return logp_N[:n], entropy_N[:n]
 
@@ -63,7 +64,7 @@ def _by_calling(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: T
     """The same of a head that is more than a matrix, such as one with adapters."""
 
     def piece(hidden: Tensor, action: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        logp_NV = log_softmax(outlet(head), hidden, temperature)
+        logp_NV = log_softmax(outlet(head, torch.float32), hidden, temperature)
         entropy_N = _entropy(logp_NV.exp(), logp_NV)
         return logp_NV.gather(-1, action[:, None])[:, 0], entropy_N.detach()
 
@@ -78,18 +79,18 @@ def _by_calling(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: T
 class _ActionLogps(torch.autograd.Function):
     """With p = softmax(z / T): d log p(a) / d z = (1[a] - p) / T. p is kept if it is small, else made again.
 
-    z = logits(hidden). The gradient's products are in the computation's dtype, as those of all other layers.
+    z is the layer's output for hidden; all products are of numbers in dtype, as those of all other layers.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Outlet, hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, action_N: Tensor,
-        temperature_N: Tensor,
+        ctx: Any, layer: nn.Linear, dtype: torch.dtype, hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None,
+        action_N: Tensor, temperature_N: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        shape, kind = (len(action_N), len(weight_VW)), hidden_NW.device.type
+        shape, logits = (len(action_N), len(weight_VW)), outlet(layer, dtype)
         keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
-        ctx.kept_NV, ctx.logits = (hidden_NW.new_empty(shape), None) if keep else (None, logits)
-        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden_NW.dtype
+        ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
+        ctx.layer, ctx.dtype = layer, dtype  # not the logits, which may have a copy of the weights
         found = []
         for n in pieces(*shape):
             z_NV = logits(hidden_NW[n])
@@ -105,14 +106,15 @@ class _ActionLogps(torch.autograd.Function):
         hidden_NW, weight_VW, bias_V, action_N, temperature_N = ctx.saved_tensors
         dhidden_NW, dweight_VW, dbias_V = (
             None if x is None or not needed else torch.zeros_like(x)
-            for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad[1:], strict=False)
+            for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad[2:], strict=False)
         )
         scale_N, kept_NV = grad_N / temperature_N, ctx.kept_NV
+        logits = None if kept_NV is not None else outlet(ctx.layer, ctx.dtype)
         hidden, weight = hidden_NW.to(ctx.dtype), weight_VW.to(ctx.dtype)
         for n in pieces(len(action_N), len(weight_VW)) if kept_NV is None else (slice(None),):
             p_NV = kept_NV
-            if kept_NV is None:
-                z_NV = ctx.logits(hidden_NW[n])
+            if logits is not None:
+                z_NV = logits(hidden_NW[n])
                 p_NV = torch.empty_like(z_NV)
                 _judged(z_NV, temperature_N[n], action_N[n], p_NV)
             # Into the same memory: nobody else needs the probabilities.
@@ -126,8 +128,8 @@ class _ActionLogps(torch.autograd.Function):
                 _add_product(dweight_VW, dz_NV, hidden[n])
             elif dweight_VW is not None:  # of all tokens: one product is the fastest
                 dweight_VW = inner(dz_NV, hidden).to(dweight_VW.dtype)
-        ctx.kept_NV = ctx.logits = None
-        return None, dhidden_NW, dweight_VW, dbias_V, None, None
+        ctx.kept_NV = None
+        return None, None, dhidden_NW, dweight_VW, dbias_V, None, None
 
 
 def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor) -> None:

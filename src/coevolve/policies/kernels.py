@@ -41,6 +41,11 @@ class Kernel(NamedTuple):
     backward: Callable[[Seen, Tensor | None, bool, float], Three]
 
 
+def wide(device: torch.device) -> bool:
+    """Whether attention computes in float32 whatever else does: on the CPU, whose bfloat16 is slower and less exact."""
+    return device.type == "cpu"
+
+
 def _on_cpu(q: Tensor, k: Tensor, v: Tensor, late_MP: Tensor | None, causal: bool, scaling: float) -> Pair:
     operator, mask = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, _mask(q, late_MP, 1)
     out, lse = operator(q, k, v, 0.0, causal, attn_mask=mask, scale=scaling)
@@ -76,9 +81,11 @@ def _mask(q: Tensor, late_MP: Tensor | None, heads: int) -> Tensor | None:
     """What is added to scores: minus infinity where nobody sees."""
     if late_MP is None:
         return None
-    count = late_MP.shape[1]
-    hide_MP = torch.zeros((len(late_MP), -(-count // _ALIGNED) * _ALIGNED), dtype=q.dtype, device=q.device)[:, :count]
-    return hide_MP.masked_fill_(late_MP, -torch.inf)[:, None, None].expand(-1, heads, q.shape[2], -1)
+    blocks, count = late_MP.shape
+    width = -(-count // _ALIGNED) * _ALIGNED
+    hide_MP = torch.zeros((blocks, width), dtype=q.dtype, device=q.device)
+    hide_MP[:, :count].masked_fill_(late_MP, -torch.inf)
+    return hide_MP.as_strided((blocks, heads, q.shape[2], count), (width, 0, 0, 1))
 
 
 CPU = Kernel(_on_cpu, _on_cpu_backward)

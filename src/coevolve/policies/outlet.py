@@ -7,7 +7,7 @@ logit of 40 bfloat16's steps are 0.25. Letters: N rows, W hidden size, V vocabul
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -21,14 +21,12 @@ Outlet = Callable[[Tensor], Tensor]
 """hidden_NW to logits_NV."""
 
 
-def outlet(layer: Any, often: bool = False) -> Outlet:
-    """How this layer makes logits of hidden states while its weights do not change, in the dtype of autocast.
+def outlet(layer: Any, dtype: torch.dtype, often: bool = False) -> Outlet:
+    """How this layer makes logits of hidden states while its weights do not change. dtype: of what is multiplied.
 
-    A plain layer's have no gradient in bfloat16; what is more than a matrix, such as one with adapters, computes in
-    float32 as it is. often: asked so often for few rows that in float32, too, a copy of the weights pays.
+    In bfloat16 it keeps a copy of the weights, and logits have no gradient. What is more than a matrix, such as a layer
+    with adapters, computes in float32 as it is. often: asked so often for few rows that in float32, too, a copy pays.
     """
-    kind = layer.weight.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     copied = dtype != torch.float32 or (often and layer.weight.numel() <= MOST)
     if not (copied and isinstance(layer, nn.Linear)):
         return partial(_as_it_is, layer)
@@ -45,9 +43,10 @@ def _as_it_is(layer: Any, hidden_NW: Tensor) -> Tensor:
 
 
 def _of_rounded(layer: nn.Linear, dtype: torch.dtype) -> Outlet:
-    """PyTorch has a product with wider sums than its inputs for GPUs alone; elsewhere float32's is the same."""
+    """Where there is no product of these numbers with float32 sums, float32's is the same."""
     weight_VW, bias_V = layer.weight.detach().to(dtype), None if layer.bias is None else layer.bias.detach().float()
-    product, weight_VW = (_by_gpu, weight_VW) if weight_VW.is_cuda else (times, weight_VW.float())
+    product = _summed if _sums_wide(weight_VW.device, dtype) else times
+    weight_VW = weight_VW if product is _summed else weight_VW.float()
 
     def logits(hidden_NW: Tensor) -> Tensor:
         with torch.autocast(hidden_NW.device.type, enabled=False):
@@ -56,6 +55,18 @@ def _of_rounded(layer: nn.Linear, dtype: torch.dtype) -> Outlet:
     return logits
 
 
-def _by_gpu(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None) -> Tensor:
+def _summed(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None) -> Tensor:
     logits_NV = torch.mm(hidden_NW, weight_VW.t(), out_dtype=torch.float32)
     return logits_NV if bias_V is None else logits_NV.add_(bias_V)
+
+
+@cache
+def _sums_wide(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether PyTorch has a product of such numbers with float32 sums there: new ones have, on GPUs."""
+    if device.type == "cpu":
+        return False
+    try:
+        x_12 = torch.tensor([[256.0, 1.0]], device=device, dtype=dtype)
+        return _summed(x_12, x_12, None).item() == 65537  # which is 65536 in bfloat16
+    except (TypeError, RuntimeError, NotImplementedError):
+        return False

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.policies import partial
+from coevolve.policies import kernels, partial
 from coevolve.policies.forest import Forest, Ids
 from coevolve.policies.kernels import Seen
 from coevolve.policies.walked import Walk
@@ -120,9 +120,9 @@ def places(runs: Sequence[Ids], filling: int, device: torch.device) -> Places:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """[1, H, N, D] as [N, H, D]; float32 on the CPU, whose bfloat16 attention is slower and less exact."""
+    """[1, H, N, D] as [N, H, D]."""
     x = x[0].transpose(0, 1)
-    return (x.float() if x.device.type == "cpu" else x).contiguous()
+    return (x.float() if kernels.wide(x.device) else x).contiguous()
 
 
 class _Attention(torch.autograd.Function):

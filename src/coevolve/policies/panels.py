@@ -33,7 +33,7 @@ class Panels:
         self.dtype, self.compiled, self.out = dtype, compiled, out or dtype
         self.panels_L = laid([layer.weight.detach() for layer in layers], dtype, compiled)
         zeros = (np.zeros(len(layer.weight), np.float32) for layer in layers)
-        # Rounded as updates round them, or what is sampled would be scored otherwise.
+        # Rounded as updates round them where outputs are, or what is sampled would be scored otherwise.
         biases = (None if layer.bias is None else array(layer.bias.detach().to(self.out)) for layer in layers)
         self.bias_O = np.concatenate([zero if bias is None else bias for bias, zero in zip(biases, zeros, strict=True)])
 
