@@ -1,7 +1,7 @@
 """How our seconds per step grow: with agents, group size, problems, turns and model size; and memory over many steps.
 
     python benchmarks/scaling.py             # one table per axis, each with its fitted exponent
-    python benchmarks/scaling.py --memory    # resident memory of a 1M model over 500 steps
+    python benchmarks/scaling.py --memory    # resident memory of a 1M model over 500 steps; --fixed: of equal batches
 
 The exponent is the slope of log seconds over log x by least squares: 1 is linear. The last column is seconds per joint
 response, what one answer of the whole team costs; "joint exponent" is its slope. Medians over rounds after a warm-up;
@@ -47,7 +47,8 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     quiet()
     if asked.memory:
-        memory(Case(size=asked.size or "1M", members=4, prompt=32, tokens=32), asked.dtype, asked.steps)
+        case = Case(size=asked.size or "1M", members=4, prompt=32, tokens=32, ragged=not asked.fixed)
+        memory(case, asked.dtype, asked.steps)
         return
     centre = Case(size=asked.size or "10M")
     print(f"{asked.threads} threads, {asked.dtype}, medians of {asked.rounds} rounds; centre: {centre}")
@@ -122,6 +123,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--axes", default=",".join(AXES), help=f"of {', '.join(AXES)}, with commas between")
     parser.add_argument("--memory", action="store_true", help="memory over many steps instead of time")
+    parser.add_argument("--fixed", action="store_true", help="of --memory: all responses of the same length")
     parser.add_argument("--steps", type=int, default=STEPS, help="of --memory")
     parser.add_argument("--rounds", type=int, default=3, help="timed steps per point")
     parser.add_argument("--size", choices=list(SIZES), help="of the centre: 10M, with --memory 1M")
