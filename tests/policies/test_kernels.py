@@ -95,10 +95,12 @@ def test_the_cpus_is_for_float32() -> None:
 
 
 @pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("weights", ["full", "lora"])
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 def test_bfloat16_reaches_the_kernel_as_such(
-    family: str, static: bool, build_policy: Build, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    family: str, weights: str, static: bool, build_policy: Build, request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """On a GPU, where attention is not float32's: rotations under autocast leave queries and keys in float32."""
 
     def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> kernels.Kernel:
@@ -107,7 +109,7 @@ def test_bfloat16_reaches_the_kernel_as_such(
 
     met: list[bool] = []
     monkeypatch.setattr(looped, "module", lambda: None)
-    policy = build_policy(model=request.getfixturevalue(family), dtype="bfloat16")
+    policy = build_policy(model=request.getfixturevalue(family), weights=weights, dtype="bfloat16")
     trunk(policy.weights.shared.causal).takes_lean = False
     batch = make_batch(12, seed=2)
     wanted = policy.update(batch, make_targets(batch, 0), make_rule(), 0)
@@ -115,7 +117,7 @@ def test_bfloat16_reaches_the_kernel_as_such(
     monkeypatch.setattr(kernels, "wide", lambda _: False)
     monkeypatch.setattr(partial, "_kernel", kernel)
     monkeypatch.setattr(cascade, "STATIC", static)
-    policy = build_policy(model=request.getfixturevalue(family), dtype="bfloat16")
+    policy = build_policy(model=request.getfixturevalue(family), weights=weights, dtype="bfloat16")
     trunk(policy.weights.shared.causal).takes_lean = False
     met.clear()  # a model is tried in float32 when it is loaded
     found = policy.update(batch, make_targets(batch, 0), make_rule(), 0)
