@@ -10,9 +10,9 @@ import torch
 
 from coevolve import noise
 from coevolve.collate import pad
+from coevolve.compute.attention import shares
+from coevolve.learners.local import LocalPolicy
 from coevolve.maths.kl import FixedKL
-from coevolve.policies import LocalPolicy
-from coevolve.policies.attention import shares
 from coevolve.types import Algorithm, Batch, Outputs, Problem, Sampling, Say, Targets
 
 Build = Callable[..., LocalPolicy]
@@ -119,3 +119,12 @@ def make_rule(**changes: Any) -> Algorithm:
         "critic": True,
     }
     return Algorithm(**(settings | changes))
+
+
+def shaken(policy: LocalPolicy, seed: int = 0) -> LocalPolicy:
+    """The policy with its weights and value head moved, so that it is not its own reference."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in policy.parameters:
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return policy

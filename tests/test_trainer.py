@@ -12,7 +12,7 @@ from coevolve import PolicySpec, Problem, Sampling, Trainer, chain, cory, fixed,
 from coevolve.algorithms import grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
 from coevolve.maths.kl import AdaptiveKL
 from coevolve.maths.moments import Moments
-from coevolve.protocols import best_of, discussion, rounds, tree
+from coevolve.plays import best_of, discussion, rounds, tree
 from coevolve.trainer import batch_of
 
 

@@ -14,8 +14,8 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from coevolve.lock import alone
 from coevolve.pretrain import pretrain
+from coevolve.runs.lock import alone
 
 MICRO = {
     "kind": "causal_lm",

@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
 
 
 def export(args: argparse.Namespace) -> None:
-    from coevolve.export import export
+    from coevolve.teams.export import export
 
     quiet()
     print(f"team: {export(args.run, args.output, step=args.checkpoint, merge=args.merge)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from coevolve.commands import OVERRIDES, Commands, command, quiet
 
 if TYPE_CHECKING:
-    from coevolve.config import Recipe
+    from coevolve.recipe.schema import Recipe
 
 
 def add(commands: Commands) -> None:
@@ -21,12 +21,12 @@ def add(commands: Commands) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    from coevolve.config import load_recipe
+    from coevolve.recipe.schema import load_recipe
 
     quiet()
     recipe = load_recipe(args.recipe, args.overrides)
     if args.dry_run:
-        from coevolve.plan import plan, problems
+        from coevolve.recipe.plan import plan, problems
 
         print(plan(recipe))
         print(problems(recipe))  # last: where the task cannot be built here, the plan has been said
@@ -39,10 +39,10 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     """Train, with progress on the terminal; an interruption says how to go on."""
     import torch
 
-    from coevolve.config import build
+    from coevolve.recipe.schema import build
     from coevolve.report.terminal import progress
     from coevolve.report.trackers import tracker
-    from coevolve.rundir import RunDir
+    from coevolve.runs.folder import RunDir
 
     done: list[int] = []
     try:
@@ -71,7 +71,7 @@ def _show(run: Path) -> None:
     """The end of a training: how the reward moved, some dialogues, and where everything is."""
     from coevolve.report.plot import rise
     from coevolve.report.samples import show_samples
-    from coevolve.rundir import read_lines
+    from coevolve.runs.folder import read_lines
 
     show_samples(run)
     print(rise(read_lines(run / "metrics.jsonl")))

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter, model_validator
 
-from coevolve.inputs import apply_overrides, load_yaml, validate
+from coevolve.recipe.inputs import apply_overrides, load_yaml, validate
 
 Precision = Literal["float32", "bfloat16"]
 

@@ -12,11 +12,11 @@ import yaml
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from coevolve.lock import alone
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, load
 from coevolve.pretrain.training import train
+from coevolve.runs.lock import alone
 
 
 def main(recipe: Path, overrides: list[str], resume: bool) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from coevolve.rundir import RunDir, read_lines
+from coevolve.runs.folder import RunDir, read_lines
 
 _ELSEWHERE = frozenset({"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
 """Keys of a recipe in which two seeds of one experiment may differ."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from coevolve.config import Recipe, load_recipe, parts
-from coevolve.inputs import one_line
+from coevolve.recipe.inputs import one_line
+from coevolve.recipe.schema import Recipe, load_recipe, parts
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")

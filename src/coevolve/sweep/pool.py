@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from coevolve.config import Recipe
-from coevolve.rundir import write_text
+from coevolve.recipe.schema import Recipe
+from coevolve.runs.folder import write_text
 from coevolve.sweep.slots import Slot
 
 LOG = "train.log"

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coevolve.config import Recipe
+from coevolve.recipe.schema import Recipe
 from coevolve.report.findings.curves import column, final
 from coevolve.report.runs import Group, grouped, read
-from coevolve.rundir import RunDir
+from coevolve.runs.folder import RunDir
 from coevolve.sweep.pool import Watch
 
 _LOG_WIDTH = 120  # where there is no terminal to ask

@@ -1,0 +1,86 @@
+"""What a recipe says about one policy. The defaults of these settings live here and nowhere else."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import ConfigDict
+
+_OURS = frozenset(
+    {"messages", "conversation", "add_generation_prompt", "continue_final_message", "tokenize", "return_dict"}
+)
+"""Keywords of a chat template that are not a recipe's to set."""
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    """Low-rank adapters (arXiv 2106.09685): rank, alpha (scale is alpha / rank), and the modules they sit on."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    rank: int = 16
+    alpha: int = 16
+    targets: list[str] | Literal["all-linear"] = "all-linear"
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"lora.rank is {self.rank}; want at least 1")
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """One policy: which model, which of its weights are trained, how, and where.
+
+    model: name for ``models.load``. weights: "full" trains an own copy, "lora" an adapter on a base that all lora
+    policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW. max_grad_norm: clip
+    the gradient's norm (None: measure only). schedule: of the learning rate over the run's steps, after warmup_steps
+    of linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of the computation; weights are always
+    float32. micro_tokens: tokens per forward and backward, in each process if there are several, common beginnings of
+    rows once (padding included for models that cannot share them, see docs/performance.md); more is faster until memory
+    ends. chat: whether a task's instructions are messages of the model's chat template: None if it has one, False
+    never, True always (an error without one), or always with these keywords for it, such as ``{enable_thinking:
+    false}``. load_in_4bit: hold the linear layers of the base in 4 bits (QLoRA, arXiv 2305.14314: NF4, double
+    quantisation) and compute with them in ``dtype``; only for lora and frozen.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    model: str
+    weights: Literal["full", "lora", "frozen"] = "full"
+    lora: LoraSpec = field(default_factory=LoraSpec)
+    learning_rate: float = 1.41e-5
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    max_grad_norm: float | None = None
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    device: str = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    micro_tokens: int = 2048
+    chat: bool | dict[str, Any] | None = None
+    load_in_4bit: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "schedule", "dtype"):
+            allowed = typing.get_args(typing.get_type_hints(PolicySpec)[name])
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; want one of {', '.join(allowed)}")
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}; want it above 0, or weights: frozen")
+        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
+            raise ValueError(f"max_grad_norm is {self.max_grad_norm}; want it above 0, or none at all")
+        if self.micro_tokens < 1 or self.warmup_steps < 0 or self.weight_decay < 0:
+            raise ValueError("want micro_tokens >= 1, warmup_steps >= 0 and weight_decay >= 0")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are {self.betas}; want both in [0, 1)")
+        if self.load_in_4bit and self.weights == "full":
+            raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
+        if not isinstance(self.chat, bool | dict | None):
+            raise ValueError(f"chat is {self.chat!r}; want true, false, none, or keywords for the chat template")
+        if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
+            raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")
