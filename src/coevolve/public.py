@@ -5,7 +5,7 @@ from coevolve.cast import exchange, fixed, rotate
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.play import Roles, do, score, together
 from coevolve.plays import best_of, chain, discussion, rounds, tree
@@ -21,7 +21,7 @@ __all__ = [
     "Instruction",
     "Joint",
     "LocalEngine",
-    "LocalPolicy",
+    "LocalLearner",
     "LoraSpec",
     "Message",
     "PolicySpec",

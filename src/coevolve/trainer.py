@@ -15,7 +15,7 @@ from coevolve import noise
 from coevolve.collate import collate
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
@@ -25,7 +25,7 @@ from coevolve.report.terminal import Listener, progress
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
 from coevolve.runs.record import Lessons, records
-from coevolve.runtime.placement import desk, side_by_side
+from coevolve.runtime.placement import side_by_side
 from coevolve.types import (
     Algorithm,
     Batch,
@@ -65,7 +65,7 @@ class Trainer:
         task: Task,
         play: Play,
         cast: Cast,
-        policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy],
+        policies: Mapping[PolicyName, str | PolicySpec | LocalLearner],
         algorithm: Algorithm,
         sampling: Sampling = Sampling(max_new_tokens=(4, 16)),
         steps: int = 100,
@@ -80,7 +80,7 @@ class Trainer:
         self.steps, self.batch_size, self.members, self.seed = steps, batch_size, members, seed
         self.reset_every = reset_every
         _check(self, policies)
-        self.policies = _built(policies, algorithm, steps, seed)
+        self.policies = _built(policies, algorithm, steps, seed, workers)
         if not any(policy.trainable for policy in self.policies.values()):
             raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
         if sampling.truncated:
@@ -89,7 +89,7 @@ class Trainer:
                 "so gradients and ratios are approximations; the metric excess says how far off, in nats per token",
                 stacklevel=2,
             )
-        self.engine = engine or LocalEngine(self.policies, workers=workers)
+        self.engine = engine or LocalEngine(self.policies)
         self.kl = dict.fromkeys(self.policies, algorithm.kl)
         self.moments = {name: Moments() for name in self.policies}
         self.warned: set[PolicyName] = set()
@@ -121,7 +121,7 @@ class Trainer:
     def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of each policy: credit, annotation, advantage, loss, KL weight. Devices learn side by side."""
         with clock("annotate"):
-            ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there}, desk)
+            ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there}, _place)
         self.lessons = ready
         metrics = {n: learnt(*ready[n], self.kl[n].coef) for n in names}
         with clock("update"):
@@ -129,7 +129,7 @@ class Trainer:
                 self.policies,
                 names,
                 lambda there: {n: self.policies[n].update(*ready[n], self.algorithm, i) for n in there},
-                desk,
+                _place,
             )
         for name in names:
             metrics[name] |= found[name]
@@ -243,6 +243,10 @@ class Trainer:
         }
 
 
+def _place(learner: LocalLearner) -> object:
+    return learner.place
+
+
 @contextmanager
 def _told(listeners: Sequence[Listener] | None, steps: int) -> Iterator[Sequence[Listener]]:
     """The listeners; by default the one that shows progress on the terminal."""
@@ -267,17 +271,21 @@ def _shuffle(n: int, seed: int, epoch: int) -> list[int]:
 
 
 def _built(
-    policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy], algorithm: Algorithm, steps: int, seed: int
-) -> dict[PolicyName, LocalPolicy]:
+    policies: Mapping[PolicyName, str | PolicySpec | LocalLearner],
+    algorithm: Algorithm,
+    steps: int,
+    seed: int,
+    workers: bool,
+) -> dict[PolicyName, LocalLearner]:
     """Policies as given, the others loaded together so that equal start models share one reference."""
     specs = {
         name: PolicySpec(model=value) if isinstance(value, str) else value
         for name, value in policies.items()
-        if not isinstance(value, LocalPolicy)
+        if not isinstance(value, LocalLearner)
     }
     needs = {"reference": algorithm.reference, "critic": algorithm.critic}
-    made = build_policies(specs, **needs, steps=steps, seed=seed) if specs else {}
-    return {name: value if isinstance(value, LocalPolicy) else made[name] for name, value in policies.items()}
+    made = build_policies(specs, **needs, steps=steps, seed=seed, workers=workers) if specs else {}
+    return {name: value if isinstance(value, LocalLearner) else made[name] for name, value in policies.items()}
 
 
 def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:

@@ -296,7 +296,7 @@ def test_adapters_in_a_layer_that_is_one_loop_are_those_in_parts(
     for policy in policies.values():
         for parameter in policy.parameters if policy.trainable else ():
             nn.init.normal_(parameter, std=0.1)
-    shared, found, parts = policies["a"].weights.shared, [], list[int]()
+    shared, found, parts = policies["a"].weights.base, [], list[int]()
     honest = Looped.attend_heads
     monkeypatch.setattr(Looped, "attend_heads", lambda *given: (parts.append(1), honest(*given))[1])
     speakers, ids, at = [0, 0, 1, 2, 2, 2], torch.tensor([7, 8, 1, 9, 2, 4]), torch.tensor([3, 3, 1, 2, 2, 2])
@@ -350,7 +350,7 @@ def test_every_row_has_its_own_adapter(targets: Any, dtype: torch.dtype, micro_m
     for policy in policies.values():
         for parameter in policy.parameters if policy.trainable else ():
             nn.init.normal_(parameter, std=0.2)  # with louder ones a rounded model is another one
-    shared = policies["a"].weights.shared
+    shared = policies["a"].weights.base
     rows = [torch.tensor(row).numpy() for row in ragged(9, seed=4)]
     forest = grow(rows, [0, 0, 0, 0, 1, 1, 2, 2, 2])
     packed = pack(forest, torch.device("cpu"))

@@ -114,7 +114,7 @@ def test_bfloat16_reaches_the_kernel_as_such(
     met: list[bool] = []
     monkeypatch.setattr(looped, "module", lambda: None)
     policy = build_policy(model=request.getfixturevalue(family), weights=weights, dtype="bfloat16")
-    trunk(policy.weights.shared.causal).takes_lean = False
+    trunk(policy.weights.base.causal).takes_lean = False
     batch = make_batch(12, seed=2)
     wanted = policy.update(batch, make_targets(batch, 0), make_rule(), 0)
     played_gpu.play(monkeypatch)
@@ -122,7 +122,7 @@ def test_bfloat16_reaches_the_kernel_as_such(
     monkeypatch.setattr(partial, "_kernel", kernel)
     monkeypatch.setattr(cascade, "STATIC", static)
     policy = build_policy(model=request.getfixturevalue(family), weights=weights, dtype="bfloat16")
-    trunk(policy.weights.shared.causal).takes_lean = False
+    trunk(policy.weights.base.causal).takes_lean = False
     met.clear()  # a model is tried in float32 when it is loaded
     found = policy.update(batch, make_targets(batch, 0), make_rule(), 0)
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=0.02)

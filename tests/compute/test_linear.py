@@ -70,7 +70,7 @@ def test_without_the_operator_nothing_changes(build_policy: Build, monkeypatch: 
     monkeypatch.setattr(linear, "_product", missing)
     linear.available.cache_clear()
     try:
-        causal = build_policy().weights.shared.causal
+        causal = build_policy().weights.base.causal
         ids = torch.arange(40)[None]
         before = causal(input_ids=ids).logits
         with linear.packed(causal, torch.float32, None):

@@ -36,7 +36,7 @@ from coevolve.compute.prefix_cache import Cascade
 from coevolve.compute.prefix_tree import grow
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.models.weights import trunk
 from coevolve.types import Sampling
@@ -160,7 +160,7 @@ def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
     """Rounded ones: with others, what sampling and scoring find is some fifty times as far apart."""
     policy = shaken(build_policy(dtype="bfloat16", weights=weights))
     with torch.no_grad():
-        for layer in policy.weights.shared.causal.base_model.layers:
+        for layer in policy.weights.base.causal.base_model.layers:
             key = getattr(layer.self_attn.k_proj, "base_layer", layer.self_attn.k_proj)
             key.weight.mul_(10)  # so that attention looks at something
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(tokens))})["a"]
@@ -169,7 +169,7 @@ def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
     assert batch.mask_BT.sum() > 27 and off < 1e-4, off
 
 
-def apart(policies: dict[str, LocalPolicy], count: int) -> list[float]:
+def apart(policies: dict[str, LocalLearner], count: int) -> list[float]:
     """How far log-probabilities at scoring are from those at sampling, per token, of policies that sample together."""
     says = {name: make_says(ragged(count + n, seed=n) * 3, Sampling(12)) for n, name in enumerate(policies)}
     found = []
@@ -190,7 +190,7 @@ def test_in_bfloat16_scoring_rounds_biases_as_sampling_does(tmp_path: Path) -> N
         {"a": PolicySpec(folder, dtype="bfloat16")}, reference=False, critic=False, steps=1, seed=0
     )
     torch.manual_seed(0)
-    for name, parameter in policies["a"].weights.shared.causal.named_parameters():
+    for name, parameter in policies["a"].weights.base.causal.named_parameters():
         if "bias" in name:
             nn.init.normal_(parameter, std=0.5)
     assert apart(policies, 9)[0] < 1e-4
@@ -403,7 +403,7 @@ def test_threads_at_loading_have_no_say(micro_model: str, monkeypatch: pytest.Mo
         tried.clear()
         spec = PolicySpec(model=micro_model)
         policy = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)["a"]
-        assert trunk(policy.weights.shared.causal).takes_loops and set(tried) == {Looped, Cascade}
+        assert trunk(policy.weights.base.causal).takes_loops and set(tried) == {Looped, Cascade}
 
 
 def test_heads_of_an_odd_size_sample_alike(
@@ -413,7 +413,7 @@ def test_heads_of_an_odd_size_sample_alike(
     torch.manual_seed(0)
     odd = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=30, n_head=2, n_layer=2, n_positions=64))
     policy = build_policy(model=save_micro(odd, tmp_path))
-    assert trunk(policy.weights.shared.causal).takes_loops
+    assert trunk(policy.weights.base.causal).takes_loops
     says = make_says([*ragged(5, seed=2) * 2], Sampling(9))
     ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
     monkeypatch.setattr(looped, "module", lambda: None)

@@ -70,7 +70,7 @@ def test_micro_batches_keep_to_their_tokens(build_policy: Build) -> None:
     batch = make_family(3, seed=4)
     rows = [batch.ids_BS[b, : int(n) - 1].numpy() for b, n in enumerate(batch.length_B)]
     for sharing in (True, False):
-        causal = plain(build_policy(), sharing).weights.shared.causal
+        causal = plain(build_policy(), sharing).weights.base.causal
         for micro_tokens in (1, 40, 100, 4096):
             groups = [group.tolist() for group in forward.micro_batches(causal, batch, micro_tokens)]
             assert sorted(b for group in groups for b in group) == list(range(len(batch)))
@@ -79,13 +79,13 @@ def test_micro_batches_keep_to_their_tokens(build_policy: Build) -> None:
                 padded = len(group) * max(len(rows[b]) for b in group)
                 assert len(group) == 1 or (packed if sharing else padded) <= micro_tokens
     assert len(forest.grow(rows).ids_N) < 0.6 * sum(map(len, rows))
-    assert len(forward.micro_batches(build_policy().weights.shared.causal, make_batch(5, seed=1), 1)) == 5
+    assert len(forward.micro_batches(build_policy().weights.base.causal, make_batch(5, seed=1), 1)) == 5
 
 
 def test_short_common_beginnings_count_as_often_as_they_are_packed(build_policy: Build) -> None:
     common = [7] * (forest.SHORT - 1)
     batch = batch_of([common] * 20, [[i, i, i] for i in range(20)], seed=0)
-    groups = forward.micro_batches(build_policy().weights.shared.causal, batch, 40)
+    groups = forward.micro_batches(build_policy().weights.base.causal, batch, 40)
     assert {len(group) for group in groups} == {40 // (forest.SHORT + 1)}
 
 

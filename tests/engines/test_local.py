@@ -74,7 +74,7 @@ def test_turns_are_those_of_a_plain_forward(
     turns = LocalEngine({"a": policy}).generate({"a": says})["a"]
     assert set(used) == {kinds[way]}
     for say, turn in zip(says, turns, strict=True):
-        actions, logps = naive_turn(policy.weights.shared.causal, say)
+        actions, logps = naive_turn(policy.weights.base.causal, say)
         assert turn.action_ids == actions
         torch.testing.assert_close(torch.tensor(turn.logps), torch.tensor(logps), rtol=1e-5, atol=1e-5)
         assert turn.finished == (actions[-1] == EOS)
@@ -142,7 +142,7 @@ def test_end_of_sequence_is_part_of_the_turn_and_not_of_its_text(build_policy: B
 def test_members_prefill_their_prompt_once(build_policy: Build) -> None:
     policy = build_policy()
     shapes: list[tuple[int, ...]] = []
-    embedding = policy.weights.shared.causal.model.embed_tokens
+    embedding = policy.weights.base.causal.model.embed_tokens
     embedding.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(inputs[0].shape)))
     prompts = ragged(3, seed=7)
     turns = LocalEngine({"a": policy}).generate({"a": make_says([*prompts * 5], Sampling(4))})["a"]
@@ -221,7 +221,7 @@ def test_truncation_says_how_far_off_it_is(build_policy: Build) -> None:
     says = make_says(prompts, Sampling(6, top_k=3, top_p=0.9, repetition_penalty=1.3))
     turns = engine.generate({"a": says})["a"]
     assert sum(turn.excess for turn in turns) > 0
-    model = policy.weights.shared.causal
+    model = policy.weights.base.causal
     for turn in turns:
         ids = list(turn.prompt_ids)
         for token, logp in zip(turn.action_ids, turn.logps, strict=True):
@@ -270,10 +270,10 @@ def test_bfloat16_runs_and_stays_near(build_policy: Build) -> None:
     """The log-probability kept is the bfloat16 model's own; against float32 it is off by rounding only."""
     policy = build_policy(dtype="bfloat16")
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(8, seed=11), Sampling(5))})["a"]
-    assert all(p.dtype == torch.float32 for p in policy.weights.shared.causal.parameters())
+    assert all(p.dtype == torch.float32 for p in policy.weights.base.causal.parameters())
     for turn in turns:
         ids = list(turn.prompt_ids)
         for token, logp in zip(turn.action_ids, turn.logps, strict=True):
-            exact = naive_logits(policy.weights.shared.causal, ids).log_softmax(-1)[token]
+            exact = naive_logits(policy.weights.base.causal, ids).log_softmax(-1)[token]
             assert logp == pytest.approx(float(exact), abs=0.25)
             ids.append(token)

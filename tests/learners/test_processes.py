@@ -18,13 +18,13 @@ from coevolve.engines import local as engine
 from coevolve.engines.local import LocalEngine
 from coevolve.learners import processes as away
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.runtime.placement import desk, side_by_side
 from coevolve.runtime.pool import JobError, There, Workers
 from coevolve.types import Batch, Metrics
 
-Team = dict[str, LocalPolicy]
+Team = dict[str, LocalLearner]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,23 +67,23 @@ def three(micro_model: str, micro_gpt2: str) -> Iterator[tuple[Team, Team]]:
     )
 
 
-def workers(policy: LocalPolicy) -> Workers:
+def workers(policy: LocalLearner) -> Workers:
     assert policy.away is not None
     return policy.away.workers
 
 
-def gradients(policy: LocalPolicy, batch: Batch, patch: pytest.MonkeyPatch, **rule: Any) -> list[Tensor | None]:
+def gradients(policy: LocalLearner, batch: Batch, patch: pytest.MonkeyPatch, **rule: Any) -> list[Tensor | None]:
     """Of the loss, without a step."""
     found: list[Tensor | None] = []
-    step = LocalPolicy._step
+    step = LocalLearner._step
 
-    def kept(self: LocalPolicy, total: Any, step: int) -> Metrics:
+    def kept(self: LocalLearner, total: Any, step: int) -> Metrics:
         found.extend(None if p.grad is None else p.grad.clone() for p in policy.parameters)
         return {"loss": float(total["loss"])}
 
-    patch.setattr(LocalPolicy, "_step", kept)
+    patch.setattr(LocalLearner, "_step", kept)
     policy.update(policy.annotate(batch), make_targets(batch, 5), make_rule(**rule), 0)
-    patch.setattr(LocalPolicy, "_step", step)
+    patch.setattr(LocalLearner, "_step", step)
     return found
 
 

@@ -17,7 +17,7 @@ from coevolve.engines import decode
 from coevolve.engines.decode import _closed
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.adapters import grouped
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.types import Sampling, Turn
@@ -34,7 +34,7 @@ TEAM: dict[str, dict[str, Any]] = {
 """Ranks, scales and modules differ, and one is the bare base."""
 
 
-def team(model: str, seed: int = 0, **changes: Any) -> dict[str, LocalPolicy]:
+def team(model: str, seed: int = 0, **changes: Any) -> dict[str, LocalLearner]:
     """The team, its adapters moved away from their start, at which they change nothing."""
     specs = {name: PolicySpec(model, **(settings | changes)) for name, settings in TEAM.items()}
     policies = build_policies(specs, reference=False, critic=False, steps=5, seed=0)
@@ -46,18 +46,18 @@ def team(model: str, seed: int = 0, **changes: Any) -> dict[str, LocalPolicy]:
     return policies
 
 
-def adapters_of(policies: dict[str, LocalPolicy]) -> list[str | None]:
+def adapters_of(policies: dict[str, LocalLearner]) -> list[str | None]:
     return [policy.weights.adapter for policy in policies.values()]
 
 
-def with_peft(policies: dict[str, LocalPolicy], rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def with_peft(policies: dict[str, LocalLearner], rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Each policy's own rows through PEFT's layers."""
     found = []
     for policy, ids in zip(policies.values(), rows, strict=True):
         if len(ids) == 0:
             continue
-        policy.weights.shared.use(policy.weights.adapter)
-        found.append(policy.weights.shared.causal(input_ids=ids).logits)
+        policy.weights.base.use(policy.weights.adapter)
+        found.append(policy.weights.base.causal(input_ids=ids).logits)
     return found
 
 
@@ -74,10 +74,10 @@ def speakers(counts: Sequence[int], each: int) -> list[int]:
 @pytest.mark.parametrize("counts", [(3, 3, 3, 3), (1, 4, 2, 3), (0, 5, 2, 0), (0, 0, 2, 0)])
 def test_every_row_has_its_own_adapter(family: str, counts: tuple[int, ...], request: pytest.FixtureRequest) -> None:
     policies = team(request.getfixturevalue(family))
-    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    causal, rows = policies["a"].weights.base.causal, some_rows(counts)
     with torch.no_grad():
         expected = torch.cat(with_peft(policies, rows))
-        with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+        with grouped(policies["a"].weights.base, adapters_of(policies)) as adapters:
             adapters.split(speakers(counts, 6))
             found = causal(input_ids=torch.cat(rows)).logits
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -89,7 +89,7 @@ def test_gradients_of_all_adapters_are_those_of_each_alone(
     family: str, counts: tuple[int, ...], request: pytest.FixtureRequest
 ) -> None:
     policies = team(request.getfixturevalue(family))
-    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    causal, rows = policies["a"].weights.base.causal, some_rows(counts)
     parameters = [p for policy in policies.values() for p in policy.parameters]
     weight = torch.randn(sum(counts), 6, 1, generator=torch.Generator().manual_seed(2))
 
@@ -102,12 +102,12 @@ def test_gradients_of_all_adapters_are_those_of_each_alone(
     expected = [torch.zeros_like(p) for p in parameters]
     for policy, ids, own in zip(policies.values(), rows, weight.split(counts), strict=True):
         if policy.trainable:
-            policy.weights.shared.use(policy.weights.adapter)
+            policy.weights.base.use(policy.weights.adapter)
             found = gradients(causal(input_ids=ids).logits, own)
             expected = [e + f for e, f in zip(expected, found, strict=True)]
     for parameter in parameters:
         parameter.requires_grad_(True)
-    with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+    with grouped(policies["a"].weights.base, adapters_of(policies)) as adapters:
         adapters.split(speakers(counts, 6))
         found = gradients(causal(input_ids=torch.cat(rows)).logits, weight)
     for ours, theirs in zip(found, expected, strict=True):
@@ -118,12 +118,12 @@ def test_gradients_of_all_adapters_are_those_of_each_alone(
 def test_under_bfloat16(micro_model: str) -> None:
     """As near to float32 as PEFT's own layers are."""
     policies, counts = team(micro_model), (2, 4, 3, 3)
-    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    causal, rows = policies["a"].weights.base.causal, some_rows(counts)
     with torch.no_grad():
         exact = torch.cat(with_peft(policies, rows))
         with torch.autocast("cpu", torch.bfloat16):
             theirs = torch.cat(with_peft(policies, rows))
-            with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+            with grouped(policies["a"].weights.base, adapters_of(policies)) as adapters:
                 adapters.split(speakers(counts, 6))
                 found = causal(input_ids=torch.cat(rows)).logits
     assert found.dtype == theirs.dtype == torch.bfloat16
@@ -133,8 +133,8 @@ def test_under_bfloat16(micro_model: str) -> None:
 
 def test_afterwards_nothing_has_changed(micro_model: str) -> None:
     policies = team(micro_model)
-    causal, ids = policies["a"].weights.shared.causal, some_rows([2])[0]
-    shared = policies["c"].weights.shared
+    causal, ids = policies["a"].weights.base.causal, some_rows([2])[0]
+    shared = policies["c"].weights.base
     shared.use(policies["c"].weights.adapter)
     before = causal(input_ids=ids).logits
     with pytest.raises(RuntimeError), grouped(shared, adapters_of(policies)), grouped(shared, [None]):
@@ -177,7 +177,7 @@ def test_turns_in_one_batch_are_those_of_each_policy_alone(
     for policy in policies.values():
         policy.eos = ends
         if not sharing:
-            policy.weights.shared.causal.set_attn_implementation("sdpa")
+            policy.weights.base.causal.set_attn_implementation("sdpa")
     prompts = ragged(4, seed=3, longest=12)
     prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
     said = {
@@ -223,7 +223,7 @@ def test_adapters_elsewhere_speak_alone(micro_gpt2: str) -> None:
     """PEFT's adapters on embeddings are not a matrix product; such policies sample one after the other, as before."""
     spec = PolicySpec(micro_gpt2, weights="lora", lora=LoraSpec(rank=3, targets=["wte", "c_attn"]))
     policies = build_policies({"a": spec, "b": spec}, reference=False, critic=False, steps=5, seed=0)
-    assert not policies["a"].weights.shared.groupable()
+    assert not policies["a"].weights.base.groupable()
     said = {name: make_says(ragged(5, seed=1), Sampling(4), name) for name in policies}
     together = LocalEngine(policies).generate(said)
     for name in policies:

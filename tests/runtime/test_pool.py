@@ -23,7 +23,7 @@ from coevolve.algorithms.magrpo import magrpo
 from coevolve.engines import local as engine
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.plays import rounds
 from coevolve.runtime.placement import side_by_side
@@ -145,7 +145,7 @@ def test_rows_of_one_base_are_spread(pair: Pair) -> None:
             assert ours.logps == pytest.approx(theirs.logps, abs=1e-5)
 
 
-def learn(policies: dict[str, LocalPolicy], step: int) -> None:
+def learn(policies: dict[str, LocalLearner], step: int) -> None:
     for i, policy in enumerate(policies.values()):
         batch = policy.annotate(make_batch(8, seed=i))
         policy.update(batch, make_targets(batch, i), make_rule(), step)
@@ -259,26 +259,26 @@ def test_policies_on_different_devices_learn_side_by_side(micro_model: str, monk
     assert lines[0] == lines[1]
     assert list(lines[0][0]) == list(lines[1][0])
     meet = threading.Barrier(2, timeout=20)  # passed only by two at once
-    update = LocalPolicy.update
+    update = LocalLearner.update
 
-    def meeting(self: LocalPolicy, *args: Any) -> Any:
+    def meeting(self: LocalLearner, *args: Any) -> Any:
         meet.wait()
         return update(self, *args)
 
-    monkeypatch.setattr(LocalPolicy, "update", meeting)
+    monkeypatch.setattr(LocalLearner, "update", meeting)
     line = apart(toy(micro_model)).step(0)
     assert line["time/update"] <= line["time/step"]
 
 
 def test_an_error_beside_others_is_raised(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    update = LocalPolicy.update
+    update = LocalLearner.update
 
-    def failing(self: LocalPolicy, *args: Any) -> Any:
+    def failing(self: LocalLearner, *args: Any) -> Any:
         if self.name == "bob":
             raise ValueError("policy 'bob' has diverged")
         return update(self, *args)
 
-    monkeypatch.setattr(LocalPolicy, "update", failing)
+    monkeypatch.setattr(LocalLearner, "update", failing)
     with pytest.raises(ValueError, match="policy 'bob' has diverged"):
         apart(toy(micro_model)).step(0)
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
@@ -35,7 +36,7 @@ class Entrant:
         cast = parts(self.recipe).cast()(max(self.step - 1, 0))
         return {role: self.prefix + name for role, name in cast.items()}
 
-    def load(self, policies: dict[PolicyName, LocalPolicy]) -> None:
+    def load(self, policies: dict[PolicyName, LocalLearner]) -> None:
         """Give these policies the weights of the checkpoint."""
         for name in self.recipe.policies:
             if (policy := policies[self.prefix + name]).trainable:
@@ -73,11 +74,12 @@ def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
     return [Entrant(label, one.recipe, one.folder, f"{label}/") for label, one in zip(labels, found, strict=True)]
 
 
-def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalPolicy]:
+def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalLearner]:
     """The policies of all teams with the weights they started from; a base that several use is there once."""
     specs = {one.prefix + name: spec for one in entrants for name, spec in one.recipe.policies.items()}
     first = entrants[0].recipe
-    return build_policies(specs, reference=False, critic=False, steps=first.steps, seed=first.seed)
+    how: dict[str, Any] = {"steps": first.steps, "seed": first.seed, "workers": first.workers}
+    return build_policies(specs, reference=False, critic=False, **how)
 
 
 def _is_checkpoint(path: Path) -> bool:

@@ -12,7 +12,7 @@ from coevolve.diagnose.entrants import Entrant, build, entrant, others
 from coevolve.diagnose.scene import Row, Scene, measured
 from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import SEED, choose
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
 from coevolve.runs.folder import plain, write_text
@@ -66,7 +66,7 @@ def diagnose(
     return result
 
 
-def _scene(host: Entrant, policies: Mapping[PolicyName, LocalPolicy], problems: int | None) -> Scene:
+def _scene(host: Entrant, policies: Mapping[PolicyName, LocalLearner], problems: int | None) -> Scene:
     made, sampling = parts(host.recipe), host.recipe.sampling
     task = made.task()
     held_out = choose(task, min(PROBLEMS, len(task.test)) if problems is None else problems)
@@ -76,14 +76,14 @@ def _scene(host: Entrant, policies: Mapping[PolicyName, LocalPolicy], problems: 
         play=made.play(),
         cast=host.cast,
         task=task,
-        engine=LocalEngine(policies, workers=host.recipe.workers),
+        engine=LocalEngine(policies),
         sampling=sampling.at_length(sampling.length_range[1]),
         problems=held_out,
         members=members,
     )
 
 
-def _rows(scene: Scene, policies: dict[PolicyName, LocalPolicy], entrants: Sequence[Entrant]) -> Iterator[Row]:
+def _rows(scene: Scene, policies: dict[PolicyName, LocalLearner], entrants: Sequence[Entrant]) -> Iterator[Row]:
     """All conditions, the untrained start first: only then are the weights there."""
     start_PM = scene.returns(scene.played())
     for one in entrants:
@@ -101,6 +101,6 @@ def _rows(scene: Scene, policies: dict[PolicyName, LocalPolicy], entrants: Seque
         yield from crossplay.rows(scene, [(one.label, one.cast) for one in entrants])
 
 
-def _end(policy: LocalPolicy) -> list[int]:
+def _end(policy: LocalLearner) -> list[int]:
     end = policy.tokenizer.eos_token_id
     return [] if end is None else [end]

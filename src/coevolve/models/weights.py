@@ -7,28 +7,35 @@ from it, and as the frozen partner.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from coevolve.models.adapters import grouped, lora_layers, plain
+from coevolve.interfaces import Backend
+from coevolve.models.adapters import Adapters, lora_layers, plain
 from coevolve.models.load import load_causal_lm, without_bars
 from coevolve.models.spec import LoraSpec
 
 
-class Shared:
-    """One causal language model in memory and the adapters on it. ``causal`` is the transformers model."""
+class Base:
+    """One causal language model in memory and the adapters on it. ``causal`` is the transformers model.
+
+    backend: what computes for it. adapters: those that compute now (``speaking``), None for the bare model.
+    """
+
+    backend: Backend
 
     def __init__(self, causal: Any) -> None:
         self.causal = causal
         self.peft: Any = None
         self.lora_layers: list[Any] = []
-        self._current: str | None = None
+        self.adapters: Adapters | None = None
 
     def add(self, adapter: str, spec: LoraSpec, seed: int) -> None:
         """A new adapter that changes nothing yet (B = 0). Its A is random, as a function of ``seed``."""
@@ -49,9 +56,19 @@ class Shared:
             else:
                 self.peft.add_adapter(adapter, config)
         self.peft.eval()
-        self.lora_layers = lora_layers(self.causal)
-        self._current = self.peft.active_adapter
-        self.use(None)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Have matrix products with adapters computed by ``Adapters``: PEFT's own layer then gives the base's output,
+        and a hook adds to it."""
+        before, self.lora_layers = set(map(id, self.lora_layers)), lora_layers(self.causal)
+        for layer in self.lora_layers:
+            layer.enable_adapters(False)
+            if plain(layer):
+                for part in (*layer.lora_A.values(), *layer.lora_B.values()):
+                    part.requires_grad_(True)
+                if id(layer) not in before:
+                    layer.register_forward_hook(partial(_add_adapters, self))
 
     def bare_state(self) -> dict[str, Tensor]:
         """The model's own weights under their own names, whatever adapters sit on it."""
@@ -66,36 +83,42 @@ class Shared:
         top = head(self.causal)
         return all(plain(layer) and layer is not top for layer in self.lora_layers)
 
-    def use(self, adapter: str | None) -> None:
-        """Switch to an adapter, or to the bare base. Costs nothing if it is the one in use."""
-        if self.peft is None or adapter == self._current:
-            return
-        if adapter is None:
-            self.peft.base_model.disable_adapter_layers()
-        else:
-            if self._current is None:
-                self.peft.base_model.enable_adapter_layers()
-            self.peft.set_adapter(adapter)
-        self._current = adapter
+    @contextmanager
+    def speaking(self, names: Sequence[str | None]) -> Iterator[Adapters]:
+        """Inside, the model computes for these adapters at once (None: the bare base)."""
+        before, self.adapters = self.adapters, Adapters(names, self.causal.device)
+        for layer in self.lora_layers:
+            if not plain(layer):  # PEFT computes these, one adapter at a time
+                layer.enable_adapters(names[0] is not None)
+                if names[0] is not None:
+                    layer.set_adapter(names[0])
+        try:
+            yield self.adapters
+        finally:
+            self.adapters = before
+
+
+def _add_adapters(base: Base, layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    """A forward hook: what the adapters that compute now add to a layer's output."""
+    return output if base.adapters is None else base.adapters.add([layer], inputs[0], output)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What one policy (or reference) computes with: a shared model and its adapter on it, None for the bare model."""
+    """What one policy (or reference) computes with: a base and its adapter on it, None for the bare model."""
 
-    shared: Shared
+    base: Base
     adapter: str | None = None
 
     @contextmanager
     def active(self) -> Iterator[Any]:
         """The transformers model, computing as this policy. Not to be nested with others on the same base."""
-        self.shared.use(self.adapter)
-        with grouped(self.shared, [self.adapter]):
-            yield self.shared.causal
+        with self.base.speaking([self.adapter]):
+            yield self.base.causal
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters that training this policy changes."""
-        named = self.shared.causal.named_parameters()
+        named = self.base.causal.named_parameters()
         if self.adapter is None:
             return [parameter for _, parameter in named]
         return [parameter for name, parameter in named if f".{self.adapter}." in name]
@@ -104,15 +127,15 @@ class Weights:
         """A folder that transformers or, for an adapter, peft loads alone."""
         if self.adapter is None:
             with without_bars():
-                self.shared.causal.save_pretrained(folder, state_dict=self.shared.bare_state())
+                self.base.causal.save_pretrained(folder, state_dict=self.base.bare_state())
             return
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
-        tensors = get_peft_model_state_dict(self.shared.peft, adapter_name=self.adapter)
+        tensors = get_peft_model_state_dict(self.base.peft, adapter_name=self.adapter)
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, _adapter_file(folder))
-        config = self.shared.peft.peft_config[self.adapter]
+        config = self.base.peft.peft_config[self.adapter]
         config.save_pretrained(folder)
 
     @torch.no_grad()
@@ -122,10 +145,10 @@ class Weights:
             from peft import set_peft_model_state_dict
             from safetensors.torch import load_file
 
-            set_peft_model_state_dict(self.shared.peft, load_file(_adapter_file(folder)), self.adapter)
+            set_peft_model_state_dict(self.base.peft, load_file(_adapter_file(folder)), self.adapter)
             return
-        saved = type(self.shared.causal).from_pretrained(folder, dtype=torch.float32)
-        self.shared.causal.load_state_dict(saved.state_dict())
+        saved = type(self.base.causal).from_pretrained(folder, dtype=torch.float32)
+        self.base.causal.load_state_dict(saved.state_dict())
 
 
 def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) -> Any:

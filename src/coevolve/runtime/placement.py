@@ -1,4 +1,4 @@
-"""Devices work side by side, and policies that work in processes."""
+"""Where policies work: devices side by side, processes, threads."""
 
 from __future__ import annotations
 
@@ -8,27 +8,17 @@ from typing import TypeVar
 
 import torch
 
-from coevolve.learners.local import LocalPolicy
 from coevolve.types import PolicyName
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 
-def device(policy: LocalPolicy) -> object:
-    """Where it samples."""
-    return policy.device
-
-
-def desk(policy: LocalPolicy) -> object:
-    """Where it learns: processes of its own, or its device."""
-    return policy.away or policy.device
-
-
 def side_by_side(
-    policies: Mapping[PolicyName, LocalPolicy],
+    policies: Mapping[PolicyName, P],
     names: Collection[PolicyName],
     work: Callable[[list[PolicyName]], Mapping[PolicyName, T]],
-    place: Callable[[LocalPolicy], object] = device,
+    place: Callable[[P], object],
 ) -> dict[PolicyName, T]:
     """What ``work`` finds for each name, in the order of the names. It is called once per place, with those there.
 

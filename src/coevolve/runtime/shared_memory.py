@@ -19,7 +19,7 @@ _ALIGNED = 64
 """Tensors begin at multiples of so many bytes, as PyTorch's own do."""
 
 
-class Memory:
+class SharedMemory:
     """Tensors in one piece of memory that several processes see. Pickled, it is the same memory in another process.
 
     Tensors of the meta device get a place there, and stay what they are.
@@ -34,16 +34,16 @@ class Memory:
         self.size = max(end, 1)
         self.file = _file()
         os.ftruncate(self.file.fileno(), self.size)
-        self.homes = _views(self.file.fileno(), self.size, self.places)
+        self.views = _views(self.file.fileno(), self.size, self.places)
         self.gather()
 
     @torch.no_grad()
     def gather(self) -> None:
         """Move tensors that are elsewhere here."""
-        for tensor, home in zip(self.tensors, self.homes, strict=True):
-            if not tensor.is_meta and tensor.data_ptr() != home.data_ptr():
-                home.copy_(tensor)
-                tensor.data = home
+        for tensor, view in zip(self.tensors, self.views, strict=True):
+            if not tensor.is_meta and tensor.data_ptr() != view.data_ptr():
+                view.copy_(tensor)
+                tensor.data = view
 
     def __reduce__(self) -> Any:
         return _opened, (reduction.DupFd(self.file.fileno()), self.size, self.places)
@@ -76,7 +76,7 @@ def _views(file: int, size: int, places: Sequence[_Place]) -> list[Tensor]:
 
 
 def _opened(handle: Any, size: int, places: Sequence[_Place]) -> list[Tensor]:
-    """The tensors of a ``Memory``, in another process."""
+    """The tensors of a ``SharedMemory``, in another process."""
     file = handle.detach()
     views = _views(file, size, places)
     os.close(file)

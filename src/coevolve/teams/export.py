@@ -21,7 +21,7 @@ from coevolve.cast import CASTS
 from coevolve.learners.local import VALUE_FILE
 from coevolve.models import load as models
 from coevolve.models.spec import PolicySpec
-from coevolve.models.weights import Shared, Weights
+from coevolve.models.weights import Base, Weights
 from coevolve.play import blame
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import A_FILE, Recipe, anchored
@@ -126,10 +126,10 @@ def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: b
 
 def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
     """The adapter's product added to its base, as one model; beside it the tokenizer."""
-    shared = Shared(models.load_causal_lm(spec.model))
-    shared.add(target.name, spec.lora, 0)
-    Weights(shared, target.name).load(source)
-    shared.peft.merge_and_unload(adapter_names=[target.name]).save_pretrained(target)
+    base = Base(models.load_causal_lm(spec.model))
+    base.add(target.name, spec.lora, 0)
+    Weights(base, target.name).load(source)
+    base.peft.merge_and_unload(adapter_names=[target.name]).save_pretrained(target)
     for file in source.iterdir():
         if not file.name.startswith("adapter_") and file.name != VALUE_FILE:
             shutil.copy2(file, target)

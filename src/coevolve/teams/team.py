@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validat
 
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.load import is_recipe
 from coevolve.models.spec import PolicySpec
 from coevolve.play import Stage, blame, rollout
@@ -85,7 +85,7 @@ class Team:
         task: Task,
         play: Play,
         roles: Mapping[Role, PolicyName],
-        policies: Mapping[PolicyName, LocalPolicy],
+        policies: Mapping[PolicyName, LocalLearner],
         sampling: Sampling,
         asks: Sequence[str] | None,
     ) -> None:
@@ -210,7 +210,7 @@ def asked(task: Task, play: Component) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys((*asks, *more)))
 
 
-def _policies(folder: Path, specs: Mapping[PolicyName, PolicySpec], device: str) -> dict[PolicyName, LocalPolicy]:
+def _policies(folder: Path, specs: Mapping[PolicyName, PolicySpec], device: str) -> dict[PolicyName, LocalLearner]:
     """The agents, adapters of one base on one copy of it."""
 
     def placed(spec: PolicySpec) -> PolicySpec:
