@@ -28,7 +28,7 @@ def storages(policies: dict[str, LocalLearner]) -> int:
     found: dict[int, int] = {}
     for policy in policies.values():
         modules = [policy.weights.base.causal, policy.value_head]
-        modules += [policy.reference.shared.causal] if policy.reference else []
+        modules += [policy.reference.base.causal] if policy.reference else []
         for module in modules:
             for parameter in module.parameters() if module is not None else ():
                 found[parameter.data_ptr()] = parameter.numel() * parameter.element_size()
@@ -46,7 +46,7 @@ def test_a_mixed_team_holds_one_base_and_one_copy_per_full_policy(micro_model: s
     base = storages(team(micro_model, a="frozen"))
     policies = team(micro_model, critic=False, a="full", b="full", c="frozen", d="frozen")
     assert storages(policies) == 3 * base
-    assert policies["a"].reference.shared is policies["b"].reference.shared is policies["c"].weights.base
+    assert policies["a"].reference.base is policies["b"].reference.base is policies["c"].weights.base
     assert storages(team(micro_model, critic=False, reference=False, a="full", b="full")) == 2 * base
     assert storages(team(micro_model, critic=False, reference=False, a="full")) == base
 

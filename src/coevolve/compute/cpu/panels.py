@@ -32,6 +32,7 @@ class Panels:
     dtype. out: of the outputs, dtype if it is not said."""
 
     def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype, out: torch.dtype | None = None) -> None:
+        assert dtype == torch.float32 or layers[0].in_features % 2 == 0, "bfloat16 comes in pairs"
         self.dtype, self.out = dtype, out or dtype
         self.panels_L = packed([layer.weight.detach() for layer in layers], dtype)
         zeros = (np.zeros(len(layer.weight), np.float32) for layer in layers)
