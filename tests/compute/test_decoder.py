@@ -228,11 +228,14 @@ def test_a_sampler_has_copies_of_the_weights_and_leaves_the_model_as_it_was(buil
         return logits
 
     for _ in range(2):
-        with torch.no_grad(), policy.weights.base.speaking([None]) as adapters:
-            with policy.backend.sampler(adapters, torch.float32) as sampler:
-                found.append(first(sampler))
-                causal.base_model.layers[0].mlp.down_proj.weight.mul_(1.5)
-                found.append(first(sampler))
+        with (
+            torch.no_grad(),
+            policy.weights.base.speaking([None]) as adapters,
+            policy.backend.sampler(adapters, torch.float32) as sampler,
+        ):
+            found.append(first(sampler))
+            causal.base_model.layers[0].mlp.down_proj.weight.mul_(1.5)
+            found.append(first(sampler))
     assert torch.equal(found[0], found[1]) and torch.equal(found[2], found[3])
     assert not torch.allclose(found[0], found[2])
     assert {name: (type(module), set(vars(module))) for name, module in causal.named_modules()} == before
@@ -241,9 +244,12 @@ def test_a_sampler_has_copies_of_the_weights_and_leaves_the_model_as_it_was(buil
 
 def test_an_interrupt_inside_a_sampler_leaves_nothing_behind(build_policy: Build) -> None:
     policy = build_policy(compute="cpu")
-    with pytest.raises(KeyboardInterrupt):
-        with policy.weights.base.speaking([None]) as adapters, policy.backend.sampler(adapters, torch.float32):
-            raise KeyboardInterrupt
+    with (
+        pytest.raises(KeyboardInterrupt),
+        policy.weights.base.speaking([None]) as adapters,
+        policy.backend.sampler(adapters, torch.float32),
+    ):
+        raise KeyboardInterrupt
     assert policy.weights.base.adapters is None
     says = make_says(ragged(3, seed=1), Sampling(4))
     assert len(LocalEngine({"a": policy}).generate({"a": says})["a"]) == 3

@@ -17,6 +17,7 @@ from coevolve.learners.processes import ProcessLearner
 from coevolve.models.load import load_tokenizer
 from coevolve.models.spec import DTYPES, Compute, PolicySpec
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
+from coevolve.runtime.placement import Workers, processes, use_threads
 from coevolve.runtime.pool import Pool, cores
 from coevolve.types import PolicyName
 
@@ -28,7 +29,9 @@ def build_policies(
     critic: bool,
     steps: int,
     seed: int,
-    workers: bool = False,
+    workers: Workers = False,
+    threads: int | None = None,
+    tokens: int = 0,
 ) -> dict[PolicyName, LocalLearner]:
     """Policies that share what they can: per model and device there is one base, which carries all lora adapters, is
     every frozen policy, and is the reference (adapters off) of all. A full policy has its own copy. A base in 4 bits is
@@ -36,8 +39,11 @@ def build_policies(
 
     reference, critic: whether the algorithm needs them. steps, seed: of the run, for the learning-rate schedule, the
     adapters' first values and the order of mini-batches. workers: those on the CPU sample and learn in a pool of
-    processes, one a core, if there are two cores. Raises ValueError for a model that cannot be loaded or is of
-    a family Coevolve does not reproduce, and for 4 bits where bitsandbytes is missing.
+    processes (``runtime.placement``); tokens: of a step, at most. threads: of PyTorch in this process; None is one where
+    a policy's backend is cpu, which a number above one excludes.
+
+    Raises ValueError for a model that cannot be loaded or is of a family Coevolve does not reproduce, for a backend
+    that does not fit, and for 4 bits where bitsandbytes is missing.
     """
     groups: dict[tuple[str, torch.device, torch.dtype | None, Compute], list[PolicyName]] = {}
     for name, spec in specs.items():
@@ -45,28 +51,45 @@ def build_policies(
             need_4bit(name)
         four_bit = DTYPES[spec.dtype] if spec.load_in_4bit else None
         groups.setdefault((spec.model, _device(spec.device), four_bit, spec.compute), []).append(name)
-    pool = Pool(cores()) if workers and cores() > 1 else None
-    built: dict[PolicyName, LocalLearner] = {}
+    made: dict[PolicyName, tuple[Any, Weights, Weights | None]] = {}
     for (model, device, four_bit, compute), names in groups.items():
-        causal = load_base(model, device, four_bit)
-        check_model(causal, model)
-        weights, base = _weights(causal, model, compute, {name: specs[name] for name in names}, reference, seed)
+        base = Base(load_base(model, device, four_bit))
+        check_model(base.causal, model)
+        base.backend = choose(base, _asked(compute, threads), model)
+        weights, start = _weights(base, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
-        movable = device.type == "cpu" and four_bit is None  # 4 bits are more than plain tensors
-        make: Any = partial(ProcessLearner, pool=pool) if pool is not None and movable else LocalLearner
-        for name in names:
-            built[name] = make(
-                name, specs[name], tokenizer, weights[name], reference=base, critic=critic, steps=steps, seed=seed
-            )
+        made |= {name: (tokenizer, weights[name], start) for name in names}
+    use_threads(threads, one=any(own.base.backend.name == "cpu" for _, own, _ in made.values()))
+    on_cpu = {name: own.base.causal for name, (_, own, _) in made.items() if _movable(specs[name], own)}
+    parameters = sum(causal.num_parameters() for causal in {id(c): c for c in on_cpu.values()}.values())
+    count = processes(workers, cores(), parameters, tokens)
+    pool = Pool(count) if count and on_cpu else None
+    built: dict[PolicyName, LocalLearner] = {}
+    for name, (tokenizer, own, start) in made.items():
+        make: Any = partial(ProcessLearner, pool=pool) if pool is not None and name in on_cpu else LocalLearner
+        built[name] = make(name, specs[name], tokenizer, own, reference=start, critic=critic, steps=steps, seed=seed)
     return {name: built[name] for name in specs}
 
 
+def _asked(compute: Compute, threads: int | None) -> Compute:
+    """The rule is for one thread; who wants several has no use for loops that have one."""
+    several = threads is not None and threads > 1
+    if compute == "cpu" and several:
+        raise ValueError(
+            f"compute is cpu, which has one thread a process, and threads is {threads}; remove one of them"
+        )
+    return "torch" if compute == "auto" and several else compute
+
+
+def _movable(spec: PolicySpec, weights: Weights) -> bool:
+    """Whether another process can compute for it: 4 bits are more than plain tensors."""
+    return weights.base.causal.device.type == "cpu" and not spec.load_in_4bit
+
+
 def _weights(
-    causal: Any, model: str, compute: Compute, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
+    base: Base, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
 ) -> tuple[dict[PolicyName, Weights], Weights | None]:
     """The weights of the policies on one loaded model, and the reference if there is to be one."""
-    base = Base(causal)
-    base.backend = choose(base, compute, model)
     full = [name for name, spec in specs.items() if spec.weights == "full"]
     # Copied before adapters are put on it; without another use, the first full policy takes the loaded model itself.
     spare = not reference and len(full) == len(specs)
@@ -74,7 +97,7 @@ def _weights(
     weights = {name: Weights(own) for name, own in zip(full, copies, strict=True)}
     if spare:
         return weights, None
-    causal.requires_grad_(False)
+    base.causal.requires_grad_(False)
     for i, (name, spec) in enumerate(specs.items()):
         if spec.weights == "lora":
             base.add(f"agent{i}", spec.lora, noise.key("lora", seed, name))

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
 from coevolve.types import PolicyName
 
+Workers = bool | Literal["auto"]
+"""Whether policies on the CPU compute in worker processes, one a core; "auto": where they pay."""
+
+PAYS = 1e10
+"""Floating-point operations of a step from which on worker processes pay: these take seconds and memory to start, which
+steps of a few hundredths of a second do not earn back."""
+
 P = TypeVar("P")
 T = TypeVar("T")
+
+
+def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int:
+    """How many worker processes to start, 0 for none. parameters: of all models on the CPU. tokens: of a step, at most.
+
+    A forward is about two operations a parameter and token, and its gradient four.
+    """
+    pays = 6 * parameters * tokens >= PAYS if workers == "auto" else workers
+    return cores if pays and cores > 1 else 0
+
+
+def use_threads(threads: int | None, one: bool) -> None:
+    """Have PyTorch compute with so many threads in this process. None: one, where a backend wants that (``one``), else
+    as many as PyTorch finds right."""
+    if threads is not None or one:
+        torch.set_num_threads(threads or 1)
 
 
 def side_by_side(
