@@ -87,7 +87,9 @@ class Pair:
         self.models = [load_causal_lm(folder) for folder in folders]
         self.tokenizers = dict.fromkeys(ROLES, tokenizer)
         specs = {role: PolicySpec(model=folder, device="cpu") for role, folder in zip(ROLES, folders, strict=True)}
-        self.policies: Mapping[str, LocalLearner] = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+        self.policies: Mapping[str, LocalLearner] = build_policies(
+            specs, reference=False, critic=False, steps=1, seed=0
+        )
         for policy in self.policies.values():
             policy.tokenizer = tokenizer  # transformers takes any tokenizer of a Qwen2's folder for Qwen2's own
         self.items = [{"prompt": prompt} for prompt in prompts]

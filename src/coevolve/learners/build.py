@@ -39,7 +39,7 @@ def build_policies(
 
     reference, critic: whether the algorithm needs them. steps, seed: of the run, for the learning-rate schedule, the
     adapters' first values and the order of mini-batches. workers: those on the CPU sample and learn in a pool of
-    processes (``runtime.placement``); tokens: of a step, at most. threads: of PyTorch in this process; None is one where
+    processes (``runtime.placement``); tokens: of a step, at most. threads: of PyTorch here; None is one where
     a policy's backend is cpu, which a number above one excludes.
 
     Raises ValueError for a model that cannot be loaded or is of a family Coevolve does not reproduce, for a backend

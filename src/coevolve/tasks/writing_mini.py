@@ -7,9 +7,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from coevolve.pretrain.opinions import Split, openings, opinion, random_grade
 from coevolve.rewards.writing import TLDR
 from coevolve.tasks.data import Later
+from coevolve.tasks.worlds.opinions import Split, openings, opinion, random_grade
 from coevolve.tasks.writing import WRITER, Voice, Writing
 from coevolve.types import Problem
 
