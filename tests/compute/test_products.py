@@ -14,6 +14,7 @@ from policy_cases import Build, make_batch
 from torch import Tensor, nn
 from torch.nn import functional
 
+pytest.importorskip("numba")  # without it nobody uses them
 products: Any = pytest.importorskip("coevolve.compute.cpu.products")
 
 needs_onednn = pytest.mark.skipif(

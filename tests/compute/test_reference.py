@@ -276,9 +276,9 @@ def test_in_bfloat16_turns_are_the_same_but_for_rounding(
         turns_of(team(model, compute, "bfloat16", kind), SAMPLINGS["plain"]) for compute in (way, "reference")
     )
     same = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.action_ids == b.action_ids]
-    assert len(same) > 0.7 * len(ours)
+    assert len(same) > 0.8 * len(ours)
     for a, b in same:
-        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=0.1, atol=0.1)
+        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=0.03, atol=0.03)
 
 
 @pairs
