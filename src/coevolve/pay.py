@@ -1,0 +1,24 @@
+"""Which numbers a task may pay.
+
+What is paid is summed over turns and tokens, squared and summed again, in float32, which ends at 3e38. So there is a
+largest reward, far above any that means something: beside it float32 does not tell 65,536 from 0.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+LARGEST = 1e12
+PAYABLE = f"a finite number, at most {LARGEST:g} in size"
+
+
+def is_payable(value: Any) -> bool:
+    """True for a real number that is neither NaN nor larger than LARGEST."""
+    return isinstance(value, Real) and bool(abs(value) <= LARGEST)
+
+
+def shown(value: Any) -> str:
+    """For a message; a whole number of thousands of digits, which Python refuses to print, by its length."""
+    long = isinstance(value, int) and value.bit_length() > 1000
+    return f"a number of {value.bit_length()} bits" if long else repr(value)
