@@ -46,7 +46,7 @@ def test_agent_std():
 
 @pytest.mark.parametrize("scale", [groups.group_std, groups.agent_std])
 def test_rounding_noise_is_not_blown_up(scale):
-    noise = torch.tensor([0.7, 0.7 + 1e-6, 0.7])
+    noise = torch.tensor([0.7, 0.7 + 1e-7, 0.7])
     close(scale(noise, torch.zeros(3, dtype=torch.long)), [1.0, 1.0, 1.0])
 
 

@@ -250,7 +250,7 @@ def test_a_recipes_done_is_a_number():
     assert component({"name": "rounds", "n": 2, "done": 2}, PLAYS, "play")
     with pytest.raises(ValueError, match=r"play: done.*True"):
         component({"name": "rounds", "n": 2, "done": True}, PLAYS, "play")
-    with pytest.raises(ValueError, match="done is True; want a mean reward"):
+    with pytest.raises(ValueError, match="play: done: input should be a valid number, found True"):
         rounds(2, done=True)
 
 

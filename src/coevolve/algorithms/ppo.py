@@ -85,7 +85,7 @@ def ppo(
     eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. minibatch: turns per
     optimiser step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what
     a turn is paid. rescale: credit divided by its running standard deviation ("normalise" also centres it). score_clip:
-    credit, rescaled or not, is at most this far from 0. whiten_rewards: the tokens' rewards, KL included, are divided by
+    credit, rescaled or not, is at most this far from 0. whiten_rewards: the tokens' rewards, KL included, divided by
     their standard deviation over the batch around their mean, which stays. weights: does every token count alike, or
     every turn. penalty: what eta multiplies at each token, the KL over the whole vocabulary (the paper) or the
     log-ratio of the sampled token, which has the same mean and the gradient of the KL.
