@@ -65,6 +65,7 @@ def checked_call(where: str) -> Callable[[Callable[Given, Made]], Callable[Given
                 raise ValueError(f"{where}: {error}") from error
             return factory(**checked(factory, {**settings, **given}, where, ()))  # type: ignore[call-arg]
 
+        made.makes = where  # type: ignore[attr-defined]  # so that one can be told from what it makes
         return made
 
     return over

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from coevolve import checkpoint, noise
 from coevolve.collate import collate
+from coevolve.components import checked
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
@@ -22,6 +24,7 @@ from coevolve.policies.devices import desk, side_by_side
 from coevolve.record import Lessons, records
 from coevolve.report.terminal import Listener, progress
 from coevolve.rundir import RunDir
+from coevolve.settings import Count, CountFromZero
 from coevolve.types import (
     Algorithm,
     Batch,
@@ -39,6 +42,15 @@ from coevolve.types import (
 
 _CAST_WINDOW = 64
 """Steps of the cast that identify a run: long enough to see when it changes."""
+
+_NUMBERS = ("steps", "batch_size", "members", "seed", "reset_every")
+_PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "algorithm": (lambda given: isinstance(given, Algorithm), "an Algorithm, such as magrpo()"),
+    "sampling": (lambda given: isinstance(given, Sampling), "a Sampling, such as Sampling(max_new_tokens=16)"),
+    "play": (callable, "an async function of a problem and its team, such as rounds()"),
+    "cast": (callable, "a function of the step, such as fixed(roles)"),
+}
+"""What a trainer is made of: is it that, and what it should be."""
 
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
@@ -64,11 +76,11 @@ class Trainer:
         policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy],
         algorithm: Algorithm,
         sampling: Sampling = Sampling(max_new_tokens=(4, 16)),
-        steps: int = 100,
-        batch_size: int = 64,
-        members: int = 1,
-        seed: int = 0,
-        reset_every: int | None = None,
+        steps: Count = 100,
+        batch_size: Count = 64,
+        members: Count = 1,
+        seed: CountFromZero = 0,
+        reset_every: Count | None = None,
         workers: bool = False,
         engine: Engine | None = None,
     ) -> None:
@@ -175,9 +187,9 @@ class Trainer:
         output_dir: str | Path,
         *,
         resume: bool = False,
-        save_every: int = 20,
-        keep_last: int = 2,
-        samples: int = 4,
+        save_every: Count = 20,
+        keep_last: Count = 2,
+        samples: CountFromZero = 4,
         listeners: Sequence[Listener] | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Path:
@@ -189,8 +201,8 @@ class Trainer:
         and compared on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another
         recipe.
         """
-        if save_every < 1:
-            raise ValueError(f"save_every is {save_every}; want at least 1 step between checkpoints")
+        numbers = {"save_every": save_every, "keep_last": keep_last, "samples": samples}
+        checked(Trainer.run, numbers, "run", fixed=("self", "output_dir", "listeners", "recipe"))
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
         start = checkpoint.resume(self, run, identity) if resume else run.create()
@@ -235,7 +247,7 @@ class Trainer:
             "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
             "algorithm": dict(self.algorithm.settings),
             "sampling": dataclasses.asdict(self.sampling),
-            **{key: getattr(self, key) for key in ("steps", "batch_size", "members", "seed", "reset_every")},
+            **{key: getattr(self, key) for key in _NUMBERS},
         }
 
 
@@ -277,9 +289,16 @@ def _built(
 
 
 def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
-    for label in ("steps", "batch_size", "members"):
-        if getattr(trainer, label) < 1:
-            raise ValueError(f"{label} is {getattr(trainer, label)}; want at least 1")
+    numbers = {key: getattr(trainer, key) for key in _NUMBERS}
+    others = inspect.signature(Trainer).parameters.keys() - numbers.keys()
+    for key, number in checked(Trainer, numbers, "trainer", sorted(others)).items():
+        setattr(trainer, key, number)
+    for label, (fits, want) in _PARTS.items():
+        part = getattr(trainer, label)
+        if hasattr(part, "makes"):
+            raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
+        if not fits(part):
+            raise ValueError(f"trainer: {label} is {part!r}; want {want}")
     for step in range(trainer.steps):
         for role, name in trainer.cast(step).items():
             if name not in policies:
