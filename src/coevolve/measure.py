@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
+from coevolve.inputs import shown
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
-from coevolve.pay import PAYABLE, is_payable, shown
+from coevolve.pay import PAYABLE, is_payable
 from coevolve.types import Batch, Case, Episode, Joint, Metrics, Targets, Task, Turn
 
 

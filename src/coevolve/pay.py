@@ -16,9 +16,3 @@ PAYABLE = f"a finite number, at most {LARGEST:g} in size"
 def is_payable(value: Any) -> bool:
     """True for a real number that is neither NaN nor larger than LARGEST."""
     return isinstance(value, Real) and bool(abs(cast(float, value)) <= LARGEST)
-
-
-def shown(value: Any) -> str:
-    """For a message; a whole number of thousands of digits, which Python refuses to print, by its length."""
-    long = isinstance(value, int) and value.bit_length() > 1000
-    return f"a number of {value.bit_length()} bits" if long else repr(value)

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from coevolve import noise
-from coevolve.pay import PAYABLE, is_payable, shown
+from coevolve.inputs import shown
+from coevolve.pay import PAYABLE, is_payable
 from coevolve.types import Case, Engine, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from typing import Any
 
 from coevolve import checkpoint, noise
 from coevolve.collate import collate
-from coevolve.components import checked
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
@@ -24,7 +22,7 @@ from coevolve.policies.devices import desk, side_by_side
 from coevolve.record import Lessons, records
 from coevolve.report.terminal import Listener, progress
 from coevolve.rundir import RunDir
-from coevolve.settings import Count, CountFromZero
+from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
     Algorithm,
     Batch,
@@ -76,11 +74,11 @@ class Trainer:
         policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy],
         algorithm: Algorithm,
         sampling: Sampling = Sampling(max_new_tokens=(4, 16)),
-        steps: Count = 100,
-        batch_size: Count = 64,
-        members: Count = 1,
-        seed: CountFromZero = 0,
-        reset_every: Count | None = None,
+        steps: int = 100,
+        batch_size: int = 64,
+        members: int = 1,
+        seed: int = 0,
+        reset_every: int | None = None,
         workers: bool = False,
         engine: Engine | None = None,
     ) -> None:
@@ -187,9 +185,9 @@ class Trainer:
         output_dir: str | Path,
         *,
         resume: bool = False,
-        save_every: Count = 20,
-        keep_last: Count = 2,
-        samples: CountFromZero = 4,
+        save_every: int = 20,
+        keep_last: int = 2,
+        samples: int = 4,
         listeners: Sequence[Listener] | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Path:
@@ -201,8 +199,7 @@ class Trainer:
         and compared on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another
         recipe.
         """
-        numbers = {"save_every": save_every, "keep_last": keep_last, "samples": samples}
-        checked(Trainer.run, numbers, "run", fixed=("self", "output_dir", "listeners", "recipe"))
+        _run_numbers(save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
         start = checkpoint.resume(self, run, identity) if resume else run.create()
@@ -288,10 +285,20 @@ def _built(
     return {name: value if isinstance(value, LocalPolicy) else made[name] for name, value in policies.items()}
 
 
+@checked_call("trainer")
+def _trainer_numbers(
+    *, steps: Count, batch_size: Count, members: Count, seed: CountFromZero, reset_every: Count | None
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+@checked_call("run")
+def _run_numbers(*, save_every: Count, keep_last: Count, samples: CountFromZero) -> None:
+    """Nothing but the check."""
+
+
 def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
-    numbers = {key: getattr(trainer, key) for key in _NUMBERS}
-    others = inspect.signature(Trainer).parameters.keys() - numbers.keys()
-    for key, number in checked(Trainer, numbers, "trainer", sorted(others)).items():
+    for key, number in _trainer_numbers(**{key: getattr(trainer, key) for key in _NUMBERS}).items():
         setattr(trainer, key, number)
     for label, (fits, want) in _PARTS.items():
         part = getattr(trainer, label)
