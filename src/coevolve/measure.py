@@ -14,7 +14,7 @@ from typing import Any
 from coevolve.inputs import shown
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
-from coevolve.pay import PAYABLE, is_payable
+from coevolve.pay import LARGEST, is_payable
 from coevolve.types import Batch, Case, Episode, Joint, Metrics, Targets, Task, Turn
 
 
@@ -142,7 +142,9 @@ def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Map
             raise ValueError(f"{where} are {part!r}; want a mapping from names to numbers")
         for name, value in part.items():
             if not is_payable(value):
-                raise ValueError(f"{where}: {name} is {shown(value)}; want {PAYABLE}")
+                raise ValueError(
+                    f"{where}: {name} is {shown(value)}; want a finite number, at most {LARGEST:g} in size"
+                )
     return parts
 
 

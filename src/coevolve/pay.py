@@ -10,7 +10,6 @@ from numbers import Real
 from typing import Any, cast
 
 LARGEST = 1e12
-PAYABLE = f"a finite number, at most {LARGEST:g} in size"
 
 
 def is_payable(value: Any) -> bool:

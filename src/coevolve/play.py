@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from coevolve import noise
 from coevolve.inputs import shown
-from coevolve.pay import PAYABLE, is_payable
+from coevolve.pay import LARGEST, is_payable
 from coevolve.types import Case, Engine, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
 
 
@@ -355,7 +355,10 @@ def _check_reward(case: Case, rewards: Sequence[float], stage: Stage) -> None:
         raise ValueError(f"{where}, returned {rewards!r}; want a list of {len(case.turns)} numbers, one per turn")
     for turn, reward in zip(case.turns, cast(Sequence[Any], rewards), strict=True):
         if not is_payable(reward):
-            raise ValueError(f"{where}, paid role {turn.role!r} {shown(reward)} for {turn.text!r}; want {PAYABLE}")
+            raise ValueError(
+                f"{where}, paid role {turn.role!r} {shown(reward)} for {turn.text!r}; want a finite number, at most "
+                f"{LARGEST:g} in size"
+            )
 
 
 def _call(asked: list[tuple[_Live, _Doing]], stage: Stage) -> list[Any]:
