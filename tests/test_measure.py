@@ -43,9 +43,10 @@ def test_the_objective_of_turns_that_nobody_scored_is_not_there():
     assert scored["objective"] == pytest.approx(2.0 - 0.5 * scored["kl"])
 
 
-def test_parts_are_averaged_over_the_episodes_that_have_them():
-    found = interaction([episode(parts={"x": 1.0}), episode(parts={"x": 3.0, "y": 5.0})])
-    assert found == {"x": 2.0, "y": 5.0}
+def test_every_case_has_the_same_parts():
+    with pytest.raises(ValueError, match="on problem 'p' are x, y; want those of the first case, x"):
+        episode_parts([episode(), episode()], Parts([{"x": 1.0}, {"x": 3.0, "y": 5.0}]))
+    assert interaction([episode(parts={"x": 1.0}), episode(parts={"x": 3.0})]) == {"x": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,9 @@ def test_parts_are_written_down():
     episodes = [episode()]
     note_parts(episodes, Parts([{"x": 2}]))
     assert episodes[0].parts == {"parts/x": 2.0}
+
+
+def test_a_step_is_the_mean_over_the_policies_that_know_a_number():
+    line = step_metrics([episode()], {"ann": {"kl": 1.0, "objective": 2.0}, "bob": {"kl": 3.0}}, clock(1.0))
+    assert (line["kl"], line["objective"], line["reward/a"], line["agents/bob/kl"]) == (2.0, 2.0, 1.0, 3.0)
+    assert "kl" not in step_metrics([episode()], {"ann": {}}, clock(1.0))

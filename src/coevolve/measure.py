@@ -78,8 +78,7 @@ def interaction(episodes: Sequence[Episode]) -> Metrics:
             depth.append(0 if joint.after is None else depth[joint.after] + 1)
             levels.setdefault(depth[-1], []).append(fmean(joint.rewards))
     found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
-    names = dict.fromkeys(name for episode in episodes for name in episode.parts)
-    return found | {name: fmean(e.parts[name] for e in episodes if name in e.parts) for name in names}
+    return found | {name: fmean(e.parts[name] for e in episodes) for name in episodes[0].parts}
 
 
 def endings(episode: Episode) -> list[tuple[Joint, float]]:
@@ -119,7 +118,8 @@ def note_parts(episodes: Sequence[Episode], task: Task) -> None:
 def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
     """``parts/<name>`` of every episode: each of the task's components, weighed over the endings.
 
-    Raises ValueError, which names the problem, for parts that are no mapping from names to finite numbers.
+    Raises ValueError, which names the problem, for parts that are no mapping from names, the same for all, to finite
+    numbers.
     """
     if not episodes or not hasattr(task, "parts"):
         return [{} for _ in episodes]
@@ -140,6 +140,8 @@ def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Map
         where = f"the parts of {task} on problem {case.problem.id!r}"
         if not isinstance(part, Mapping):
             raise ValueError(f"{where} are {part!r}; want a mapping from names to numbers")
+        if part.keys() != parts[0].keys():
+            raise ValueError(f"{where} are {', '.join(part)}; want those of the first case, {', '.join(parts[0])}")
         for name, value in part.items():
             if not is_payable(value):
                 raise ValueError(

@@ -118,6 +118,13 @@ def test_sums_of_nothing_are_not_blown_up(scale):
     close(scale(noise, ONE_GROUP, torch.full((3,), 0.6)), [1.0, 1.0, 1.0])
 
 
+@pytest.mark.parametrize("scale", [groups.group_std, groups.agent_std])
+def test_the_smallest_returns_are_not_divided_by_zero(scale):
+    peers = torch.zeros(2, dtype=torch.long)
+    torch.testing.assert_close(scale(torch.tensor([0.0, 2e-30]), peers), torch.full((2,), 1e-30), rtol=1e-5, atol=0)
+    close(scale(torch.tensor([0.0, 1e-44]), peers), [1.0, 1.0])
+
+
 def test_far_from_zero():
     # in float32 the sum of these 33 loses what tells them apart: 1e6 + 0 to 32, mean 1e6 + 16
     credit, peers = 1e6 + torch.arange(33.0), torch.zeros(33, dtype=torch.long)

@@ -82,13 +82,13 @@ def agent_std(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -
     if bool(flat(credit_B, peers_B, paid_B).all()):
         return torch.ones_like(credit_B)
     compared_B = size(peers_B) > 1
-    return within_B[compared_B].square().mean().sqrt().expand_as(credit_B)
+    return within_B[compared_B].double().square().mean().sqrt().to(credit_B.dtype).expand_as(credit_B)
 
 
 def flat(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
     """True for turns whose group has no spread beyond rounding, so no signal; shape B. paid_B: as in ``Batch``."""
     spread_B = group_max(credit_B, peers_B) + group_max(-credit_B, peers_B)
-    rounding_B = _SINGLE * group_max(credit_B.abs(), peers_B)
+    rounding_B = _SINGLE * group_max(credit_B.abs(), peers_B) + torch.finfo(torch.float32).tiny
     if paid_B is not None:
         rounding_B = rounding_B + _DOUBLE * group_max(paid_B, peers_B)
     return spread_B <= rounding_B
