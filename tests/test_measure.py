@@ -6,7 +6,7 @@ import pytest
 import torch
 from policy_cases import make_batch
 
-from coevolve.measure import Clock, episode_parts, interaction, learnt, note_parts, step_metrics
+from coevolve.measure import Clock, episode_parts, interaction, learnt, note_parts, spoken, step_metrics
 from coevolve.types import Episode, Joint, Problem, Targets, Turn
 
 
@@ -78,3 +78,14 @@ def test_a_step_is_the_mean_over_the_policies_that_know_a_number():
     line = step_metrics([episode()], {"ann": {"kl": 1.0, "objective": 2.0}, "bob": {"kl": 3.0}}, clock(1.0))
     assert (line["kl"], line["objective"], line["reward/a"], line["agents/bob/kl"]) == (2.0, 2.0, 1.0, 3.0)
     assert "kl" not in step_metrics([episode()], {"ann": {}}, clock(1.0))
+
+
+def test_the_reward_is_that_of_the_turns_that_were_scored():
+    some = step_metrics([episode(), episode(reward=3.0), silent()], {}, clock(1.0))
+    assert (some["reward"], some["turns"]) == (2.0, 3)
+    assert "reward" not in spoken(silent().turns)
+
+
+def silent():
+    turn = Turn("a", "ann", Problem("p"), 0, 0, [5], [6], [-0.5], "", True)
+    return Episode(Problem("p"), 0, [turn], [])

@@ -188,3 +188,34 @@ def test_run(micro_model, tmp_path, settings):
     [name] = settings
     assert said(lambda: toy(micro_model).run(tmp_path, **settings)).startswith(f"run: {name} is ")
     assert not any(tmp_path.iterdir())
+
+
+GROUPS = {
+    "baseline": "mean", "std": "none", "credit": "team", "gamma": 1.0, "clip": None, "epochs": 1, "minibatch": None,
+    "weights": "sequence", "beta": 0.0, "kl": "loss", "estimator": "k3",
+}  # fmt: skip
+DEFAULTS = {
+    "magrpo": GROUPS,
+    "marloo": GROUPS | {"baseline": "loo"},
+    "maremax": GROUPS | {"baseline": "max"},
+    "mareinforce": GROUPS | {"baseline": "none"},
+    "grpo": GROUPS | {"std": "group", "clip": 0.2, "weights": "turn", "beta": 0.04},
+    "rloo": GROUPS | {"baseline": "loo", "beta": 0.05, "kl": "reward", "estimator": "k1"},
+    "reinforce": GROUPS | {"baseline": "none"},
+    "chain": {"transfer": True},
+    "rounds": {"n": 1, "feedback": False, "done": None},
+    "tree": {"joint": "aligned", "feedback": False, "done": None},
+    "best_of": {"feedback": False, "weights": None},
+    "discussion": {"n": 1},
+    "fixed": {},
+    "rotate": {"every": 5},
+    "exchange": {"every": 5},
+    "Sampling": {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0},
+    "LoraSpec": {"rank": 16, "alpha": 16, "targets": "all-linear"},
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_what_the_docs_say(name):
+    parameters = inspect.signature(MAKERS[name][0]).parameters.values()
+    assert {p.name: p.default for p in parameters if p.default is not p.empty} == DEFAULTS[name]
