@@ -52,8 +52,8 @@ class FixedKL:
 class AdaptiveKL:
     """eta follows the observed KL (arXiv 1909.08593, section 2.2).
 
-    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon. A step of more
-    turns than the horizon counts as one of the horizon, lest the weight become negative and reward a distance.
+    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon. A step of
+    more turns than the horizon counts as one of the horizon, lest the weight become negative and reward a distance.
     """
 
     coef: float
