@@ -78,6 +78,7 @@ def flat(credit, paid=None):
         [-1e6, -1e6 + 1],
         [1e12, -1e12],
         [1e-30, 2e-30],
+        [1.0, 1 + 5 * 2**-23],  # one step of float32 more than rounding may be
         [0.0, 1e-17],  # of rewards as small as that
     ],
 )
@@ -87,7 +88,16 @@ def test_small_but_honest_differences_are_no_rounding(credit):
 
 @pytest.mark.parametrize(
     "credit",
-    [[0.0, 0.0], [3.0], [0.7, 0.7 + 1e-7], [0.1 + 0.2, 0.3], [1e6, 1e6 + 0.25], [-1e6, -1e6 - 0.25], [1e12, 1e12]],
+    [
+        [0.0, 0.0],
+        [3.0],
+        [0.7, 0.7 + 1e-7],
+        [0.1 + 0.2, 0.3],
+        [1e6, 1e6 + 0.25],
+        [-1e6, -1e6 - 0.25],
+        [1e12, 1e12],
+        [1.0, 1 + 4 * 2**-23],
+    ],
 )
 def test_rounding_is_flat(credit):
     assert flat(credit)
