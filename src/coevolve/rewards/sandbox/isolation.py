@@ -52,38 +52,42 @@ class Isolation:
         if not self.linux:
             found = ["not Linux, so limits and process groups only: files, network and other processes are open"]
         else:
-            found = [*(self._plain() if self.level == "plain" else ()), *self._layers()]
+            found = [*self._files(), *(() if self.seccomp else self._calls())]
+            if not (self.seccomp and self.counted):
+                found.append("files are counted twenty times a second: many more than the limit for that long")
         return [*found, *_ALWAYS]
 
     def gaps(self) -> list[str]:
-        """Those of them that this level has not got everywhere: a layer is missing on this machine."""
+        """Those of them that are there because this machine lacks a layer."""
         best = replace(self, landlock=LANDLOCK_FULL, seccomp=True, counted=True)
         return [end for end in self.open_ends() if end not in best.open_ends() or not self.linux]
 
-    def _plain(self) -> Iterator[str]:
-        """What there is outside of the case's own folder, with no namespaces."""
-        whose = "anybody" if self.drops else "the caller"
+    def _files(self) -> Iterator[str]:
+        if self.level == "bubblewrap":
+            if not self.landlock:
+                yield "no Landlock: the sandbox's own sources can be read"
+            return
         yield "names and sizes of files, and the name of the machine, can be asked for"
         if not self.landlock:
-            yield f"no Landlock: files that {whose} may read or write are open"
+            yield f"no Landlock: files that {self._whose} may read or write are open"
         elif self.landlock < 3 and not self.seccomp:
-            yield f"Landlock {self.landlock}: files that {whose} may write can be emptied"
-        if not self.seccomp:
-            yield "no libseccomp: local sockets, UDP" + (", TCP" if self.landlock < 4 else "")
-            yield f"times, modes and attributes of files where {whose} may change or read them, what happens in folders"
-            if not self.drops and self.landlock < LANDLOCK_FULL:
-                yield "signals to the caller's processes"
-            yield "memory that stays when the case is over (shared segments, message queues)"
+            yield f"Landlock {self.landlock}: files that {self._whose} may write can be emptied"
 
-    def _layers(self) -> Iterator[str]:
-        """What the other layers leave open without one, at both levels."""
-        if not self.landlock and self.level == "bubblewrap":
-            yield "no Landlock: the sandbox's own sources can be read"
-        if not self.seccomp:
-            yield "no libseccomp: memory beyond the limit (pipes, locks, files), any service of the kernel"
-            yield "child processes until the case ends"
-        if not (self.seccomp and self.counted):
-            yield "files are counted twenty times a second: many more than the limit for that long"
+    def _calls(self) -> Iterator[str]:
+        """What no filter of system calls stops; in bubblewrap it stays in the case's own namespaces."""
+        yield "no libseccomp: memory beyond the limit (pipes, locks, files), any service of the kernel"
+        yield "child processes until the case ends"
+        if self.level == "bubblewrap":
+            return
+        yield f"local sockets, UDP{', TCP' if self.landlock < 4 else ''}, addresses of the machine"
+        yield f"times, modes and attributes of files that {self._whose} may change or read, what happens in folders"
+        if not self.drops and self.landlock < LANDLOCK_FULL:
+            yield "signals to the caller's processes" + ("" if self.landlock else ", and their memory")
+        yield "memory that stays when the case is over (shared segments, message queues)"
+
+    @property
+    def _whose(self) -> str:
+        return "anybody" if self.drops else "the caller"
 
     def __str__(self) -> str:
         layers = ["namespaces"] if self.level == "bubblewrap" else []
