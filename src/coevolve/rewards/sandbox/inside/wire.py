@@ -116,7 +116,7 @@ def decode(value: Any, other: Callable[[str, list[Any]], Any]) -> Any:
         return value
     try:
         return _decoded(value[0], value[1:], other)
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise Gone(f"nonsense: {error}") from None
 
 
