@@ -28,13 +28,13 @@ from coevolve.rewards.sandbox.types import Kind, Program, Verdict
 GRACE_SECONDS = 0.5
 """How long after a limit the judge may take to say so, before the worker is killed."""
 START_SECONDS = 30.0
-STARTS, PAUSE_SECONDS = 4, 0.3
-"""Attempts, where the machine had no process left; the pauses between them grow."""
+STARTS, ATTEMPTS, PAUSE_SECONDS = 4, 6, 0.3
+"""Attempts to start the servers, and to judge a case where the machine had no process left; the pauses between grow."""
 ROLES = ("judge", "guest")
 PROCESSES = 32
 """Threads that a case may have."""
 _NOBODY = 65534
-_FULL = ("Resource temporarily unavailable", "Cannot allocate memory")
+_FULL = os.strerror(errno.EAGAIN)
 """What a server says that dies for want of processes: bwrap's words, and Python's."""
 _BOOT = (
     "import sys; from types import ModuleType; box = sys.modules['inside'] = ModuleType('inside'); "
@@ -83,7 +83,7 @@ class Worker:
 
         ValueError: the prelude does not run. OSError: the servers do not start. MachineFullError: no process is left.
         """
-        for attempt in range(STARTS):
+        for attempt in range(ATTEMPTS):
             time.sleep(PAUSE_SECONDS * (2**attempt - 1))  # for other programs to end
             with contextlib.suppress(wire.Full):
                 return self._tried(program, plan)
@@ -107,7 +107,10 @@ class Worker:
                 self.close()
                 rest = "timeout"
                 break
-        return (*verdicts, *(Verdict(rest, test) for test in plan.sources[len(verdicts) :]))
+        for test in plan.sources[len(verdicts) :]:
+            verdicts.append(Verdict(rest, test))
+            rest = "skipped" if self.limits.stop_at_failure else rest
+        return tuple(verdicts)
 
     def _judge(self, program: Program, plan: Plan, verdicts: list[Verdict]) -> None:
         """Append the verdicts as they come."""
@@ -166,7 +169,7 @@ class Worker:
             if not problem:
                 return
             self.close()
-        if any(sign in problem for sign in _FULL):
+        if _FULL in problem:
             raise wire.Full
         raise OSError(f"the sandbox does not start ({self.isolation.level}): {problem}")
 
