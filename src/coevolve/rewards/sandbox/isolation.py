@@ -163,9 +163,10 @@ def _say(chosen: Isolation, problems: list[str]) -> None:
     if chosen in _said:
         return
     _said.add(chosen)
-    if problems or chosen.gaps():
-        why = f" ({'; '.join(problems)})" if problems else ""
-        warnings.warn(f"sandbox: {chosen}{why}", stacklevel=4)
+    if problems:
+        warnings.warn(f"sandbox: {chosen} ({'; '.join(problems)})", stacklevel=4)
+    elif chosen.gaps():
+        warnings.warn(f"sandbox: {chosen}", stacklevel=4)
     else:
         logging.getLogger(__name__).info("sandbox: %s", chosen)
 
