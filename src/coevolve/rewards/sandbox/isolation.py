@@ -131,13 +131,14 @@ def choose(wanted: str, works: Callable[[Isolation], str]) -> Isolation:
         raise ValueError(f"sandbox isolation is {wanted!r}; known: {', '.join(levels)}")
     problems: list[str] = []
     for level in levels[wanted]:
+        problem = bubblewrap_problem() if level == "bubblewrap" else ""
         chosen = offered(level)
-        problem = (bubblewrap_problem() if level == "bubblewrap" else "") or works(chosen)
-        if problem and chosen.counted and not works(uncounted := replace(chosen, counted=False)):
-            chosen, problem = uncounted, ""  # something around this process is asked already, and there can be one only
-        if not problem:
-            _say(chosen, problems)
-            return chosen
+        # Where something around this process is asked already, the kernel asks nobody else.
+        for one in () if problem else (chosen, replace(chosen, counted=False)) if chosen.counted else (chosen,):
+            problem = works(one)
+            if not problem:
+                _say(one, problems)
+                return one
         problems.append(f"{level}: {problem}")
     raise ValueError(f"sandbox isolation {wanted!r} does not work here: {'; '.join(problems)}")
 
