@@ -3,7 +3,7 @@
 The levels, each behind the one before it; most of all 4.0:
 
     structure    +0.4   the helper's author defines ``aux``, and it returns something
-                 +0.6   main is defined and returns something; if it is not defined, nothing more is paid
+                 +0.6   main is defined and returns something, or nothing more is paid
     syntax       +0.5   all of it is Python, or nothing more is paid
     tests       <=+1.0  the share of tests that pass; if none does, nothing more is paid
     cooperation  +0.5   main calls aux
@@ -19,7 +19,7 @@ Everything is read from syntax trees. The released code works with regular expre
 2. Functions, constants and imports stay as written. There a function ends at the first function inside it or at the
    next line without indentation, and constants are lost.
 3. To return is to return something: ``return None`` and the ``return`` of a function inside do not count, ``yield`` and
-   a lambda do, a coroutine does not.
+   a lambda do. A coroutine (``async def``) is no function here: whoever calls it gets no value.
 4. A call of aux is a call that a run can come by. There it may be in a comment, in a string, or behind a ``return``.
 5. A thin wrapper returns what aux makes of main's parameters, be it by way of names in between or of ``+ 0`` (see
    ``usage.is_wrapper``). There, a main function of one or two lines with a call of aux is one.
@@ -40,6 +40,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol
 
 from coevolve.rewards.code.extract import extract
@@ -106,7 +107,7 @@ class Grade:
     @property
     def syntax(self) -> float:
         """0 or 0.5."""
-        return 0.5 * (self.main_defined and self.syntax_error is None)
+        return 0.5 * (self.main_returns and self.syntax_error is None)
 
     @property
     def tests(self) -> float:
@@ -135,14 +136,19 @@ class Grade:
         """How many tests pass."""
         return sum(verdict.kind == "passed" for verdict in self.verdicts)
 
+    @property
+    def levels_passed(self) -> int:
+        """0 to 3: structure (of main, which is what stops), syntax, and a test. Cooperation stops nothing."""
+        return sum(takewhile(bool, (self.main_returns, self.syntax > 0, self.passed > 0)))
+
     def parts(self) -> dict[str, float]:
-        """The columns of the paper's tables, and more, all from 0 to 1.
+        """The columns of the paper's tables, and more, all but levels_passed from 0 to 1.
 
         structure, syntax, tests: the levels as shares of what they pay at most. return: the total, likewise. solved: 1
-        if all tests pass. syntax_ungated: 1 if everything parses, whether or not main is defined. For a pair also
-        cooperation and cooperation_ungated, without a test that must pass, and ``scheme_`` with each of
-        ``schemes.SCHEMES``, 1 for the one that the pair follows. (Structure and tests wait for no earlier level that
-        could be passed without them: their ungated share is the same.)
+        if all tests pass. levels_passed: of structure, syntax and tests, 0 to 3. syntax_ungated: 1 if everything
+        parses, whatever main returns. For a pair also cooperation and cooperation_ungated, without a test that must
+        pass, and ``scheme_`` with each of ``schemes.SCHEMES``, 1 for the one that the pair follows. (Structure and
+        tests wait for no earlier level that could be passed without them: their ungated share is the same.)
         """
         structure, most = (1.0, 4.0) if self.pair else (0.6, 2.1)
         parts = {
@@ -151,6 +157,7 @@ class Grade:
             "tests": self.tests,
             "return": self.total / most,
             "solved": float(0 < len(self.verdicts) == self.passed),
+            "levels_passed": float(self.levels_passed),
             "syntax_ungated": float(self.syntax_error is None),
         }
         if self.pair:
@@ -188,7 +195,7 @@ def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
     code, merged_error = _parsed("\n".join(text for text, _ in merged))
     error = first_error or second_error or merged_error
     judged = Grade(
-        code=code if main and not error else "",
+        code=code if main and returns(main) and not error else "",
         verdicts=(),
         pair=helper in texts,
         aux_defined=aux is not None,
