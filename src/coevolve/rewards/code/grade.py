@@ -47,8 +47,9 @@ from coevolve.rewards.code.extract import extract
 from coevolve.rewards.code.ignored import are_thrown_away
 from coevolve.rewards.code.merge import Piece, chunks
 from coevolve.rewards.code.schemes import SCHEMES, scheme
-from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns
-from coevolve.rewards.code.usage import is_wrapper, uses
+from coevolve.rewards.code.simplify import simplify
+from coevolve.rewards.code.syntax import Function, definitions, function, parse, returns
+from coevolve.rewards.code.usage import Use, is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
 MAIN = "main"
@@ -205,7 +206,7 @@ def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
         syntax_error=error,
         authors=tuple(("", helper, MAIN)[i] for text, i in merged for _ in text.split("\n")),
     )
-    return _with_teamwork(judged, definitions(parse(code).body), job.entry, helper) if judged.pair else judged
+    return _with_teamwork(judged, code, job.entry, helper) if judged.pair else judged
 
 
 def _parsed(code: str) -> tuple[str, str | None]:
@@ -228,18 +229,35 @@ def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> list[tup
     return chunks([Piece(job.prelude), helpers, Piece(second, without=taken, tried=entry)])
 
 
-def _with_teamwork(judged: Grade, functions: Mapping[str, Named], entry: str, helper: str) -> Grade:
-    """With what main makes of the helper, where there is a main function."""
-    main = functions.get(entry)
-    if main is None or isinstance(main, ast.ClassDef):
+def _with_teamwork(judged: Grade, code: str, entry: str, helper: str) -> Grade:
+    """With what main makes of the helper, where there is a main function that calls it.
+
+    Main is judged without what makes no difference: once with calls of the helper as something that may, to see whether
+    there is one, and once as something that does not by itself, to see whether anything is made of its results.
+    """
+    written, found = _calls(parse(code), entry, helper)
+    kept, calls = _calls(simplify(parse(code)), entry, helper) if found else (None, [])
+    if written is None or kept is None or not calls:
         return judged
-    found = uses(main, functions, helper)
-    wrapper = is_wrapper(main, found)
-    ignored = are_thrown_away(found)
+    functions = definitions(simplify(parse(code), [helper]).body)
+    main = functions[entry]
+    assert not isinstance(main, ast.ClassDef)
+    used = uses(main, functions, helper)
+    wrapper = is_wrapper(main, used, functions)
+    ignored = not used or are_thrown_away(calls)
     return replace(
         judged,
-        calls_aux=bool(found),
+        calls_aux=True,
         wrapper=wrapper,
         ignored=ignored,
-        scheme=scheme(main, found) if found and not wrapper and not ignored else None,
+        scheme=None if wrapper or ignored else scheme(written, found),
     )
+
+
+def _calls(tree: ast.Module, entry: str, helper: str) -> tuple[Function | None, list[Use]]:
+    """Main, if it is a function, and its calls of the helper."""
+    functions = definitions(tree.body)
+    main = functions.get(entry)
+    if main is None or isinstance(main, ast.ClassDef):
+        return None, []
+    return main, uses(main, functions, helper)
