@@ -9,6 +9,7 @@ from coevolve import data
 from coevolve.data import Later
 from coevolve.rewards.writing import ARXIV
 from coevolve.rewards.writing_words import read_words
+from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.writing import WRITER, Voice, Writing, problems
 from coevolve.types import Problem
 
@@ -41,8 +42,9 @@ class Arxiv(Writing):
     Abstracts are the column ``abstract_text`` of ``arxiv_train`` (train) and ``arxiv_val`` (test) in the folder that
     COEVOLVE_DATA names, else of the hub's OpenMLRL/arXiv_abstract. max_words: only so many words of an abstract. bands:
     thresholds to change, see ``rewards.writing.Bands``. stop_words, transition_words: files of other lists
-    than ours, see ``rewards.writing_words``. reward, feedback: your own functions instead, see ``rewards.function``.
-    All of a row's columns are in ``Problem.data``, and ``text``, what the prompts show.
+    than ours, see ``rewards.writing_words``. scoring: "paper" also counts what only pads a text, see
+    ``rewards.writing_plain``. reward, feedback: your own functions instead, see ``rewards.function``. All of a row's
+    columns are in ``Problem.data``, and ``text``, what the prompts show.
 
     Deviations and notes 1-5, 7 and 8 of ``Tldr`` hold here too. Then:
     1. The ratio of lengths is full in 1.3-1.6 and 0 at 0.8 and 2.0, as in the reward's code. (Its docstring and its
@@ -62,6 +64,7 @@ class Arxiv(Writing):
         bands: dict[str, Any] | None = None,
         stop_words: str | None = None,
         transition_words: str | None = None,
+        scoring: Scoring = "ours",
         reward: str | Callable[..., Any] | None = None,
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
@@ -71,6 +74,7 @@ class Arxiv(Writing):
             voices=VOICES,
             bands=ARXIV.changed(bands or {}),
             words=read_words(stop_words, transition_words),
+            scoring=scoring,
             reward=reward,
             feedback=feedback,
         )

@@ -11,6 +11,7 @@ from coevolve.data import Later
 from coevolve.pretrain.opinions import Split, openings, opinion, random_grade
 from coevolve.rewards.writing import TLDR
 from coevolve.rewards.writing_words import read_words
+from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.writing import WRITER, Voice, Writing
 from coevolve.types import Problem
 
@@ -28,8 +29,9 @@ class WritingMini(Writing):
     ``coevolve-tiny``; a writer continues a third one, which begins with the same words ("The soup at the cafe was").
     roles: two or more, each of which should write more, and with more different words, than the one before; with two,
     ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. stop_words,
-    transition_words: files of other lists than ours, see ``rewards.writing_words``. reward, feedback: your own
-    functions instead, see ``rewards.function``.
+    transition_words: files of other lists than ours, see ``rewards.writing_words``. scoring: "paper" also counts
+    what only pads a text, see ``rewards.writing_plain``. reward, feedback: your own functions instead, see
+    ``rewards.function``.
 
     Differences from ``Tldr``:
     1. Texts may have 3 to 24 words, rather than 8 to 256; all other thresholds are the same.
@@ -47,6 +49,7 @@ class WritingMini(Writing):
         bands: dict[str, Any] | None = None,
         stop_words: str | None = None,
         transition_words: str | None = None,
+        scoring: Scoring = "ours",
         reward: str | Callable[..., Any] | None = None,
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
@@ -58,6 +61,7 @@ class WritingMini(Writing):
             voices=_voices(roles),
             bands=MINI.changed(bands or {}),
             words=read_words(stop_words, transition_words),
+            scoring=scoring,
             reward=reward,
             feedback=feedback,
         )

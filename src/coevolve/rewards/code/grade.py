@@ -21,14 +21,16 @@ Everything is read from syntax trees. The released code works with regular expre
 3. To return is to return something: ``return None`` and the ``return`` of a function inside do not count, ``yield`` and
    a lambda do. A coroutine (``async def``) is no function here: whoever calls it gets no value.
 4. A call of aux is a call that a run can come by. There it may be in a comment, in a string, or behind a ``return``.
-5. A thin wrapper returns what aux makes of main's parameters, be it by way of names in between or of ``+ 0`` (see
-   ``usage.is_wrapper``). There, a main function of one or two lines with a call of aux is one.
-6. Results that are thrown away are found. There, only where a blank stands between ``aux`` and its one argument.
+5. A thin wrapper returns what aux makes of main's parameters, be it by way of names, functions, branches or loops that
+   change nothing (see ``usage.is_wrapper`` and ``simplify``). There, a main function of one or two lines with a call of
+   aux is one.
+6. Results that are thrown away are found, also where they go into what leads nowhere. There, only where a blank stands
+   between ``aux`` and its one argument.
 7. If both authors define aux, the helper's is run: what main's author imports, defines or assigns by that name is left
-   out, and so is a function that does so to the global name, lest the main agent be paid for calling itself. What
-   remains is a function that sets the name as text when it is called (``globals()["aux"] = ...``). If both define the
-   main function, main's is run, for the same reason. Without an aux of the helper's author, main's own is run, and
-   earns no cooperation.
+   out, and so is a function that does so to the global name or reaches for it (``globals()``, ``aux.__code__``), lest
+   the main agent be paid for calling itself. What remains is a function that puts a text together that does so when it
+   is called (``eval``). If both define the main function, main's is run, for the same reason. Without an aux of the
+   helper's author, main's own is run, and earns no cooperation.
 8. Tests are the sandbox's: each statement of the top level with an assert is one, several lines and loops included.
    Cooperation is paid if one passes, also where the sandbox gave up on slow ones (there the log says that it is not,
    and it is).
