@@ -56,7 +56,13 @@ def test_other_roles_are_the_tasks_own_error() -> None:
         score_texts(WritingMini(), Problem("p"), {"short": "x"})
     with pytest.raises(ValueError, match=re.escape("were given none")):
         score_texts(WritingMini(), Problem("p"), {})
-    assert Game(game="trust").train  # which reads actions rather than texts, and cannot be asked in this way
+
+
+def test_a_game() -> None:
+    trust = Game(game="trust")
+    assert score_texts(trust, trust.train[0], {"one": "C", "two": "d"}).rewards == {
+        role: float(paid) for role, paid in zip(("one", "two"), trust.pays[""]["CD"], strict=True)
+    }
 
 
 # --- whose rules -----------------------------------------------------------------------------------------------------
@@ -92,4 +98,4 @@ def test_the_default_is_ours(task: Any) -> None:
     if isinstance(ours, HumanEval):
         assert (ours.scoring, paper.scoring) == ("ours", "paper")
     else:
-        assert (ours.counted("a     b"), paper.counted("a     b")) == ("a   b", "a     b")
+        assert (ours.counted("a     b"), paper.counted("a     b")) == ("a  b", "a     b")

@@ -12,7 +12,7 @@ LONGEST = 64
 """Characters of a word that count, a link's say."""
 
 _RUN = re.compile(r"([^\W\d_]|[^\w\s]|_)\1{3,}")
-_GAP = re.compile(r"(\s{3})\s+")
+_GAP = re.compile(r"(\s{2})\s+")
 _LONG = re.compile(rf"(\S{{{LONGEST}}})\S+")
 _WORD = re.compile(r"\w+")
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")
@@ -23,8 +23,9 @@ def plain(text: str) -> str:
     """The text without padding.
 
     Gone are characters that nobody sees (zero-width ones, controls, marks on top of a mark) and words in which Latin
-    letters stand beside those of another alphabet, which look like other words and are none. Of a letter or sign, and
-    of white space, three in a row are kept, of a word its first 64 characters.
+    letters stand beside those of another alphabet, which look like other words and are none. Letters of another width
+    or weight are plain ones. Of a letter or sign three in a row are kept, of white space two, of a word its first 64
+    characters.
     """
     if not text.isascii():
         text = _WORD.sub(lambda word: "" if _is_mixed(word[0]) else word[0], _visible(text))
@@ -38,6 +39,8 @@ def _visible(text: str) -> str:
     marks = 0
     for letter in text:
         kind = unicodedata.category(letter)
+        if kind.startswith("L") and (same := unicodedata.normalize("NFKC", letter)).isascii() and len(same) == 1:
+            letter = same
         marks = marks + 1 if kind in ("Mn", "Me") else 0
         if letter in "\n\r\t" or (kind not in _HIDDEN and marks < 2):
             kept.append(letter)
