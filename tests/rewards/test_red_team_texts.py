@@ -34,11 +34,11 @@ def _longer(change: str) -> str:
 PADDED = {
     "the same": (BRIEF, 0.5),
     "blanks behind": (BRIEF + " " * 40, 0.5),  # 38 / 36
-    "lines behind": (BRIEF + "\n" * 40, 0.5),
+    "lines behind": (BRIEF + "\n" * 40, 0.5),  # 39 / 36
     "wide blanks behind": (BRIEF + "\u00a0" * 40, 0.5),
     "hidden letters behind": (BRIEF + HIDDEN * 40, 0.5),
     "directions behind": (BRIEF + "\u202e" * 40, 0.5),
-    "signs behind": (BRIEF + "!" * 40, 0.5),  # 39 / 36
+    "signs behind": (BRIEF + "!" * 40, 0.5 + (40 / 36 - 1.1) / 0.5),  # four of them count
     "one letter behind": (BRIEF + "y" * 40, 0.5),
     "blanks between": (BRIEF.replace(" ", "     "), 0.5 + (43 / 36 - 1.1) / 0.5),  # two blanks count: 36 + 7
     "hidden letters inside": (_longer(HIDDEN), 1.5),  # twice the text, and not one other word
@@ -71,9 +71,9 @@ def test_no_text_at_all(texts: tuple[str, str]) -> None:
     assert paid == (1.5 if short.startswith("-") else 0.0)
 
 
-def test_a_link_is_64_characters() -> None:
+def test_a_link_is_100_characters() -> None:
     link = "https://example.com/" + "abc/def" * 100
-    assert plain(f"see {link} now") == f"see {link[:64]} now"
+    assert plain(f"see {link} now") == f"see {link[:100]} now"
 
 
 def test_transition_words_pay_once_a_category() -> None:
@@ -92,6 +92,7 @@ ORDINARY = [
     "Two paragraphs.\n\nWith an ellipsis... a -- dash, 100000 dollars,\ttabs, and (so on)!!!",
     "Zürich, naïve café, São Paulo, Łódź, 北京, Москва, Ελλάδα, ½, 5 µm, 30 °C, €5, “quoted” – yes",
     "an emoji \U0001f600, a\u0301 mark, a list:\n- one\n- two",
+    "A paragraph. \n\nAnother, with x_t, \u03c8_t and a question????",
     "hmmm, aaah, www.example.com/a/b?c=d&e=f",
 ]
 
@@ -142,7 +143,7 @@ def test_one_number_counts(answer: str, right: bool) -> None:
 
 @pytest.mark.parametrize("unit", ["1", "1,", ".", "-", "1/", "1,000", "5 ", "-$", "1.1", "#### 5"])
 def test_long_answers(unit: str) -> None:
-    assert last_number(unit * 100_000) in (None, 0, 1, Fraction("1.1"), 5)
+    assert last_number(unit * 100_000) in (None, 1, Fraction("1.1"), 5, 1000)
 
 
 @pytest.mark.parametrize("unit", ["a", "ab ", " ", "!", "\u200b", "a\u0301", "\u0430a", "- ", "_a"])

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import unicodedata
 
-LONGEST = 64
+LONGEST = 100
 """Characters of a word that count, a link's say."""
 
-_RUN = re.compile(r"([^\W\d_]|[^\w\s]|_)\1{3,}")
-_GAP = re.compile(r"(\s{2})\s+")
+_RUN = re.compile(r"([^\W\d_]|[^\w\s]|_)\1{4,}")
+_BLANKS = re.compile(r"([^\S\n]{2})[^\S\n]+")
+_LINES = re.compile(r"(\s{3})\s+")
 _LONG = re.compile(rf"(\S{{{LONGEST}}})\S+")
-_WORD = re.compile(r"\w+")
+_LETTERS = re.compile(r"[^\W\d_]+")
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")
 _LATIN = re.compile(r"[A-Za-z]")
 
@@ -24,14 +25,14 @@ def plain(text: str) -> str:
 
     Gone are characters that nobody sees (zero-width ones, controls, marks on top of a mark) and words in which Latin
     letters stand beside those of another alphabet, which look like other words and are none. Letters of another width
-    or weight are plain ones. Of a letter or sign three in a row are kept, of white space two, of a word its first 64
-    characters.
+    or weight are plain ones. Of a letter or sign four in a row are kept, of blanks two, of line ends and blanks three,
+    of a word its first 100 characters.
     """
     if not text.isascii():
-        text = _WORD.sub(lambda word: "" if _is_mixed(word[0]) else word[0], _visible(text))
+        text = _LETTERS.sub(lambda word: "" if _is_mixed(word[0]) else word[0], _visible(text))
     elif not text.isprintable():
         text = _visible(text)
-    return _LONG.sub(r"\1", _RUN.sub(r"\1\1\1", _GAP.sub(r"\1", text)))
+    return _LONG.sub(r"\1", _RUN.sub(r"\1\1\1\1", _LINES.sub(r"\1", _BLANKS.sub(r"\1", text))))
 
 
 def _visible(text: str) -> str:
@@ -39,7 +40,7 @@ def _visible(text: str) -> str:
     marks = 0
     for letter in text:
         kind = unicodedata.category(letter)
-        if kind.startswith("L") and (same := unicodedata.normalize("NFKC", letter)).isascii() and len(same) == 1:
+        if kind in ("Lu", "Ll") and (same := unicodedata.normalize("NFKC", letter)).isascii() and len(same) == 1:
             letter = same
         marks = marks + 1 if kind in ("Mn", "Me") else 0
         if letter in "\n\r\t" or (kind not in _HIDDEN and marks < 2):
