@@ -247,6 +247,18 @@ def test_a_reward_and_its_rows(micro_model: str, tmp_path: Path) -> None:
     assert len(loaded.play("bat").turns) == 2
 
 
+def test_a_list_of_words_goes_along(tmp_path: Path) -> None:
+    (tmp_path / "stop.txt").write_text("the\na\n")
+    recipe = OWN_RECIPE.format(model="coevolve-tiny").replace(
+        "mine.py:Mine", "{name: writing-mini, roles: [first, second], stop_words: stop.txt}"
+    )
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    team = export(trained(tmp_path / "recipe.yaml", tmp_path / "run"), tmp_path / "team")
+    (tmp_path / "stop.txt").unlink()
+    assert (team / "code" / "stop.txt").read_text() == "the\na\n"
+    assert len(Team.load(team).play(text="The cat sat.", opening="The cat").turns) == 2  # a list needs no trust
+
+
 # --- what cannot be exported -----------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,8 @@
 
 A recipe may begin with ``base: other.yaml`` (one level, relative to the recipe): it is laid over that one key by key.
 ``key: null`` removes a key of the base; a component of another name replaces the base's with all its settings.
-A value that ends in ``.yaml`` or ``.jsonl(.gz)``, or is ``file.py:Name``, is relative to the recipe it stands in.
+A value that ends in ``.yaml``, ``.jsonl(.gz)`` or ``.txt``, or is ``file.py:Name``, is relative to the recipe that it
+stands in.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 _COMPONENTS = ("task", "play", "cast", "algorithm")
-A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.py:\w+)$")
+A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.txt|\.py:\w+)$")
 """A value that names a file."""
 
 Component = dict[str, Any]

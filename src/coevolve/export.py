@@ -156,17 +156,19 @@ class _Bases:
 
 
 class _Code:
-    """The user's Python files, each copied once, and settings that find them there."""
+    """The user's Python files and word lists, each copied once, and settings that find them there."""
 
     def __init__(self, target: Path) -> None:
         self._target, self._copied = target, dict[Path, str]()
 
     def packed(self, value: Any) -> Any:
-        """The settings with files by their names: Python's in ``code/``, others, which are data, left behind."""
+        """The settings with files by their names: Python's and lists of words in ``code/``, data left behind."""
         if isinstance(value, Mapping):
             return {key: self.packed(inner) for key, inner in value.items()}
         if not (isinstance(value, str) and A_FILE.fullmatch(value)):
             return value
+        if value.endswith(".txt"):  # lists of words, which the task reads when it is made
+            return self._copy(Path(value))
         file, colon, attribute = value.rpartition(":")
         return f"{self._copy(Path(file))}:{attribute}" if colon else Path(value).name
 

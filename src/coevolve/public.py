@@ -6,6 +6,7 @@ from coevolve.play import Roles, do, score, together
 from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, ScriptedEngine, build_policies
 from coevolve.protocols import best_of, chain, discussion, rounds, tree
 from coevolve.rewards.function import batched
+from coevolve.tasks.scoring import score_texts
 from coevolve.team import Team
 from coevolve.trainer import Trainer
 from coevolve.types import Algorithm, Case, Episode, Instruction, Joint, Message, Problem, Sampling, Turn
@@ -48,6 +49,7 @@ __all__ = [
     "rotate",
     "rounds",
     "score",
+    "score_texts",
     "together",
     "tree",
 ]
