@@ -39,12 +39,17 @@ def check_files(folder: Path) -> None:
     tensors that are no floating-point numbers, and NaN or infinite values.
     """
     for file in weight_files(folder):
-        tensors = read(file)
-        if tensors and not any(bool(tensor.any()) for tensor in tensors.values()):
-            raise ValueError(f"{file}: every number in it is 0; it was not written to its end, copy it again")
-        for name, tensor in tensors.items():
-            if not _LEFT_OVER.search(name):
-                _check_tensor(file, name, tensor)
+        check_file(file)
+
+
+def check_file(file: Path) -> None:
+    """``check_files`` of one of them, or of an adapter's."""
+    tensors = read(file)
+    if tensors and not any(bool(tensor.any()) for tensor in tensors.values()):
+        raise ValueError(f"{file}: every number in it is 0; it was not written to its end, copy it again")
+    for name, tensor in tensors.items():
+        if not _LEFT_OVER.search(name):
+            _check_tensor(file, name, tensor)
 
 
 def read(file: Path) -> dict[str, Tensor]:

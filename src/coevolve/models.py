@@ -4,6 +4,7 @@ Nothing that is loaded runs code: no Python of a model's own (``trust_remote_cod
 is what the files say, or a ValueError (see ``exact``).
 """
 
+import re
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,6 +27,9 @@ from transformers.utils import logging
 from coevolve.exact import check_files, check_loaded, weight_files
 
 PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+"""What a model of the Hugging Face hub may be called."""
+
 _HUB_SECONDS = 10.0
 _WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)
 _TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")

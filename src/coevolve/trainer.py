@@ -16,6 +16,7 @@ from coevolve.collate import collate
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
+from coevolve.names import check_names
 from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.policies.devices import desk, side_by_side
@@ -280,7 +281,9 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
     for label in ("steps", "batch_size", "members"):
         if getattr(trainer, label) < 1:
             raise ValueError(f"{label} is {getattr(trainer, label)}; want at least 1")
+    check_names("policies", policies)
     for step in range(trainer.steps):
+        check_names("roles", trainer.cast(step))
         for role, name in trainer.cast(step).items():
             if name not in policies:
                 known = ", ".join(policies)

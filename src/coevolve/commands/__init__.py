@@ -23,6 +23,11 @@ def command(
     return one
 
 
+def trusting(one: argparse.ArgumentParser) -> None:
+    """``--trust-code``, for commands that build what somebody else may have written."""
+    one.add_argument("--trust-code", action="store_true", help="run the code that it names, whoever wrote it")
+
+
 def quiet() -> None:
     """Let our own notices through, and keep transformers from drawing progress bars between them."""
     import logging

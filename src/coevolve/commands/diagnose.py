@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coevolve.commands import Commands, command, quiet
+from coevolve.commands import Commands, command, quiet, trusting
 
 
 def add(commands: Commands) -> None:
@@ -19,6 +19,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+    trusting(one)
 
 
 def diagnose(args: argparse.Namespace) -> None:
@@ -35,6 +36,7 @@ def diagnose(args: argparse.Namespace) -> None:
             beside=args.beside,
             problems=args.problems,
             checkpoint=args.checkpoint,
+            trust_code=args.trust_code,
             listener=lambda row: status.update(f"played: {row['kind']}, {row['setting']}, {row['role']}"),
         )
     show(sections(read(args.run)))

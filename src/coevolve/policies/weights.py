@@ -24,6 +24,8 @@ from coevolve.models import load_causal_lm, without_bars
 from coevolve.policies.adapters import grouped, lora_layers, plain
 from coevolve.policies.spec import LoraSpec
 
+ADAPTER_FILE = "adapter_model.safetensors"
+
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """What of an adapter's description changes what its tensors compute."""
 
@@ -122,7 +124,7 @@ class Weights:
 
         tensors = get_peft_model_state_dict(self.shared.peft, adapter_name=self.adapter)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, _adapter_file(folder))
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / ADAPTER_FILE)
         config = self.shared.peft.peft_config[self.adapter]
         config.save_pretrained(folder)
 
@@ -136,7 +138,7 @@ class Weights:
             return
         from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
-        file = _adapter_file(folder)
+        file = folder / ADAPTER_FILE
         tensors = read(file)
         check_same(tensors, get_peft_model_state_dict(self.shared.peft, adapter_name=self.adapter), file)
         _check_adapter(folder / "adapter_config.json", self.shared.peft.peft_config[self.adapter])
@@ -235,7 +237,3 @@ def check_model(causal: Any, model: str) -> None:
             f"model {model!r} ({type(causal).__name__}) changes its logits after the output layer, which Coevolve "
             "does not reproduce; use a model of another family"
         )
-
-
-def _adapter_file(folder: Path) -> Path:
-    return folder / "adapter_model.safetensors"
