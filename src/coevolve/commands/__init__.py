@@ -34,9 +34,13 @@ def quiet() -> None:
 
     from transformers.utils import logging as noise
 
+    from coevolve.console import Plain
+
     ours = logging.getLogger("coevolve")
     if not ours.handlers:
-        ours.addHandler(logging.StreamHandler())
+        handler = logging.StreamHandler()
+        handler.setFormatter(Plain())
+        ours.addHandler(handler)
         ours.setLevel(logging.INFO)
     chatter: Any = noise
     chatter.set_verbosity_error()

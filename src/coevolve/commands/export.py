@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from coevolve.commands import Commands, command, quiet, trusting
+from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
@@ -22,4 +23,4 @@ def export(args: argparse.Namespace) -> None:
 
     quiet()
     made = export(args.run, args.output, step=args.checkpoint, merge=args.merge, trust_code=args.trust_code)
-    print(f"team: {made}")
+    say(f"team: {made}")
