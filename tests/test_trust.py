@@ -211,7 +211,7 @@ def test_a_home_that_cannot_be_written_stops_no_training(
 
 
 def test_nothing_else_of_this_machine_is_exported(
-    own: Path, micro_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    micro_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither a model of the reader's own nor, by a link, any file of his."""
     secret = tmp_path / "secret"
@@ -219,9 +219,19 @@ def test_nothing_else_of_this_machine_is_exported(
     plain = trained(RECIPES / "quickstart.yaml", tmp_path / "plain", "steps=1", "batch_size=2")
     (plain / "checkpoint-1" / "agents" / "ann" / "notes.txt").symlink_to(secret)
     (plain / signature.FILE).unlink()
-    with pytest.raises(ValueError, match=r"would have \S+notes\.txt copied, which is not in it, and nothing shows"):
+    with pytest.raises(ValueError, match=r"would have \S+notes\.txt read .* not in it, and nothing shows"):
         export(plain, tmp_path / "team")
     (plain / "checkpoint-1" / "agents" / "ann" / "notes.txt").unlink()
+    for name in ("samples.jsonl", "environment.json", "eval.json"):
+        kept = (plain / name).read_bytes() if (plain / name).exists() else b"{}"
+        (plain / name).unlink(missing_ok=True)
+        (plain / name).symlink_to(secret)
+        for command in (["report", str(plain)], ["export", str(plain), str(tmp_path / "none")]):
+            assert cli.main(command) == 2
+            assert rf"{name} read and shown or copied, which is not in it" in capsys.readouterr().err
+        (plain / name).unlink()
+        (plain / name).write_bytes(kept)
+    (plain / "eval.json").unlink()
     assert export(plain, tmp_path / "team")
     recipe = yaml.safe_load((plain / "recipe.yaml").read_text())
     recipe["policies"]["ann"] |= {"model": micro_model, "weights": "lora"}

@@ -28,7 +28,7 @@ from coevolve.policies.policy import VALUE_FILE
 from coevolve.policies.spec import PolicySpec
 from coevolve.policies.weights import ADAPTER_FILE, Shared, Weights
 from coevolve.rundir import RunDir, plain, read_lines
-from coevolve.signature import not_own
+from coevolve.signature import check_stays
 from coevolve.tasks import TASKS
 from coevolve.team import AGENTS, BASES, CODE, FILE, HERE, asked
 from coevolve.trained import checkpoint_of, recipe_of
@@ -61,7 +61,8 @@ def export(
         raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
     recipe, trained = recipe_of(directory, trust_code), int(checkpoint.verify(folder)["step"])
     if not trust_code:
-        _check_stays(directory.path, folder, recipe)
+        models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
+        check_stays(directory.path, [*directory.path.glob("*"), *folder.rglob("*"), *models_here])
     beside = output.absolute().with_name(f".{output.absolute().name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:
@@ -73,19 +74,6 @@ def export(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return output
-
-
-def _check_stays(run: Path, folder: Path, recipe: Recipe) -> None:
-    """Raises ValueError if somebody else's run would have anything else of this machine copied."""
-    if not (why := not_own(run)):
-        return
-    models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
-    files = [str(file) for file in folder.rglob("*") if not file.resolve().is_relative_to(run.resolve())]
-    for outside in [*filter(os.path.exists, models_here), *files]:
-        raise ValueError(
-            f"{run} would have {outside} copied, which is not in it, and {why}; if that is what you want, "
-            "--trust-code, or trust_code=True in Python"
-        )
 
 
 def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int, merge: bool) -> None:

@@ -14,7 +14,7 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,17 @@ def not_own(run: Path) -> str:
         return "it was not made here by you, or its recipe was changed"
     changed = [file for file, checksum in files.items() if _checksum(file) != checksum]
     return f"{changed[0]} has changed since it was made" if changed else ""
+
+
+def check_stays(run: Path, files: Iterable[str | Path]) -> None:
+    """Raises ValueError for files outside of a run that is not this user's own: links, which a report or an export of
+    it would follow."""
+    out = [file for file in files if os.path.exists(file) and not Path(file).resolve().is_relative_to(run.resolve())]
+    if out and (why := not_own(run)):
+        raise ValueError(
+            f"{run} would have {out[0]} read and shown or copied, which is not in it, and {why}; "
+            "if that is what you want, put a copy into the run, or export it with --trust-code"
+        )
 
 
 def _code(key: bytes, recipe: str, files: Mapping[str, Any]) -> str:
