@@ -306,6 +306,9 @@ def test_names_of_runs(own: Path, tmp_path: Path) -> None:
         load_recipe(own.parent / "recipe.yaml", [f"output_dir={tmp_path}/a b"])
     assert run_name(tmp_path / "my run (2)\x1b[2J\n# title") == "my-run-2-2J-title"
     assert run_name(Path("/")) == "run"
+    check_run(run_name(tmp_path / ".=+x"))
+    with pytest.raises(ValueError, match=r"the name '3' cannot be"):
+        check_names("policies", [3])
     team = export(shutil.copytree(own, tmp_path / "my [red] run"), tmp_path / "team")
     assert yaml.safe_load((team / "team.yaml").read_text())["run"] == "my-red-run"
     about = yaml.safe_load((team / "team.yaml").read_text())

@@ -62,7 +62,7 @@ def export(
     recipe, trained = recipe_of(directory, trust_code), int(checkpoint.verify(folder)["step"])
     if not trust_code:
         models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
-        check_stays(directory.path, [*directory.path.glob("*"), *folder.rglob("*"), *models_here])
+        check_stays(directory.path, [*directory.path.glob("*.*"), *folder.rglob("*"), *models_here])
     beside = output.absolute().with_name(f".{output.absolute().name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:

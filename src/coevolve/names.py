@@ -11,12 +11,12 @@ _RUN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.=+-]{0,199}")
 _OTHER = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
 
-def check_names(key: str, names: Iterable[str]) -> None:
+def check_names(key: str, names: Iterable[object]) -> None:
     """Raises ValueError for a name of a policy or a role that could be a path or disturb a line. key: for messages."""
     for name in names:
-        if not _NAME.fullmatch(name):
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ValueError(
-                f"{key}: the name {name[:80]!r} cannot be; want letters, digits and -_. (not first), at most 64 of them"
+                f"{key}: the name {str(name)[:80]!r} cannot be; want letters, digits and -_., no dot first, at most 64"
             )
 
 
@@ -31,7 +31,7 @@ def check_run(name: str) -> None:
 
 def run_name(folder: Path) -> str:
     """What a run in this folder, which its user may have renamed, is called where others read it."""
-    return _OTHER.sub("-", folder.resolve().name).lstrip(".")[:200] or "run"
+    return _OTHER.sub("-", folder.resolve().name).lstrip(".=+")[:200] or "run"
 
 
 def inside(folder: Path, name: str) -> Path:

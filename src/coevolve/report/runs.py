@@ -82,7 +82,7 @@ def find(paths: Iterable[Path]) -> list[Run]:
 
 def read(folder: Path) -> Run:
     """One run. Raises ValueError if it has not finished a step, or is somebody else's and leads out of itself."""
-    check_stays(folder, folder.glob("*"))
+    check_stays(folder, folder.glob("*.*"))
     lines = read_lines(RunDir(folder).metrics)
     if not lines:
         raise ValueError(f"{folder} has no metrics yet: it has not finished a step")
