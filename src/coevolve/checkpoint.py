@@ -29,6 +29,7 @@ import yaml
 from safetensors import SafetensorError
 
 from coevolve.maths.moments import Moments
+from coevolve.names import inside
 from coevolve.rundir import RunDir, plain
 
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ def verify(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{folder} is torn: its manifest.json is not JSON; delete the folder") from error
     for name, expected in files.items():
-        file = folder / name
-        if not file.exists() or _fingerprint(file) != expected:
+        file = inside(folder, name)
+        if not file.is_file() or _fingerprint(file) != expected:
             how = "changed since it was written" if file.exists() else "missing"
             raise ValueError(f"{folder} is torn: {name} is {how}; delete the folder to resume from the one before")
     return dict(json.loads((folder / "trainer.json").read_text("utf-8")))

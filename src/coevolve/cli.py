@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coevolve.commands import chat, diagnose, doctor, evaluate, export, pretrain, report, sweep, train
+from coevolve.console import say
 
 DEBUG = "COEVOLVE_DEBUG"
 
@@ -46,13 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _warn(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
     """One line, without the code that it came from."""
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+    say(f"warning: {' '.join(str(message).split())}", error=True)
 
 
 def _complain(text: str, code: int, error: BaseException | None = None) -> int:
     if error is not None and os.environ.get(DEBUG):
         raise error
-    print(" ".join(text.split()), file=sys.stderr)
+    say(" ".join(text.split()), error=True)
     return code
 
 

@@ -21,6 +21,7 @@ from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.components import component, resolve
 from coevolve.inputs import apply_overrides, did_you_mean, load_yaml, validate
+from coevolve.names import check_names, check_run
 from coevolve.play import blame
 from coevolve.policies.spec import PolicySpec
 from coevolve.protocols import PLAYS
@@ -93,6 +94,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _roles_match_policies(self) -> Recipe:
+        check_run(self.output_dir.absolute().name)
         check_roles(self.roles, self.policies)
         if idle := set(self.policies) - set(self.roles.values()):
             raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
@@ -104,7 +106,9 @@ class Recipe(BaseModel):
 
 
 def check_roles(roles: Mapping[Role, PolicyName], policies: Iterable[PolicyName]) -> None:
-    """Raises ValueError naming a role and the policy that is not there."""
+    """Raises ValueError for names that cannot be, and naming a role and the policy that is not there."""
+    check_names("policies", policies)
+    check_names("roles", roles)
     for role, policy in roles.items():
         if policy not in policies:
             near = did_you_mean(policy, policies)

@@ -20,12 +20,15 @@ from coevolve import __version__, checkpoint, models
 from coevolve.cast import CASTS
 from coevolve.components import component
 from coevolve.config import A_FILE, Recipe, anchored
+from coevolve.exact import check_file, check_files
 from coevolve.model_card import called, write_card
+from coevolve.names import run_name
 from coevolve.play import blame
 from coevolve.policies.policy import VALUE_FILE
 from coevolve.policies.spec import PolicySpec
-from coevolve.policies.weights import Shared, Weights
+from coevolve.policies.weights import ADAPTER_FILE, Shared, Weights
 from coevolve.rundir import RunDir, plain, read_lines
+from coevolve.signature import check_stays
 from coevolve.tasks import TASKS
 from coevolve.team import AGENTS, BASES, CODE, FILE, HERE, asked
 from coevolve.trained import checkpoint_of, recipe_of
@@ -40,19 +43,26 @@ _PLAYED = ("dtype", "chat", "load_in_4bit")
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(PolicySpec)}
 
 
-def export(run: str | Path, output: str | Path, *, step: int | None = None, merge: bool = False) -> Path:
+def export(
+    run: str | Path, output: str | Path, *, step: int | None = None, merge: bool = False, trust_code: bool = False
+) -> Path:
     """Write the team of a run's newest checkpoint, or of the one after ``step`` steps, into ``output``; returns it.
 
     The cast is that of the last step trained. merge: adapters are added to their bases, so that every agent is a plain
-    Hugging Face folder. The folder appears when it is whole, or not at all. Raises ValueError for a folder that is no
-    run or was trained from Python, a checkpoint that is missing or torn, an output that is there already, and a merge
-    into a base in 4 bits, which would not compute what was trained; OSError for a full disk.
+    Hugging Face folder. trust_code: run the code that the run names and copy the models of this machine that it names,
+    whoever made it (see ``trained.recipe_of``). The folder appears when it is whole, or not at all. Raises ValueError
+    for a folder that is no run or was trained from Python, code that is not trusted, a checkpoint that is missing or
+    torn or holds weights that cannot be, an output that is there already, and a merge into a base in 4 bits, which
+    would not compute what was trained; OSError for a full disk.
     """
     directory, output = RunDir(Path(run)), Path(output)
     folder = checkpoint_of(directory, step)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
-    recipe, trained = recipe_of(directory), int(checkpoint.verify(folder)["step"])
+    recipe, trained = recipe_of(directory, trust_code), int(checkpoint.verify(folder)["step"])
+    if not trust_code:
+        models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
+        check_stays(directory.path, [*directory.path.glob("*.*"), *folder.rglob("*"), *models_here])
     beside = output.absolute().with_name(f".{output.absolute().name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:
@@ -77,7 +87,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
     task = _made(settings, target)
     about = {
         "coevolve": __version__,
-        "run": run.path.resolve().name,
+        "run": run_name(run.path),
         "step": trained,
         "roles": dict(component(recipe.cast, CASTS, "cast", roles=recipe.roles)(max(trained - 1, 0))),
         "policies": policies,
@@ -102,6 +112,7 @@ class _Dumper(yaml.SafeDumper):
 def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: bool) -> dict[str, Any]:
     """Write one agent's folder; returns what ``team.yaml`` says about the policy."""
     how = {name: getattr(spec, name) for name in _PLAYED if getattr(spec, name) != _DEFAULTS[name]}
+    _check_weights(source, spec)
     whole = {"model": f"{HERE}{AGENTS}/{target.name}", "weights": "frozen", **how}
     if spec.weights != "lora":
         shutil.copytree(source, target, ignore=shutil.ignore_patterns(VALUE_FILE))
@@ -120,6 +131,14 @@ def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: b
     config[_BASE_OF_ADAPTER] = base.removeprefix(HERE)
     (target / _ADAPTER).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     return {"model": base, "weights": "lora", "lora": dataclasses.asdict(spec.lora), **how}
+
+
+def _check_weights(source: Path, spec: PolicySpec) -> None:
+    """Raises ValueError for weights that nobody could load."""
+    if spec.weights == "lora":
+        check_file(source / ADAPTER_FILE)
+    else:
+        check_files(source)
 
 
 def _merge(source: Path, target: Path, spec: PolicySpec) -> None:

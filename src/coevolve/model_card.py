@@ -19,9 +19,9 @@ from coevolve.report.evaluation import NAMES
 from coevolve.report.plot import rise
 from coevolve.rundir import RunDir, read_lines
 from coevolve.tasks import TASKS
-from coevolve.team import AGENTS, FILE, HERE, Exported, code_in, described
+from coevolve.team import AGENTS, FILE, HERE, Exported, described
+from coevolve.trust import code_in
 
-_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "distinct_2": 3}
 _STEP = ("batch_size", "members", "seed")
 _LONG = 200  # characters from which on a column is left out of the example of a call
@@ -46,7 +46,7 @@ def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | 
 def on_hub(model: str) -> bool:
     """Whether a name can only mean a model of the Hugging Face hub; looks nothing up."""
     local = model in models.PACKAGED or models.is_recipe(model) or Path(model).exists()
-    return not local and _HUB_NAME.fullmatch(model) is not None
+    return not local and models.HUB_NAME.fullmatch(model) is not None
 
 
 def called(model: str) -> str:
@@ -98,7 +98,7 @@ def _component(settings: Mapping[str, Any], registry: Mapping[str, Callable[...,
 
 
 def _loading(team: Exported, asks: Sequence[str] | None) -> str:
-    own = [*code_in(team.task), *code_in(team.play)]
+    own = code_in([team.task, team.play])
     trust, option = (", trust_code=True", " --trust-code") if own else ("", "")
     kinds = {spec.weights: _alone(f"{AGENTS}/{name}", spec) for name, spec in reversed(team.policies.items())}
     alone = "\n\n".join(f"```python\n{code}\n```" for code in reversed(kinds.values()))

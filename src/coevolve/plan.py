@@ -104,7 +104,7 @@ def sizes(model: str) -> tuple[int, int] | str:
     if models.is_recipe(model):
         return f"size unknown until {model} has been run, which training does first if need be"
     try:
-        config = AutoConfig.from_pretrained(models.resolve(model))
+        config = AutoConfig.from_pretrained(models.resolve(model), trust_remote_code=False)
     except OSError as error:
         return f"size unknown: no config of {model!r} can be had ({str(error).splitlines()[0]})"
     auto: Any = AutoModelForCausalLM

@@ -4,6 +4,7 @@
     metrics.jsonl       one line a step                        episodes.jsonl      a few episodes a step
     samples.jsonl       the same held-out problems at the      reward-kl.png       the curves, drawn at the end
                         start and at every checkpoint          checkpoint-N/       see ``checkpoint``
+    signature.json      whose run it is, see ``signature``
 
 ``record`` says what stands in a line of ``episodes.jsonl`` and ``samples.jsonl``.
 
@@ -27,6 +28,8 @@ from typing import Any
 
 import torch
 import yaml
+
+from coevolve import signature
 
 _PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy")
 
@@ -76,7 +79,10 @@ class RunDir:
 
     def describe(self, recipe: Mapping[str, Any], seed: int, *, fresh: bool) -> None:
         """Write what this run is and what it runs on; a resumed run adds where it went on."""
-        write_text(self.path / "recipe.yaml", yaml.safe_dump(plain(recipe), sort_keys=False))
+        text = yaml.safe_dump(plain(recipe), sort_keys=False)
+        write_text(self.path / "recipe.yaml", text)
+        if own := signature.signature(text, recipe):
+            write_text(self.path / signature.FILE, own)
         file, here = self.path / "environment.json", environment() | {"seed": seed}
         if not fresh and file.exists():
             first = json.loads(file.read_text("utf-8"))

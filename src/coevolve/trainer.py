@@ -16,6 +16,7 @@ from coevolve.collate import collate
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
+from coevolve.names import check_names
 from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.policies.devices import desk, side_by_side
@@ -306,7 +307,9 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
             raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
         if not fits(part):
             raise ValueError(f"trainer: {label} is {part!r}; want {want}")
+    check_names("policies", policies)
     for step in range(trainer.steps):
+        check_names("roles", trainer.cast(step))
         for role, name in trainer.cast(step).items():
             if name not in policies:
                 known = ", ".join(policies)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from coevolve.commands import OVERRIDES, Commands, command
+from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
@@ -18,4 +19,4 @@ def add(commands: Commands) -> None:
 def pretrain(args: argparse.Namespace) -> None:
     from coevolve import pretrain as pretraining
 
-    print(f"model: {pretraining.pretrain(args.recipe, args.overrides, args.resume)}")
+    say(f"model: {pretraining.pretrain(args.recipe, args.overrides, args.resume)}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coevolve.commands import Commands, command
+from coevolve.console import say
 
 if TYPE_CHECKING:
     from coevolve.report.runs import Run
@@ -47,9 +48,9 @@ def report(args: argparse.Namespace) -> None:
     runs = find(args.runs)
     written = _write(runs, output)
     for run in runs:
-        print(f"{run.path}: {rise(run.lines)}")
+        say(f"{run.path}: {rise(run.lines)}")
     for file in written:
-        print(f"report: {file}")
+        say(f"report: {file}")
     return None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coevolve.commands import OVERRIDES, Commands, command, quiet
+from coevolve.console import say
 
 if TYPE_CHECKING:
     from coevolve.config import Recipe
@@ -28,8 +29,8 @@ def train(args: argparse.Namespace) -> None:
     if args.dry_run:
         from coevolve.plan import plan, problems
 
-        print(plan(recipe))
-        print(problems(recipe))  # last: where the task cannot be built here, the plan has been said
+        say(plan(recipe))
+        say(problems(recipe))  # last: where the task cannot be built here, the plan has been said
         return
     train_recipe(recipe, args.resume)
     _show(recipe.output_dir)
@@ -74,7 +75,7 @@ def _show(run: Path) -> None:
     from coevolve.rundir import read_lines
 
     show_samples(run)
-    print(rise(read_lines(run / "metrics.jsonl")))
-    print(f"plot: {run / 'reward-kl.png'}")
-    print(f"run:  {run}")
-    print(f"look at it: coevolve report {run}")
+    say(rise(read_lines(run / "metrics.jsonl")))
+    say(f"plot: {run / 'reward-kl.png'}")
+    say(f"run:  {run}")
+    say(f"look at it: coevolve report {run}")

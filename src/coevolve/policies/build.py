@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from coevolve import noise
-from coevolve.models import load_tokenizer
+from coevolve.models import check_vocabulary, load_tokenizer
 from coevolve.policies.linear import use_fast_linear
 from coevolve.policies.policy import LocalPolicy
 from coevolve.policies.probe import use_lean, use_loops, use_sharing
@@ -40,6 +40,7 @@ def build_policies(
         causal = load_base(model, device, four_bit)
         weights, base = _weights(causal, model, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
+        check_vocabulary(tokenizer, causal, model)
         for name in names:
             built[name] = LocalPolicy(
                 name, specs[name], tokenizer, weights[name], reference=base, critic=critic, steps=steps, seed=seed

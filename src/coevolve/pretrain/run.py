@@ -12,6 +12,7 @@ import yaml
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from coevolve.console import say
 from coevolve.lock import alone
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
@@ -55,7 +56,7 @@ def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
 def _run(recipe: Recipe, folder: Path) -> None:
     tokenizer = build_tokenizer(recipe, folder)
     model = build_model(recipe, tokenizer)
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer):,} tokens", flush=True)
+    say(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer):,} tokens")
     if isinstance(recipe, CausalLMRecipe):
         train(model, causal.objective(model, tokenizer, recipe), recipe, folder)
         names = [source.name for source in recipe.sources]
@@ -65,7 +66,7 @@ def _run(recipe: Recipe, folder: Path) -> None:
         held_out = classifier.accuracies(model, tokenizer, recipe)
     (folder / "held_out.json").write_text(json.dumps(held_out, indent=1) + "\n")
     for name, value in held_out.items():
-        print(f"held out  {name}  {value:.3f}", flush=True)
+        say(f"held out  {name}  {value:.3f}")
     _save(model, tokenizer, recipe, folder)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from coevolve.console import say
 from coevolve.pretrain import checkpoint
 from coevolve.pretrain.recipe import Recipe
 
@@ -83,4 +84,4 @@ def _log(path: Path, step: int, loss: float, rate: float, seconds: float, recipe
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
     left = (recipe.steps - step) * seconds / 60
-    print(f"step {step}/{recipe.steps}  loss {loss:.3f}  {seconds:.2f} s/step  {left:.1f} min left", flush=True)
+    say(f"step {step}/{recipe.steps}  loss {loss:.3f}  {seconds:.2f} s/step  {left:.1f} min left")

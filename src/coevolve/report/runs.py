@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from coevolve.rundir import RunDir, read_lines
+from coevolve.signature import check_stays
 
 _ELSEWHERE = frozenset({"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
 """Keys of a recipe in which two seeds of one experiment may differ."""
@@ -80,7 +81,8 @@ def find(paths: Iterable[Path]) -> list[Run]:
 
 
 def read(folder: Path) -> Run:
-    """One run. Raises ValueError if it has not finished a step."""
+    """One run. Raises ValueError if it has not finished a step, or is somebody else's and leads out of itself."""
+    check_stays(folder, folder.glob("*.*"))
     lines = read_lines(RunDir(folder).metrics)
     if not lines:
         raise ValueError(f"{folder} has no metrics yet: it has not finished a step")

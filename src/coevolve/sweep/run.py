@@ -10,13 +10,14 @@ import torch
 
 from coevolve.checkpoint import same_recipe
 from coevolve.config import Recipe
+from coevolve.console import WIDE, console
 from coevolve.inputs import load_yaml
 from coevolve.lock import alone
 from coevolve.policies.workers import cores
 from coevolve.rundir import RunDir, read_lines
 from coevolve.sweep.grid import grid
 from coevolve.sweep.pool import LOG, train_all
-from coevolve.sweep.show import console, progress, table
+from coevolve.sweep.show import progress, table
 from coevolve.sweep.slots import Slot, slots, visible
 
 
@@ -35,7 +36,7 @@ def sweep(
     """
     folder = _folder(recipe, output)
     recipes = grid(Path(recipe), overrides, folder)
-    out = console()
+    out = console(WIDE, highlight=False)
     with alone(folder, busy=f"another sweep is at work in {folder}, or about to end; wait for it") as lock:
         left = _left(recipes)
         places = _places(left, jobs)
@@ -49,7 +50,7 @@ def sweep(
             raise KeyboardInterrupt(said) from None
     out.print(table([one.output_dir for one in recipes if one.output_dir not in failed]))
     for run, why in failed.items():
-        out.print(f"failed: {run / LOG}: {why}", soft_wrap=True, markup=False)
+        out.print(f"failed: {run / LOG}: {why}", soft_wrap=True)
     if failed:
         raise ChildProcessError(f"{len(failed)} of {len(recipes)} runs failed; the same command tries them again")
     out.print(f"coevolve report {folder} -o {folder / 'report.html'}", soft_wrap=True)

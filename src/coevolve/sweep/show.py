@@ -22,24 +22,20 @@ from coevolve.report.runs import Group, grouped, read
 from coevolve.rundir import RunDir
 from coevolve.sweep.pool import Watch
 
-_LOG_WIDTH = 120  # where there is no terminal to ask
 _EVERY = 60.0  # seconds between two plain lines about a run
 _SPEED = 600.0  # seconds that the time left is estimated from
 _TAIL = 1 << 16  # bytes of metrics that hold a whole line
-
-
-def console() -> Console:
-    """Standard output."""
-    return Console(width=None if Console().is_terminal else _LOG_WIDTH, highlight=False)
 
 
 @contextmanager
 def progress(done: int, total: int, out: Console) -> Iterator[Watch]:
     """One live line per run that trains, or a plain one now and then where the output is no terminal; a line that
     stays for each that has ended. done: of the total, before."""
-    columns = (TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TextColumn("{task.fields[said]}"))
     bar = Progress(
-        *columns,
+        TextColumn("{task.description}", markup=False),
+        BarColumn(16),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[said]}", markup=False),
         TextColumn("ETA"),
         TimeRemainingColumn(),
         console=out,
@@ -91,7 +87,7 @@ class _Watcher:
         return next(task for task in self.bar.tasks if task.id == self.tasks[run])
 
     def _print(self, text: str) -> None:
-        self.bar.console.print(text, soft_wrap=True, markup=False, highlight=False)
+        self.bar.console.print(text, soft_wrap=True, highlight=False)
 
 
 def newest(run: Path) -> dict[str, Any] | None:
