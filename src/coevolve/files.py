@@ -10,12 +10,14 @@ from typing import Any, NoReturn
 _SHOWN = 60  # characters of a value that a message repeats
 
 
-def read_text(file: Path) -> str:
-    """The text of a UTF-8 file. Raises ValueError, naming the byte, for anything else that it may hold."""
+def read_text(file: Path, content: bytes | None = None) -> str:
+    """The text of a UTF-8 file, or of this much of it. Raises ValueError naming the line and byte that is none."""
+    content = file.read_bytes() if content is None else content
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        byte = f"byte {error.object[error.start]:#04x} at position {error.start}"
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = f"line {line}, byte {content[error.start]:#04x}"
         raise ValueError(f"{file} is not UTF-8 text ({byte}); save it as UTF-8") from error
 
 
