@@ -28,6 +28,7 @@ Schema = TypeVar("Schema")
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _MIB = 1 << 20
 _BYTES = 1 * _MIB  # of a YAML file; a recipe is a page or two, and reading YAML is slow
+_LONGEST = 200  # characters of a key, and of a path in a message
 _DEEP = 32  # levels of keys and lists
 _VALUES = 100_000  # in a tree, with what its aliases repeat
 
@@ -71,7 +72,7 @@ def load_yaml(path: str | Path) -> Tree:
     """The mapping in a YAML file. Raises ValueError for no file, bad YAML (with its line) or another kind of value."""
     path = Path(path)
     if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
-        raise ValueError(f"no file {path}{did_you_mean(str(path), map(str, path.parent.glob('*.yaml')))}")
+        raise ValueError(f"no file {_cut(str(path))}{did_you_mean(str(path), map(str, path.parent.glob('*.yaml')))}")
     if (size := path.stat().st_size) > _BYTES:
         raise ValueError(f"{path} has {size / _MIB:.1f} MiB; a file of settings has at most {_BYTES // _MIB}")
     tree = _parsed(read_text(path), str(path), lines=True)
@@ -91,6 +92,8 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
             raise ValueError(f"{named}: want key=value or key.sub=value")
         if len(keys) > _DEEP:
             raise ValueError(f"{named}: want at most {_DEEP} keys with dots between them")
+        for key in keys:
+            _check_key(key, named)
         value = _parsed(text, named, lines=False)
         place = result
         for depth, key in enumerate(keys[:-1], 1):
@@ -101,6 +104,10 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
             place = inner
         place[keys[-1]] = value
     return result
+
+
+def _cut(path: str) -> str:
+    return path if len(path) <= _LONGEST else f"{path[:_LONGEST]}... ({len(path)} characters)"
 
 
 def _parsed(text: str, where: str, *, lines: bool) -> Any:
@@ -134,6 +141,8 @@ def _unshared(value: Any, where: str, path: tuple[str, ...], left: list[int]) ->
     if left[0] < 0:
         raise ValueError(f"{where}: more than {_VALUES:,} values, aliases (*name) written out; want far fewer")
     if isinstance(value, dict):
+        for key in value:
+            _check_key(key, at)
         return {key: _unshared(inner, where, (*path, key), left) for key, inner in value.items()}
     if isinstance(value, list):
         return [_unshared(inner, where, (*path, str(place)), left) for place, inner in enumerate(value)]
@@ -142,6 +151,11 @@ def _unshared(value: Any, where: str, path: tuple[str, ...], left: list[int]) ->
     if not isinstance(value, str | int | float | None):
         raise ValueError(f"{at} is {kind_of(value)}; put it in quotes if it is a text")
     return value
+
+
+def _check_key(key: str, at: str) -> None:
+    if not key.isprintable() or len(key) > _LONGEST:
+        raise ValueError(f"{at}: the key {shown(key)} is too long or cannot be seen; want a name of a few letters")
 
 
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
@@ -208,11 +222,15 @@ def _explain(error: ValidationError, schema: Any) -> str:
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
         return f"unknown key {path}{did_you_mean(str(first['loc'][-1]), known)}; known: {', '.join(known) or 'none'}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = _OUR_NAMES.sub("", first["msg"].removeprefix("Value error, "))
     given = "" if first["type"].startswith("missing") else f", found {shown(first['input'])}"
     if first["type"].startswith("value_error"):
         given = ""
     return f"{path}: {message[0].lower()}{message[1:]}{given}" if path else message
+
+
+_OUR_NAMES = re.compile(r" or an instance of \w+")
+"""What pydantic says of a Python class, which a file cannot name."""
 
 
 def _locate(schema: Any, loc: Sequence[str | int]) -> tuple[str, list[str]]:

@@ -80,7 +80,10 @@ class Sampling:
         if not 1 <= low <= high:
             raise ValueError(f"sampling.max_new_tokens is {self.max_new_tokens}; want 1 <= low <= high")
         if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or self.repetition_penalty <= 0:
-            raise ValueError(f"sampling out of range: {self}; want temperature >= 0, 0 < top_p <= 1, top_k >= 0")
+            raise ValueError(
+                f"sampling is out of range (temperature {self.temperature}, top_p {self.top_p}, top_k {self.top_k}, "
+                f"repetition_penalty {self.repetition_penalty}); want temperature >= 0, 0 < top_p <= 1, top_k >= 0"
+            )
 
     @property
     def length_range(self) -> tuple[int, int]:
