@@ -104,7 +104,7 @@ def verify(folder: Path) -> dict[str, Any]:
     try:
         files = shapes.read(manifest)
     except ValueError as error:
-        raise ValueError(f"{folder} is torn: {error}; delete the folder") from error
+        raise ValueError(f"{folder} is torn: its manifest.json is none ({error}); delete the folder") from error
     if _STATE not in files:
         raise ValueError(f"{folder} is torn: its manifest.json does not name {_STATE}; delete the folder")
     for name, expected in files.items():

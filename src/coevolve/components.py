@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from coevolve.files import shown
+from coevolve.files import cut, shown
 from coevolve.inputs import did_you_mean, one_line, validate
 
 Made = TypeVar("Made")
@@ -81,7 +81,7 @@ def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
         raise ValueError(f"{kind}: unknown name {shown(name)}{did_you_mean(name, known)}; known: {listed}")
     path = Path(file).absolute()
     if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
-        raise ValueError(f"{kind}: no file {path}, named by {shown(name)}")
+        raise ValueError(f"{kind}: no file {cut(path)}, named by {shown(name)}")
     module = _import(path, kind)
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from coevolve.files import parse_json
+from coevolve.files import cut, parse_json
 
 FOLDER = "COEVOLVE_DATA"
 
@@ -81,7 +81,7 @@ def jsonl(path: Path) -> list[Row]:
     ValueError: the file is missing, empty or damaged, or a line is no JSON object, or not strictly one.
     """
     if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
-        raise ValueError(f"{path} {'is no file' if os.path.exists(path) else 'does not exist'}; check the path")
+        raise ValueError(f"{cut(path)} {'is no file' if os.path.exists(path) else 'does not exist'}; check the path")
     found = []
     line = 0
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _SHOWN = 60  # characters of a value that a message repeats
+_PATH = 300  # characters of a path
 
 
 def read_text(file: Path, content: bytes | None = None) -> str:
@@ -58,6 +59,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
+def cut(path: str | Path) -> str:
+    """A path as a message repeats it."""
+    text = str(path)
+    return text if len(text) <= _PATH else f"{text[:_PATH]}... ({len(text)} characters)"
+
+
 def kind_of(value: Any) -> str:
     """``a list``, ``nothing`` for None."""
     name = type(value).__name__
@@ -75,7 +82,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ValueError(f"the number {_cut(digits)} is too large; want one that a 64-bit float holds")
+        raise ValueError(f"the number {_short(digits)} is too large; want one that a 64-bit float holds")
     return value
 
 
@@ -88,5 +95,5 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON; want a number, or null where there is none")
 
 
-def _cut(digits: str) -> str:
+def _short(digits: str) -> str:
     return digits if len(digits) <= _SHOWN else f"{digits[:12]}... of {len(digits)} digits"

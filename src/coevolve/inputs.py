@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar, Union
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from coevolve.files import kind_of, read_text, shown
+from coevolve.files import cut, kind_of, read_text, shown
 
 Tree = dict[str, Any]
 Schema = TypeVar("Schema")
@@ -28,7 +28,7 @@ Schema = TypeVar("Schema")
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _MIB = 1 << 20
 _BYTES = 1 * _MIB  # of a YAML file; a recipe is a page or two, and reading YAML is slow
-_LONGEST = 200  # characters of a key, and of a path in a message
+_LONGEST = 200  # characters of a key
 _DEEP = 32  # levels of keys and lists
 _VALUES = 100_000  # in a tree, with what its aliases repeat
 
@@ -72,7 +72,7 @@ def load_yaml(path: str | Path) -> Tree:
     """The mapping in a YAML file. Raises ValueError for no file, bad YAML (with its line) or another kind of value."""
     path = Path(path)
     if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
-        raise ValueError(f"no file {_cut(str(path))}{did_you_mean(str(path), map(str, path.parent.glob('*.yaml')))}")
+        raise ValueError(f"no file {cut(path)}{did_you_mean(str(path), map(str, path.parent.glob('*.yaml')))}")
     if (size := path.stat().st_size) > _BYTES:
         raise ValueError(f"{path} has {size / _MIB:.1f} MiB; a file of settings has at most {_BYTES // _MIB}")
     tree = _parsed(read_text(path), str(path), lines=True)
@@ -104,10 +104,6 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
             place = inner
         place[keys[-1]] = value
     return result
-
-
-def _cut(path: str) -> str:
-    return path if len(path) <= _LONGEST else f"{path[:_LONGEST]}... ({len(path)} characters)"
 
 
 def _parsed(text: str, where: str, *, lines: bool) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -13,14 +12,13 @@ from coevolve.data import FOLDER
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No hub, no data set, and an empty folder to be in."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     (tmp_path / "data").mkdir()
     (tmp_path / "here").mkdir()
     monkeypatch.setenv(FOLDER, str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path / "here")
-    yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

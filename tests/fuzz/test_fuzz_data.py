@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from fuzzing import command, components, dumped, files, refused, torn, trials, untouched, values, words
+from fuzzing import command, components, dumped, files, numbers, refused, torn, trials, untouched, values, words
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,8 +25,8 @@ WHOLE = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 LINES = [
     b'{"post": "a", "post": "b"}', b'{"likes": NaN}', b'{"likes": -Infinity}', b'{"likes": 1e400}', b"", b"  ",
     b'{"likes": ' + b"9" * 5000 + b"}", b'{"post": "\\ud800"}', b'{"post": "\\ud83d\\ude00"}', b'{"post": "\x00"}',
-    b'{"a":' * 5000, b"[" * 5000, b"\xef\xbb\xbf{}", b"{}\r", b"{} {}", b'{"post": "\xff"}', b"{'post': 1}", b"{,}", b"// x",
-    b'{"\\u0000": 1}', b'{"id": "one", "post": "again", "likes": 1, "score": 1, "tags": 1}',
+    b'{"a":' * 5000, b"[" * 5000, b"\xef\xbb\xbf{}", b"{}\r", b"{} {}", b'{"post": "\xff"}', b"{'post': 1}", b"{,}",
+    b"// x",     b'{"\\u0000": 1}', b'{"id": "one", "post": "again", "likes": 1, "score": 1, "tags": 1}',
 ]  # fmt: skip
 
 
@@ -63,9 +63,18 @@ def test_a_torn_archive(tmp_path: Path, content: bytes) -> None:
     assert said is None or str(path) in said
 
 
+cells = st.one_of(words, components, st.integers(-3, 3), st.floats(), numbers)
+
+
 @trials(150)
-@given(rows=st.lists(st.dictionaries(st.sampled_from(["post", "likes", "score", "id"]), values), min_size=1, max_size=4),
-       id=st.sampled_from([None, "id"]))  # fmt: skip
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries({"post": cells, "likes": cells, "score": cells}, optional={"id": cells, "": values}),
+        min_size=1,
+        max_size=4,
+    ),
+    id=st.sampled_from([None, None, "id"]),
+)
 def test_strange_columns(tmp_path: Path, rows: list[dict[str, Any]], id: str | None) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -74,16 +83,25 @@ def test_strange_columns(tmp_path: Path, rows: list[dict[str, Any]], id: str | N
 
 
 @trials(80)
-@given(data=st.one_of(words, components), test=st.one_of(words, st.floats(), st.integers(-2, 3), st.booleans()),
-       template=words)  # fmt: skip
+@given(
+    data=st.one_of(st.just("posts.jsonl"), words, components),
+    test=st.one_of(words, st.floats(), st.integers(-2, 3), st.booleans()),
+    template=st.one_of(st.sampled_from(["{post}", "{likes} {{}} {heard}", "{score:.2f}", "{tags}", "{post.x}"]), words),
+)
 @example(data="rows.csv", test=0.5, template="{post}")
 @example(data="a" * 5000 + ".jsonl", test=0.5, template="{post}")
 @example(data="here.jsonl", test=0.5, template="{post}")
 def test_what_the_recipe_says_of_rows(tmp_path: Path, data: str, test: Any, template: str) -> None:
     Path("rows.csv").write_text("post\na\n")
     Path("here.jsonl").mkdir(exist_ok=True)
-    recipe = yaml.safe_load(RECIPE) | {}
-    recipe["task"] |= {"data": data, "test": test, "prompts": {"writer": template}}
+    Path("posts.jsonl").write_bytes(WHOLE)
+    (tmp_path / "own.py").write_text("def answer(texts, **row):\n    return 1.0\n")
+    recipe = yaml.safe_load(RECIPE)
+    recipe["task"] |= {
+        "data": str(Path(data).absolute()) if data == "posts.jsonl" else data,
+        "test": test,
+        "prompts": {"writer": template},
+    }
     path = tmp_path / "mine.yaml"
     path.write_bytes(dumped(recipe, ascii_only=True))
     with untouched(tmp_path):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from fuzzing import RECIPES, changed, command, dumped, files, refused, torn, trials, untouched, values
+from fuzzing import RECIPES, changed, command, dumped, files, refused, torn, trials, untouched
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from coevolve.config import Recipe, load_recipe, parts
-from coevolve.files import shown
+from coevolve.files import cut, shown
 
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
@@ -67,7 +67,7 @@ def _axes(overrides: Iterable[str]) -> Axes:
         if not key or not equals:
             raise ValueError(f"override {shown(override)}: want key=value, key=a,b,c or key=0..9")
         if key in axes:
-            raise ValueError(f"{shown(key)} is there twice; separate its values by commas: key=a,b")
+            raise ValueError(f"{cut(key)} is there twice; separate its values by commas: {cut(key)}=a,b")
         if key == "output_dir":
             raise ValueError("output_dir: every run has a folder of its own; say where they go with --output")
         axes[key] = values(text, override)
