@@ -91,7 +91,7 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
             trainer.kl[name] = dataclasses.replace(trainer.algorithm.kl, **saved["kl"])  # type: ignore[type-var]
             trainer.moments[name] = Moments(**saved["moments"])
         except TypeError as error:
-            raise ValueError(f"{folder / _STATE}: policies.{name} has other keys: {error}") from error
+            raise ValueError(f"{folder / _STATE}: policies.{name} is of another algorithm or version") from error
     _set_generators(_read(folder / "training" / "rng.pt"))
     return int(state["step"])
 

@@ -144,6 +144,8 @@ def _unshared(value: Any, where: str, path: tuple[str, ...], left: list[int]) ->
         return [_unshared(inner, where, (*path, str(place)), left) for place, inner in enumerate(value)]
     if isinstance(value, str) and (bad := _UNWRITABLE.search(value)):
         raise ValueError(f"{at} holds the character U+{ord(bad[0]):04X}, which no file or prompt can; leave it out")
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise ValueError(f"{at} is beyond 64 bits; want a smaller number")
     if not isinstance(value, str | int | float | None):
         raise ValueError(f"{at} is {kind_of(value)}; put it in quotes if it is a text")
     return value

@@ -25,6 +25,7 @@ class _Metrics(_Strict):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number]
     step: NonNegativeInt
+    reward: Number
     cast: dict[str, str] = {}
 
 
@@ -55,8 +56,8 @@ class _Episode(_Strict):
     member: NonNegativeInt
     data: dict[str, Any]
     turns: list[_Turn]
-    joints: list[_Joint] = []
-    parts: dict[str, Number] = {}
+    joints: list[_Joint]
+    parts: dict[str, Number]
 
 
 class _Row(_Strict):
@@ -81,11 +82,21 @@ class _Evaluation(_Played):
     rows: list[_Row]
 
 
+class _Condition(_Strict):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str | Number]
+    kind: str
+    setting: str
+    role: str
+    policy: str
+
+
 class _Diagnostics(_Played):
-    rows: list[dict[str, str | Number]]
+    rows: list[_Condition]
 
 
 class _Environment(_Strict):
+    versions: dict[str, str] = {}
     resumed: list[dict[str, Any]] = []
 
 

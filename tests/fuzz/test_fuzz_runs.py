@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fuzzing import RECIPES, changed, command, dumped, files, refused, torn, trials, untouched
+from fuzzing import changed, command, dumped, files, refused, torn, trials, untouched
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coevolve import checkpoint, shapes
-from coevolve.cli import main
 from coevolve.report import runs
 from coevolve.rundir import read_lines
 from coevolve.team import described
@@ -27,19 +26,6 @@ OBJECTS = [
     "checkpoint-2/trainer.json",
     "checkpoint-2/manifest.json",
 ]
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of two steps and the team that was exported from it. Nobody changes it."""
-    folder = tmp_path_factory.mktemp("made")
-    run = folder / "run"
-    train = ["train", str(RECIPES / "posg-chicken-joint.yaml"), "steps=2", "save_every=1", f"output_dir={run}"]
-    assert main(train) == 0
-    assert main(["eval", str(run), "--problems", "1"]) == 0
-    assert main(["diagnose", str(run), "--problems", "1"]) == 0
-    assert main(["export", str(run), str(folder / "team")]) == 0
-    return folder
 
 
 @pytest.fixture
