@@ -160,7 +160,8 @@ def test_a_checkpoint_is_named(made: Path, tmp_path: Path, name: str, content: b
 @pytest.mark.parametrize(
     "state",
     [
-        {"step": 2}, {"step": "2"}, {"step": -1}, {"policies": {"ann": {}}}, {"policies": {"ann": {"kl": [], "moments": {}}}},
+        {"step": 2}, {"step": "2"}, {"step": -1}, {"policies": {"ann": {}}},
+        {"policies": {"ann": {"kl": [], "moments": {}}}},
         {"policies": {n: {"kl": {"other": 1}, "moments": {}} for n in ("ann", "bob")}}, {"identity": None},
     ],
 )  # fmt: skip
