@@ -52,9 +52,11 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
 
 def shown(value: Any) -> str:
     """A value as a message repeats it: what Python would write, cut if it is long."""
+    if isinstance(value, int) and value.bit_length() > 1000:  # Python prints no more than 4,300 digits
+        return f"a whole number of {value.bit_length()} bits"
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits; lists in lists in lists
+    except (ValueError, RecursionError):  # such a number in a list; lists in lists in lists
         return kind_of(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar, Union
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from coevolve.files import cut, kind_of, read_text, shown
 
@@ -116,10 +117,8 @@ def _parsed(text: str, where: str, *, lines: bool) -> Any:
         line = f", line {error.problem_mark.line + 1}" if lines and error.problem_mark else ""
         raise ValueError(f"{where}{line}: not YAML: {error.problem or error.context}") from error
     except yaml.reader.ReaderError as error:
-        line = f"line {text.count(chr(10), 0, error.position) + 1}"
-        raise ValueError(
-            f"{where}, {line}: not YAML: the character U+{error.character:04X}; want plain text"
-        ) from error
+        line = f", line {text.count(chr(10), 0, error.position) + 1}" if lines else ""
+        raise ValueError(f"{where}{line}: not YAML: the character U+{error.character:04X}; want plain text") from error
     except RecursionError as error:
         raise ValueError(f"{where}: {_TOO_DEEP}") from error
     return _unshared(value, where, (), [_VALUES])
@@ -220,11 +219,28 @@ def _explain(error: ValidationError, schema: Any) -> str:
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
         return f"unknown key {path}{did_you_mean(str(first['loc'][-1]), known)}; known: {', '.join(known) or 'none'}"
+    if want := _want(first):
+        return f"{path} is {shown(first['input'])}; want {want}"
     message = _OUR_NAMES.sub("", first["msg"].removeprefix("Value error, "))
-    given = "" if first["type"].startswith("missing") else f", found {shown(first['input'])}"
-    if first["type"].startswith("value_error"):
-        given = ""
+    given = "" if first["type"].startswith(("missing", "value_error")) else f", found {shown(first['input'])}"
     return f"{path}: {message[0].lower()}{message[1:]}{given}" if path else message
+
+
+_RANGES = {
+    "greater_than": "above {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "below {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "finite_number": "a finite number",
+}
+
+
+def _want(error: ErrorDetails) -> str:
+    """What a value out of its range, or none of several words, had to be; empty for any other mistake."""
+    if error["type"] == "literal_error":
+        words = re.findall("'([^']*)'", error["ctx"]["expected"])
+        return f"one of {', '.join(words)}{did_you_mean(shown(error['input']), words)}"
+    return _RANGES.get(error["type"], "").format(**error.get("ctx", {}))
 
 
 _OUR_NAMES = re.compile(r" or an instance of \w+")

@@ -26,11 +26,11 @@ def said(*argv: str) -> str:
     ("override", "message"),
     [
         ("sampling.temperature=.inf", "sampling.temperature is inf; want a finite number"),
-        ("sampling.temperature=nan", "sampling.temperature is nan; want a finite number"),
+        ("sampling.temperature=nan", "sampling.temperature is 'nan'; want a finite number"),
         ("sampling.repetition_penalty=.nan", "sampling.repetition_penalty is nan; want a finite number"),
         ("policies.ann.learning_rate=.nan", "policies.ann.learning_rate is nan; want a finite number"),
         ("algorithm.eta=.inf", "algorithm.eta is inf; want a finite number"),
-        ("algorithm.eta='nan'", "algorithm: eta is nan; want a finite number"),
+        ("algorithm.eta='nan'", "algorithm: eta is 'nan'; want a finite number"),
         ("seed=99999999999999999999", "is beyond 64 bits; want a smaller number"),
         ("seed='99999999999999999999'", "seed is beyond 64 bits; want a smaller number"),
         ("seed=0x" + "f" * 6000, "is beyond 64 bits; want a smaller number"),
