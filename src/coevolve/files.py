@@ -62,9 +62,9 @@ def shown(value: Any) -> str:
 
 
 def cut(path: str | Path) -> str:
-    """A path as a message repeats it."""
-    text = str(path)
-    return text if len(text) <= _PATH else f"{text[:_PATH]}... ({len(text)} characters)"
+    """A path as a message repeats it: not all of a long one, and its line breaks written as ``\\n``."""
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path)[:_PATH])
+    return text if len(str(path)) <= _PATH else f"{text}... ({len(str(path))} characters)"
 
 
 def kind_of(value: Any) -> str:

@@ -73,7 +73,7 @@ def load_yaml(path: str | Path) -> Tree:
     """The mapping in a YAML file. Raises ValueError for no file, bad YAML (with its line) or another kind of value."""
     path = Path(path)
     if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
-        raise ValueError(f"no file {cut(path)}{did_you_mean(str(path), map(str, path.parent.glob('*.yaml')))}")
+        raise ValueError(f"no file {cut(path)}{did_you_mean(cut(path), map(str, path.parent.glob('*.yaml')))}")
     if (size := path.stat().st_size) > _BYTES:
         raise ValueError(f"{path} has {size / _MIB:.1f} MiB; a file of settings has at most {_BYTES // _MIB}")
     tree = _parsed(read_text(path), str(path), lines=True)

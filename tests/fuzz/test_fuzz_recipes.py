@@ -88,6 +88,7 @@ def test_a_torn_recipe(tmp_path: Path, data: st.DataObject) -> None:
 @trials(100)
 @given(base=st.one_of(words, values), over=st.dictionaries(st.sampled_from(["task", "roles", "policies"]), values))
 @example(base="mine.yaml", over={})
+@example(base="\n", over={})
 @example(base=["mine.yaml"], over={})
 @example(base="a" * 5000, over={})
 def test_a_base(tmp_path: Path, base: Any, over: dict[str, Any]) -> None:
