@@ -144,12 +144,18 @@ def test_progress_is_live_on_a_terminal():
     assert "r-eta*KL 0.85" in out.getvalue()
 
 
+TURN = {"round": 0, "finished": True, "pieces": []}
+JUDGED = {"joints": [], "parts": {}}
+
+
 def test_dialogues_stand_side_by_side(tmp_path):
     def turns(text, reward):
-        return [{"role": "pioneer", "policy": "ann", "text": text, "reward": reward, "heard": []}]
+        return [{**TURN, "role": "pioneer", "policy": "ann", "text": text, "reward": reward, "heard": []}]
 
     steps = [(0, turns("so\ndull [b]", -1.5)), (4, turns("so so", 1.0)), (8, turns("so good", 2.0))]
-    rows = [{"step": i, "problem": p, "data": {}, "turns": t} for i, t in steps for p in ("p0", "p1")]
+    rows = [
+        {"step": i, "problem": p, "member": 0, "data": {}, "turns": t, **JUDGED} for i, t in steps for p in ("p0", "p1")
+    ]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = io.StringIO()
     show_samples(tmp_path, console(file=out), limit=1)
@@ -160,9 +166,9 @@ def test_dialogues_stand_side_by_side(tmp_path):
 
 
 def test_a_dialogue_shows_what_a_turn_was_told(tmp_path):
-    first = {"role": "short", "policy": "ann", "text": "so", "reward": 1.0, "heard": []}
+    first = {**TURN, "role": "short", "policy": "ann", "text": "so", "reward": 1.0, "heard": []}
     second = first | {"text": "so much", "heard": [0, "Write\nmore."]}
-    row = {"step": 0, "problem": "p0", "data": {}, "turns": [first, second]}
+    row = {"step": 0, "problem": "p0", "member": 0, "data": {}, "turns": [first, second], **JUDGED}
     (tmp_path / "samples.jsonl").write_text(json.dumps(row) + "\n")
     out = io.StringIO()
     show_samples(tmp_path, console(file=out))

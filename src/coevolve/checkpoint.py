@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
 import random
 import shutil
 import zlib
@@ -25,15 +26,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import yaml
 from safetensors import SafetensorError
 
+from coevolve import shapes
+from coevolve.inputs import load_yaml
 from coevolve.maths.moments import Moments
 from coevolve.names import inside
 from coevolve.rundir import RunDir, plain
 
 if TYPE_CHECKING:
     from coevolve.trainer import Trainer
+
+_STATE = "trainer.json"
 
 # Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
 _FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
@@ -63,7 +67,7 @@ def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
     run.path.mkdir(parents=True, exist_ok=True)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
-        same_recipe(run.path, yaml.safe_load(recipe.read_text("utf-8")), plain(identity))
+        same_recipe(run.path, load_yaml(recipe), plain(identity))
     step = load(trainer, found[-1], identity) if found else 0
     run.truncate(step)
     return step
@@ -84,8 +88,11 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
     for name, policy in trainer.policies.items():
         policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
         saved = state["policies"][name]
-        trainer.kl[name] = dataclasses.replace(trainer.algorithm.kl, **saved["kl"])  # type: ignore[type-var]
-        trainer.moments[name] = Moments(**saved["moments"])
+        try:
+            trainer.kl[name] = dataclasses.replace(trainer.algorithm.kl, **saved["kl"])  # type: ignore[type-var]
+            trainer.moments[name] = Moments(**saved["moments"])
+        except TypeError as error:
+            raise ValueError(f"{folder / _STATE}: policies.{name} is of another algorithm or version") from error
     _set_generators(_read(folder / "training" / "rng.pt"))
     return int(state["step"])
 
@@ -96,15 +103,17 @@ def verify(folder: Path) -> dict[str, Any]:
     if not manifest.exists():
         raise ValueError(f"{folder} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
     try:
-        files = json.loads(manifest.read_text("utf-8"))
+        files = shapes.read(manifest)
     except ValueError as error:
-        raise ValueError(f"{folder} is torn: its manifest.json is not JSON; delete the folder") from error
+        raise ValueError(f"{folder} is torn: its manifest.json is none ({error}); delete the folder") from error
+    if _STATE not in files:
+        raise ValueError(f"{folder} is torn: its manifest.json does not name {_STATE}; delete the folder")
     for name, expected in files.items():
         file = inside(folder, name)
-        if not file.is_file() or _fingerprint(file) != expected:
+        if not os.path.isfile(file) or _fingerprint(file) != expected:
             how = "changed since it was written" if file.exists() else "missing"
             raise ValueError(f"{folder} is torn: {name} is {how}; delete the folder to resume from the one before")
-    return dict(json.loads((folder / "trainer.json").read_text("utf-8")))
+    return shapes.read(folder / _STATE)
 
 
 def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any]) -> None:
@@ -119,7 +128,7 @@ def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any
         }
     torch.save(_generators(), folder / "training" / "rng.pt")
     state = {"step": step, "policies": policies, "identity": plain(identity)}
-    (folder / "trainer.json").write_text(json.dumps(state, indent=1), "utf-8")
+    (folder / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {p.relative_to(folder).as_posix(): _fingerprint(p) for p in files}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
@@ -135,7 +144,13 @@ def _fingerprint(file: Path) -> list[int]:
 
 
 def _read(file: Path) -> Any:
-    return torch.load(file, weights_only=True, map_location="cpu")
+    try:
+        return torch.load(file, weights_only=True, map_location="cpu")
+    except (FileNotFoundError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError) as error:
+        why = " ".join(str(error).split())[:160] or type(error).__name__
+        raise ValueError(
+            f"{file} cannot be read ({why}); delete the checkpoint to resume from the one before"
+        ) from error
 
 
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:

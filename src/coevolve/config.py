@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.components import component, resolve
+from coevolve.files import shown
 from coevolve.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.names import check_names, check_run
 from coevolve.play import blame
@@ -128,15 +129,11 @@ class Parts:
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, its base and the ``key.sub=value`` overrides. Raises ValueError of one line for any mistake."""
     path = Path(path)
-    tree = _read(path)
-    if "base" in tree:
-        over = {key: value for key, value in tree.items() if key != "base"}
-        base = path.parent / str(tree["base"])
-        tree = _read(base)
-        if "base" in tree:
-            raise ValueError(f"{path}: its base {base} has a base itself; one level is the limit")
-        tree = _laid_over(tree, over)
-    tree = _spelt_out(apply_overrides(tree, overrides), Path.cwd())
+    tree = _over_its_base(path, _read(path))
+    for override in overrides:  # one by one: what `algorithm=cory` names, `algorithm.eta=1` may set
+        tree = _spelt_out(apply_overrides(tree, [override]), Path.cwd())
+    if "kind" in tree and "roles" not in tree:
+        raise ValueError(f"{path}: a recipe with `kind` is for `coevolve pretrain`; the recipe of a team has `roles`")
     if tree.get("output_dir") is None:
         tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', _default('seed'))}"
     return validate(Recipe, tree, str(path))
@@ -177,6 +174,20 @@ def build(recipe: Recipe) -> Trainer:
 
 def _read(path: Path) -> dict[str, Any]:
     return _spelt_out(load_yaml(path), path.parent)
+
+
+def _over_its_base(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of this path laid over the one that it names as its base, if it does."""
+    if "base" not in tree:
+        return tree
+    over = {key: value for key, value in tree.items() if key != "base"}
+    if not isinstance(tree["base"], str):
+        raise ValueError(f"{path}: base is {shown(tree['base'])}; want the path of another recipe")
+    base = path.parent / tree["base"]
+    below = _read(base)
+    if "base" in below:
+        raise ValueError(f"{path}: its base {base} has a base itself; one level is the limit")
+    return _laid_over(below, over)
 
 
 def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
-from coevolve.inputs import shown
+from coevolve.files import shown
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
 from coevolve.pay import LARGEST, is_payable

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from coevolve import models
+from coevolve import models, shapes
 from coevolve.config import Recipe
 from coevolve.policies.spec import PolicySpec
 from coevolve.protocols import PLAYS
@@ -160,7 +160,7 @@ def _fenced(text: str) -> str:
 def _training(team: Exported, run: RunDir, recipe: Recipe) -> str:
     lines = [line for line in read_lines(run.metrics) if line["step"] < team.step]
     file = run.path / "environment.json"
-    here = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    here = shapes.read(file) if file.is_file() else {}
     facts = {
         "algorithm": json.dumps(recipe.algorithm),
         **{name.replace("_", " "): getattr(recipe, name) for name in _STEP},
@@ -181,7 +181,7 @@ def _machine(here: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _measured(team: Exported, run: RunDir) -> str:
     file = run.path / "eval.json"
-    found = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    found = shapes.read(file) if file.is_file() else {}
     if found.get("checkpoint") != team.step:
         how = "`coevolve eval RUN` measures the team, and each policy alone; an export made after it shows the table."
         return f"## Measured\n\nThis checkpoint was not evaluated. {how}"

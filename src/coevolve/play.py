@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from coevolve import noise
-from coevolve.inputs import shown
+from coevolve.files import shown
 from coevolve.pay import LARGEST, is_payable
 from coevolve.types import Case, Engine, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
 

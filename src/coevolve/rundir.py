@@ -29,7 +29,8 @@ from typing import Any
 import torch
 import yaml
 
-from coevolve import signature
+from coevolve import shapes, signature
+from coevolve.files import read_text
 
 _PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy")
 
@@ -85,7 +86,7 @@ class RunDir:
             write_text(self.path / signature.FILE, own)
         file, here = self.path / "environment.json", environment() | {"seed": seed}
         if not fresh and file.exists():
-            first = json.loads(file.read_text("utf-8"))
+            first = shapes.read(file)
             here = first | {"resumed": [*first.get("resumed", []), here]}
         write_text(file, json.dumps(here, indent=2) + "\n")
 
@@ -110,18 +111,13 @@ class RunDir:
 def read_lines(file: Path) -> list[dict[str, Any]]:
     """The records of a JSON-lines file, without a last line that a crash cut short; empty if there is no file.
 
-    Raises ValueError naming a broken line that is not the last.
+    Raises ValueError naming the line that is no record of this file (``shapes``).
     """
     if not file.exists():
         return []
-    lines = file.read_text("utf-8").split("\n")
-    records = []
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{file}, line {number} is not JSON: {error}; repair or delete it") from error
-    return records
+    whole, _, _ = file.read_bytes().rpartition(b"\n")  # a crash may have cut a character in two, too
+    lines = read_text(file, whole).split("\n") if whole else []
+    return [shapes.line(line, file, f"line {number}") for number, line in enumerate(lines, 1)]
 
 
 def _append(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:

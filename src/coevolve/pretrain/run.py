@@ -13,11 +13,13 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from coevolve.console import say
+from coevolve.inputs import load_yaml
 from coevolve.lock import alone
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, load
 from coevolve.pretrain.training import train
+from coevolve.rundir import write_text
 
 
 def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
@@ -46,11 +48,11 @@ def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
         if not resume:
             raise ValueError(f"{folder} already holds a run; pass --resume to continue it, or delete it")
         return
-    if path.is_file() and "kind" not in yaml.safe_load(path.read_text(encoding="utf-8")):
+    if path.is_file() and "kind" not in load_yaml(path):
         raise ValueError(f"{folder} holds a run of coevolve train; choose another output_dir")
     shutil.rmtree(folder / "tokenizer", ignore_errors=True)  # of a run that ended before its first checkpoint
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(mine, encoding="utf-8")
+    write_text(path, mine)
 
 
 def _run(recipe: Recipe, folder: Path) -> None:

@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from coevolve import shapes
+from coevolve.files import shown
+from coevolve.inputs import load_yaml
 from coevolve.rundir import RunDir, read_lines
 from coevolve.signature import check_stays
 
@@ -49,7 +50,7 @@ class Run:
     def written(self, name: str) -> Any:
         """A JSON file of the run, such as ``eval.json``; None if there is none."""
         file = self.path / name
-        return json.loads(file.read_text("utf-8")) if file.is_file() else None
+        return shapes.read(file) if file.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,9 @@ def read(folder: Path) -> Run:
     if not lines:
         raise ValueError(f"{folder} has no metrics yet: it has not finished a step")
     file = folder / "recipe.yaml"
-    recipe = (yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None) or {}
+    recipe = load_yaml(file) if file.is_file() else {}
+    if not isinstance(recipe.get("seed", 0), int):
+        raise ValueError(f"{file}: seed is {shown(recipe['seed'])}; want a whole number")
     return Run(folder, folder.resolve().name, recipe, lines)
 
 

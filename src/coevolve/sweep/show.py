@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from coevolve import shapes
 from coevolve.config import Recipe
+from coevolve.files import read_text
 from coevolve.report.findings.curves import column, final
 from coevolve.report.runs import Group, grouped, read
 from coevolve.rundir import RunDir
@@ -98,7 +99,7 @@ def newest(run: Path) -> dict[str, Any] | None:
     with file.open("rb") as lines:
         lines.seek(max(0, file.stat().st_size - _TAIL))
         whole = lines.read().split(b"\n")[:-1]
-    return dict(json.loads(whole[-1])) if whole else None
+    return shapes.line(read_text(file, whole[-1]), file, "its last line") if whole else None
 
 
 def _reward(line: Mapping[str, Any]) -> str:

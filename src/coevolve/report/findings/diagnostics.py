@@ -55,7 +55,10 @@ def sections(run: Run) -> list[Section]:
     if found is None:
         how = f"`coevolve diagnose {run.path}` finds out who needs whom, who uses what it hears, and who is lazy."
         return [Section(id, f"Diagnostics of {run.name}", f"Not measured yet: {how}")]
-    return [_section(id, run.name, kind, found) for kind in _KINDS]
+    try:
+        return [_section(id, run.name, kind, found) for kind in _KINDS]
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{run.path / FILE} lacks what `coevolve diagnose` writes there; run it again") from error
 
 
 def _section(id: str, name: str, kind: str, found: Mapping[str, Any]) -> Section:
