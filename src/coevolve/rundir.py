@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
 import shutil
 import subprocess
@@ -27,6 +26,8 @@ from typing import Any
 
 import torch
 import yaml
+
+from coevolve.durable import write_text
 
 _PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy")
 
@@ -121,13 +122,6 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 def _append(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     with file.open("a", encoding="utf-8") as out:
         out.write("".join(json.dumps(plain(line), allow_nan=False) + "\n" for line in lines))
-
-
-def write_text(file: Path, text: str) -> None:
-    """Replace a file at once, or not at all."""
-    beside = file.with_name(file.name + ".tmp")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, file)
 
 
 def environment() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from coevolve.config import Recipe
-from coevolve.rundir import write_text
+from coevolve.durable import write_text
 from coevolve.sweep.slots import Slot
 
 LOG = "train.log"
