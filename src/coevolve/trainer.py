@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coevolve import checkpoint, noise
 from coevolve.collate import collate
+from coevolve.faults import during
+from coevolve.lock import alone
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
@@ -36,6 +38,8 @@ from coevolve.types import (
     Targets,
     Task,
 )
+
+T = TypeVar("T")
 
 _CAST_WINDOW = 64
 """Steps of the cast that identify a run: long enough to see when it changes."""
@@ -98,7 +102,7 @@ class Trainer:
     def step(self, i: int) -> Metrics:
         """Play, pay, and update every trained policy of this step's cast from its own turns."""
         clock = Clock()
-        with clock("step"):
+        with clock("step"), during(f"step {i}"):
             if self.reset_every and i % self.reset_every == 0:
                 self.reset()
             cast = self.cast(i)
@@ -117,20 +121,27 @@ class Trainer:
     def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of each policy: credit, annotation, advantage, loss, KL weight. Devices learn side by side."""
         with clock("annotate"):
-            ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there}, desk)
+            ready = self._side_by_side(names, self.prepared)
         self.lessons = ready
         metrics = {n: learnt(*ready[n], self.kl[n].coef) for n in names}
         with clock("update"):
-            found = side_by_side(
-                self.policies,
-                names,
-                lambda there: {n: self.policies[n].update(*ready[n], self.algorithm, i) for n in there},
-                desk,
-            )
+            found = self._side_by_side(names, lambda n: self.policies[n].update(*ready[n], self.algorithm, i))
         for name in names:
             metrics[name] |= found[name]
             self._settle(name, metrics[name], len(ready[name][0]))
         return metrics
+
+    def _side_by_side(self, names: Sequence[PolicyName], work: Callable[[PolicyName], T]) -> dict[PolicyName, T]:
+        """What ``work`` finds for each policy."""
+
+        def there(some: Sequence[PolicyName]) -> dict[PolicyName, T]:
+            found = {}
+            for name in some:
+                with during(f"policy {name!r}"):
+                    found[name] = work(name)
+            return found
+
+        return side_by_side(self.policies, names, there, desk)
 
     def prepared(self, name: PolicyName) -> tuple[Batch, Targets]:
         """What a policy learns from at this step: its turns with their credit, annotated, and what the loss aims at."""
@@ -186,19 +197,20 @@ class Trainer:
         save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
         written per step, and held-out problems played at the start and at every checkpoint. listeners: called with the
         metrics of every step; None is progress on the terminal. recipe: the resolved recipe, kept for ``coevolve eval``
-        and compared on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another
-        recipe.
+        and compared on resume. Raises ValueError if the directory holds a run and resume is off, no run and resume is
+        on, a run of another recipe or beyond the last step, anything else, and while another process trains there.
         """
         if save_every < 1:
             raise ValueError(f"save_every is {save_every}; want at least 1 step between checkpoints")
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
-        start = checkpoint.resume(self, run, identity) if resume else run.create()
-        run.describe(identity, self.seed, fresh=start == 0)
-        if start == 0:
-            noise.seed_everything(self.seed)
-            run.append_samples(0, self.sample(samples))
-        with _told(listeners, self.steps) as told:
+        run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
+        with alone(run.path), _told(listeners, self.steps) as told:
+            start = checkpoint.resume(self, run, identity) if resume else run.create()
+            run.describe(identity, self.seed, fresh=start == 0)
+            if start == 0:
+                noise.seed_everything(self.seed)
+                run.append_samples(0, self.sample(samples))
             for i in range(start, self.steps):
                 line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
                 run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
@@ -207,7 +219,7 @@ class Trainer:
                 if (i + 1) % save_every == 0 or i + 1 == self.steps:
                     run.append_samples(i + 1, self.sample(samples))
                     checkpoint.save(self, run, i + 1, identity, keep_last)
-        run.plot()
+            run.plot()
         return run.path
 
     def sample(self, n: int) -> list[dict[str, Any]]:

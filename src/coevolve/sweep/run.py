@@ -36,7 +36,7 @@ def sweep(
     folder = _folder(recipe, output)
     recipes = grid(Path(recipe), overrides, folder)
     out = console()
-    with alone(folder, busy=f"another sweep is at work in {folder}, or about to end; wait for it") as lock:
+    with alone(folder) as lock:
         left = _left(recipes)
         places = _places(left, jobs)
         out.print(_headline(recipes, left, places, folder), soft_wrap=True)
