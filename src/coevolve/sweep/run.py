@@ -13,7 +13,7 @@ from coevolve.config import Recipe
 from coevolve.inputs import load_yaml
 from coevolve.lock import alone
 from coevolve.policies.workers import cores
-from coevolve.rundir import RunDir, read_lines
+from coevolve.rundir import RunDir, read_lines, steps_of
 from coevolve.sweep.grid import grid
 from coevolve.sweep.pool import LOG, train_all
 from coevolve.sweep.show import console, progress, table
@@ -85,12 +85,13 @@ def _left(recipes: Iterable[Recipe]) -> list[Recipe]:
 
 
 def _done(recipe: Recipe) -> int:
-    """The steps of its newest checkpoint. Raises ValueError if its folder holds a run of another recipe."""
+    """The steps of its newest checkpoint. Raises ValueError if its folder holds another run, or a longer one."""
     run = RunDir(recipe.output_dir)
     if not (run.checkpoints() or read_lines(run.metrics)):
         return 0
+    run.check_resume(recipe.steps)
     same_recipe(run.path, load_yaml(run.path / "recipe.yaml"), recipe.record())
-    return max((int(found.name.removeprefix("checkpoint-")) for found in run.checkpoints()), default=0)
+    return max(map(steps_of, run.checkpoints()), default=0)
 
 
 def _places(left: Sequence[Recipe], jobs: int | None) -> list[Slot]:
