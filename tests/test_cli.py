@@ -39,7 +39,7 @@ def test_a_run_is_not_overwritten_but_resumed(capsys):
     assert cli.main([*command[:2], "--resume", *command[2:], "steps=3"]) == 0  # options may stand anywhere
     steps = [json.loads(line)["step"] for line in Path("out/metrics.jsonl").read_text().splitlines()]
     assert steps == [0, 1, 2]
-    assert cli.main([*command, "--resume", "seed=9"]) == 2
+    assert cli.main([*command, "--resume", "seed=9", "steps=3"]) == 2
     assert "belongs to another recipe: seed" in capsys.readouterr().err
 
 
@@ -110,7 +110,9 @@ def raising(error):
 def test_a_full_disk_is_exit_code_1(monkeypatch, capsys):
     monkeypatch.setattr(Trainer, "step", raising(OSError(errno.ENOSPC, "No space left on device")))
     assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 1
-    assert "No space left on device; free some space and try again, a training with --resume" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the disk is full (OSError: [Errno 28] No space left on device" in said
+    assert said.endswith("; free some space; continue with --resume\n")
 
 
 def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(monkeypatch, capsys):

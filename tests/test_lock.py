@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from toy import toy
@@ -52,6 +53,12 @@ def test_the_holder_is_named_and_a_kill_ends_its_lock(tmp_path):
 def test_what_a_holder_started_does_not_hold_its_lock(tmp_path):
     process, children = hold(tmp_path, "Popen(['sleep', '100']).pid, os.fork() or time.sleep(100)")
     killed(process)
+    for _ in range(300):  # the forked child may not have begun
+        try:
+            check(tmp_path)
+            break
+        except ValueError:
+            time.sleep(0.1)
     with alone(tmp_path):  # though both children live on
         for child in children:
             os.kill(child, signal.SIGKILL)

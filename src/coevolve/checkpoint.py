@@ -28,7 +28,7 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve import durable
-from coevolve.faults import shortage
+from coevolve.faults import lacking
 from coevolve.inputs import load_yaml, one_line
 from coevolve.maths.moments import Moments
 from coevolve.rundir import RunDir, plain, read_json
@@ -54,7 +54,7 @@ def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], 
     except Exception as error:
         shutil.rmtree(beside, ignore_errors=True)
         # torch, tokenizers and safetensors report a full disk as errors of their own.
-        if not isinstance(error, OSError | RuntimeError | SafetensorError) and not shortage(error):
+        if not isinstance(error, OSError | RuntimeError | SafetensorError) and not lacking(error):
             raise
         free = shutil.disk_usage(run.path).free >> 20
         intact = "the run and its older checkpoints are intact: make room and go on with --resume"

@@ -33,33 +33,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown argument {stray[0]!r}")
     args.overrides = [*getattr(args, "overrides", ()), *rest]  # argparse stops collecting at the first option
     command: Callable[[argparse.Namespace], None] = args.command
-    try:
-        with warnings.catch_warnings(), faults.signals():
-            warnings.showwarning, threading.excepthook = _warn, _thread_ended
+    with warnings.catch_warnings(), faults.signals():
+        warnings.showwarning, threading.excepthook = _warn, _thread_ended
+        try:
             command(args)
             print(end="", flush=True)
-    except BaseException as error:
-        unread = _unread()
-        if os.environ.get(DEBUG) and not isinstance(error, KeyboardInterrupt):
-            raise
-        if unread and isinstance(error, BrokenPipeError | SystemExit):  # the latter is what rich makes of it
-            return 128 + signal.SIGPIPE
-        text, code = verdict(error)
-        print(" ".join(text.split()), file=sys.stderr)
-        return code
-    finally:
-        threading.excepthook = threading.__excepthook__
+        except BaseException as error:
+            unread = _unread()
+            if os.environ.get(DEBUG) and not faults.is_interrupt(error):
+                raise
+            if unread and isinstance(error, BrokenPipeError | SystemExit):  # the latter is what rich makes of it
+                return 128 + signal.SIGPIPE
+            text, code = verdict(error)
+            print(" ".join(text.split()), file=sys.stderr)
+            return code
+        finally:
+            threading.excepthook = threading.__excepthook__
     return 0
 
 
 def verdict(error: BaseException) -> tuple[str, int]:
     """What to tell of an error that ends a command, and the exit code: 1 the machine's fault, 2 the user's."""
-    if isinstance(error, KeyboardInterrupt):
+    if faults.is_interrupt(error):
         return str(error) or "stopped", 128 + getattr(error, "number", signal.SIGINT)
-    if isinstance(error, faults.ShortageError):
-        return f"error: {error}", 1
-    if found := faults.shortage(error):
-        return f"error: {faults.told(error, found)}", 1
+    if line := faults.lacking(error):
+        return f"error: {line}", 1
     if isinstance(error, OSError | ImportError):
         return f"error: {error}", 1
     if isinstance(error, ValueError):

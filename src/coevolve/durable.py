@@ -50,9 +50,14 @@ def remove(folder: Path) -> None:
         shutil.rmtree(gone)
 
 
+def is_left_over(name: str) -> bool:
+    """Whether a kill left this: a folder that was being removed, a file or folder that was being written."""
+    return name.startswith(".") and name.endswith((_REMOVED, ".tmp"))
+
+
 def sweep_up(folder: Path) -> None:
-    """Delete what a kill left of folders that were being removed, and of files and folders that were being written."""
-    for left in [*folder.glob(f".*{_REMOVED}"), *folder.glob(".*.tmp")]:
+    """Delete what a kill left."""
+    for left in [one for one in folder.iterdir() if is_left_over(one.name)]:
         shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
 

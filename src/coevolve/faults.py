@@ -94,15 +94,22 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not _interrupt
 
 
-def shortage(error: BaseException) -> tuple[str, str] | None:
-    """What the machine lacked and what to do about it, if that is what the error says."""
+def lacking(error: BaseException) -> str | None:
+    """What the machine lacked and what to do, if that is what the error says: memory, disk, open files, processes."""
+    if isinstance(error, ShortageError):
+        return str(error)
+    found = _shortage(error)
+    return f"{found[0]} ({raised(error)[:_LONGEST]}); {found[1]}" if found else None
+
+
+def _shortage(error: BaseException) -> tuple[str, str] | None:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is torch's
         return _MEMORY
     if isinstance(error, OSError) and error.errno is not None:
         return _ERRNOS.get(error.errno)
     if isinstance(error, ValueError | TypeError | LookupError):  # of people, who may say anything
         return None
-    said = str(error).lower()
+    said = text(error).lower()
     return next((what for words, what in _WORDS.items() if words in said), None)
 
 
@@ -111,28 +118,24 @@ def during(where: str) -> Iterator[None]:
     """Say where the machine lacked something: ``step 3: policy 'ann': out of memory``. Other errors pass."""
     try:
         yield
-    except ShortageError as error:
-        raise ShortageError(f"{where}: {error}") from error
     except Exception as error:
-        if (found := shortage(error)) is None:
-            raise
-        raise ShortageError(f"{where}: {told(error, found)}") from error
-
-
-def told(error: BaseException, found: tuple[str, str]) -> str:
-    """The line of a shortage: what, in the error's own first line, and what to do."""
-    what, remedy = found
-    return f"{what} ({raised(error)[:_LONGEST]}); {remedy}"
+        if line := lacking(error):
+            raise ShortageError(f"{where}: {line}") from error
+        raise
 
 
 def raised(error: BaseException) -> str:
     """``KeyError: 'x' (/home/me/reward.py, line 12)``, in one line: an exception and where user code raised it."""
-    try:
-        said = " ".join(str(error).split())
-    except BaseException:  # noqa: BLE001 (user code may raise what has no text)
-        said = ""
-    place = user_line(error)
+    said, place = text(error), user_line(error)
     return "".join([type(error).__name__, f": {said}" if said else "", f" ({place})" if place else ""])
+
+
+def text(error: BaseException) -> str:
+    """What an exception says, in one line; nothing if it cannot: user code may raise anything."""
+    try:
+        return " ".join(str(error).split())
+    except BaseException:  # noqa: BLE001
+        return ""
 
 
 def user_line(error: BaseException) -> str | None:

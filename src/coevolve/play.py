@@ -24,7 +24,7 @@ from numbers import Real
 from typing import Any, cast
 
 from coevolve import noise
-from coevolve.faults import ShortageError, during, is_interrupt, raised, shortage, user_line
+from coevolve.faults import ShortageError, is_interrupt, lacking, raised, user_line
 from coevolve.types import Case, Engine, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
 
 
@@ -228,9 +228,8 @@ def blame(where: str) -> Iterator[None]:
     except BaseException as error:
         if is_interrupt(error):
             raise
-        with during(where):
-            if shortage(error) or isinstance(error, ShortageError):
-                raise
+        if lack := lacking(error):
+            raise ShortageError(f"{where}: {lack}") from error
         kind = ForeignAwaitError if isinstance(error, ForeignAwaitError) else ValueError
         if isinstance(error, ValueError):  # its message is for people
             line = user_line(error)

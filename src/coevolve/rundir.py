@@ -84,7 +84,7 @@ class RunDir:
         if self.checkpoints() or read_lines(self.metrics):
             raise ValueError(f"{self.path} already holds a run; pass --resume to go on, or another output_dir")
         names = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
-        if foreign := [name for name in names if name not in _OWN and not name.startswith(f".{_CHECKPOINT}")]:
+        if foreign := [name for name in names if name not in _OWN and not durable.is_left_over(name)]:
             shown = ", ".join(map(repr, foreign[:3])) + (", ..." if len(foreign) > 3 else "")
             raise ValueError(f"output_dir: {self.path} holds {shown} and no run; choose an empty or a new folder")
 

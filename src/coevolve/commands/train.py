@@ -40,7 +40,7 @@ def train(args: argparse.Namespace) -> None:
 def train_recipe(recipe: Recipe, resume: bool) -> None:
     """Train, with progress on the terminal; an interruption and a shortage say how to go on."""
     from coevolve.config import build
-    from coevolve.faults import Interrupted, ShortageError, during
+    from coevolve.faults import Interrupted, ShortageError, during, is_interrupt, lacking
     from coevolve.report.terminal import progress
     from coevolve.report.trackers import tracker
     from coevolve.rundir import RunDir
@@ -65,10 +65,14 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
                     recipe=record,
                 )
     except KeyboardInterrupt as stop:
+        if not is_interrupt(stop):  # code of the user's raised it
+            raise
         said = f"stopped at step {done[-1] if done else 0}; {_how_to_go_on(run)}"
         raise Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
-    except ShortageError as error:
-        raise ShortageError(f"{error}; {_how_to_go_on(run)}") from error
+    except Exception as error:
+        if line := lacking(error):
+            raise ShortageError(f"{line}; {_how_to_go_on(run)}") from error
+        raise
 
 
 def _how_to_go_on(run: RunDir) -> str:

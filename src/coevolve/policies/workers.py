@@ -35,7 +35,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coevolve.faults import ShortageError, raised, shortage, told
+from coevolve.faults import ShortageError, lacking, raised
 from coevolve.policies.memory import Memory, Pickler, Unpickler
 from coevolve.policies.policy import LocalPolicy
 from coevolve.types import PolicyName
@@ -218,8 +218,8 @@ class _Failure:
     @classmethod
     def of(cls, error: BaseException) -> _Failure:
         trace = traceback.format_exc()
-        if found := shortage(error):
-            return cls(ShortageError, told(error, found), trace)
+        if line := lacking(error):
+            return cls(ShortageError, line, trace)
         if isinstance(error, ValueError):  # its message is for people
             return cls(ValueError, str(error), trace)
         return cls(JobError, raised(error), trace)
