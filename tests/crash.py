@@ -16,7 +16,7 @@ import signal
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,12 +49,25 @@ def operations(work: Callable[[], object], root: Path) -> Iterator[tuple[str, Pa
     os.waitpid(child, 0)
     _libc.ptrace(_SETOPTIONS, child, None, 1 | 0x100000)  # tell stops at calls from others; end with this process
     info = ctypes.create_string_buffer(128)
+    try:
+        status = yield from _stops(child, root)
+    except GeneratorExit:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    if status:
+        raise ChildProcessError(f"the traced work ended with {os.waitstatus_to_exitcode(status)}")
+
+
+def _stops(child: int, root: Path) -> Generator[tuple[str, Path], None, int]:
+    """Let it go on from call to call; returns the status that it ended with."""
+    info = ctypes.create_string_buffer(128)
     handed = 0
     while True:
         _libc.ptrace(_SYSCALL, child, None, handed or None)
         _, status = os.waitpid(child, 0)
         if not os.WIFSTOPPED(status):
-            break
+            return status
         stopped = os.WSTOPSIG(status)
         handed = 0 if stopped == signal.SIGTRAP | 0x80 else stopped
         if handed:
@@ -63,8 +76,6 @@ def operations(work: Callable[[], object], root: Path) -> Iterator[tuple[str, Pa
         found = _operation(child, *struct.unpack_from("<4Q", info.raw, 24)) if info.raw[0] == _ENTRY else None
         if found and found[1].is_relative_to(root):
             yield found
-    if status:
-        raise ChildProcessError(f"the traced work ended with {os.waitstatus_to_exitcode(status)}")
 
 
 def run_and_exit(work: Callable[[], object]) -> None:
@@ -190,6 +201,7 @@ def crashes(work: Callable[[], object], root: Path) -> Iterator[tuple[str, State
 
 def lay_out(state: State, root: Path) -> None:
     """Make the folder of a state."""
+    root.mkdir(parents=True, exist_ok=True)
     for path, what in sorted(state.items()):
         if what is None:
             (root / path).mkdir(parents=True)
