@@ -48,7 +48,6 @@ def operations(work: Callable[[], object], root: Path) -> Iterator[tuple[str, Pa
         run_and_exit(work)
     os.waitpid(child, 0)
     _libc.ptrace(_SETOPTIONS, child, None, 1 | 0x100000)  # tell stops at calls from others; end with this process
-    info = ctypes.create_string_buffer(128)
     try:
         status = yield from _stops(child, root)
     except GeneratorExit:

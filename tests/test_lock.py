@@ -112,3 +112,15 @@ def test_a_run_is_held_while_it_trains(micro_model, tmp_path):
     toy(micro_model, steps=2).run(tmp_path / "run", listeners=[listen])
     assert seen == [0, 1]
     check(tmp_path / "run")
+
+
+def test_reports_of_one_name_are_written_one_after_the_other(micro_model, tmp_path, capsys):
+    run = toy(micro_model, steps=2).run(tmp_path / "run", listeners=[])
+    command = [sys.executable, "-m", "coevolve.cli", "report", str(run)]
+    with alone(run, name=f".report.html{LOCK}"):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stderr.readline().startswith(f"waiting for {run}, which is in use by process {os.getpid()}")
+        assert not (run / "report.html").exists()
+    process.communicate()
+    assert process.returncode == 0
+    assert (run / "report.html").is_file()
