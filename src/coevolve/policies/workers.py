@@ -208,7 +208,7 @@ class JobError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class _Failure:
+class Failure:
     """A job's error as it is sent: many errors cannot be pickled. kind: what it becomes at the other end."""
 
     kind: type[Exception]
@@ -216,7 +216,7 @@ class _Failure:
     trace: str
 
     @classmethod
-    def of(cls, error: BaseException) -> _Failure:
+    def of(cls, error: BaseException) -> Failure:
         trace = traceback.format_exc()
         if line := lacking(error):
             return cls(ShortageError, line, trace)
@@ -253,7 +253,7 @@ class Worker:
             raise self._died() from error
 
     def answer(self) -> Any:
-        """What it found."""
+        """What it found. Raises what ``Failure`` says, and ShortageError if the process is no more."""
         try:
             found, error = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError) as lost:
@@ -332,7 +332,7 @@ def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> N
             if threads != torch.get_num_threads():
                 torch.set_num_threads(threads)
             try:
-                answer: tuple[Any, _Failure | None] = job.work(here, *job.given), None
+                answer: tuple[Any, Failure | None] = job.work(here, *job.given), None
             except BaseException as error:  # noqa: BLE001 (the other end raises it)
-                answer = None, _Failure.of(error)
+                answer = None, Failure.of(error)
             connection.send_bytes(pickle.dumps(answer))

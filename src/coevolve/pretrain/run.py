@@ -29,14 +29,26 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     Raises ValueError for the user's mistakes.
     """
     resolved = load(recipe, overrides)
-    folder = resolved.output_dir or Path("runs") / f"{recipe.stem}-{resolved.seed}"
+    folder = _folder(recipe, resolved)
     _check(folder)
     with alone(folder, wait=resume):  # several trainings that start side by side may all want this model
+        durable.sweep_up(folder)
         _claim(folder, resolved, resume)
         if not (folder / "model").is_dir():
             with _threads(resolved.threads):
                 _run(resolved, folder)
     return folder / "model"
+
+
+def check_resume(recipe: Path, overrides: list[str]) -> None:
+    """Raises ValueError if the recipe's folder holds no run to go on with."""
+    folder = _folder(recipe, load(recipe, overrides))
+    if not (folder / "recipe.yaml").is_file():
+        raise ValueError(f"{folder} holds no run to go on with; to start one there leave --resume out")
+
+
+def _folder(recipe: Path, resolved: Recipe) -> Path:
+    return resolved.output_dir or Path("runs") / f"{recipe.stem}-{resolved.seed}"
 
 
 def _check(folder: Path) -> None:
@@ -46,7 +58,8 @@ def _check(folder: Path) -> None:
     recipe = folder / "recipe.yaml"
     if recipe.is_file() and "kind" not in load_yaml(recipe):
         raise ValueError(f"{folder} holds a run of coevolve train; choose another output_dir")
-    names = sorted(file.name for file in folder.iterdir() if file.name != LOCK) if folder.exists() else []
+    found = sorted(file.name for file in folder.iterdir()) if folder.exists() else []
+    names = [name for name in found if name != LOCK and not durable.is_left_over(name)]
     if names and not recipe.is_file():
         raise ValueError(f"output_dir: {folder} holds {names[0]!r} and no run; choose an empty or a new folder")
 
