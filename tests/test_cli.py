@@ -2,11 +2,12 @@
 
 import errno
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
-from coevolve import cli
+from coevolve import cli, faults
 from coevolve.rundir import read_lines
 from coevolve.trainer import Trainer
 
@@ -118,7 +119,7 @@ def test_a_full_disk_is_exit_code_1(monkeypatch, capsys):
 def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(monkeypatch, capsys):
     real = Trainer.step
     monkeypatch.setattr(
-        Trainer, "step", lambda self, i: real(self, i) if i < 1 else raising(KeyboardInterrupt)(self, i)
+        Trainer, "step", lambda self, i: real(self, i) if i < 1 else raising(faults.Interrupted(signal.SIGINT))(self, i)
     )
     assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 130
     assert "stopped at step 1; continue with --resume" in capsys.readouterr().err
