@@ -76,9 +76,9 @@ class LocalEngine:
     ) -> dict[PolicyName, list[Spoken]]:
         """What the policies on one device say, base by base, or in processes."""
         with during(f"policies {', '.join(names)}"):
-            return self._sampled(names, says)
+            return self._by_base(names, says)
 
-    def _sampled(
+    def _by_base(
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Spoken]]:
         bases = self._bases(names)

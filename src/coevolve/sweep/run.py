@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 
+from coevolve import faults
 from coevolve.checkpoint import same_recipe
 from coevolve.config import Recipe
 from coevolve.inputs import load_yaml
@@ -43,10 +45,10 @@ def sweep(
         try:
             with progress(len(recipes) - len(left), len(recipes), out) as watch:
                 failed = train_all(left, places, lock, watch)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             done = len(recipes) - len(_left(recipes))
             said = f"stopped with {done} of {len(recipes)} runs done; the same command goes on"
-            raise KeyboardInterrupt(said) from None
+            raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
     out.print(table([one.output_dir for one in recipes if one.output_dir not in failed]))
     for run, why in failed.items():
         out.print(f"failed: {run / LOG}: {why}", soft_wrap=True, markup=False)
