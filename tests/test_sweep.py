@@ -346,12 +346,12 @@ def test_no_training_outlives_its_sweep(how, code, tmp_path):
     while not (metrics.exists() and read_lines(metrics)):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
-    with pytest.raises(ValueError, match="another sweep is at work in"):
+    with pytest.raises(ValueError, match=rf"{tmp_path} is in use by process {process.pid} on .*"):
         sweep(QUICKSTART, ["seed=0..1", "steps=9999", *SMALL], output=tmp_path)
     os.kill(process.pid, how)
     said = process.communicate()[1]
     assert process.returncode == code
-    with alone(tmp_path):  # waits for every process of the sweep to have ended
+    with alone(tmp_path, wait=True):  # waits for every process of the sweep to have ended
         log = (tmp_path / "quickstart-0" / pool.LOG).read_text()
     assert re.search(r"stopped at step \d+; continue with --resume\n$", log)
     assert not (tmp_path / "quickstart-1").exists()

@@ -7,7 +7,8 @@
       training/<policy>.pt      optimiser
       training/rng.pt           generator states, for user code that draws from them
 
-A checkpoint is written beside its place and renamed, so a crash leaves the one before. Cast and sampler positions are
+A checkpoint is written beside its place, synced and renamed, and loses its name before it is deleted: after a kill or a
+power cut at any moment each one is whole or not there. Cast and sampler positions are
 functions of the step and need no state. On a GPU, "the same weights" is as good as its kernels are deterministic.
 """
 
@@ -28,8 +29,9 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from coevolve import shapes
-from coevolve.inputs import load_yaml
+from coevolve import durable, shapes
+from coevolve.faults import lacking
+from coevolve.inputs import load_yaml, one_line
 from coevolve.maths.moments import Moments
 from coevolve.names import inside
 from coevolve.rundir import RunDir, plain
@@ -49,22 +51,29 @@ def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], 
     beside = run.path / f".{target.name}.tmp"
     shutil.rmtree(beside, ignore_errors=True)
     try:
+        run.sync()
         _write(trainer, beside, step, identity)
-        os.replace(beside, target)
-    except (OSError, RuntimeError, SafetensorError) as error:
-        # torch and safetensors report a full disk as errors of their own.
+        durable.publish(beside, target)
+    except Exception as error:
         shutil.rmtree(beside, ignore_errors=True)
+        # torch, tokenizers and safetensors report a full disk as errors of their own.
+        if not isinstance(error, OSError | RuntimeError | SafetensorError) and not lacking(error):
+            raise
         free = shutil.disk_usage(run.path).free >> 20
         intact = "the run and its older checkpoints are intact: make room and go on with --resume"
         raise OSError(f"could not write {target} ({free} MiB are free there): {error}; {intact}") from error
     for old in run.checkpoints()[: -max(keep_last, 1)]:
-        shutil.rmtree(old)
+        durable.remove(old)
     return target
 
 
 def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
-    """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet."""
-    run.path.mkdir(parents=True, exist_ok=True)
+    """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet.
+
+    Raises ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
+    """
+    run.check_resume(trainer.steps)
+    durable.sweep_up(run.path)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
         same_recipe(run.path, load_yaml(recipe), plain(identity))
@@ -80,39 +89,47 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
     the folder if it is torn, foreign, or has other policies.
     """
     state = verify(folder)
-    if identity is not None:
-        same_recipe(folder, state["identity"], plain(identity))
-    missing = set(trainer.policies) ^ set(state["policies"])
-    if missing:
-        raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
-    for name, policy in trainer.policies.items():
-        policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
-        saved = state["policies"][name]
-        try:
-            trainer.kl[name] = dataclasses.replace(trainer.algorithm.kl, **saved["kl"])  # type: ignore[type-var]
-            trainer.moments[name] = Moments(**saved["moments"])
-        except TypeError as error:
-            raise ValueError(f"{folder / _STATE}: policies.{name} is of another algorithm or version") from error
-    _set_generators(_read(folder / "training" / "rng.pt"))
-    return int(state["step"])
+    try:
+        if identity is not None:
+            same_recipe(folder, state["identity"], plain(identity))
+        missing = set(trainer.policies) ^ set(state["policies"])
+        if missing:
+            raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
+        for name in trainer.policies:
+            _restore(trainer, folder, name, state["policies"][name])
+        _set_generators(_read(folder / "training" / "rng.pt"))
+        return int(state["step"])
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        # Its checksums are right, so it was written like this: by another version, or by hand.
+        said = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(
+            f"{folder} does not fit this version of coevolve ({said}); resume with the one that wrote it"
+        ) from error
+
+
+def _restore(trainer: Trainer, folder: Path, name: str, saved: Mapping[str, Any]) -> None:
+    trainer.policies[name].load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
+    trainer.kl[name] = dataclasses.replace(trainer.algorithm.kl, **saved["kl"])  # type: ignore[type-var]
+    trainer.moments[name] = Moments(**saved["moments"])
 
 
 def verify(folder: Path) -> dict[str, Any]:
     """Check every file against the manifest; returns trainer.json. Raises ValueError naming what is wrong."""
     manifest = folder / "manifest.json"
-    if not manifest.exists():
+    if not manifest.is_file():
         raise ValueError(f"{folder} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
+    older = "delete the folder to resume from the one before"
     try:
         files = shapes.read(manifest)
+        if _STATE not in files:
+            raise ValueError(f"it does not name {_STATE}")
     except ValueError as error:
-        raise ValueError(f"{folder} is torn: its manifest.json is none ({error}); delete the folder") from error
-    if _STATE not in files:
-        raise ValueError(f"{folder} is torn: its manifest.json does not name {_STATE}; delete the folder")
+        raise ValueError(f"{folder} is torn: its manifest.json is none ({error}); {older}") from error
     for name, expected in files.items():
         file = inside(folder, name)
         if not os.path.isfile(file) or _fingerprint(file) != expected:
             how = "changed since it was written" if file.exists() else "missing"
-            raise ValueError(f"{folder} is torn: {name} is {how}; delete the folder to resume from the one before")
+            raise ValueError(f"{folder} is torn: {name} is {how}; {older}")
     return shapes.read(folder / _STATE)
 
 

@@ -15,8 +15,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, create_model
 
+from coevolve.faults import is_interrupt, raised
 from coevolve.files import cut, shown
-from coevolve.inputs import did_you_mean, one_line, validate
+from coevolve.inputs import did_you_mean, validate
 
 Made = TypeVar("Made")
 
@@ -107,7 +108,9 @@ def _import(path: Path, kind: str) -> Any:
     sys.modules[name] = module  # before it runs: dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:
         del sys.modules[name]
-        raise ValueError(f"{kind}: {path} cannot be imported: {type(error).__name__}: {one_line(error)}") from error
+        if is_interrupt(error):
+            raise
+        raise ValueError(f"{kind}: {path} cannot be imported: {raised(error)}") from error
     return module

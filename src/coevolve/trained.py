@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from coevolve.config import Recipe, load_recipe
 from coevolve.inputs import load_yaml
+from coevolve.policies.devices import set_threads
 from coevolve.rundir import RunDir
 from coevolve.signature import not_own
 from coevolve.trust import need_trust
@@ -52,6 +51,6 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
 
 
 def use_threads(recipe: Recipe) -> None:
-    """Compute with as many threads as the recipe asks for, if it does."""
+    """Compute with as many threads as the recipe asks for, if it does. Raises ValueError for too many."""
     if recipe.threads is not None:
-        torch.set_num_threads(recipe.threads)
+        set_threads(recipe.threads)

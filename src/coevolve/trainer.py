@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coevolve import checkpoint, noise
 from coevolve.collate import collate
+from coevolve.faults import during
+from coevolve.lock import alone
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
@@ -20,6 +22,7 @@ from coevolve.names import check_names
 from coevolve.play import Stage, blame, rollout
 from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
 from coevolve.policies.devices import desk, side_by_side
+from coevolve.policies.memory import trim
 from coevolve.record import Lessons, records
 from coevolve.report.terminal import Listener, progress
 from coevolve.rundir import RunDir
@@ -38,6 +41,8 @@ from coevolve.types import (
     Targets,
     Task,
 )
+
+T = TypeVar("T")
 
 _CAST_WINDOW = 64
 """Steps of the cast that identify a run: long enough to see when it changes."""
@@ -109,7 +114,7 @@ class Trainer:
     def step(self, i: int) -> Metrics:
         """Play, pay, and update every trained policy of this step's cast from its own turns."""
         clock = Clock()
-        with clock("step"):
+        with clock("step"), during(f"step {i}"):
             if self.reset_every and i % self.reset_every == 0:
                 self.reset()
             cast = self.cast(i)
@@ -128,20 +133,27 @@ class Trainer:
     def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of each policy: credit, annotation, advantage, loss, KL weight. Devices learn side by side."""
         with clock("annotate"):
-            ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there}, desk)
+            ready = self._side_by_side(names, self.prepared)
         self.lessons = ready
         metrics = {n: learnt(*ready[n], self.kl[n].coef) for n in names}
         with clock("update"):
-            found = side_by_side(
-                self.policies,
-                names,
-                lambda there: {n: self.policies[n].update(*ready[n], self.algorithm, i) for n in there},
-                desk,
-            )
+            found = self._side_by_side(names, lambda n: self.policies[n].update(*ready[n], self.algorithm, i))
         for name in names:
             metrics[name] |= found[name]
             self._settle(name, metrics[name], len(ready[name][0]))
         return metrics
+
+    def _side_by_side(self, names: Sequence[PolicyName], work: Callable[[PolicyName], T]) -> dict[PolicyName, T]:
+        """What ``work`` finds for each policy."""
+
+        def there(some: Sequence[PolicyName]) -> dict[PolicyName, T]:
+            found = {}
+            for name in some:
+                with during(f"policy {name!r}"):
+                    found[name] = work(name)
+            return found
+
+        return side_by_side(self.policies, names, there, desk)
 
     def prepared(self, name: PolicyName) -> tuple[Batch, Targets]:
         """What a policy learns from at this step: its turns with their credit, annotated, and what the loss aims at."""
@@ -197,18 +209,19 @@ class Trainer:
         save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
         written per step, and held-out problems played at the start and at every checkpoint. listeners: called with the
         metrics of every step; None is progress on the terminal. recipe: the resolved recipe, kept for ``coevolve eval``
-        and compared on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another
-        recipe.
+        and compared on resume. Raises ValueError if the directory holds a run and resume is off, no run and resume is
+        on, a run of another recipe or beyond the last step, anything else, and while another process trains there.
         """
         _run_numbers(save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
-        start = checkpoint.resume(self, run, identity) if resume else run.create()
-        run.describe(identity, self.seed, fresh=start == 0)
-        if start == 0:
-            noise.seed_everything(self.seed)
-            run.append_samples(0, self.sample(samples))
-        with _told(listeners, self.steps) as told:
+        run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
+        with alone(run.path), _told(listeners, self.steps) as told:
+            start = checkpoint.resume(self, run, identity) if resume else run.create()
+            run.describe(identity, self.seed, fresh=start == 0)
+            if start == 0:
+                noise.seed_everything(self.seed)
+                run.append_samples(0, self.sample(samples))
             for i in range(start, self.steps):
                 line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
                 run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
@@ -217,7 +230,8 @@ class Trainer:
                 if (i + 1) % save_every == 0 or i + 1 == self.steps:
                     run.append_samples(i + 1, self.sample(samples))
                     checkpoint.save(self, run, i + 1, identity, keep_last)
-        run.plot()
+                    trim()
+            run.plot()
         return run.path
 
     def sample(self, n: int) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ def report(args: argparse.Namespace) -> None:
         return watch(args.runs, args.port or 0)
     if args.port is not None:
         raise ValueError("--port is for --watch")
+    from coevolve.lock import LOCK, alone
     from coevolve.report.plot import rise
     from coevolve.report.runs import find
 
@@ -46,7 +47,8 @@ def report(args: argparse.Namespace) -> None:
     if output.suffix not in _FORMS:
         raise ValueError(f"--output {output}: want a name that ends in {', '.join(_FORMS)}")
     runs = find(args.runs)
-    written = _write(runs, output)
+    with alone(output.parent, wait=True, name=f".{output.name}{LOCK}"):  # of its own: a training may hold the run's
+        written = _write(runs, output)
     for run in runs:
         say(f"{run.path}: {rise(run.lines)}")
     for file in written:

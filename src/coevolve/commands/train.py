@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from coevolve.console import say
 
 if TYPE_CHECKING:
     from coevolve.config import Recipe
+    from coevolve.rundir import RunDir
 
 
 def add(commands: Commands) -> None:
@@ -37,26 +39,25 @@ def train(args: argparse.Namespace) -> None:
 
 
 def train_recipe(recipe: Recipe, resume: bool) -> None:
-    """Train, with progress on the terminal; an interruption says how to go on."""
-    import torch
-
+    """Train, with progress on the terminal; an interruption and a shortage say how to go on."""
     from coevolve.config import build
+    from coevolve.faults import Interrupted, ShortageError, during, is_interrupt, lacking
     from coevolve.report.terminal import progress
     from coevolve.report.trackers import tracker
     from coevolve.rundir import RunDir
+    from coevolve.trained import use_threads
 
     done: list[int] = []
+    record, run = recipe.record(), RunDir(recipe.output_dir)
     try:
-        if recipe.threads is not None:
-            torch.set_num_threads(recipe.threads)
-        record, run = recipe.record(), recipe.output_dir
-        if not resume:
-            RunDir(run).check_free()  # before models are loaded, or pre-trained
-        with tracker(recipe.report_to, run, record) as track:
-            trainer = build(recipe)
+        use_threads(recipe)
+        run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
+        with tracker(recipe.report_to, run.path, record) as track:
+            with during("building the team"):
+                trainer = build(recipe)
             with progress(recipe.steps) as show:
                 trainer.run(
-                    run,
+                    run.path,
                     resume=resume,
                     save_every=recipe.save_every,
                     keep_last=recipe.keep_last,
@@ -64,8 +65,19 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
                     listeners=[show, track, lambda line: done.append(line["step"] + 1)],
                     recipe=record,
                 )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped at step {done[-1] if done else 0}; continue with --resume") from None
+    except KeyboardInterrupt as stop:
+        if not is_interrupt(stop):  # code of the user's raised it
+            raise
+        said = f"stopped at step {done[-1] if done else 0}; {_how_to_go_on(run)}"
+        raise Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
+    except Exception as error:
+        if line := lacking(error):
+            raise ShortageError(f"{line}; {_how_to_go_on(run)}") from error
+        raise
+
+
+def _how_to_go_on(run: RunDir) -> str:
+    return "continue with --resume" if run.begun else "no run was begun; start it again"
 
 
 def _show(run: Path) -> None:

@@ -11,10 +11,11 @@ from coevolve.config import parts
 from coevolve.diagnose import casts, crossplay, influence, messages
 from coevolve.diagnose.entrants import Entrant, build, entrant, others
 from coevolve.diagnose.scene import Row, Scene, measured
+from coevolve.durable import write_text
 from coevolve.evaluate import SEED, choose
 from coevolve.policies import LocalEngine, LocalPolicy
 from coevolve.report.findings.diagnostics import FILE
-from coevolve.rundir import plain, write_text
+from coevolve.rundir import plain
 from coevolve.trained import use_threads
 from coevolve.types import PolicyName
 

@@ -9,9 +9,22 @@ from typing import TypeVar
 import torch
 
 from coevolve.policies.policy import LocalPolicy
+from coevolve.policies.workers import cores
 from coevolve.types import PolicyName
 
 T = TypeVar("T")
+
+_THREADS = 64
+"""So many PyTorch may have on any machine; more only where there are cores for them."""
+
+
+def set_threads(count: int) -> None:
+    """Let PyTorch compute with so many threads. Raises ValueError for more than this machine could use: those that it
+    cannot start end the process without a word."""
+    most = max(_THREADS, cores())
+    if not 1 <= count <= most:
+        raise ValueError(f"threads is {count}; want 1 to {most} on this machine of {cores()} cores")
+    torch.set_num_threads(count)
 
 
 def device(policy: LocalPolicy) -> object:

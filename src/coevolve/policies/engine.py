@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from coevolve.faults import during
 from coevolve.policies import encode as encoding
 from coevolve.policies.adapters import grouped
 from coevolve.policies.away import Away
@@ -74,6 +75,12 @@ class LocalEngine:
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Spoken]]:
         """What the policies on one device say, base by base, or in processes."""
+        with during(f"policies {', '.join(names)}"):
+            return self._by_base(names, says)
+
+    def _by_base(
+        self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Spoken]]:
         bases = self._bases(names)
         found = self._away([base for base in bases if all(map(self._movable, base))], says)
         for base in bases:

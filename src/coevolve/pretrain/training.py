@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from coevolve import durable
 from coevolve.console import say
 from coevolve.pretrain import checkpoint
 from coevolve.pretrain.recipe import Recipe
@@ -39,6 +40,7 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
             _log(metrics, done, sum(window) / len(window), rate, (time.monotonic() - began) / len(window), recipe)
             window, began = [], time.monotonic()
         if done % recipe.checkpoint_every == 0 or done == recipe.steps:
+            durable.sync(metrics)  # a checkpoint says that the lines before it are there
             checkpoint.save(folder, done, model, optimizer)
 
 
