@@ -35,7 +35,7 @@ from peers_work import LEARNING_RATE, SIZES, Case, prompts, save_model, tokenize
 
 from coevolve import PolicySpec, Problem, Sampling, Trainer, build_policies, cory
 from coevolve.cast import exchange, fixed
-from coevolve.protocols import chain
+from coevolve.plays import chain
 from coevolve.types import Case as Judged
 from coevolve.types import Turn
 

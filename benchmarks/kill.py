@@ -34,10 +34,11 @@ from crash import crashes, lay_out, run_and_exit  # noqa: E402
 from toy import Lucky, without_times  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
-from coevolve import PolicySpec, Sampling, Trainer, chain, checkpoint, cory, exchange, fixed, magrpo  # noqa: E402
-from coevolve.policies import LoraSpec  # noqa: E402
-from coevolve.protocols import rounds, tree  # noqa: E402
-from coevolve.rundir import RunDir, read_lines  # noqa: E402
+from coevolve import PolicySpec, Sampling, Trainer, chain, cory, exchange, fixed, magrpo  # noqa: E402
+from coevolve.models.spec import LoraSpec  # noqa: E402
+from coevolve.plays import rounds, tree  # noqa: E402
+from coevolve.runs import checkpoint  # noqa: E402
+from coevolve.runs.folder import RunDir, read_lines  # noqa: E402
 
 ROLES = {"pioneer": "ann", "observer": "bob"}
 LINES = ("metrics.jsonl", "episodes.jsonl", "samples.jsonl")

@@ -43,9 +43,9 @@ from coevolve import LocalEngine, LocalPolicy, PolicySpec, Problem, Sampling, bu
 from coevolve.algorithms import ALGORITHMS
 from coevolve.collate import collate
 from coevolve.maths import groups
-from coevolve.models import load_causal_lm, load_tokenizer
+from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.play import Stage, rollout
-from coevolve.protocols import rounds, tree
+from coevolve.plays import rounds, tree
 from coevolve.tasks import Sentiment
 from coevolve.types import Batch, Case, Episode, Play, Say, Targets, Turn
 

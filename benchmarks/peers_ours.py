@@ -16,9 +16,9 @@ from torch import Tensor
 
 from coevolve import LocalEngine, LocalPolicy, PolicySpec, Problem, Sampling, Trainer, build_policies, magrpo, noise
 from coevolve.cast import fixed
-from coevolve.policies.engine import speak
-from coevolve.policies.workers import Job, There
-from coevolve.protocols import rounds, tree
+from coevolve.engines.local import speak
+from coevolve.plays import rounds, tree
+from coevolve.runtime.pool import Job, There
 from coevolve.types import Batch, Play, Say, Turn
 from coevolve.types import Case as Judged
 

@@ -20,8 +20,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from transformers.utils import logging
 
-from coevolve.config import build, load_recipe
-from coevolve.policies import LocalPolicy
+from coevolve.learners.local import LocalPolicy
+from coevolve.recipe.schema import build, load_recipe
 from coevolve.tasks.games import GAMES, START, Pays
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from coevolve.data import read
 from coevolve.rewards.sandbox import Program, Sandbox
+from coevolve.tasks.data import read
 
 ROUNDS = 5
 WORKERS = 2

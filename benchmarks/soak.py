@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coevolve.rundir import RunDir, read_lines
+from coevolve.runs.folder import RunDir, read_lines
 from coevolve.sweep.show import newest
 
 ROOT = Path(__file__).parents[1]

@@ -24,7 +24,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from coevolve.policies import LocalPolicy, PolicySpec, build_policies, looped
+from coevolve.compute.cpu import prefix_cache as looped
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
+from coevolve.models.spec import PolicySpec
 
 torch.set_num_threads(1)
 

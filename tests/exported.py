@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevolve.config import build, load_recipe
+from coevolve.recipe.schema import build, load_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 

@@ -10,9 +10,9 @@ import torch
 
 from coevolve import noise
 from coevolve.collate import pad
+from coevolve.compute.attention import shares
+from coevolve.learners.local import LocalPolicy
 from coevolve.maths.kl import FixedKL
-from coevolve.policies import LocalPolicy
-from coevolve.policies.attention import shares
 from coevolve.types import Algorithm, Batch, Outputs, Problem, Sampling, Say, Targets
 
 Build = Callable[..., LocalPolicy]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli, faults
-from coevolve.rundir import read_lines
+from coevolve.runs.folder import read_lines
 from coevolve.trainer import Trainer
 
 SHRINK = ["steps=2", "batch_size=4", "samples=1"]

@@ -13,10 +13,11 @@ import pytest
 from exported import RECIPES, trained
 from rich.table import Table
 
-from coevolve import Team, chat, cli
+from coevolve import Team, cli
 from coevolve.console import console, printable, say
-from coevolve.export import export
 from coevolve.report.samples import show_samples
+from coevolve.teams import chat
+from coevolve.teams.export import export
 
 EVIL = "\x1b]0;x\x07a\x9b31mb\rc\u202ed\u2066e[/INST]f[red]g[link=file:///x]:smile:\x00\x7f\u2028h"
 SAFE = "[/INST]f[red]g[link=file:///x]:smile:"

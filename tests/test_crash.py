@@ -77,7 +77,7 @@ def test_a_removal_in_place_would_be_found(tmp_path, monkeypatch):
     import kill
 
     monkeypatch.setattr(kill.RunDir, "plot", lambda self: self.path)
-    monkeypatch.setattr("coevolve.durable.remove", shutil.rmtree)
+    monkeypatch.setattr("coevolve.runs.durable.remove", shutil.rmtree)
     settings = kill.recipes(kill.micro(tmp_path / "model"))["chain"]
     work = tmp_path / "work"
     work.mkdir()

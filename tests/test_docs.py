@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import Trainer, cli
-from coevolve.config import load_recipe, parts
+from coevolve.recipe.schema import load_recipe, parts
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from coevolve import durable
+from coevolve.runs import durable
 
 
 def test_a_file_is_replaced_at_once_or_not_at_all(tmp_path, monkeypatch):

@@ -12,8 +12,8 @@ from toy import RECIPE, toy
 from toy import __file__ as toy_file
 
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
-from coevolve.config import build, load_recipe
 from coevolve.evaluate import choose, evaluate, evaluate_recipe, evaluate_run
+from coevolve.recipe.schema import build, load_recipe
 from coevolve.types import Batch
 
 CAST = {"pioneer": "ann", "observer": "bob"}

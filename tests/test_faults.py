@@ -12,7 +12,7 @@ from toy import RECIPE
 
 from coevolve import cli, faults
 from coevolve.play import blame
-from coevolve.rundir import RunDir
+from coevolve.runs.folder import RunDir
 
 TOY = Path(__file__).with_name("toy.py")
 MINE = """
@@ -159,7 +159,7 @@ def test_what_the_machine_lacks_is_said_with_step_and_policy_and_what_to_do(
     def lacking(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr("coevolve.policies.policy.LocalPolicy.update", lacking)
+    monkeypatch.setattr("coevolve.learners.local.LocalPolicy.update", lacking)
     Path("recipe.yaml").write_text(RECIPE.format(toy=TOY, model=micro_model, out="run"))
     assert cli.main(["train", "recipe.yaml"]) == 1
     err = capsys.readouterr().err
@@ -192,7 +192,7 @@ def test_threads_that_would_end_the_process_are_refused(count, mine, capsys):
 
 
 def test_an_unforeseen_error_is_our_fault_and_says_so(monkeypatch, capsys):
-    monkeypatch.setattr("coevolve.config.load_recipe", {}.__getitem__)
+    monkeypatch.setattr("coevolve.recipe.schema.load_recipe", {}.__getitem__)
     assert cli.main(["train", "recipe.yaml"]) == 1
     err = capsys.readouterr().err
     assert "this is a fault of coevolve; COEVOLVE_DEBUG=1 shows where" in err

@@ -22,9 +22,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from coevolve import models
-from coevolve.policies import PolicySpec, build_policies
-from coevolve.policies.spec import LoraSpec
+from coevolve.learners.build import build_policies
+from coevolve.models import load as models
+from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.rewards.sentiment import Classifier
 
 ONE = "model.safetensors"

@@ -10,15 +10,15 @@ import pytest
 from toy import toy
 
 from coevolve import cli
-from coevolve.lock import LOCK, alone, check
 from coevolve.report.runs import find
-from coevolve.rundir import read_lines
+from coevolve.runs.folder import read_lines
+from coevolve.runs.lock import LOCK, alone, check
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
 from subprocess import Popen
-from coevolve.lock import alone
+from coevolve.runs.lock import alone
 with alone(Path(sys.argv[1])) as number:
     print(*({children}), flush=True)
     time.sleep(100)

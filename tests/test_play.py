@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
+from coevolve.engines.scripted import ScriptedEngine
 from coevolve.play import Stage, do, rollout, score, together
-from coevolve.policies import ScriptedEngine
-from coevolve.protocols import chain
+from coevolve.plays import chain
 from coevolve.types import Problem, Sampling, Turn
 
 PAIR = {"pioneer": "ann", "observer": "bob"}

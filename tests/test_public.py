@@ -25,9 +25,7 @@ def run(code):
 
 
 def test_a_star_import_takes_the_public_names():
-    assert (
-        run("from coevolve import *; print(chain.__module__, Trainer.__name__)") == "coevolve.protocols.chain Trainer\n"
-    )
+    assert run("from coevolve import *; print(chain.__module__, Trainer.__name__)") == "coevolve.plays.chain Trainer\n"
 
 
 def test_the_command_line_does_not_wait_for_torch():

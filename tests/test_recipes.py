@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
-from coevolve.config import load_recipe
+from coevolve.recipe.schema import load_recipe
 
 RECIPES = sorted(
     p for p in (Path(__file__).parents[1] / "recipes").glob("*.yaml") if not p.name.startswith("pretrain-")

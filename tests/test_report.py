@@ -222,7 +222,7 @@ def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch):
 
 
 def test_no_tracker_is_imported_unless_asked_for():
-    code = "import sys, coevolve, coevolve.config, coevolve.cli, coevolve.report.trackers as t\n"
+    code = "import sys, coevolve, coevolve.recipe.schema, coevolve.cli, coevolve.report.trackers as t\n"
     code += "with t.tracker('none', None, {}) as send: send({'step': 0})\n"
     code += "print([m for m in ('wandb', 'trackio', 'tensorboard') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

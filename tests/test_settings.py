@@ -9,8 +9,8 @@ from toy import toy
 from coevolve import LoraSpec, PolicySpec, Sampling, chain, cory, fixed, magrpo, ppo, rounds
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
-from coevolve.components import component
-from coevolve.protocols import PLAYS
+from coevolve.plays import PLAYS
+from coevolve.recipe.components import component
 
 REGISTRIES = {"algorithm": ALGORITHMS, "play": PLAYS, "cast": CASTS}
 ROLES = {"a": "x", "b": "y"}

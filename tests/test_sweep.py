@@ -15,11 +15,11 @@ import yaml
 from toy import without_times
 
 from coevolve import cli
-from coevolve.config import load_recipe
 from coevolve.console import console
-from coevolve.lock import alone
+from coevolve.recipe.schema import load_recipe
 from coevolve.report.runs import find, grouped
-from coevolve.rundir import read_lines
+from coevolve.runs.folder import read_lines
+from coevolve.runs.lock import alone
 from coevolve.sweep import plan, pool, sweep
 from coevolve.sweep.grid import grid, values
 from coevolve.sweep.show import newest, progress, table

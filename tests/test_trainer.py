@@ -14,7 +14,7 @@ from coevolve.algorithms import grpo, magrpo, mareinforce, maremax, marloo, rein
 from coevolve.maths.kl import AdaptiveKL
 from coevolve.maths.moments import Moments
 from coevolve.pay import LARGEST
-from coevolve.protocols import best_of, discussion, rounds, tree
+from coevolve.plays import best_of, discussion, rounds, tree
 from coevolve.trainer import batch_of
 
 

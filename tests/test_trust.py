@@ -12,13 +12,14 @@ import yaml
 from exported import RECIPES, trained
 from toy import Lucky, toy
 
-from coevolve import Team, Trainer, chain, cli, cory, signature
-from coevolve.config import load_recipe
-from coevolve.export import export
+from coevolve import Team, Trainer, chain, cli, cory
 from coevolve.names import check_names, check_run, inside, run_name
-from coevolve.rundir import RunDir
-from coevolve.trained import recipe_of
-from coevolve.trust import code_in
+from coevolve.recipe.schema import load_recipe
+from coevolve.recipe.trust import code_in
+from coevolve.runs import signature
+from coevolve.runs.folder import RunDir
+from coevolve.runs.trained import recipe_of
+from coevolve.teams.export import export
 
 TASK = """
 import pathlib

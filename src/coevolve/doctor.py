@@ -11,9 +11,9 @@ from typing import get_args
 
 import torch
 
-from coevolve.data import FOLDER
 from coevolve.rewards.sandbox.box import offers
 from coevolve.rewards.sandbox.isolation import Level
+from coevolve.tasks.data import FOLDER
 
 PACKAGES = ("coevolve", "torch", "transformers", "tokenizers")
 

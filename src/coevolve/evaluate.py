@@ -27,21 +27,21 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
-from coevolve import checkpoint as checkpoints
 from coevolve import noise
 from coevolve.collate import collate
-from coevolve.config import Recipe, build, load_recipe
-from coevolve.durable import write_text
 from coevolve.maths.best import best_at
 from coevolve.maths.credit import own
 from coevolve.measure import episode_parts, mean_reward, outcome, spoken
 from coevolve.play import Stage, rollout
-from coevolve.protocols import chain
+from coevolve.plays import chain
+from coevolve.recipe.schema import Recipe, build, load_recipe
+from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
-from coevolve.rundir import RunDir, plain
-from coevolve.trained import checkpoint_of, recipe_of, step_of, use_threads
+from coevolve.runs import checkpoint as checkpoints
+from coevolve.runs.durable import write_text
+from coevolve.runs.folder import RunDir, plain
+from coevolve.runs.trained import checkpoint_of, recipe_of, step_of, use_threads
 from coevolve.trainer import Trainer
-from coevolve.trust import need_trust
 from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task
 
 Row = dict[str, Any]

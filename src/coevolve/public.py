@@ -2,12 +2,16 @@
 
 from coevolve.algorithms import cory, grpo, magrpo, mareinforce, maremax, marloo, ppo, reinforce, rloo
 from coevolve.cast import exchange, fixed, rotate
+from coevolve.engines.local import LocalEngine
+from coevolve.engines.scripted import ScriptedEngine
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
+from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.play import Roles, do, score, together
-from coevolve.policies import LocalEngine, LocalPolicy, LoraSpec, PolicySpec, ScriptedEngine, build_policies
-from coevolve.protocols import best_of, chain, discussion, rounds, tree
+from coevolve.plays import best_of, chain, discussion, rounds, tree
 from coevolve.rewards.function import batched
 from coevolve.tasks.scoring import score_texts
-from coevolve.team import Team
+from coevolve.teams.team import Team
 from coevolve.trainer import Trainer
 from coevolve.types import Algorithm, Case, Episode, Instruction, Joint, Message, Problem, Sampling, Turn
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from coevolve.components import checked
+from coevolve.recipe.components import checked
 
 _BITS = 63
 """Of a whole number. Larger ones fit no counter, and Python does not even print those of 5,000 digits."""

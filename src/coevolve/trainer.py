@@ -11,21 +11,25 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coevolve import checkpoint, noise
+from coevolve import noise
 from coevolve.collate import collate
+from coevolve.engines.local import LocalEngine
 from coevolve.faults import during
-from coevolve.lock import alone
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
+from coevolve.models.spec import PolicySpec
 from coevolve.names import check_names
 from coevolve.play import Stage, blame, rollout
-from coevolve.policies import LocalEngine, LocalPolicy, PolicySpec, build_policies
-from coevolve.policies.devices import desk, side_by_side
-from coevolve.policies.memory import trim
-from coevolve.record import Lessons, records
 from coevolve.report.terminal import Listener, progress
-from coevolve.rundir import RunDir
+from coevolve.runs import checkpoint
+from coevolve.runs.folder import RunDir
+from coevolve.runs.lock import alone
+from coevolve.runs.record import Lessons, records
+from coevolve.runtime.placement import desk, side_by_side
+from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
     Algorithm,

@@ -320,7 +320,7 @@ class Task(Protocol):
     ``parts(cases) -> list[dict[str, float]]``, named components of each case, which are logged and never trained on;
     ``solo = False`` where one policy alone cannot be paid, so that an evaluation does not try; and ``asks``, the
     columns that its prompts are made of, with ``feedback_asks``, those that the feedback needs besides, for a team
-    that is played after training (``coevolve.team``).
+    that is played after training (``coevolve.teams.team``).
     """
 
     train: Sequence[Problem]

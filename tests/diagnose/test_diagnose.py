@@ -12,10 +12,10 @@ from toy import RECIPE
 from toy import __file__ as toy_file
 
 from coevolve.cli import main
-from coevolve.config import build, load_recipe
 from coevolve.diagnose import diagnose
 from coevolve.diagnose.entrants import build as build_teams
 from coevolve.diagnose.entrants import entrant, others
+from coevolve.recipe.schema import build, load_recipe
 from coevolve.report.findings.diagnostics import sections
 from coevolve.report.runs import read
 

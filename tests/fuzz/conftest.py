@@ -9,7 +9,7 @@ import pytest
 from fuzzing import CASES, RECIPES
 
 from coevolve.cli import main
-from coevolve.data import FOLDER
+from coevolve.tasks.data import FOLDER
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from fuzzing import command, components, dumped, files, numbers, refused, torn, 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coevolve import data as sources
 from coevolve.tasks import Rows
+from coevolve.tasks import data as sources
 
 ROWS: list[dict[str, Any]] = [
     {"id": "one", "post": "A café\n", "likes": 3, "score": 0.5, "tags": ["x", None]},

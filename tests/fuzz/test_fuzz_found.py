@@ -167,7 +167,7 @@ def test_a_checkpoint_is_named(made: Path, tmp_path: Path, name: str, content: b
 )  # fmt: skip
 def test_a_state_of_another_kind(made: Path, tmp_path: Path, state: dict[str, Any]) -> None:
     """The manifest agrees with it: whoever wrote it wrote other keys."""
-    from coevolve.checkpoint import _fingerprint
+    from coevolve.runs.checkpoint import _fingerprint
 
     run = Path(shutil.copytree(made / "run", tmp_path / "run"))
     folder = run / "checkpoint-2"

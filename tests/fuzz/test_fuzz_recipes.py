@@ -26,8 +26,8 @@ from fuzzing import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coevolve.config import load_recipe, parts
 from coevolve.pretrain.recipe import load as load_pretraining
+from coevolve.recipe.schema import load_recipe, parts
 from coevolve.sweep.grid import grid
 
 TREES: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in sorted(RECIPES.glob("*.yaml"))}

@@ -13,10 +13,10 @@ from fuzzing import changed, command, dumped, files, refused, torn, trials, unto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevolve import checkpoint, shapes
 from coevolve.report import runs
-from coevolve.rundir import read_lines
-from coevolve.team import described
+from coevolve.runs import checkpoint, shapes
+from coevolve.runs.folder import read_lines
+from coevolve.teams.team import described
 
 LINES = ["metrics.jsonl", "episodes.jsonl", "samples.jsonl"]
 OBJECTS = [

@@ -22,7 +22,8 @@ from exact import (
     sampled,
 )
 
-from coevolve import algorithms, protocols
+from coevolve import algorithms
+from coevolve import plays as protocols
 from coevolve.types import Algorithm, Play
 
 BETA = 1.0

@@ -15,8 +15,8 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from coevolve import cli
-from coevolve.lock import alone
 from coevolve.pretrain import pretrain
+from coevolve.runs.lock import alone
 
 MICRO = {
     "kind": "causal_lm",

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 import yaml
 
-from coevolve.models import load_causal_lm, load_tokenizer, resolve
+from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
 from coevolve.pretrain import pretrain
 from coevolve.pretrain.sums import Split, WordProblem, apply, possible, problems
 from coevolve.pretrain.sums_answers import answers, flawed, references, right

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coevolve.models import load_causal_lm, load_tokenizer, resolve
+from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
 from coevolve.pretrain.reference_test import reference_test
 
 

@@ -9,7 +9,7 @@ from until import until
 from coevolve.report.page.build import write_page
 from coevolve.report.runs import find
 from coevolve.report.section import Plot, Section, Series
-from coevolve.rundir import read_lines
+from coevolve.runs.folder import read_lines
 
 DRAWN = "plot => plot.querySelectorAll('.scatterlayer path.js-line, .scatterlayer path.point, .barlayer path').length"
 """How many lines, points and bars a chart shows."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coevolve.config import load_recipe, parts
+from coevolve.recipe.schema import load_recipe, parts
 from coevolve.rewards.writing import TLDR, compare, total
 from coevolve.rewards.writing_words import OURS, Words, read_words
 from coevolve.tasks import Arxiv, Tldr, WritingMini

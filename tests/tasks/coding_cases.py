@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coevolve import data
 from coevolve.rewards.sandbox import Sandbox
+from coevolve.tasks import data
 from coevolve.tasks.humaneval import HumanEval
 from coevolve.types import Case, Problem, Turn
 

@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from coevolve import data
+from coevolve.tasks import data
 from coevolve.types import Case, Problem, Turn
 
 Review = Callable[..., None]

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from coevolve.config import load_recipe
-from coevolve.models import load_tokenizer
+from coevolve.models.load import load_tokenizer
 from coevolve.pretrain.sums import problems
 from coevolve.pretrain.sums_answers import prompt
+from coevolve.recipe.schema import load_recipe
 from coevolve.tasks import TASKS
 from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.types import Case, Instruction, Problem, Turn

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from coding_cases import ALONE, AUX, MAIN, SQUARES, WRONG, said, serve, squares, turn
 
-from coevolve.components import component
+from coevolve.engines.scripted import ScriptedEngine
 from coevolve.play import Stage, rollout
-from coevolve.policies.scripted import ScriptedEngine
-from coevolve.protocols import best_of, chain, discussion, rounds, tree
+from coevolve.plays import best_of, chain, discussion, rounds, tree
+from coevolve.recipe.components import component
 from coevolve.rewards.sandbox import Program, Verdict
 from coevolve.rewards.sandbox.worker import Worker
 from coevolve.tasks import TASKS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from coding_cases import SQUARES, serve
 
-from coevolve import data
+from coevolve.tasks import data
 from coevolve.tasks.coophumaneval import CONTRADICTORY, CoopHumanEval
 from coevolve.tasks.humaneval import HumanEval
 from coevolve.tasks.mbpp import Mbpp, problems

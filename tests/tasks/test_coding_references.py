@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from coevolve import data
 from coevolve.rewards.sandbox import Program, Sandbox
-from coevolve.tasks import coophumaneval, humaneval, mbpp
+from coevolve.tasks import coophumaneval, data, humaneval, mbpp
 from coevolve.tasks.coding import Coding
 from coevolve.types import Case, Problem, Turn
 

@@ -9,8 +9,8 @@ from coding_cases import squares
 
 from coevolve import PolicySpec, Sampling, Trainer, fixed
 from coevolve.algorithms import ALGORITHMS
-from coevolve.components import component
-from coevolve.protocols import PLAYS
+from coevolve.plays import PLAYS
+from coevolve.recipe.components import component
 
 PAIR = {"aux": "ann", "main": "bob"}
 

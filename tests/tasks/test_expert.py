@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from coevolve.components import checked
+from coevolve.recipe.components import checked
 from coevolve.tasks.expert import Expert, read_edits
 
 pytest.importorskip("openai")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import data
-from coevolve.tasks import Imdb
+from coevolve.tasks import Imdb, data
 from coevolve.tasks.imdb import clean
 from coevolve.types import Case, Problem
 

@@ -8,7 +8,7 @@ import pytest
 from coding_cases import squares
 
 from coevolve import Trainer, fixed, magrpo, rounds
-from coevolve.policies import PolicySpec
+from coevolve.models.spec import PolicySpec
 from coevolve.types import Sampling
 
 ATTACKS = (

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from coevolve.evaluate import evaluate_recipe
-from coevolve.models import load_causal_lm, load_tokenizer, resolve
+from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
 from coevolve.pretrain.coop import wanted
 from coevolve.pretrain.coop_documents import first
 from coevolve.pretrain.coop_notes import noted

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from coevolve import data
-from coevolve.components import component
+from coevolve.engines.scripted import ScriptedEngine
 from coevolve.play import Stage, rollout
-from coevolve.policies import ScriptedEngine
-from coevolve.protocols import chain, discussion, rounds
+from coevolve.plays import chain, discussion, rounds
+from coevolve.recipe.components import component
 from coevolve.rewards.numbers import is_right
-from coevolve.tasks import TASKS
+from coevolve.tasks import TASKS, data
 from coevolve.tasks.gsm8k import Gsm8k
 from coevolve.tasks.mawps import Mawps
 from coevolve.tasks.numbers import EXAMPLE, Numbers, split

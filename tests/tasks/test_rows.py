@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from coevolve import data
-from coevolve.components import component
+from coevolve.engines.scripted import ScriptedEngine
 from coevolve.play import Stage, rollout
-from coevolve.policies.scripted import ScriptedEngine
-from coevolve.protocols import chain, discussion, rounds
+from coevolve.plays import chain, discussion, rounds
+from coevolve.recipe.components import component
+from coevolve.tasks import data
 from coevolve.tasks.rows import Rows
 from coevolve.types import Case, Instruction, Play, Problem, Sampling, Turn
 

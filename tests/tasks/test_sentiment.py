@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coevolve.models import resolve
+from coevolve.models.load import resolve
 from coevolve.pretrain.opinions import openings
 from coevolve.tasks import TASKS, Sentiment
 from coevolve.types import Case

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from coevolve import data
-from coevolve.components import component
 from coevolve.pretrain.opinions import openings
-from coevolve.tasks import TASKS, Arxiv, Tldr, WritingMini
+from coevolve.recipe.components import component
+from coevolve.tasks import TASKS, Arxiv, Tldr, WritingMini, data
 from coevolve.tasks.writing import first_words
 from coevolve.types import Case, Problem, Turn
 

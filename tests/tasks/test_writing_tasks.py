@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from coevolve import data
-from coevolve.components import component
+from coevolve.engines.scripted import ScriptedEngine
 from coevolve.play import Stage, rollout
-from coevolve.policies.scripted import ScriptedEngine
-from coevolve.protocols import chain, discussion, rounds, tree
-from coevolve.tasks import TASKS, Arxiv, Tldr, WritingMini
+from coevolve.plays import chain, discussion, rounds, tree
+from coevolve.recipe.components import component
+from coevolve.tasks import TASKS, Arxiv, Tldr, WritingMini, data
 from coevolve.tasks.writing import Writing, split
 from coevolve.types import Case, Instruction, Play, Problem, Sampling, Turn
 

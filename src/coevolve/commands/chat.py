@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
 
 
 def chat(args: argparse.Namespace) -> None:
-    from coevolve.chat import chat
+    from coevolve.teams.chat import chat
 
     quiet()
     chat(args.team, greedy=args.greedy, seed=args.seed, trust_code=args.trust_code)

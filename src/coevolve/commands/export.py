@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
 
 
 def export(args: argparse.Namespace) -> None:
-    from coevolve.export import export
+    from coevolve.teams.export import export
 
     quiet()
     made = export(args.run, args.output, step=args.checkpoint, merge=args.merge, trust_code=args.trust_code)

@@ -39,9 +39,9 @@ def report(args: argparse.Namespace) -> None:
         return watch(args.runs, args.port or 0)
     if args.port is not None:
         raise ValueError("--port is for --watch")
-    from coevolve.lock import LOCK, alone
     from coevolve.report.plot import rise
     from coevolve.report.runs import find
+    from coevolve.runs.lock import LOCK, alone
 
     output = args.output or _inside(args.runs) / "report.html"
     if output.suffix not in _FORMS:

@@ -11,8 +11,8 @@ from coevolve.commands import OVERRIDES, Commands, command, quiet
 from coevolve.console import say
 
 if TYPE_CHECKING:
-    from coevolve.config import Recipe
-    from coevolve.rundir import RunDir
+    from coevolve.recipe.schema import Recipe
+    from coevolve.runs.folder import RunDir
 
 
 def add(commands: Commands) -> None:
@@ -24,12 +24,12 @@ def add(commands: Commands) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    from coevolve.config import load_recipe
+    from coevolve.recipe.schema import load_recipe
 
     quiet()
     recipe = load_recipe(args.recipe, args.overrides)
     if args.dry_run:
-        from coevolve.plan import plan, problems
+        from coevolve.recipe.plan import plan, problems
 
         say(plan(recipe))
         say(problems(recipe))  # last: where the task cannot be built here, the plan has been said
@@ -40,12 +40,12 @@ def train(args: argparse.Namespace) -> None:
 
 def train_recipe(recipe: Recipe, resume: bool) -> None:
     """Train, with progress on the terminal; an interruption and a shortage say how to go on."""
-    from coevolve.config import build
     from coevolve.faults import Interrupted, ShortageError, during, is_interrupt, lacking
+    from coevolve.recipe.schema import build
     from coevolve.report.terminal import progress
     from coevolve.report.trackers import tracker
-    from coevolve.rundir import RunDir
-    from coevolve.trained import use_threads
+    from coevolve.runs.folder import RunDir
+    from coevolve.runs.trained import use_threads
 
     done: list[int] = []
     record, run = recipe.record(), RunDir(recipe.output_dir)
@@ -84,7 +84,7 @@ def _show(run: Path) -> None:
     """The end of a training: how the reward moved, some dialogues, and where everything is."""
     from coevolve.report.plot import rise
     from coevolve.report.samples import show_samples
-    from coevolve.rundir import read_lines
+    from coevolve.runs.folder import read_lines
 
     show_samples(run)
     say(rise(read_lines(run / "metrics.jsonl")))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.scene import Row, Scene, condition
-from coevolve.protocols import chain
+from coevolve.plays import chain
 from coevolve.types import PolicyName, Role
 
 _EVERY_ORDER = 3

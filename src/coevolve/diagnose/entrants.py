@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve import checkpoint
-from coevolve.config import Recipe, parts
-from coevolve.policies import LocalPolicy, build_policies
-from coevolve.rundir import RunDir
-from coevolve.trained import checkpoint_of, recipe_of, step_of
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
+from coevolve.recipe.schema import Recipe, parts
+from coevolve.runs import checkpoint
+from coevolve.runs.folder import RunDir
+from coevolve.runs.trained import checkpoint_of, recipe_of, step_of
 from coevolve.types import PolicyName, Role
 
 

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve.config import parts
 from coevolve.diagnose import casts, crossplay, influence, messages
 from coevolve.diagnose.entrants import Entrant, build, entrant, others
 from coevolve.diagnose.scene import Row, Scene, measured
-from coevolve.durable import write_text
+from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import SEED, choose
-from coevolve.policies import LocalEngine, LocalPolicy
+from coevolve.learners.local import LocalPolicy
+from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
-from coevolve.rundir import plain
-from coevolve.trained import use_threads
+from coevolve.runs.durable import write_text
+from coevolve.runs.folder import plain
+from coevolve.runs.trained import use_threads
 from coevolve.types import PolicyName
 
 PROBLEMS = 64

@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from coevolve import models
+from coevolve.models import load as models
 from coevolve.pretrain import causal, classifier
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe
 from coevolve.pretrain.tokenizer import train_tokenizer

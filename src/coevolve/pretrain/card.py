@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from coevolve.models import load_causal_lm, load_tokenizer
+from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.pretrain.reference_test import RESPONSE_TOKENS, ReferenceTest, reference_test
 
 OPENINGS = 1000  # of split "test", in the reference test

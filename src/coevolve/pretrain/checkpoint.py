@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from coevolve import durable
-from coevolve.rundir import lines_before
+from coevolve.runs import durable
+from coevolve.runs.folder import lines_before
 
 NAME = "checkpoint.pt"
 

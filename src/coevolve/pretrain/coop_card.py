@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from coevolve.evaluate import evaluate_recipe
-from coevolve.models import load_causal_lm, load_tokenizer
+from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.pretrain import coop_answers as rates
 from coevolve.pretrain.coop import OPERATIONS
 from coevolve.pretrain.coop_documents import ALONE, DECOMPOSABLE, READS

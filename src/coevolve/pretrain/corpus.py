@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from random import Random
 
-from coevolve.data import Row, read
 from coevolve.pretrain.coop_documents import answers as coop_answers
 from coevolve.pretrain.coop_documents import heard as coop_heard
 from coevolve.pretrain.coop_notes import noted as coop_notes
@@ -17,6 +16,7 @@ from coevolve.pretrain.references import correction, opinion_references, sentenc
 from coevolve.pretrain.sums_answers import answers as sum_answers
 from coevolve.pretrain.sums_answers import references as sum_references
 from coevolve.rewards.sentiment import lexicon
+from coevolve.tasks.data import Row, read
 
 Source = Callable[[Random, bool], list[str]]  # (randomness of this copy, whether the held-out part) -> documents
 

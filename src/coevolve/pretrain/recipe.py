@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from coevolve.files import shown
-from coevolve.inputs import apply_overrides, load_yaml, validate
+from coevolve.recipe.inputs import apply_overrides, load_yaml, validate
 
 Precision = Literal["float32", "bfloat16"]
 

@@ -11,15 +11,15 @@ import yaml
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from coevolve import durable
 from coevolve.console import say
-from coevolve.inputs import load_yaml
-from coevolve.lock import LOCK, alone
-from coevolve.policies.devices import set_threads
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, load
 from coevolve.pretrain.training import train
+from coevolve.recipe.inputs import load_yaml
+from coevolve.runs import durable
+from coevolve.runs.lock import LOCK, alone
+from coevolve.runtime.placement import set_threads
 
 
 def main(recipe: Path, overrides: list[str], resume: bool) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from coevolve.models import load_causal_lm, load_tokenizer
+from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.pretrain import sums_answers as rates
 from coevolve.pretrain.sums_test import ANSWER_TOKENS, pass_rates
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from coevolve import durable
 from coevolve.console import say
 from coevolve.pretrain import checkpoint
 from coevolve.pretrain.recipe import Recipe
+from coevolve.runs import durable
 
 _FINAL_RATE = 0.05  # of the peak learning rate, at the end of the cosine
 _MAX_GRADIENT_NORM = 1.0

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from coevolve import shapes
 from coevolve.files import shown
-from coevolve.inputs import load_yaml
-from coevolve.rundir import RunDir, read_lines
-from coevolve.signature import check_stays
+from coevolve.recipe.inputs import load_yaml
+from coevolve.runs import shapes
+from coevolve.runs.folder import RunDir, read_lines
+from coevolve.runs.signature import check_stays
 
 _ELSEWHERE = frozenset({"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
 """Keys of a recipe in which two seeds of one experiment may differ."""

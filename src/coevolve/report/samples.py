@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coevolve.console import console
-from coevolve.rundir import read_lines
+from coevolve.runs.folder import read_lines
 
 _DATA = 80  # characters of a problem's columns that are shown
 _WIDTH = 110  # where the output is not a terminal, and so has none

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from coevolve.inputs import did_you_mean
+from coevolve.recipe.inputs import did_you_mean
 
 Listener = Callable[[Mapping[str, Any]], None]
 _PROJECT = "coevolve"

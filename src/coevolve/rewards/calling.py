@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from coevolve.components import from_file
-from coevolve.inputs import did_you_mean
 from coevolve.play import blame
+from coevolve.recipe.components import from_file
+from coevolve.recipe.inputs import did_you_mean
 from coevolve.types import Case, Role
 
 BATCHED = "_coevolve_batched"

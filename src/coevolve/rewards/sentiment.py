@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
-from coevolve.models import check_vocabulary, load_classifier, load_tokenizer
+from coevolve.models.load import check_vocabulary, load_classifier, load_tokenizer
 
 Score = Callable[[Sequence[str]], list[float]]
 """Texts -> one number each, higher for more positive."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from coevolve.config import Recipe, load_recipe, parts
 from coevolve.files import cut, shown
+from coevolve.recipe.schema import Recipe, load_recipe, parts
 
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import yaml
 
-from coevolve.config import Recipe
-from coevolve.durable import write_text
-from coevolve.lock import alone
-from coevolve.rundir import RunDir
+from coevolve.recipe.schema import Recipe
+from coevolve.runs.durable import write_text
+from coevolve.runs.folder import RunDir
+from coevolve.runs.lock import alone
 from coevolve.sweep.slots import Slot
 
 LOG = "train.log"

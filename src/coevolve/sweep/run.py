@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from coevolve import faults
-from coevolve.checkpoint import same_recipe
-from coevolve.config import Recipe
 from coevolve.console import WIDE, console
-from coevolve.inputs import load_yaml
-from coevolve.lock import alone
-from coevolve.policies.workers import cores
-from coevolve.rundir import RunDir, read_lines, steps_of
+from coevolve.recipe.inputs import load_yaml
+from coevolve.recipe.schema import Recipe
+from coevolve.runs.checkpoint import same_recipe
+from coevolve.runs.folder import RunDir, read_lines, steps_of
+from coevolve.runs.lock import alone
+from coevolve.runtime.pool import cores
 from coevolve.sweep.grid import grid
 from coevolve.sweep.pool import LOG, train_all
 from coevolve.sweep.show import progress, table

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coevolve import shapes
-from coevolve.config import Recipe
 from coevolve.files import read_text
+from coevolve.recipe.schema import Recipe
 from coevolve.report.findings.curves import column, final
 from coevolve.report.runs import Group, grouped, read
-from coevolve.rundir import RunDir
+from coevolve.runs import shapes
+from coevolve.runs.folder import RunDir
 from coevolve.sweep.pool import Watch
 
 _EVERY = 60.0  # seconds between two plain lines about a run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coevolve.config import Recipe
+from coevolve.recipe.schema import Recipe
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ANY = frozenset({"auto", "cuda"})

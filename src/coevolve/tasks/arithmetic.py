@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 
-from coevolve.data import Later
 from coevolve.pretrain import sums
+from coevolve.tasks.data import Later
 from coevolve.tasks.numbers import EXAMPLE, Numbers
 from coevolve.types import Instruction, Problem, Prompt, Role, Turn
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coevolve import data
-from coevolve.data import Later
 from coevolve.rewards.writing import ARXIV
 from coevolve.rewards.writing_words import read_words
+from coevolve.tasks import data
+from coevolve.tasks.data import Later
 from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.writing import WRITER, Voice, Writing, problems
 from coevolve.types import Problem

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from coevolve import data
-from coevolve.components import checked
-from coevolve.inputs import did_you_mean
 from coevolve.play import Feedback
+from coevolve.recipe.components import checked
+from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.code import Grade, Job, extract, grade
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
+from coevolve.tasks import data
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.expert import Expert
 from coevolve.tasks.scoring import Scoring

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from coevolve import noise
-from coevolve.data import Later
-from coevolve.models import load_tokenizer
+from coevolve.models.load import load_tokenizer
 from coevolve.rewards.sentiment import Score
+from coevolve.tasks.data import Later
 from coevolve.types import Case, Problem, Role, Turn
 
 Split = Literal["train", "test"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coevolve import data
-from coevolve.data import Later
+from coevolve.tasks import data
 from coevolve.tasks.coding import Bounds, Coding, between
 from coevolve.tasks.coding_feedback import REPORT
+from coevolve.tasks.data import Later
 from coevolve.tasks.humaneval import VOICES, problems
 from coevolve.tasks.scoring import Scoring
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
-from coevolve.inputs import one_line
+from coevolve.recipe.inputs import one_line
 from coevolve.types import Role
 
 ASK = """\

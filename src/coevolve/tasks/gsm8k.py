@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from coevolve import data
-from coevolve.data import Later
 from coevolve.rewards.numbers import gold_of
+from coevolve.tasks import data
+from coevolve.tasks.data import Later
 from coevolve.tasks.numbers import Numbers, problems, text
 from coevolve.types import Problem
 

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coevolve import data
-from coevolve.data import Later
+from coevolve.tasks import data
 from coevolve.tasks.coding import Bounds, Coding, Voice, between, check_tests, column
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, REPORT
+from coevolve.tasks.data import Later
 from coevolve.tasks.scoring import Scoring
 from coevolve.types import Problem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from coevolve import data
 from coevolve.rewards.sentiment import scorer
+from coevolve.tasks import data
 from coevolve.tasks.continuation import Continuation
 
 

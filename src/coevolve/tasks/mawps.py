@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from coevolve import data
-from coevolve.data import Later
+from coevolve.tasks import data
+from coevolve.tasks.data import Later
 from coevolve.tasks.numbers import Numbers, problems, split, text, value
 from coevolve.types import Problem
 

@@ -8,10 +8,10 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from coevolve import data
-from coevolve.data import Later
+from coevolve.tasks import data
 from coevolve.tasks.coding import Bounds, Coding, between, check_tests, column, one_newline
 from coevolve.tasks.coding_feedback import REPORT
+from coevolve.tasks.data import Later
 from coevolve.tasks.humaneval import VOICES
 from coevolve.tasks.scoring import Scoring
 from coevolve.types import Problem

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
 
-from coevolve import data, noise
-from coevolve.inputs import did_you_mean
+from coevolve import noise
+from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.equivalence import MathVerify
 from coevolve.rewards.numbers import is_right, last_number, number
+from coevolve.tasks import data
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
 Judge = Callable[[str, Fraction], bool]

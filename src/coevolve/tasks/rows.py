@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve import data as sources
 from coevolve import noise
 from coevolve.files import shown
-from coevolve.inputs import did_you_mean
+from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback, user_reward
+from coevolve.tasks import data as sources
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
 _HEARD = "heard"

@@ -9,12 +9,12 @@ from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
 
-from coevolve import data
-from coevolve.inputs import did_you_mean
+from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback, user_reward
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.rewards.writing_plain import plain
 from coevolve.rewards.writing_words import Words
+from coevolve.tasks import data
 from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.templates import columns
 from coevolve.tasks.writing_feedback import advice

@@ -7,10 +7,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from coevolve.data import Later
 from coevolve.pretrain.opinions import Split, openings, opinion, random_grade
 from coevolve.rewards.writing import TLDR
 from coevolve.rewards.writing_words import read_words
+from coevolve.tasks.data import Later
 from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.writing import WRITER, Voice, Writing
 from coevolve.types import Problem

@@ -5,10 +5,9 @@ import os
 import pytest
 from boxes import AUX
 
-from coevolve import data
 from coevolve.rewards.code import Job, grade
 from coevolve.rewards.sandbox import Sandbox
-from coevolve.tasks import humaneval, mbpp
+from coevolve.tasks import data, humaneval, mbpp
 
 real = pytest.mark.skipif(not os.environ.get(data.FOLDER), reason="COEVOLVE_DATA is not set: no reference solutions")
 

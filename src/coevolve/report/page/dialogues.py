@@ -20,7 +20,7 @@ from coevolve import noise
 from coevolve.report.page.blob import blob
 from coevolve.report.page.episodes import Record, packed_chunk, round_step, value
 from coevolve.report.runs import Run
-from coevolve.rundir import RunDir, read_lines
+from coevolve.runs.folder import RunDir, read_lines
 
 MEASURES = ("adv", "kl", "logps")
 """What a record knows of every token."""

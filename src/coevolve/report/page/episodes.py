@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from coevolve.report.page.blob import rounded
-from coevolve.rundir import plain
+from coevolve.runs.folder import plain
 
 Record = Mapping[str, Any]
 

@@ -1,0 +1,1 @@
+"""What computes: forwards, caches, attention, log-probabilities."""

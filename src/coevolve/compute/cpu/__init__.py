@@ -1,0 +1,1 @@
+"""The backend of compiled loops for CPUs."""

@@ -1,0 +1,199 @@
+"""Sixteen numbers at once, inside compiled loops whose sums numba would keep in memory or in single numbers.
+
+A processor with shorter vectors takes several for one. An index is a tuple with a number for every dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils as untyped
+from numba.extending import intrinsic, models, register_model
+
+from coevolve.compute.cpu.loops.kinds import KINDS, narrowed, widened
+
+SIZE = 16
+"""How many numbers; of float32 memory hands over as many together."""
+
+MANY, _HALVES, _NUMBER = ir.VectorType(ir.FloatType(), SIZE), ir.VectorType(ir.IntType(16), SIZE), ir.IntType(32)
+
+
+cgutils: Any = untyped
+_inside: Callable[[Any], Any] = intrinsic  # what it makes cannot be called as it is written
+
+
+class _Kind(types.Type):
+    """Numba's word for such numbers."""
+
+
+VECTOR = _Kind("vector")
+
+
+@register_model(_Kind)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, MANY)  # type: ignore[no-untyped-call]
+
+
+def place(context: Any, builder: Any, kind: Any, given: Any, to: Any) -> Any:
+    """A pointer to what is at an index of an array of this kind, which are the first two that are given."""
+    array = context.make_array(kind)(context, builder, given[0])
+    index = cgutils.unpack_tuple(builder, given[1])
+    return builder.bitcast(cgutils.get_item_pointer(context, builder, kind, array, index), to.as_pointer())
+
+
+def spread(builder: Any, number: Any) -> Any:
+    """A vector of the number alone."""
+    nothing = ir.Constant(ir.VectorType(number.type, SIZE), ir.Undefined)
+    first = builder.insert_element(nothing, number, _NUMBER(0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_NUMBER, SIZE), [0] * SIZE))
+
+
+@_inside
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """The numbers that begin at this index of a float32 or bfloat16 array, whose last dimension has no gaps."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        if array.dtype == types.float32:
+            return builder.load(place(context, builder, array, given, MANY), align=4)
+        return widened(builder, builder.load(place(context, builder, array, given, _HALVES), align=2))
+
+    return (VECTOR(array, index), generate) if array.dtype in KINDS else None
+
+
+@_inside
+def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
+    """Write the numbers, beginning at this index of a float32 or bfloat16 array, whose last dimension has no gaps."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        if array.dtype == types.float32:
+            builder.store(given[2], place(context, builder, array, given, MANY), align=4)
+        else:
+            builder.store(narrowed(builder, given[2]), place(context, builder, array, given, _HALVES), align=2)
+        return context.get_dummy_value()
+
+    return (types.void(array, index, VECTOR), generate) if array.dtype in KINDS else None
+
+
+@_inside
+def every(typing: Any, number: Any) -> Any:
+    """The same float32 number sixteen times."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return spread(builder, given[0])
+
+    return VECTOR(types.float32), generate
+
+
+@_inside
+def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
+    """sum + a b, number by number, rounded once where the processor can."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        product = builder.fmul(given[1], given[2], flags=("contract",))
+        return builder.fadd(product, given[0], flags=("contract",))
+
+    return VECTOR(VECTOR, VECTOR, VECTOR), generate
+
+
+@_inside
+def sum_of(typing: Any, a: Any, b: Any) -> Any:
+    """a + b, number by number."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.fadd(*given)
+
+    return VECTOR(VECTOR, VECTOR), generate
+
+
+@_inside
+def times(typing: Any, a: Any, b: Any) -> Any:
+    """a b, number by number."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.fmul(*given)
+
+    return VECTOR(VECTOR, VECTOR), generate
+
+
+@_inside
+def larger(typing: Any, a: Any, b: Any) -> Any:
+    """The larger one, number by number; a's where either is none."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", given[1], given[0]), given[1], given[0])
+
+    return VECTOR(VECTOR, VECTOR), generate
+
+
+def _folded(builder: Any, many: Any, joined: Callable[[Any, Any], Any]) -> Any:
+    """All numbers of a vector put together, half and half."""
+    for count in (8, 4, 2, 1):
+        places = ir.Constant(ir.VectorType(_NUMBER, SIZE), [n % count + count for n in range(SIZE)])
+        many = joined(many, builder.shuffle_vector(many, many, places))
+    return builder.extract_element(many, _NUMBER(0))
+
+
+@_inside
+def largest(typing: Any, a: Any) -> Any:
+    """The largest of its numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return _folded(builder, given[0], lambda x, y: builder.select(builder.fcmp_ordered(">", y, x), y, x))
+
+    return types.float32(VECTOR), generate
+
+
+@_inside
+def total(typing: Any, a: Any) -> Any:
+    """The sum of its numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return _folded(builder, given[0], builder.fadd)
+
+    return types.float32(VECTOR), generate
+
+
+def _adding(length: int) -> Any:
+    """Of four vectors that hold runs of so many numbers, one with the sums of every run's four parts."""
+
+    def added_up(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            first, second, third, fourth = given
+            ab, cd = _halved(builder, first, second, length), _halved(builder, third, fourth, length)
+            return _halved(builder, ab, cd, length // 2)
+
+        return VECTOR(VECTOR, VECTOR, VECTOR, VECTOR), generate
+
+    return _inside(added_up)
+
+
+def _halved(builder: Any, x: Any, y: Any, length: int) -> Any:
+    """Of all runs of x and then of y, the first half plus the second."""
+    half, kind = length // 2, ir.VectorType(_NUMBER, SIZE)
+    first = [run + n for run in range(0, 2 * SIZE, length) for n in range(half)]
+    parts = (ir.Constant(kind, places) for places in (first, [n + half for n in first]))
+    return builder.fadd(*(builder.shuffle_vector(x, y, part) for part in parts))
+
+
+quarters, totals = _adding(16), _adding(4)
+"""The sums of vectors' numbers in two steps: of four vectors the sums of every fourth number, side by side; of four of
+these all sixteen vectors' sums, in order."""
+
+
+@_inside
+def fetch(typing: Any, array: Any, index: Any) -> Any:
+    """Have memory from this index of an array on brought into the cache, as much as comes together."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        byte = ir.IntType(8)
+        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _NUMBER, _NUMBER, _NUMBER])
+        ask = builder.module.declare_intrinsic("llvm.prefetch", [byte.as_pointer()], kind)
+        how = (0, 3, 1)  # to read, to be kept, data
+        builder.call(ask, [place(context, builder, array, given, byte), *map(_NUMBER, how)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate

@@ -1,0 +1,242 @@
+"""Batched sampling on this machine: every turn a sweep waits for, base by base, devices side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from coevolve.compute.cpu.decoder import lean
+from coevolve.compute.lm_head import outlet
+from coevolve.engines.decode import Spoken, decode
+from coevolve.faults import during
+from coevolve.learners.local import LocalPolicy
+from coevolve.learners.processes import Away
+from coevolve.models import tokens as encoding
+from coevolve.models.adapters import grouped
+from coevolve.models.spec import DTYPES
+from coevolve.models.weights import head
+from coevolve.runtime.placement import side_by_side
+from coevolve.runtime.pool import Job, There, Workers, cores
+from coevolve.types import PolicyName, Problem, Prompt, Say, Turn
+
+_REPAID = 8
+"""Tokens of a turn from which on it pays to copy the weights for them."""
+
+_ROWS = 32
+"""Rows of a process at least: each reads all weights at every token."""
+
+_PADDING = 64
+"""Prompts this much longer than 1.5 times the shortest of a chunk go to the next chunk."""
+
+
+class LocalEngine:
+    """Samples turns from policies on this machine.
+
+    max_tokens: positions (prompt padding and new tokens included) decoded at a time, by each process if there are
+    several; it bounds the cache's memory.
+    workers: sampling on the CPU is spread over processes (see ``runtime.pool``), a base each at least, and the rows
+    of one in parts while there are cores and rows for them. Policies that train also learn there (``learners.processes``).
+    All is the same but for rounding.
+    Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
+    """
+
+    def __init__(
+        self, policies: Mapping[PolicyName, LocalPolicy], *, max_tokens: int = 1 << 16, workers: bool = False
+    ) -> None:
+        self.policies, self.max_tokens = policies, max_tokens
+        for name, policy in policies.items():
+            encoding.check_chat(policy.tokenizer, policy.spec.chat, name)
+        self.workers = self._processes() if workers else None
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+        """Token ids of a prompt (see ``models.tokens``)."""
+        speaker = self.policies[policy]
+        return encoding.encode(speaker.tokenizer, prompt, policy, speaker.spec.chat)
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
+        """One turn per say, in the order given.
+
+        Raises ValueError for a prompt with no room left in the context, and for weights that have diverged.
+        """
+        for name, asked in says.items():
+            for say in asked:
+                _check_room(say, self.policies[name])
+        spoken = side_by_side(self.policies, says, lambda names: self._on_device(names, says))
+        return {name: _turns(self.policies[name], says[name], spoken[name]) for name in says}
+
+    def _on_device(
+        self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Spoken]]:
+        """What the policies on one device say, base by base, or in processes."""
+        with during(f"policies {', '.join(names)}"):
+            return self._by_base(names, says)
+
+    def _by_base(
+        self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Spoken]]:
+        bases = self._bases(names)
+        found = self._away([base for base in bases if all(map(self._movable, base))], says)
+        for base in bases:
+            if not found.keys() >= set(base):
+                found |= speak(self.policies, {name: says[name] for name in base}, self.max_tokens)
+        return found
+
+    def _away(
+        self, bases: Sequence[Sequence[PolicyName]], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Spoken]]:
+        """What these bases say in processes; nothing if that is not asked for, or not work for two."""
+        rows = [{name: len(says[name]) for name in base} for base in bases if any(says[name] for name in base)]
+        parts = [part for base in rows for part in _parts(base, cores() // len(rows))]
+        if self.workers is None or len(parts) < 2:
+            return {}
+        found: dict[PolicyName, list[Spoken]] = {}
+        for spoken in self.workers([self._job(says, part) for part in parts]):
+            for name, some in spoken.items():  # parts of one policy come in order
+                found.setdefault(name, []).extend(some)
+        return found
+
+    def _job(self, says: Mapping[PolicyName, Sequence[Say]], part: Mapping[PolicyName, range]) -> Job:
+        """To say these rows, without the problems' data, which nobody there reads."""
+        asked = {
+            name: [dataclasses.replace(says[name][row], problem=Problem(says[name][row].problem.id)) for row in some]
+            for name, some in part.items()
+        }
+        return Job([name for name, some in asked.items() if some], spoken_there, (asked, self.max_tokens))
+
+    def _processes(self) -> Workers | None:
+        """Workers for all policies that can be elsewhere, if there are any and cores for them."""
+        movable = {name: policy for name, policy in self.policies.items() if self._movable(name)}
+        if not movable or cores() < 2:
+            return None
+        workers = Workers(movable, cores())
+        self._homes = [Away(name, workers) for name in workers.learners]
+        for home in self._homes:  # they know of it as long as this engine is there
+            home.policy.home = weakref.ref(home)
+        return workers
+
+    def _bases(self, names: Sequence[PolicyName]) -> list[list[PolicyName]]:
+        """The policies that compute with the same model together."""
+        groups: dict[int, list[PolicyName]] = {}
+        for name in names:
+            groups.setdefault(id(self.policies[name].weights.shared), []).append(name)
+        return list(groups.values())
+
+    def _movable(self, name: PolicyName) -> bool:
+        """Whether another process can speak as this policy. Bases in 4 bits are more than plain tensors."""
+        return self.policies[name].device.type == "cpu" and not self.policies[name].spec.load_in_4bit
+
+
+def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, range]]:
+    """So many rows of these policies in at most ``most`` parts, in order: which rows of each policy every part has."""
+    total = sum(rows.values())
+    count = max(1, min(most, total // _ROWS))
+    cuts = [total * i // count for i in range(count + 1)]
+    first = dict(zip(rows, itertools.accumulate(rows.values(), initial=0), strict=False))
+    return [
+        {name: range(*(min(max(cut - first[name], 0), n) for cut in ends)) for name, n in rows.items()}
+        for ends in itertools.pairwise(cuts)
+    ]
+
+
+def spoken_there(there: There, says: Mapping[PolicyName, Sequence[Say]], max_tokens: int) -> Any:
+    """``speak`` in a worker."""
+    return speak(there.policies, says, max_tokens)
+
+
+@torch.inference_mode()
+def speak(
+    policies: Mapping[PolicyName, LocalPolicy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
+) -> dict[PolicyName, list[Spoken]]:
+    """What policies of one base say, in this process or in a worker: one row per say, in the order given."""
+    groups: dict[object, list[PolicyName]] = {}
+    for name in says:
+        policy = policies[name]
+        together = (policy.spec.dtype, policy.eos) if policy.weights.shared.groupable() else name
+        groups.setdefault(together, []).append(name)
+    found: dict[PolicyName, list[Spoken]] = {}
+    for names in groups.values():
+        found |= _sampled({name: policies[name] for name in names}, says, max_tokens)
+    return {name: found[name] for name in says}
+
+
+def _sampled(
+    team: Mapping[PolicyName, LocalPolicy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
+) -> dict[PolicyName, list[Spoken]]:
+    """Rows of all these policies in the same batches, each row with its policy's adapter."""
+    first = next(iter(team.values()))
+    dtype = DTYPES[first.spec.dtype]
+    asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
+    spoken: dict[int, Spoken] = {}
+    longest = max((say.sampling.length_range[1] for _, say in asked), default=0)
+    # In bfloat16 modules round elsewhere than updates do, so short turns would be scored otherwise than sampled.
+    repaid = longest >= _REPAID or dtype != torch.float32
+    with (
+        first.active() as causal,
+        grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
+        lean(causal, dtype, adapters) if repaid else nullcontext(),
+    ):
+        logits = outlet(head(causal), dtype, often=repaid)
+        for chunk in chunks([say for _, say in asked], max_tokens):
+            rows = sorted(chunk)  # policy after policy
+            speakers, together = zip(*(asked[row] for row in rows), strict=True)
+            found = decode(causal, logits, together, first.eos, first.device, speakers, adapters)
+            spoken |= zip(rows, found, strict=True)
+    inorder = iter([spoken[row] for row in range(len(asked))])
+    return {name: [next(inorder) for _ in says[name]] for name in team}
+
+
+def _turns(policy: LocalPolicy, says: Sequence[Say], spoken: Sequence[Spoken]) -> list[Turn]:
+    """The rows as turns, with their text. Raises ValueError for probabilities that are not finite."""
+    if not says:
+        return []
+    for say, row in zip(says, spoken, strict=True):
+        _check_finite(say, row)
+    texts = encoding.said(policy.tokenizer, [(s.prompt_ids, r.action_ids) for s, r in zip(says, spoken, strict=True)])
+    return [
+        say.answered(row.action_ids, row.logps, text, row.finished, row.excess)
+        for say, row, text in zip(says, spoken, texts, strict=True)
+    ]
+
+
+def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
+    """Numbers of says to decode together: one Sampling, prompts of similar length, at most max_tokens positions."""
+    groups: list[list[int]] = []
+    order = sorted(range(len(says)), key=lambda i: (repr(says[i].sampling), len(says[i].prompt_ids)))
+    for i in order:
+        if groups:
+            shortest = says[groups[-1][0]]
+            width = len(says[i].prompt_ids) + says[i].sampling.length_range[1]
+            if (
+                shortest.sampling == says[i].sampling
+                and (len(groups[-1]) + 1) * width <= max_tokens
+                and len(says[i].prompt_ids) <= 1.5 * len(shortest.prompt_ids) + _PADDING
+            ):
+                groups[-1].append(i)
+                continue
+        groups.append([i])
+    return groups
+
+
+def _check_room(say: Say, policy: LocalPolicy) -> None:
+    prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
+    if prompt + new > policy.context:
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: a prompt of {prompt} tokens and "
+            f"{new} new ones exceed the model's context of {policy.context}; shorten the task's prompts, lower "
+            "sampling.max_new_tokens, or use a model with a longer context"
+        )
+
+
+def _check_finite(say: Say, row: Spoken) -> None:
+    if not math.isfinite(sum(row.logps)):
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "
+            "finite; its weights have diverged: go back to a checkpoint and lower the learning rate"
+        )

@@ -1,0 +1,76 @@
+"""An engine without a model, for tests of protocols, tasks and credit: turns say what a script makes them say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from coevolve import noise
+from coevolve.models.tokens import encode
+from coevolve.types import PolicyName, Prompt, Role, Say, Turn
+
+Script = Callable[[Role, str, int, int], str] | Mapping[tuple[Role, str, int, int], str]
+"""(role, problem id, member, round) -> what the turn says."""
+
+_END = 0
+_LOGP = -1.0
+
+
+class _Ids(list[int]):
+    @property
+    def input_ids(self) -> list[int]:
+        return list(self)
+
+
+class WordTokenizer:
+    """Words are tokens; a word's id is a hash of it, so it is the same in every process. 0 ends a sequence."""
+
+    bos_token_id = None
+    eos_token_id = _END
+    chat_template = "role: content"
+
+    def __init__(self) -> None:
+        self._words: dict[int, str] = {}
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> _Ids:
+        ids = _Ids()
+        for word in text.split():
+            ids.append(1 + noise.key(word) % (1 << 30))
+            assert self._words.setdefault(ids[-1], word) == word, f"{word!r} and {self._words[ids[-1]]!r} share an id"
+        return ids
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
+        text = " ".join(f"{message['role']}: {message['content']}" for message in messages)
+        return list(self(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(self._words[i] for i in ids if i != _END)
+
+
+class ScriptedEngine:
+    """Every turn says its script's text, ends by itself, and has log-probability -1 per token. Instructions are text.
+
+    calls: what was asked so far, one entry per sweep. ``read`` turns prompt ids back into words. A script that is a
+    mapping and lacks a turn raises KeyError with that turn.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.calls: list[dict[PolicyName, list[Say]]] = []
+        self.tokenizer = WordTokenizer()
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+        return encode(self.tokenizer, prompt, policy, chat=False)
+
+    def read(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids)
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
+        self.calls.append({name: list(asked) for name, asked in says.items()})
+        return {name: [self._turn(say) for say in asked] for name, asked in says.items()}
+
+    def _turn(self, say: Say) -> Turn:
+        place = (say.role, say.problem.id, say.member, say.round)
+        text = self.script[place] if isinstance(self.script, Mapping) else self.script(*place)
+        ids = [*self.tokenizer(text).input_ids, _END]
+        return say.answered(ids, [_LOGP] * len(ids), text, finished=True)

@@ -1,0 +1,271 @@
+"""A policy on this machine: what it says about a batch (annotate), and how it learns from one (update).
+
+Letters: B rows, T action tokens, N the action tokens of all rows in one line, W hidden size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from coevolve import noise
+from coevolve.compute import forward
+from coevolve.compute.logprobs import action_logps
+from coevolve.learners.describe import describe
+from coevolve.learners.optim import adamw, lr_factor
+from coevolve.models.exact import check_same, read
+from coevolve.models.spec import DTYPES, PolicySpec
+from coevolve.models.weights import Weights, head
+from coevolve.types import Algorithm, Batch, Metrics, Outputs, Targets
+
+if TYPE_CHECKING:
+    from coevolve.learners.processes import Away
+
+UNLIMITED = 1 << 31
+VALUE_FILE = "value_head.safetensors"
+
+
+class LocalPolicy:
+    """A named set of weights with its tokenizer, optimiser and, where the algorithm wants them, reference and critic.
+
+    trainable: False if frozen. context: positions the model has, UNLIMITED where the architecture sets none. eos: ids
+    that end a turn. The model is always in evaluation mode: with dropout, the distribution that is trained would be
+    another one than was sampled.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: PolicySpec,
+        tokenizer: Any,
+        weights: Weights,
+        *,
+        reference: Weights | None,
+        critic: bool,
+        steps: int,
+        seed: int,
+    ) -> None:
+        self.name, self.spec, self.tokenizer, self.weights = name, spec, tokenizer, weights
+        self.steps, self.seed = steps, seed
+        self.trainable = spec.weights != "frozen"
+        self.reference = reference if self.trainable else None
+        config = weights.shared.causal.config.get_text_config()
+        self.context = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
+        self.device: torch.device = weights.shared.causal.device
+        self.eos = _end_ids(weights.shared.causal, tokenizer)
+        self.value_head = _value_head(config.hidden_size, self.device) if critic and self.trainable else None
+        value = [] if self.value_head is None else list(self.value_head.parameters())
+        self.parameters = [*self.weights.parameters(), *value] if self.trainable else []
+        self.optimizer = adamw(self.parameters, spec) if self.trainable else None
+        self.home: weakref.ref[Away] | None = None
+        """The processes that its engine has for it."""
+
+    def __repr__(self) -> str:
+        return f"LocalPolicy({self.name!r}, {self.spec.model!r}, {self.spec.weights}, {self.device})"
+
+    @property
+    def away(self) -> Away | None:
+        """Processes to annotate and learn in, while an engine has some for this very object; a copy of it has none."""
+        found = None if self.home is None else self.home()
+        return found if found is not None and found.policy is self else None
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[Any]:
+        """The transformers model, computing as this policy in its dtype."""
+        with self.weights.active() as causal, self.computing():
+            yield causal
+
+    def computing(self) -> torch.autocast:
+        """The computation's dtype; weights stay float32."""
+        dtype = DTYPES[self.spec.dtype]
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+    @torch.no_grad()
+    def annotate(self, batch: Batch) -> Batch:
+        """The batch with kl_BT and logp_ref_BT if there is a reference, value_BT if there is a critic.
+
+        All on the CPU, at each row's temperature, 0 outside the mask. With neither there is nothing to compute.
+        """
+        if self.reference is None and self.value_head is None:
+            return batch
+        if self.away is not None:
+            return self.away.annotate(batch)
+        found: dict[str, Tensor] = {}
+        for rows_B in forward.micro_batches(self.weights.shared.causal, batch, self.spec.micro_tokens):
+            micro = batch.select(rows_B)
+            for name, x_N in describe(self, micro).items():
+                whole_BT = found.setdefault(name, torch.zeros(batch.mask_BT.shape))
+                whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
+        return batch.replace(**found)
+
+    def update(self, batch: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
+        """Learn from the batch: the algorithm's epochs of its mini-batches, each one optimiser step.
+
+        Returns the loss's metrics and grad_norm, averaged over the mini-batches; updates, how many there were; lr;
+        entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt already); and
+        drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute difference
+        per token), which is rounding alone. Raises ValueError, before the weights change, if a loss or gradient is
+        not finite.
+        """
+        assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
+        rate = self.spec.learning_rate * lr_factor(self.spec, step, self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        seen = []
+        for epoch in range(algorithm.epochs):
+            for rows_B in self._mini_batches(len(batch), algorithm.minibatch, step, epoch):
+                mini = batch.select(rows_B)
+                seen.append(self._learn(mini, targets.select(rows_B, mini.mask_BT.shape[1]), algorithm, step))
+        drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
+        entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // algorithm.epochs]
+        mean = {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]}
+        entropy = sum(entropies) / int(batch.mask_BT.sum())
+        return mean | {"entropy": entropy, "drift": drift, "lr": rate, "updates": len(seen)}
+
+    def _mini_batches(self, rows: int, size: int | None, step: int, epoch: int) -> Iterator[Tensor]:
+        if size is None or size >= rows:
+            yield torch.arange(rows)
+            return
+        order = noise.permutation(rows, "minibatch", self.seed, self.name, step, epoch)
+        yield from (torch.tensor(order[start : start + size]) for start in range(0, rows, size))
+
+    def _learn(self, mini: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
+        """One optimiser step on one mini-batch, its gradient added up over micro-batches."""
+        assert self.optimizer is not None
+        weight_BT = algorithm.weights(mini)
+        whole = weight_BT.sum()
+        at_once = self.spec.micro_tokens * (1 if self.away is None else self.away.workers.share)
+        self.optimizer.zero_grad(set_to_none=True)
+        total: dict[str, Any] = {}
+        entropy = drift = torch.zeros((), device=self.device)
+        with self._learning() as outputs:
+            for rows_B in forward.micro_batches(self.weights.shared.causal, mini, at_once):
+                micro = mini.select(rows_B)
+                actions = micro.mask_BT.shape[1]
+                aims = _to(targets.select(rows_B, actions), self.device)
+                placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
+                out = outputs(micro)
+                assert out.entropy_BT is not None
+                loss, metrics = algorithm.loss(out, placed, aims, weight)
+                loss.backward()  # type: ignore[no-untyped-call]
+                for key, value in {"loss": loss.detach(), **metrics}.items():
+                    total[key] = total.get(key, 0.0) + (value if key.startswith("loss") else value / whole)
+                drift_BT = (out.logp_BT.detach() - placed.logp_BT).masked_fill(~placed.mask_BT, 0.0)
+                drift = drift + drift_BT.abs().sum()
+                entropy = entropy + out.entropy_BT.sum()
+        return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / mini.mask_BT.sum())}
+
+    @contextlib.contextmanager
+    def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
+        """What says things to differentiate, here or away; behind it the parameters have their gradients."""
+        if self.away is not None:
+            with self.away.learning() as outputs:
+                yield outputs
+        else:
+            with self.weights.active():
+                yield self.outputs
+
+    def outputs(self, micro: Batch) -> Outputs:
+        """What the policy says about the actions, differentiable, on its device."""
+        action_N, temperature_N = forward.actions(micro, self.device)
+        with self.active() as causal:
+            hidden_NW = forward.hidden_states(causal, micro, self.device)
+            logp_N, entropy_N = action_logps(head(causal), hidden_NW, action_N, temperature_N)
+        mask_BT = micro.mask_BT.to(self.device)
+        value_BT = None if self.value_head is None else forward.to_BT(self.value(hidden_NW), mask_BT)
+        return Outputs(forward.to_BT(logp_N, mask_BT), value_BT, forward.to_BT(entropy_N, mask_BT))
+
+    def value(self, hidden_NW: Tensor) -> Tensor:
+        """The critic's estimate before each action token, [N], from the hidden states that predict the tokens."""
+        assert self.value_head is not None, f"policy {self.name} has no critic"
+        value_N: Tensor = self.value_head(hidden_NW.float())[:, 0]
+        return value_N
+
+    def _step(self, total: dict[str, Any], step: int) -> Metrics:
+        """The optimiser step, unless something is not finite."""
+        assert self.optimizer is not None
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        metrics = {key: float(value) for key, value in total.items()} | {"grad_norm": float(norm)}
+        if not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise ValueError(
+                f"policy {self.name!r}, step {step}: the loss is {metrics['loss']} and its gradient's norm "
+                f"{metrics['grad_norm']}; this optimiser step was not taken; lower the learning rate, set "
+                "max_grad_norm, or look at the rewards of this step"
+            )
+        if self.spec.max_grad_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.spec.max_grad_norm, norm)
+        self.optimizer.step()
+        return metrics
+
+    def reset_optimizer(self) -> None:
+        """Forget the optimiser's moments and step count."""
+        assert self.trainable, f"policy {self.name} is frozen and has no optimiser"
+        self.optimizer = adamw(self.parameters, self.spec)
+
+    def save(self, folder: str | Path) -> None:
+        """A folder that transformers (full, frozen) or peft (lora) loads alone, with tokenizer and value head."""
+        folder = Path(folder)
+        self.weights.save(folder)
+        self.tokenizer.save_pretrained(folder)
+        if self.value_head is not None:
+            save_file({k: v.cpu() for k, v in self.value_head.state_dict().items()}, folder / VALUE_FILE)
+
+    def training_state(self) -> dict[str, Any]:
+        """What a resumed run needs beyond the folder of ``save``: the optimiser (empty if frozen)."""
+        return {} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}
+
+    def load(self, folder: str | Path, training_state: dict[str, Any]) -> None:
+        """Continue as the policy that wrote them, bit for bit."""
+        folder = Path(folder)
+        if not self.trainable:
+            return
+        self.weights.load(folder)
+        if self.value_head is not None:
+            head = read(folder / VALUE_FILE)
+            check_same(head, self.value_head.state_dict(), folder / VALUE_FILE)
+            self.value_head.load_state_dict(head)
+        assert self.optimizer is not None
+        _check_optimizer(training_state, self.parameters, folder)
+        self.optimizer.load_state_dict(training_state["optimizer"])
+
+
+def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
+    """A critic that starts at 0 everywhere."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, hidden_size, 1, device=device)  # type: ignore[no-untyped-call]
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _check_optimizer(training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], folder: Path) -> None:
+    """Raises ValueError unless this is the state of AdamW on parameters of these shapes."""
+    try:
+        moments = training_state["optimizer"]["state"]
+        wrong = [i for i, state in moments.items() if state["exp_avg"].shape != parameters[i].shape]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
+    if wrong or len(moments) not in (0, len(parameters)):
+        raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
+
+
+def _end_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a sequence: chat models name several."""
+    generation = getattr(causal, "generation_config", None)
+    named = [getattr(generation, "eos_token_id", None), tokenizer.eos_token_id]
+    flat = [i for ids in named if ids is not None for i in (ids if isinstance(ids, list | tuple) else [ids])]
+    return frozenset(flat)
+
+
+def _to(targets: Targets, device: torch.device) -> Targets:
+    returns = None if targets.return_BT is None else targets.return_BT.to(device)
+    return dataclasses.replace(targets, adv_BT=targets.adv_BT.to(device), return_BT=returns)

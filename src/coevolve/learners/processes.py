@@ -1,0 +1,158 @@
+"""A policy that annotates and learns in processes: the model there, the loss and the optimiser here.
+
+A loss needs a few numbers per token of the model, and the model their gradients of the loss; only these are sent, so
+neither the algorithm nor the optimiser has to be elsewhere. The rows of a policy are spread over its processes, each of
+which adds up its gradients of the weights in memory that this process sees. Letters: B rows, T action tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coevolve.compute.forward import fed
+from coevolve.compute.prefix_tree import ordered
+from coevolve.runtime.pool import Job, There, Workers
+from coevolve.types import Batch, Outputs, PolicyName
+
+_TOKENS = 256
+"""Action tokens of a process at least."""
+
+Ask = Callable[[Sequence[Job]], list[Any]]
+
+
+class Away:
+    """The processes of the policy of this name, an equal share of all for each policy that learns."""
+
+    def __init__(self, name: PolicyName, workers: Workers) -> None:
+        self.name, self.workers, self.policy = name, workers, workers.policies[name]
+
+    def annotate(self, batch: Batch) -> Batch:
+        """What ``LocalPolicy.annotate`` finds."""
+        parts = spread(batch, self.workers.share)
+        with self.workers.lent() as ask:
+            answers = ask([self._job(annotate, batch.select(rows_B)) for rows_B in parts])
+        return batch.replace(**{key: _whole(batch, parts, [a[key] for a in answers]) for key in answers[0]})
+
+    @contextmanager
+    def learning(self) -> Iterator[Callable[[Batch], Outputs]]:
+        """Inside, what the policy says about a micro-batch, differentiable; behind it parameters have gradients."""
+        learnt = [set[int]() for _ in range(self.workers.share)]
+        with self.workers.lent() as ask:
+            yield lambda micro: self._outputs(micro, ask, learnt)
+        _gather(self.policy.parameters, self.workers.rooms[self.name], learnt)
+
+    def _outputs(self, micro: Batch, ask: Ask, learnt: Sequence[set[int]]) -> Outputs:
+        """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
+        parts = spread(micro, self.workers.share)
+        said = zip(*ask([self._job(say, micro.select(rows_B)) for rows_B in parts]), strict=True)
+        logp_BT, value_BT, entropy_BT = (None if x[0] is None else _whole(micro, parts, x) for x in said)
+
+        def teach(*grads_BT: Tensor | None) -> None:
+            jobs = []
+            for i, rows_B in enumerate(parts):
+                width = int((micro.length_B - micro.start_B)[rows_B].max())
+                grads = [None if x is None else x[rows_B, :width] for x in grads_BT]
+                jobs.append(self._job(learn, i, learnt[i], grads))
+            for numbers, new in zip(learnt, ask(jobs), strict=False):
+                numbers |= new
+
+        hook = torch.zeros((), requires_grad=True)
+        logp_BT, value_BT = _Said.apply(hook, teach, logp_BT, value_BT)  # type: ignore[no-untyped-call]
+        return Outputs(logp_BT, value_BT, entropy_BT)
+
+    def _job(self, work: Callable[..., Any], *given: Any) -> Job:
+        return Job([self.name], work, (self.name, *given))
+
+
+class _Said(torch.autograd.Function):
+    """Numbers from elsewhere, whose gradients go there. The hook, which requires one, has it called."""
+
+    @staticmethod
+    def forward(ctx: Any, hook: Tensor, teach: Callable[..., None], *said: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.teach = teach
+        ctx.set_materialize_grads(False)
+        return tuple(None if x is None else x.clone() for x in said)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
+        ctx.teach(*grads)
+        return (None,) * (2 + len(grads))
+
+
+def spread(batch: Batch, most: int) -> list[Tensor]:
+    """Row numbers in at most so many parts of about as many action tokens; rows that begin alike stay together."""
+    order = ordered(fed(batch))
+    tokens_B = batch.mask_BT.sum(1).numpy()[order]
+    count = max(1, min(most, int(tokens_B.sum()) // _TOKENS))
+    middle_B = tokens_B.cumsum() - tokens_B / 2
+    part_B = (middle_B * count / tokens_B.sum()).astype(int)
+    parts = [sorted(np.array(order)[part_B == part].tolist()) for part in range(count)]
+    return [torch.tensor(part) for part in parts if part]
+
+
+def _whole(batch: Batch, parts: Sequence[Tensor], found: Sequence[Tensor]) -> Tensor:
+    """What parts of the rows have, at the rows' places, [B, T]; 0 elsewhere."""
+    whole_BT = torch.zeros(batch.mask_BT.shape)
+    for rows_B, part_BT in zip(parts, found, strict=True):
+        whole_BT[rows_B, : part_BT.shape[1]] = part_BT
+    return whole_BT
+
+
+def _views(room: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """The gradients' places in a room."""
+    ends = accumulate((p.numel() for p in parameters), initial=0)
+    return [room[a:b].view(p.shape) for (a, b), p in zip(pairwise(ends), parameters, strict=True)]
+
+
+def _gather(parameters: Sequence[nn.Parameter], rooms: Sequence[Tensor], learnt: Sequence[set[int]]) -> None:
+    """Give the parameters their gradients, the sum of all processes'; none to those that have none anywhere."""
+    views = [_views(room, parameters) for room in rooms]
+    for number, parameter in enumerate(parameters):
+        found = [view[number] for view, numbers in zip(views, learnt, strict=True) if number in numbers]
+        for more in found[1:]:
+            found[0].add_(more)
+        parameter.grad = found[0] if found else None
+
+
+def annotate(there: There, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
+    """In a process: what annotation finds."""
+    there.kept = None
+    found, before = there.policies[name].annotate(batch).tensors(), batch.tensors()
+    return {key: value for key, value in found.items() if value is not before.get(key)}
+
+
+def say(there: There, name: PolicyName, micro: Batch) -> tuple[Tensor | None, ...]:
+    """In a process: what the policy says, which is kept for ``learn``."""
+    policy, there.kept = there.policies[name], None
+    for parameter in policy.parameters:
+        parameter.requires_grad_()
+        parameter.grad = None  # a backward that failed may have left one
+    there.kept = out = policy.outputs(micro)
+    return tuple(None if x is None else x.detach() for x in (out.logp_BT, out.value_BT, out.entropy_BT))
+
+
+def learn(there: There, name: PolicyName, room: int, learnt: set[int], grads_BT: Sequence[Tensor | None]) -> set[int]:
+    """In a process: add the gradients of what was said to a room, where those ``learnt`` are there already.
+
+    Returns the numbers of the parameters that have one by now.
+    """
+    out, there.kept = there.kept, None
+    said = zip((out.logp_BT, out.value_BT), grads_BT, strict=True)
+    outputs, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
+    parameters = there.policies[name].parameters
+    with there.policies[name].weights.active():  # what is computed again for the gradient needs the adapter
+        torch.autograd.backward(outputs, grads)
+    views = _views(there.rooms[name][room], parameters)
+    for number, parameter in enumerate(parameters):
+        if parameter.grad is not None:
+            (views[number].add_ if number in learnt else views[number].copy_)(parameter.grad)
+            learnt.add(number)
+            parameter.grad = None
+    return learnt

@@ -1,0 +1,1 @@
+"""What a policy is: its model, weights, adapters and tokenizer."""

@@ -1,0 +1,73 @@
+"""What a recipe says about one policy. The defaults of these settings live here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import ConfigDict, Field
+
+from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, check_fields
+
+_OURS = frozenset(
+    {"messages", "conversation", "add_generation_prompt", "continue_final_message", "tokenize", "return_dict"}
+)
+"""Keywords of a chat template that are not a recipe's to set."""
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    """Low-rank adapters (arXiv 2106.09685): rank, alpha (scale is alpha / rank), and the modules they sit on."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    rank: Count = 16
+    alpha: Count = 16
+    targets: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "lora")
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """One policy: which model, which of its weights are trained, how, and where.
+
+    model: name for ``coevolve.models.load``. weights: "full" trains an own copy, "lora" an adapter on a base that all lora
+    policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW. max_grad_norm: clip
+    the gradient's norm (None: measure only). schedule: of the learning rate over the run's steps, after warmup_steps
+    of linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of the computation; weights are always
+    float32. micro_tokens: tokens per forward and backward, in each process if there are several, common beginnings of
+    rows once (padding included for models that cannot share them, see docs/performance.md); more is faster until memory
+    ends. chat: whether a task's instructions are messages of the model's chat template: None if it has one, False
+    never, True always (an error without one), or always with these keywords for it, such as ``{enable_thinking:
+    false}``. load_in_4bit: hold the linear layers of the base in 4 bits (QLoRA, arXiv 2305.14314: NF4, double
+    quantisation) and compute with them in ``dtype``; only for lora and frozen.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    model: str
+    weights: Literal["full", "lora", "frozen"] = "full"
+    lora: LoraSpec = field(default_factory=LoraSpec)
+    learning_rate: Positive = 1.41e-5
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: Positive | None = None
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: CountFromZero = 0
+    device: str = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    micro_tokens: Count = 2048
+    chat: bool | dict[str, Any] | None = None
+    load_in_4bit: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "policy")
+        if self.load_in_4bit and self.weights == "full":
+            raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
+        if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
+            raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")

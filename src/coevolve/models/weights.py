@@ -1,0 +1,239 @@
+"""Loading models, and sharing them: one base in memory carries any number of LoRA adapters.
+
+With adapters off the base is the start model, so it also serves as the frozen reference of every policy that started
+from it, and as the frozen partner.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from coevolve.models.adapters import grouped, lora_layers, plain
+from coevolve.models.exact import check_same, read
+from coevolve.models.load import load_causal_lm, without_bars
+from coevolve.models.spec import LoraSpec
+from coevolve.recipe.inputs import one_line
+
+ADAPTER_FILE = "adapter_model.safetensors"
+
+_ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
+"""What of an adapter's description changes what its tensors compute."""
+
+
+class Shared:
+    """One causal language model in memory and the adapters on it. ``causal`` is the transformers model."""
+
+    def __init__(self, causal: Any) -> None:
+        self.causal = causal
+        self.peft: Any = None
+        self.lora_layers: list[Any] = []
+        self._current: str | None = None
+
+    def add(self, adapter: str, spec: LoraSpec, seed: int) -> None:
+        """A new adapter that changes nothing yet (B = 0). Its A is random, as a function of ``seed``."""
+        try:
+            from peft import LoraConfig, get_peft_model
+        except ImportError as error:
+            raise ValueError("weights: lora needs the package peft; install coevolve[lora]") from error
+        config = LoraConfig(
+            r=spec.rank, lora_alpha=spec.alpha, target_modules=spec.targets, lora_dropout=0.0, task_type="CAUSAL_LM"
+        )
+        _check_targets(self.causal, spec.targets)
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            # GPT-2's Conv1D stores weights transposed; peft warns and then does the right thing.
+            warnings.filterwarnings("ignore", message="fan_in_fan_out")
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+            torch.manual_seed(seed & ((1 << 63) - 1))
+            try:
+                if self.peft is None:
+                    self.peft = get_peft_model(self.causal, config, adapter_name=adapter)
+                else:
+                    self.peft.add_adapter(adapter, config)
+            except ValueError as error:
+                raise ValueError(f"lora.targets: {spec.targets!r} takes no adapter; {_linear(self.causal)}") from error
+        self.peft.eval()
+        self.lora_layers = lora_layers(self.causal)
+        self._current = self.peft.active_adapter
+        self.use(None)
+
+    def bare_state(self) -> dict[str, Tensor]:
+        """The model's own weights under their own names, whatever adapters sit on it."""
+        state = self.causal.state_dict()
+        if self.peft is None:
+            return dict(state)
+        prefix: str = self.peft.base_model.prefix  # of the parameters that adapters add
+        return {name.replace(".base_layer.", "."): t for name, t in state.items() if prefix not in name}
+
+    def groupable(self) -> bool:
+        """Whether rows of different adapters go through the model together: all are on linear layers of its trunk."""
+        top = head(self.causal)
+        return all(plain(layer) and layer is not top for layer in self.lora_layers)
+
+    def use(self, adapter: str | None) -> None:
+        """Switch to an adapter, or to the bare base. Costs nothing if it is the one in use."""
+        if self.peft is None or adapter == self._current:
+            return
+        if adapter is None:
+            self.peft.base_model.disable_adapter_layers()
+        else:
+            if self._current is None:
+                self.peft.base_model.enable_adapter_layers()
+            self.peft.set_adapter(adapter)
+        self._current = adapter
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What one policy (or reference) computes with: a shared model and its adapter on it, None for the bare model."""
+
+    shared: Shared
+    adapter: str | None = None
+
+    @contextmanager
+    def active(self) -> Iterator[Any]:
+        """The transformers model, computing as this policy. Not to be nested with others on the same base."""
+        self.shared.use(self.adapter)
+        with grouped(self.shared, [self.adapter]):
+            yield self.shared.causal
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters that training this policy changes."""
+        named = self.shared.causal.named_parameters()
+        if self.adapter is None:
+            return [parameter for _, parameter in named]
+        return [parameter for name, parameter in named if f".{self.adapter}." in name]
+
+    def save(self, folder: Path) -> None:
+        """A folder that transformers or, for an adapter, peft loads alone."""
+        if self.adapter is None:
+            with without_bars():
+                self.shared.causal.save_pretrained(folder, state_dict=self.shared.bare_state())
+            return
+        from peft import get_peft_model_state_dict
+        from safetensors.torch import save_file
+
+        tensors = get_peft_model_state_dict(self.shared.peft, adapter_name=self.adapter)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / ADAPTER_FILE)
+        config = self.shared.peft.peft_config[self.adapter]
+        config.save_pretrained(folder)
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        """Take over the weights that ``save`` wrote, bit for bit. Raises ValueError for what is not of this policy."""
+        if self.adapter is None:
+            saved = load_causal_lm(str(folder.absolute())).state_dict()
+            check_same(saved, self.shared.bare_state(), folder)
+            self.shared.causal.load_state_dict(saved)
+            return
+        from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+        file = folder / ADAPTER_FILE
+        tensors = read(file)
+        check_same(tensors, get_peft_model_state_dict(self.shared.peft, adapter_name=self.adapter), file)
+        _check_adapter(folder / "adapter_config.json", self.shared.peft.peft_config[self.adapter])
+        set_peft_model_state_dict(self.shared.peft, tensors, self.adapter)
+
+
+def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) -> Any:
+    """The transformers model on the device, in evaluation mode, its weights float32.
+
+    four_bit: where given, linear layers below the head are in 4 bits and compute in this dtype (``need_4bit`` first).
+    """
+    if four_bit is None:
+        causal: Any = load_causal_lm(model, torch.float32)
+        return causal.to(device).eval()
+    from bitsandbytes.nn.modules import Linear4bit
+    from transformers import BitsAndBytesConfig
+
+    config = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=four_bit
+    )
+    causal = load_causal_lm(model, torch.float32, quantization_config=config, device_map={"": device})
+    for name, module in causal.named_modules():
+        if isinstance(module, Linear4bit):
+            weight: Any = module.weight
+            found, wanted = list(weight.quant_state.shape), [module.out_features, module.in_features]
+            if found != wanted:  # which transformers does not look at here
+                raise ValueError(f"model {model!r}: the tensor {name}.weight has the shape {found}, not {wanted}")
+            # On CPUs with AVX512-BF16 it would turn the weights of a model in evaluation mode, as ours always is, into
+            # a format for sampling that no gradient passes.
+            module.support_avx512bf16_for_cpu = False
+    causal.hf_quantizer = None  # with it, save_pretrained would write the adapters into the model and ignore bare_state
+    return causal.eval()
+
+
+def _check_adapter(file: Path, config: Any) -> None:
+    """Raises ValueError unless the adapter is computed there as it is here, which names and shapes do not say."""
+    try:
+        saved = json.loads(file.read_text("utf-8"))
+        differ = [key for key in _ADAPTER_KEYS if saved.get(key, getattr(config, key)) != getattr(config, key)]
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{file} is not the description of an adapter ({one_line(error)})") from error
+    if differ:
+        key = differ[0]
+        raise ValueError(f"{file}: {key} is {saved[key]!r} there and {getattr(config, key)!r} for this policy")
+
+
+def _check_targets(causal: nn.Module, targets: list[str] | str) -> None:
+    """Raises ValueError naming a target that no module of the model is called by, and those that there are."""
+    names = [name.removesuffix(".base_layer") for name, _ in causal.named_modules()]
+    for target in [] if isinstance(targets, str) else targets:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            raise ValueError(f"lora.targets: no module of this model is called {target!r}; {_linear(causal)}")
+
+
+def _linear(causal: nn.Module) -> str:
+    named = [(n.removesuffix(".base_layer"), module) for n, module in causal.named_modules() if ".lora_" not in n]
+    last = dict.fromkeys(name.rpartition(".")[2] for name, m in named if isinstance(m, nn.Linear | Conv1D))
+    return f"its linear layers are {', '.join(last)}"
+
+
+def need_4bit(policy: str) -> None:
+    """ValueError if this machine cannot hold a base in 4 bits."""
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"policy {policy!r}: load_in_4bit needs the package bitsandbytes; pip install 'coevolve[quant]', or remove "
+            "load_in_4bit, which takes about 7 times the memory"
+        ) from error
+
+
+def trunk(causal: nn.Module) -> Any:
+    """The model below its language-model head."""
+    return causal.base_model
+
+
+def head(causal: Any) -> Any:
+    """The language-model head."""
+    return causal.get_output_embeddings()
+
+
+@torch.no_grad()
+def check_model(causal: Any, model: str) -> None:
+    """ValueError unless logits are head(trunk(ids)), and the trunk keeps a key-value cache.
+
+    Families that rescale or cap their logits would be trained wrongly, others could not be sampled.
+    """
+    ids = (torch.arange(3, device=causal.device) % causal.config.get_text_config().vocab_size)[None]
+    logits: Tensor = causal(input_ids=ids).logits
+    found = trunk(causal)(input_ids=ids, use_cache=True)
+    if getattr(found, "past_key_values", None) is None:
+        raise ValueError(f"model {model!r} ({type(causal).__name__}) keeps no key-value cache; use an attention model")
+    ours = head(causal)(found.last_hidden_state) if head(causal) is not None else torch.full_like(logits, torch.nan)
+    if not torch.allclose(ours, logits, rtol=1e-5, atol=1e-5 * float(logits.abs().max())):
+        raise ValueError(
+            f"model {model!r} ({type(causal).__name__}) changes its logits after the output layer, which Coevolve "
+            "does not reproduce; use a model of another family"
+        )

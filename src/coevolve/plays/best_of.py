@@ -1,0 +1,37 @@
+"""Only the best joint response goes on: MAGRPO's multi-turn rollout in its first release, and best-of-k sampling."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from coevolve.play import Feedback, Roles, score, together
+from coevolve.plays.between import Several, heard_next, notes, silence
+from coevolve.settings import Count, Positive, checked_call
+from coevolve.types import Play, Problem, Turn
+
+
+@checked_call("play")
+def best_of(n: Count, k: Several, feedback: bool | Feedback = False, weights: list[Positive] | None = None) -> Play:
+    """n turns; at each, every agent samples k responses, and the best of the k joints is what all hear next.
+
+    Every turn is paid its own joint only (a return would credit the chosen one with a future that the others were not
+    given). weights: how much each turn's gradient counts, 1 each if None; the first release had [1.2, 0.8]. feedback:
+    as in ``rounds``. ``members`` are further interactions, each compared within itself only. Raises ValueError for
+    n < 1, k < 2, or another number of weights.
+    """
+    if weights is not None and len(weights) != n:
+        raise ValueError(f"play: weights are {weights}; want {n}, one per turn")
+    counts = weights or [1.0] * n
+
+    async def play(p: Problem, team: Roles) -> None:
+        heard, best = silence(team), tuple[Turn, ...]()
+        for turn in range(n):
+            says = (team[role](*heard[role], peers=turn, share=counts[turn] / k) for role in team for _ in range(k))
+            said = await together(*says)
+            joints = list(zip(*(said[first : first + k] for first in range(0, len(said), k)), strict=True))
+            paid = await together(*(score(team, acts, after=best, answered=False) for acts in joints))
+            if turn + 1 < n:
+                best = max(zip(paid, joints, strict=True), key=lambda one: fmean(one[0]))[1]
+                heard = heard_next(heard, best, await notes(feedback, team, p, best))
+
+    return play

@@ -1,0 +1,1 @@
+"""Recipes: schema, components, overrides, the plan of a dry run."""

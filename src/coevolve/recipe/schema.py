@@ -1,0 +1,225 @@
+"""The recipe: its schema, how a file becomes one, and how one becomes a Trainer.
+
+A recipe may begin with ``base: other.yaml`` (one level, relative to the recipe): it is laid over that one key by key.
+``key: null`` removes a key of the base; a component of another name replaces the base's with all its settings.
+A value that ends in ``.yaml``, ``.jsonl(.gz)`` or ``.txt``, or is ``file.py:Name``, is relative to the recipe that it
+stands in.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+
+from coevolve.algorithms import ALGORITHMS
+from coevolve.cast import CASTS
+from coevolve.files import shown
+from coevolve.models.spec import PolicySpec
+from coevolve.names import check_names, check_run
+from coevolve.play import blame
+from coevolve.plays import PLAYS
+from coevolve.recipe.components import component, resolve
+from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
+from coevolve.tasks import TASKS
+from coevolve.trainer import Trainer
+from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling, Task
+
+__all__ = [
+    "A_FILE",
+    "Component",
+    "Parts",
+    "Recipe",
+    "StrictSampling",
+    "anchored",
+    "apply_overrides",
+    "build",
+    "check_roles",
+    "component",
+    "load_recipe",
+    "load_yaml",
+    "parts",
+    "validate",
+]
+
+_COMPONENTS = ("task", "play", "cast", "algorithm")
+A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.txt|\.py:\w+)$")
+"""A value that names a file."""
+
+Component = dict[str, Any]
+"""``name`` and the settings of a registered factory, or of the user's own ``file.py:Name``."""
+
+
+def _default(name: str, of: Callable[..., Any] = Trainer) -> Any:
+    """The trainer's own default, so that it is written once."""
+    return inspect.signature(of).parameters[name].default
+
+
+class StrictSampling(Sampling):
+    """``Sampling`` in which an unknown key is an error."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+class Recipe(BaseModel):
+    """One experiment. Everything but ``task``, ``play``, ``roles``, ``policies`` and ``algorithm`` has a default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task: Component
+    play: Component
+    roles: dict[Role, PolicyName] = Field(min_length=1)
+    """Who sits where at step 0; the order is the order in which a chain speaks."""
+    cast: Component = {"name": "fixed"}
+    policies: dict[PolicyName, PolicySpec] = Field(min_length=1)
+    algorithm: Component
+    sampling: StrictSampling = StrictSampling(**asdict(_default("sampling")))
+    output_dir: Path
+    seed: NonNegativeInt = _default("seed")
+    steps: PositiveInt = _default("steps")
+    batch_size: PositiveInt = _default("batch_size")
+    members: PositiveInt = _default("members")
+    reset_every: PositiveInt | None = _default("reset_every")
+    save_every: PositiveInt = _default("save_every", Trainer.run)
+    keep_last: PositiveInt = _default("keep_last", Trainer.run)
+    samples: NonNegativeInt = _default("samples", Trainer.run)
+    report_to: str = "none"
+    threads: PositiveInt | None = None
+    """Of torch on the CPU; None leaves them as they are."""
+    workers: bool = _default("workers")
+
+    @model_validator(mode="after")
+    def _roles_match_policies(self) -> Recipe:
+        check_run(self.output_dir.absolute().name)
+        check_roles(self.roles, self.policies)
+        if idle := set(self.policies) - set(self.roles.values()):
+            raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
+        return self
+
+    def record(self) -> dict[str, Any]:
+        """The recipe as plain data: what a run directory keeps, and ``load_recipe`` reads back."""
+        return self.model_dump(mode="json")
+
+
+def check_roles(roles: Mapping[Role, PolicyName], policies: Iterable[PolicyName]) -> None:
+    """Raises ValueError for names that cannot be, and naming a role and the policy that is not there."""
+    check_names("policies", policies)
+    check_names("roles", roles)
+    for role, policy in roles.items():
+        if policy not in policies:
+            near = did_you_mean(policy, policies)
+            raise ValueError(f"roles.{role} names the policy {policy!r}, which `policies` does not have{near}")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The checked, not yet built, components of a recipe."""
+
+    task: Callable[[], Task]
+    play: Callable[[], Play]
+    cast: Callable[[], Cast]
+    algorithm: Callable[[], Algorithm]
+
+
+def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe, its base and the ``key.sub=value`` overrides. Raises ValueError of one line for any mistake."""
+    path = Path(path)
+    tree = _over_its_base(path, _read(path))
+    for override in overrides:  # one by one: what `algorithm=cory` names, `algorithm.eta=1` may set
+        tree = _spelt_out(apply_overrides(tree, [override]), Path.cwd())
+    if "kind" in tree and "roles" not in tree:
+        raise ValueError(f"{path}: a recipe with `kind` is for `coevolve pretrain`; the recipe of a team has `roles`")
+    if tree.get("output_dir") is None:
+        tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', _default('seed'))}"
+    return validate(Recipe, tree, str(path))
+
+
+def parts(recipe: Recipe) -> Parts:
+    """Check every component's name and settings; calling one builds it. Raises ValueError naming the key."""
+    return Parts(
+        task=resolve(recipe.task, TASKS, "task"),
+        play=resolve(recipe.play, PLAYS, "play"),
+        cast=resolve(recipe.cast, CASTS, "cast", roles=recipe.roles),
+        algorithm=resolve(recipe.algorithm, ALGORITHMS, "algorithm"),
+    )
+
+
+def build(recipe: Recipe) -> Trainer:
+    """The trainer of a recipe, models loaded. Raises ValueError naming the key or file that is wrong."""
+    made = parts(recipe)
+    with blame("play"):
+        play = made.play()
+    with blame("task"):
+        task = made.task()
+    return Trainer(
+        play=play,
+        cast=made.cast(),
+        algorithm=made.algorithm(),
+        task=task,
+        policies=recipe.policies,
+        sampling=recipe.sampling,
+        steps=recipe.steps,
+        batch_size=recipe.batch_size,
+        members=recipe.members,
+        seed=recipe.seed,
+        reset_every=recipe.reset_every,
+        workers=recipe.workers,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return _spelt_out(load_yaml(path), path.parent)
+
+
+def _over_its_base(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of this path laid over the one that it names as its base, if it does."""
+    if "base" not in tree:
+        return tree
+    over = {key: value for key, value in tree.items() if key != "base"}
+    if not isinstance(tree["base"], str):
+        raise ValueError(f"{path}: base is {shown(tree['base'])}; want the path of another recipe")
+    base = path.parent / tree["base"]
+    below = _read(base)
+    if "base" in below:
+        raise ValueError(f"{path}: its base {base} has a base itself; one level is the limit")
+    return _laid_over(below, over)
+
+
+def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Short forms written long (``play: chain``, ``ann: coevolve-tiny``), and files relative to this folder found."""
+    tree = dict(tree)
+    for key in _COMPONENTS:
+        if key in tree:
+            tree[key] = anchored({"name": tree[key]} if isinstance(tree[key], str) else tree[key], folder)
+    if isinstance(tree.get("policies"), Mapping):
+        policies = {n: {"model": p} if isinstance(p, str) else p for n, p in tree["policies"].items()}
+        tree["policies"] = anchored(policies, folder)
+    return tree
+
+
+def anchored(value: Any, folder: Path) -> Any:
+    """The settings with every file in them relative to this folder; absolute paths stay."""
+    if isinstance(value, Mapping):
+        return {key: anchored(inner, folder) for key, inner in value.items()}
+    if isinstance(value, str) and A_FILE.fullmatch(value):
+        return str((folder / value).absolute())
+    return value
+
+
+def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    if over.get("name", base.get("name")) != base.get("name"):
+        return dict(over)
+    result = dict(base)
+    for key, value in over.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            result[key] = _laid_over(base[key], value)
+        else:
+            result[key] = value
+    return result

@@ -1,0 +1,1 @@
+"""Run directories: what is written, and read back."""

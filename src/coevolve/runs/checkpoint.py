@@ -1,0 +1,212 @@
+"""Exact checkpoints: a run killed at any moment and resumed writes the same numbers and ends in the same weights.
+
+    checkpoint-N/
+      manifest.json             every file with its size and checksum; written last
+      trainer.json              step, KL weights, reward statistics, the recipe it belongs to
+      agents/<policy>/          a Hugging Face or PEFT folder that loads alone, and its value head
+      training/<policy>.pt      optimiser
+      training/rng.pt           generator states, for user code that draws from them
+
+A checkpoint is written beside its place, synced and renamed, and loses its name before it is deleted: after a kill or a
+power cut at any moment each one is whole or not there. Cast and sampler positions are
+functions of the step and need no state. On a GPU, "the same weights" is as good as its kernels are deterministic.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pickle
+import random
+import shutil
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+
+from coevolve.faults import lacking
+from coevolve.maths.moments import Moments
+from coevolve.names import inside
+from coevolve.recipe.inputs import load_yaml, one_line
+from coevolve.runs import durable, shapes
+from coevolve.runs.folder import RunDir, plain
+
+if TYPE_CHECKING:
+    from coevolve.trainer import Trainer
+
+_STATE = "trainer.json"
+
+# Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
+_FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
+
+
+def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
+    """Write checkpoint-<step>, keep the newest ``keep_last``. Raises OSError (a full disk) with the run intact."""
+    target = run.path / f"checkpoint-{step}"
+    beside = run.path / f".{target.name}.tmp"
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        run.sync()
+        _write(trainer, beside, step, identity)
+        durable.publish(beside, target)
+    except Exception as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        # torch, tokenizers and safetensors report a full disk as errors of their own.
+        if not isinstance(error, OSError | RuntimeError | SafetensorError) and not lacking(error):
+            raise
+        free = shutil.disk_usage(run.path).free >> 20
+        intact = "the run and its older checkpoints are intact: make room and go on with --resume"
+        raise OSError(f"could not write {target} ({free} MiB are free there): {error}; {intact}") from error
+    for old in run.checkpoints()[: -max(keep_last, 1)]:
+        durable.remove(old)
+    return target
+
+
+def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
+    """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet.
+
+    Raises ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
+    """
+    run.check_resume(trainer.steps)
+    durable.sweep_up(run.path)
+    found, recipe = run.checkpoints(), run.path / "recipe.yaml"
+    if not found and recipe.exists():
+        same_recipe(run.path, load_yaml(recipe), plain(identity))
+    step = load(trainer, found[-1], identity) if found else 0
+    run.truncate(step)
+    return step
+
+
+def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = None) -> int:
+    """Restore a checkpoint once all its files have been checked; returns its step.
+
+    identity: if given, must equal the recorded recipe but for keys that do not change a step. Raises ValueError naming
+    the folder if it is torn, foreign, or has other policies.
+    """
+    state = verify(folder)
+    try:
+        if identity is not None:
+            same_recipe(folder, state["identity"], plain(identity))
+        missing = set(trainer.policies) ^ set(state["policies"])
+        if missing:
+            raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
+        for name in trainer.policies:
+            _restore(trainer, folder, name, state["policies"][name])
+        _set_generators(_read(folder / "training" / "rng.pt"))
+        return int(state["step"])
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        # Its checksums are right, so it was written like this: by another version, or by hand.
+        said = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(
+            f"{folder} does not fit this version of coevolve ({said}); resume with the one that wrote it"
+        ) from error
+
+
+def _restore(trainer: Trainer, folder: Path, name: str, saved: Mapping[str, Any]) -> None:
+    trainer.policies[name].load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
+    trainer.kl[name] = dataclasses.replace(trainer.algorithm.kl, **saved["kl"])  # type: ignore[type-var]
+    trainer.moments[name] = Moments(**saved["moments"])
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """Check every file against the manifest; returns trainer.json. Raises ValueError naming what is wrong."""
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        raise ValueError(f"{folder} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
+    older = "delete the folder to resume from the one before"
+    try:
+        files = shapes.read(manifest)
+        if _STATE not in files:
+            raise ValueError(f"it does not name {_STATE}")
+    except ValueError as error:
+        raise ValueError(f"{folder} is torn: its manifest.json is none ({error}); {older}") from error
+    for name, expected in files.items():
+        file = inside(folder, name)
+        if not os.path.isfile(file) or _fingerprint(file) != expected:
+            how = "changed since it was written" if file.exists() else "missing"
+            raise ValueError(f"{folder} is torn: {name} is {how}; {older}")
+    return shapes.read(folder / _STATE)
+
+
+def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any]) -> None:
+    (folder / "training").mkdir(parents=True)
+    policies = {}
+    for name, policy in trainer.policies.items():
+        policy.save(folder / "agents" / name)
+        torch.save(policy.training_state(), folder / "training" / f"{name}.pt")
+        policies[name] = {
+            "kl": dataclasses.asdict(trainer.kl[name]),  # type: ignore[call-overload]
+            "moments": dataclasses.asdict(trainer.moments[name]),
+        }
+    torch.save(_generators(), folder / "training" / "rng.pt")
+    state = {"step": step, "policies": policies, "identity": plain(identity)}
+    (folder / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    manifest = {p.relative_to(folder).as_posix(): _fingerprint(p) for p in files}
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
+
+
+def _fingerprint(file: Path) -> list[int]:
+    """Size and CRC-32: against tearing, not against forgery."""
+    crc = 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(1 << 22):
+            crc = zlib.crc32(chunk, crc)
+    return [file.stat().st_size, crc]
+
+
+def _read(file: Path) -> Any:
+    try:
+        return torch.load(file, weights_only=True, map_location="cpu")
+    except (FileNotFoundError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError) as error:
+        why = " ".join(str(error).split())[:160] or type(error).__name__
+        raise ValueError(
+            f"{file} cannot be read ({why}); delete the checkpoint to resume from the one before"
+        ) from error
+
+
+def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raises ValueError naming the first key in which they differ, of those that change what a step computes."""
+    old, new = _flat(there), _flat(here)
+    # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
+    free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
+    for key in dict.fromkeys((*old, *new)):
+        if key not in free and old.get(key) != new.get(key):
+            raise ValueError(
+                f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
+                "resume with the recipe it was made with, or choose another output_dir"
+            )
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted keys, as they are written on the command line."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _generators() -> dict[str, Any]:
+    version, state, gauss = random.getstate()
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "random": [version, list(state), gauss],
+        "numpy": [name, np.asarray(keys).tolist(), *rest],
+    }
+
+
+def _set_generators(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.device_count() == len(state["cuda"]):
+        torch.cuda.set_rng_state_all(state["cuda"])
+    version, internal, gauss = state["random"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))

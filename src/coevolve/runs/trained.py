@@ -1,0 +1,56 @@
+"""A run directory read back: which checkpoint, and the recipe that it was trained by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coevolve.recipe.inputs import load_yaml
+from coevolve.recipe.schema import Recipe, load_recipe
+from coevolve.recipe.trust import need_trust
+from coevolve.runs.folder import RunDir
+from coevolve.runs.signature import not_own
+from coevolve.runtime.placement import set_threads
+
+
+def checkpoint_of(run: RunDir, step: int | None) -> Path:
+    """The folder of the newest checkpoint, or of this one. Raises ValueError for no run, and for no such checkpoint."""
+    if not (run.path / "recipe.yaml").is_file():
+        raise ValueError(
+            f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote, or a recipe "
+            "(.yaml)"
+        )
+    found = {step_of(folder): folder for folder in run.checkpoints()}
+    if not found:
+        raise ValueError(f"{run.path} has no checkpoint yet; train on with --resume")
+    if step is not None and step not in found:
+        raise ValueError(f"{run.path} has no checkpoint of step {step}; there are {', '.join(map(str, found))}")
+    return found[max(found) if step is None else step]
+
+
+def step_of(folder: Path) -> int:
+    """How many steps a checkpoint's folder has behind it."""
+    return int(folder.name.removeprefix("checkpoint-"))
+
+
+def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
+    """What the run was trained by, to be built again.
+
+    trust_code: whatever code it names may be run, whoever made the run. Raises ValueError if it names some and is not
+    this user's own (see ``signature``), and if it was trained from Python, which no file describes.
+    """
+    file = run.path / "recipe.yaml"
+    if "roles" not in load_yaml(file):  # see ``Trainer.describe``
+        raise ValueError(
+            f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
+            "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
+        )
+    recipe = load_recipe(file)
+    if not trust_code and (why := not_own(run.path)):
+        need_trust(run.path, recipe.record(), why)
+    return recipe
+
+
+def use_threads(recipe: Recipe) -> None:
+    """Compute with as many threads as the recipe asks for, if it does. Raises ValueError for too many."""
+    if recipe.threads is not None:
+        set_threads(recipe.threads)

@@ -1,0 +1,338 @@
+"""Processes in which policies on the CPU work side by side.
+
+Sampling and learning are many small operations, between which Python thinks and threads wait for each other; so threads
+gain little and processes much. Every process holds all policies, but not their weights: these move, once, into memory
+that all processes see, where the optimiser changes them and checkpoints restore them in place. So nothing is sent but
+ids and a few numbers per token.
+
+Processes are spawned (a fork would inherit the locks of PyTorch's threads) and do not import the user's script, which
+therefore needs no ``if __name__ == "__main__"``. They end with the ``Workers`` they belong to, or with this process.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import io
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import traceback
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coevolve.faults import ShortageError, lacking, raised
+from coevolve.learners.local import LocalPolicy
+from coevolve.runtime.shared_memory import Memory, Pickler, Unpickler
+from coevolve.types import PolicyName
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass
+class There:
+    """What a process works with. rooms: for the gradients of each policy that learns, one per process of its.
+
+    kept: what one job leaves for the next.
+    """
+
+    policies: Mapping[PolicyName, LocalPolicy]
+    rooms: Mapping[PolicyName, Sequence[Tensor]]
+    kept: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``work(there, *given)`` in a process. names: whose work it is, as errors tell."""
+
+    names: Sequence[PolicyName]
+    work: Callable[..., Any]
+    given: tuple[Any, ...]
+
+
+class Workers:
+    """Processes, at most so many and started when they are needed, that work for these policies, all on the CPU.
+
+    Those that work at the same time share the threads that PyTorch uses here; each has at least one. share: processes
+    of each policy that learns, at most. rooms: see ``There``; in memory that all processes see, once some have started.
+    """
+
+    def __init__(self, policies: Mapping[PolicyName, LocalPolicy], most: int) -> None:
+        self.policies, self.most = policies, most
+        self.learners = [name for name, policy in policies.items() if policy.trainable]
+        self.share = max(1, most // max(1, len(self.learners)))
+        self._beside = min(len(self.learners), most // self.share)  # policies that learn at the same time
+        self.rooms: Mapping[PolicyName, Sequence[Tensor]] = {}
+        self._memory: Memory | None = None
+        self._there = b""
+        self._running: list[Worker] = []
+        self._free = queue.SimpleQueue[Worker]()  # of those that run, nobody's at the moment
+        self._lock = threading.RLock()
+        weakref.finalize(self, _end, self._running)
+
+    def __call__(self, jobs: Sequence[Job]) -> list[Any]:
+        """What is found for every job, each done by one process. An error or interrupt ends the processes.
+
+        Raises, naming the policies, JobError or ValueError where their process failed, ShortageError where it died.
+        """
+        found: dict[int, Any] = {}
+        count = min(self.most, len(jobs))
+        threads = max(1, torch.get_num_threads() // count)
+        try:
+            self._ready(count)
+            waiting, free, busy = [*enumerate(jobs)], self._running[:count], dict[Any, tuple[int, Worker]]()
+            while waiting or busy:
+                while waiting and free:
+                    (number, job), worker = waiting.pop(0), free.pop(0)
+                    worker.ask(job, threads)
+                    busy[worker.connection] = number, worker
+                for connection in wait(list(busy)):
+                    number, worker = busy.pop(connection)
+                    found[number] = worker.answer()
+                    free.append(worker)
+        except BaseException:
+            self.close()  # else a later call would read this one's answers
+            raise
+        return [found[number] for number in range(len(jobs))]
+
+    @contextmanager
+    def lent(self) -> Iterator[Callable[[Sequence[Job]], list[Any]]]:
+        """Processes of one policy's own, to be asked again and again, at most ``share`` jobs at a time: the same one
+        does job i each time.
+
+        Waits while other threads have them. Asking raises as a call does; only a lost process ends the others.
+        """
+        self._ready(self._beside)
+        free, mine = self._free, list[Worker]()
+
+        def ask(jobs: Sequence[Job]) -> list[Any]:
+            assert len(jobs) <= self.share
+            if len(mine) < len(jobs):
+                self._ready(len(jobs) * self._beside)
+            while len(mine) < len(jobs):
+                mine.append(free.get())
+            return self._ask(mine[: len(jobs)], jobs)
+
+        try:
+            yield ask
+        finally:
+            for worker in mine:
+                free.put(worker)
+
+    def _ask(self, workers: Sequence[Worker], jobs: Sequence[Job]) -> list[Any]:
+        """One job each."""
+        threads = max(1, torch.get_num_threads() // (len(jobs) * self._beside))
+        answers, failed = [], list[Exception]()
+        try:
+            for worker, job in zip(workers, jobs, strict=True):
+                worker.ask(job, threads)
+            for worker in workers:
+                try:
+                    answers.append(worker.answer())
+                except (JobError, ValueError) as error:  # the others' answers have to be read all the same
+                    failed.append(error)
+        except BaseException as error:
+            cause = self._lost(workers, error)
+            if cause is error:
+                raise
+            raise ShortageError(str(cause)) from error
+        if failed:
+            raise failed[0]
+        return answers
+
+    def _lost(self, workers: Sequence[Worker], error: BaseException) -> BaseException:
+        """End all processes, unless these were ended already; returns why, which may be another thread's error."""
+        with self._lock:
+            for worker in workers:
+                if worker.ended is not None:
+                    return worker.ended
+            for worker in self._running:
+                worker.ended = error
+            _end(self._running)
+            return error
+
+    def close(self) -> None:
+        """End the processes; the next call starts others."""
+        with self._lock:
+            _end(self._running)
+
+    def _ready(self, count: int) -> None:
+        """So many processes that run, and see the weights of now."""
+        with self._lock:
+            if self._memory is not None and self._running:
+                self._memory.gather()
+            else:
+                self._share()
+                self._free = queue.SimpleQueue()
+            assert self._memory is not None
+            if len(self._running) < count:
+                with _quiet_start():
+                    while len(self._running) < count:
+                        self._running.append(Worker(self._memory, self._there))
+                        self._free.put(self._running[-1])
+
+    def _share(self) -> None:
+        """Move the weights into memory that all processes see, with room for gradients."""
+        file = io.BytesIO()
+        pickler = Pickler(file)
+        rooms = {name: [_room(self.policies[name]) for _ in range(self.share)] for name in self.learners}
+        try:
+            pickler.dump(There({name: _bare(policy) for name, policy in self.policies.items()}, rooms))
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            names = ", ".join(self.policies)
+            raise ValueError(f"policies {names} cannot be in other processes: {error}; set workers to false") from error
+        self._memory, self._there = Memory(list(pickler.tensors.values())), file.getvalue()
+        homes = self._memory.homes
+        self.rooms = {name: [homes[pickler.numbers[id(room)]] for room in some] for name, some in rooms.items()}
+
+
+class JobError(RuntimeError):
+    """A job's own error; its process goes on."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A job's error as it is sent: many errors cannot be pickled. kind: what it becomes at the other end."""
+
+    kind: type[Exception]
+    said: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        trace = traceback.format_exc()
+        if line := lacking(error):
+            return cls(ShortageError, line, trace)
+        if isinstance(error, ValueError):  # its message is for people
+            return cls(ValueError, str(error), trace)
+        return cls(JobError, raised(error), trace)
+
+    def told(self, where: str) -> Exception:
+        error = self.kind(f"{where}: {self.said}")
+        error.add_note(self.trace)  # a traceback shows it
+        return error
+
+
+class Worker:
+    """This process's end of one worker."""
+
+    def __init__(self, memory: Memory, there: bytes) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.names: Sequence[PolicyName] = []
+        self.ended: BaseException | None = None
+        """Why it was ended, if another one's failure is the reason."""
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, there), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def ask(self, job: Job, threads: int) -> None:
+        """Hand over a job to be done with so many threads."""
+        self.names = job.names
+        try:
+            # Not connection.send, for which PyTorch would move every tensor into a file of its own.
+            self.connection.send_bytes(pickle.dumps((job, threads)))
+        except OSError as error:
+            raise self._died() from error
+
+    def answer(self) -> Any:
+        """What it found. Raises what ``Failure`` says, and ShortageError if the process is no more."""
+        try:
+            found, error = pickle.loads(self.connection.recv_bytes())
+        except (EOFError, OSError) as lost:
+            raise self._died() from lost
+        if error is not None:
+            raise error.told(f"the process that worked for {', '.join(self.names)} failed")
+        return found
+
+    def _died(self) -> ShortageError:
+        self.process.join(5)
+        code = self.process.exitcode
+        why = "killed, perhaps for want of memory" if code == -signal.SIGKILL else "its own output says why"
+        return ShortageError(
+            f"the process that works for {', '.join(self.names)} ended with exit code {code} ({why}); "
+            "workers: false does without processes"
+        )
+
+
+def _bare(policy: LocalPolicy) -> LocalPolicy:
+    """The policy without what only the optimiser and text need."""
+    bare = copy.copy(policy)
+    bare.tokenizer = bare.optimizer = bare.home = None
+    return bare
+
+
+def _room(policy: LocalPolicy) -> Tensor:
+    """For the gradients of all its parameters, one behind the other; memory is taken only when it is written to."""
+    return torch.empty(sum(p.numel() for p in policy.parameters), dtype=torch.float32, device="meta")
+
+
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Processes started in here do not import the user's script, and leave Ctrl-C to this one."""
+    resource_tracker.ensure_running()  # its own start would unblock the signal
+    main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        sys.modules["__main__"] = main
+
+
+def _end(running: list[Worker]) -> None:
+    while running:
+        worker = running.pop()
+        worker.connection.close()
+        worker.process.terminate()
+        worker.process.join()
+
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+"""M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h: from how much free memory on it goes back, -1 for never; how many large
+blocks may be taken from the kernel one by one."""
+
+
+def _keep_memory() -> None:
+    """Let memory that this process frees stay with it, where the C library can be told so: what the kernel hands out
+    anew it clears first, which takes longer than filling it.
+
+    The process holds what it once needed, and gaps between that. The user's own process is not ours to change so.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, -1)
+        mallopt(_MMAP_MAX, 0)
+
+
+def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> None:
+    """A worker's life: do jobs until the other end is gone."""
+    _keep_memory()
+    here: There = Unpickler(there, tensors).load()
+    with suppress(EOFError, OSError):  # the other end is gone
+        while True:
+            job, threads = pickle.loads(connection.recv_bytes())
+            if threads != torch.get_num_threads():
+                torch.set_num_threads(threads)
+            try:
+                answer: tuple[Any, Failure | None] = job.work(here, *job.given), None
+            except BaseException as error:  # noqa: BLE001 (the other end raises it)
+                answer = None, Failure.of(error)
+            connection.send_bytes(pickle.dumps(answer))

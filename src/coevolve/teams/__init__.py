@@ -1,0 +1,1 @@
+"""Trained teams for others: export, cards, play and chat."""

@@ -1,0 +1,81 @@
+"""A team in a terminal: you give a problem, its roles answer as their protocol has it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from coevolve.console import console
+from coevolve.teams.team import Team
+from coevolve.types import Episode, Turn
+
+_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+Ask = Callable[[str], str]
+"""The name of a column -> a line. Raises EOFError where there are no more."""
+
+
+def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code: bool = False) -> None:
+    """Read a problem, a line for each of its columns, and print every turn; until the input ends.
+
+    From a pipe every line is an answer and what is printed is plain. The n-th problem is sampled by ``seed + n``. A
+    play that fails is reported and the next one may follow. Raises ValueError as ``Team.load`` does, and for a task
+    that does not say what it asks for.
+    """
+    team = Team.load(folder, trust_code=trust_code)
+    if team.asks is None:
+        raise ValueError(
+            f'the task {team.task.name} does not say what it asks for; give its class asks = ("column", ...) in the '
+            "team's code, or use Team.load(...).play(column=...)"
+        )
+    out = console(highlight=False, soft_wrap=True)
+    ask = _typed if sys.stdin.isatty() else _piped
+    played = 0
+    while (columns := _problem(team.asks, ask)) is not None:
+        if team.asks and not any(columns.values()):
+            continue
+        try:
+            episode = team.play(columns, seed=seed + played, temperature=0.0 if greedy else None)
+        except ValueError as error:
+            out.print(Text(f"error: {error}", "red"))
+        else:
+            _show(episode, list(team.roles), out)
+        played += 1
+
+
+def _problem(asks: Sequence[str], ask: Ask) -> dict[str, str] | None:
+    """What was given for each column, None at the end of the input. A task that asks for nothing waits for a line."""
+    try:
+        given = {name: ask(name) for name in asks or ("go on",)}
+    except EOFError:
+        return None
+    return given if asks else {}
+
+
+def _typed(name: str) -> str:
+    return input(f"{name}> ")
+
+
+def _piped(name: str) -> str:
+    if not (line := sys.stdin.readline()):
+        raise EOFError
+    return line.rstrip("\n")
+
+
+def _show(episode: Episode, roles: Sequence[str], out: Console) -> None:
+    """Each turn: the note before it, then ``role (policy, heard whom): text``."""
+    for turn in episode.turns:
+        colour = _COLOURS[roles.index(turn.role) % len(_COLOURS)]
+        others = dict.fromkeys(part.role for part in turn.heard if isinstance(part, Turn) and part.role != turn.role)
+        notes = [part for part in turn.heard if isinstance(part, str) and part]
+        if notes:
+            out.print(Text(f"[{' '.join(notes[-1].split())}]", "dim"))
+        heard = f", heard {' and '.join(others)}" if others else ""
+        name = (f"{turn.role} ({turn.policy}{heard}):", f"bold {colour}")
+        cut = "" if turn.finished else " [cut]"
+        out.print(Text.assemble(name, f" {turn.text.strip()}", (cut, "dim")))
+    out.print()

@@ -1,0 +1,266 @@
+"""From a checkpoint to a folder that others can use: ``coevolve export``. What it holds is in ``coevolve.teams.team``.
+
+Nothing of the training goes along: no optimiser, no critic, no data, no reward model; and no path of this machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coevolve import __version__
+from coevolve.cast import CASTS
+from coevolve.learners.local import VALUE_FILE
+from coevolve.models import load as models
+from coevolve.models.exact import check_file, check_files
+from coevolve.models.spec import PolicySpec
+from coevolve.models.weights import ADAPTER_FILE, Shared, Weights
+from coevolve.names import run_name
+from coevolve.play import blame
+from coevolve.recipe.components import component
+from coevolve.recipe.schema import A_FILE, Recipe, anchored
+from coevolve.runs import checkpoint
+from coevolve.runs.folder import RunDir, plain, read_lines
+from coevolve.runs.signature import check_stays
+from coevolve.runs.trained import checkpoint_of, recipe_of
+from coevolve.tasks import TASKS
+from coevolve.teams.model_card import called, write_card
+from coevolve.teams.team import AGENTS, BASES, CODE, FILE, HERE, asked
+from coevolve.types import Problem, Prompt, Turn
+
+_ADAPTER = "adapter_config.json"
+_BASE_OF_ADAPTER = "base_model_name_or_path"
+
+_PLAYED = ("dtype", "chat", "load_in_4bit")
+"""Settings of a policy that matter to who plays it."""
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(PolicySpec)}
+
+
+def export(
+    run: str | Path, output: str | Path, *, step: int | None = None, merge: bool = False, trust_code: bool = False
+) -> Path:
+    """Write the team of a run's newest checkpoint, or of the one after ``step`` steps, into ``output``; returns it.
+
+    The cast is that of the last step trained. merge: adapters are added to their bases, so that every agent is a plain
+    Hugging Face folder. trust_code: run the code that the run names and copy the models of this machine that it names,
+    whoever made it (see ``trained.recipe_of``). The folder appears when it is whole, or not at all. Raises ValueError
+    for a folder that is no run or was trained from Python, code that is not trusted, a checkpoint that is missing or
+    torn or holds weights that cannot be, an output that is there already, and a merge into a base in 4 bits, which
+    would not compute what was trained; OSError for a full disk.
+    """
+    directory, output = RunDir(Path(run)), Path(output)
+    folder = checkpoint_of(directory, step)
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
+    recipe, trained = recipe_of(directory, trust_code), int(checkpoint.verify(folder)["step"])
+    if not trust_code:
+        models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
+        check_stays(directory.path, [*directory.path.glob("*.*"), *folder.rglob("*"), *models_here])
+    beside = output.absolute().with_name(f".{output.absolute().name}.tmp")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir(parents=True)
+        _write(beside, directory, recipe, folder, trained, merge)
+        os.replace(beside, output)
+    except shutil.Error as error:  # lists every file that could not be copied
+        raise OSError(f"could not write {output}: {error.args[0][0][2]}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return output
+
+
+def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int, merge: bool) -> None:
+    bases = _Bases(target)
+    policies = {
+        name: _agent(folder / AGENTS / name, target / AGENTS / name, spec, bases, merge)
+        for name, spec in recipe.policies.items()
+    }
+    code = _Code(target)
+    settings = code.packed(recipe.task)
+    task = _made(settings, target)
+    about = {
+        "coevolve": __version__,
+        "run": run_name(run.path),
+        "step": trained,
+        "roles": dict(component(recipe.cast, CASTS, "cast", roles=recipe.roles)(max(trained - 1, 0))),
+        "policies": policies,
+        "play": code.packed(recipe.play),
+        "task": settings,
+        "sampling": {**recipe.record()["sampling"], "max_new_tokens": recipe.sampling.length_range[1]},
+    }
+    if task is not None and (example := _example(task, run, trained)):
+        about["example"] = example
+    text = yaml.dump(plain(about), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    (target / FILE).write_text(text, encoding="utf-8")
+    write_card(target, run, recipe, None if task is None else asked(task, recipe.play))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines are written as such."""
+
+    def represent_scalar(self, tag: str, value: Any, style: str | None = None) -> Any:
+        return super().represent_scalar(tag, value, "|" if isinstance(value, str) and "\n" in value else style)
+
+
+def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: bool) -> dict[str, Any]:
+    """Write one agent's folder; returns what ``team.yaml`` says about the policy."""
+    how = {name: getattr(spec, name) for name in _PLAYED if getattr(spec, name) != _DEFAULTS[name]}
+    _check_weights(source, spec)
+    whole = {"model": f"{HERE}{AGENTS}/{target.name}", "weights": "frozen", **how}
+    if spec.weights != "lora":
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(VALUE_FILE))
+        return whole
+    if merge:
+        if spec.load_in_4bit:
+            raise ValueError(
+                f"policy {target.name!r}: its base is in 4 bits, and merged into the weights before that it would "
+                "compute something else than was trained; export without --merge"
+            )
+        _merge(source, target, spec)
+        return whole
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(VALUE_FILE))
+    base = bases.placed(spec.model)
+    config = json.loads((target / _ADAPTER).read_text("utf-8"))
+    config[_BASE_OF_ADAPTER] = base.removeprefix(HERE)
+    (target / _ADAPTER).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+    return {"model": base, "weights": "lora", "lora": dataclasses.asdict(spec.lora), **how}
+
+
+def _check_weights(source: Path, spec: PolicySpec) -> None:
+    """Raises ValueError for weights that nobody could load."""
+    if spec.weights == "lora":
+        check_file(source / ADAPTER_FILE)
+    else:
+        check_files(source)
+
+
+def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
+    """The adapter's product added to its base, as one model; beside it the tokenizer."""
+    shared = Shared(models.load_causal_lm(spec.model))
+    shared.add(target.name, spec.lora, 0)
+    Weights(shared, target.name).load(source)
+    shared.peft.merge_and_unload(adapter_names=[target.name]).save_pretrained(target)
+    for file in source.iterdir():
+        if not file.name.startswith("adapter_") and file.name != VALUE_FILE:
+            shutil.copy2(file, target)
+
+
+class _Bases:
+    """The models that adapters sit on, each copied once unless it is one of the hub."""
+
+    def __init__(self, target: Path) -> None:
+        self._target, self._placed = target, dict[str, str]()
+
+    def placed(self, model: str) -> str:
+        """What ``team.yaml`` calls it."""
+        if model not in self._placed:
+            where = models.resolve(model)
+            self._placed[model] = where if isinstance(where, str) else self._copied(where, called(model))
+        return self._placed[model]
+
+    def _copied(self, source: Path, name: str) -> str:
+        target = _free(self._target / BASES / name)
+        target.mkdir(parents=True)
+        for file in source.iterdir():
+            if file.is_file():
+                shutil.copy2(file, target)
+        return f"{HERE}{BASES}/{target.name}"
+
+
+class _Code:
+    """The user's Python files and word lists, each copied once, and settings that find them there."""
+
+    def __init__(self, target: Path) -> None:
+        self._target, self._copied = target, dict[Path, str]()
+
+    def packed(self, value: Any) -> Any:
+        """The settings with files by their names: Python's and lists of words in ``code/``, data left behind."""
+        if isinstance(value, Mapping):
+            return {key: self.packed(inner) for key, inner in value.items()}
+        if not (isinstance(value, str) and A_FILE.fullmatch(value)):
+            return value
+        if value.endswith(".txt"):  # lists of words, which the task reads when it is made
+            return self._copy(Path(value))
+        file, colon, attribute = value.rpartition(":")
+        return f"{self._copy(Path(file))}:{attribute}" if colon else Path(value).name
+
+    def _copy(self, file: Path) -> str:
+        if file not in self._copied:
+            target = _free(self._target / CODE / file.name)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy2(file, target)
+            self._copied[file] = f"{HERE}{CODE}/{target.name}"
+        return self._copied[file]
+
+
+def _free(path: Path) -> Path:
+    """The path, or the first of ``name-2``, ``name-3``, ... that is not taken."""
+    tried = path
+    number = 1
+    while tried.exists():
+        number += 1
+        tried = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return tried
+
+
+def _made(settings: Any, target: Path) -> Any:
+    """The task as the exported folder makes it; None, with a warning, if that is not enough to make it of."""
+    try:
+        with blame("task"):
+            return component(anchored(settings, target), TASKS, "task")
+    except ValueError as error:
+        warnings.warn(f"this team will not load: {error}; put what it reads into {CODE}/ of the export", stacklevel=2)
+        return None
+
+
+def _example(task: Any, run: RunDir, trained: int) -> dict[str, Any] | None:
+    """The first held-out problem that the run wrote down at this checkpoint, and what roles were told on it.
+
+    None if it wrote none down; with a warning also where the task makes no prompt of what was written down.
+    """
+    record = next((one for one in read_lines(run.samples) if one["step"] == trained), None)
+    if record is None:
+        return None
+    try:
+        with blame("task"):
+            return {"columns": record["data"], "told": list(_told(task, record))}
+    except ValueError as error:
+        warnings.warn(f"the card shows no prompts: {error}", stacklevel=2)
+        return None
+
+
+def _told(task: Any, record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Each role's first prompt, and the first that goes on from a turn of its own, from what it heard then."""
+    problem = Problem(record["problem"], record["data"])
+    turns: list[Turn] = []
+    seen = set()
+    for one in record["turns"]:
+        role = one["role"]
+        heard = [turns[part] if isinstance(part, int) else part for part in one["heard"]]
+        again = any(isinstance(part, Turn) and part.role == role for part in heard)
+        if (role, again) not in seen:
+            seen.add((role, again))
+            yield {"role": role, "text": _rendered(task.prompt(problem, role, heard))}
+        turns.append(Turn(role, one["policy"], problem, 0, one["round"], (), (), (), one["text"], one["finished"]))
+
+
+def _rendered(prompt: Prompt) -> str:
+    """A prompt as text: messages with who says them, an own turn as what it said."""
+    if isinstance(prompt, str):
+        return str(prompt)
+    pieces = []
+    for part in prompt:
+        if isinstance(part, Mapping):
+            pieces.append(f"{part['role']}: {part['content']}\n")
+        else:
+            pieces.append(part.text if isinstance(part, Turn) else str(part))
+    return "".join(pieces)

@@ -1,0 +1,224 @@
+"""The model card of an exported team, from what its run wrote down. What nobody measured is not in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coevolve.models import load as models
+from coevolve.models.spec import PolicySpec
+from coevolve.plays import PLAYS
+from coevolve.recipe.schema import Recipe
+from coevolve.recipe.trust import code_in
+from coevolve.report.evaluation import NAMES
+from coevolve.report.plot import rise
+from coevolve.runs import shapes
+from coevolve.runs.folder import RunDir, read_lines
+from coevolve.tasks import TASKS
+from coevolve.teams.team import AGENTS, FILE, HERE, Exported, described
+
+_DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "distinct_2": 3}
+_STEP = ("batch_size", "members", "seed")
+_LONG = 200  # characters from which on a column is left out of the example of a call
+
+
+def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | None) -> None:
+    """Write ``README.md`` into the folder of a team, whose ``team.yaml`` is there. asks: as ``Team.asks``."""
+    team = described(folder)
+    sections = [
+        _front_matter(recipe),
+        _what(team, recipe),
+        _protocol(team),
+        _loading(team, asks),
+        _prompts(team),
+        _training(team, run, recipe),
+        _measured(team, run),
+        _limits(team),
+    ]
+    (folder / "README.md").write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
+
+
+def on_hub(model: str) -> bool:
+    """Whether a name can only mean a model of the Hugging Face hub; looks nothing up."""
+    local = model in models.PACKAGED or models.is_recipe(model) or Path(model).exists()
+    return not local and models.HUB_NAME.fullmatch(model) is not None
+
+
+def called(model: str) -> str:
+    """A model's name without the path that led to it where it was trained."""
+    return model if on_hub(model) else Path(model).name.removesuffix(".yaml").removesuffix(".yml")
+
+
+def _front_matter(recipe: Recipe) -> str:
+    bases = dict.fromkeys(spec.model for spec in recipe.policies.values() if on_hub(spec.model))
+    about: dict[str, Any] = {
+        "library_name": "transformers",
+        "tags": ["coevolve", "multi-agent", "reinforcement-learning", "text-generation"],
+    }
+    return f"---\n{yaml.safe_dump(about | ({'base_model': list(bases)} if bases else {}), sort_keys=False)}---"
+
+
+def _what(team: Exported, recipe: Recipe) -> str:
+    count = len(team.policies)
+    many = "one language model" if count == 1 else f"{count} language models, trained together"
+    start = recipe.policies
+    rows = [
+        (role, f"[{policy}]({AGENTS}/{policy})", called(start[policy].model), start[policy].weights)
+        for role, policy in team.roles.items()
+    ]
+    return (
+        f"# {team.run}\n\nA team of {many} with Coevolve {team.coevolve}: {team.step} steps of "
+        f"`{recipe.algorithm['name']}` on the task {_component(team.task, TASKS)}\n\n"
+        f"{_table(('role', 'policy', 'started from', 'weights'), rows)}"
+    )
+
+
+def _protocol(team: Exported) -> str:
+    settings = {key: value for key, value in team.play.items() if key != "name"}
+    given = f" Settings: `{json.dumps(settings)}`." if settings else ""
+    sampling = team.sampling
+    return (
+        f"## Protocol\n\n{_component(team.play, PLAYS)}{given}\n\nTrained at temperature {sampling.temperature:g}, "
+        f"with at most {sampling.length_range[1]} new tokens a turn. All of it is in [{FILE}]({FILE})."
+    )
+
+
+def _component(settings: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]]) -> str:
+    """The name, with the first line of what the package says about it."""
+    name = str(settings["name"])
+    if name not in registry:
+        return f"`{name.removeprefix(HERE)}`."
+    about = (sys.modules[registry[name].__module__].__doc__ or "").splitlines()[0]
+    return f"`{name}`: {about.removeprefix(f'Task ``{name}``: ')}"
+
+
+def _loading(team: Exported, asks: Sequence[str] | None) -> str:
+    own = code_in([team.task, team.play])
+    trust, option = (", trust_code=True", " --trust-code") if own else ("", "")
+    kinds = {spec.weights: _alone(f"{AGENTS}/{name}", spec) for name, spec in reversed(team.policies.items())}
+    alone = "\n\n".join(f"```python\n{code}\n```" for code in reversed(kinds.values()))
+    return f"""\
+## How to load it
+
+The team, with Coevolve, where this folder is the current one:
+
+```python
+from coevolve import Team
+
+for turn in Team.load("."{trust}).play({_call(team, asks)}).turns:
+    print(f"{{turn.role}}: {{turn.text}}")
+```
+
+In a terminal: `coevolve chat .{option}`. One agent, without Coevolve:
+
+{alone}"""
+
+
+def _call(team: Exported, asks: Sequence[str] | None) -> str:
+    """The arguments of a play on the example."""
+    columns = team.example["columns"] if team.example else {}
+    given = {name: columns.get(name, "...") for name in (columns if asks is None else asks)}
+    short = {name: repr(value if len(str(value)) < _LONG else "...") for name, value in given.items()}
+    return next(iter(short.values())) if asks and len(asks) == 1 else ", ".join(f"{k}={v}" for k, v in short.items())
+
+
+def _alone(folder: str, spec: PolicySpec) -> str:
+    if spec.weights != "lora":
+        return f"""\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{folder}")
+model = AutoModelForCausalLM.from_pretrained("{folder}")"""
+    return f"""\
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{folder}")
+base = AutoModelForCausalLM.from_pretrained("{spec.model.removeprefix(HERE)}", dtype="float32")
+model = PeftModel.from_pretrained(base, "{folder}")"""
+
+
+def _prompts(team: Exported) -> str:
+    if team.example is None:
+        return ""
+    told = "\n\n".join(f"**{one['role']}**\n\n{_fenced(one['text'])}" for one in team.example["told"])
+    return f"## What the roles were told\n\nOn one held-out problem, in the order in which they spoke:\n\n{told}"
+
+
+def _fenced(text: str) -> str:
+    """As a block of code, whatever back-ticks are in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _training(team: Exported, run: RunDir, recipe: Recipe) -> str:
+    lines = [line for line in read_lines(run.metrics) if line["step"] < team.step]
+    file = run.path / "environment.json"
+    here = shapes.read(file) if file.is_file() else {}
+    facts = {
+        "algorithm": json.dumps(recipe.algorithm),
+        **{name.replace("_", " "): getattr(recipe, name) for name in _STEP},
+        "learning rate": ", ".join(
+            f"{name} {spec.learning_rate:g}" for name, spec in recipe.policies.items() if spec.weights != "frozen"
+        ),
+        "training": rise(lines) if lines else "",
+        "KL to the start": f"{lines[-1]['kl']:.3g} nats a turn at the last step" if lines and "kl" in lines[-1] else "",
+        "machine": ", ".join(f"{name} {value}" for name, value in _machine(here)),
+    }
+    return f"## Training\n\n{_table(('', ''), [(name, value) for name, value in facts.items() if value != ''])}"
+
+
+def _machine(here: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    yield from ((name, here[name]) for name in ("device", "python") if name in here)
+    yield from ((name, version) for name, version in here.get("versions", {}).items() if name != "coevolve")
+
+
+def _measured(team: Exported, run: RunDir) -> str:
+    file = run.path / "eval.json"
+    found = shapes.read(file) if file.is_file() else {}
+    if found.get("checkpoint") != team.step:
+        how = "`coevolve eval RUN` measures the team, and each policy alone; an export made after it shows the table."
+        return f"## Measured\n\nThis checkpoint was not evaluated. {how}"
+    rows = [
+        [*(str(row[name]) for name in NAMES), *(_number(row.get(name), digits) for name, digits in _DIGITS.items())]
+        for row in found["rows"]
+    ]
+    head = (
+        f"On {found['problems']} held-out problems, at most {found['max_new_tokens']} new tokens a turn; sampled at "
+        f"temperature {found['temperature']:g}, {found['samples']} a problem. reward_se is over problems, kl in nats a "
+        "turn, length in tokens."
+    )
+    return f"## Measured\n\n{head}\n\n{_table((*NAMES, *_DIGITS), rows)}"
+
+
+def _limits(team: Exported) -> str:
+    return """\
+## Limits
+
+- The agents were trained on one task, in these roles and with these prompts; what they do elsewhere was not measured,
+  except where the table above says so.
+- Trained for a reward, they may have found ways to it that nobody wanted. Read what they say.
+- When it is played nobody is paid: a protocol that chooses by reward goes on from its first response, and none ends
+  early by one above 0.
+- A model is no better than what it started from: its licence and its limits hold for these weights too."""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return " ".join(str(value).split()).replace("|", "\\|")
+
+
+def _number(value: float | None, digits: int) -> str:
+    """Fixed point; a dash for what could not be measured."""
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,91 @@
+"""The same turns, annotations and updates on a GPU as on the CPU, up to float rounding. Skipped where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+
+from coevolve.compute import kernels
+from coevolve.compute import partial_attention as partial
+from coevolve.compute.lm_head import outlet
+from coevolve.engines.local import LocalEngine
+from coevolve.types import Sampling
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_the_same_turns(build_policy: Build) -> None:
+    says = make_says(ragged(40, seed=1), Sampling(16))
+    cpu, gpu = (
+        LocalEngine({"a": build_policy(device=device)}).generate({"a": says})["a"] for device in ("cpu", "cuda")
+    )
+    same = [a.action_ids == b.action_ids for a, b in zip(cpu, gpu, strict=True)]
+    assert sum(same) >= 38  # a uniform number may fall between two devices' roundings
+    for a, b, equal in zip(cpu, gpu, same, strict=True):
+        if equal:
+            torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("weights", ["full", "lora"])
+def test_the_same_annotations_and_gradient_norm(weights: str, build_policy: Build) -> None:
+    batch = make_batch(12, seed=2)
+    policies = [
+        build_policy(device=d, weights=weights, reference=True, critic=True, learning_rate=1e-2)
+        for d in ("cpu", "cuda")
+    ]
+    for step in range(2):
+        cpu, gpu = (p.update(p.annotate(batch), make_targets(batch, step), make_rule(), step) for p in policies)
+        assert gpu["grad_norm"] == pytest.approx(cpu["grad_norm"], rel=1e-2)
+    seen, seen_gpu = (p.annotate(batch) for p in policies)
+    for name in ("kl_BT", "value_BT", "logp_ref_BT"):
+        assert getattr(seen_gpu, name).device.type == "cpu"
+        torch.testing.assert_close(getattr(seen, name), getattr(seen_gpu, name), rtol=2e-2, atol=2e-2)
+
+
+def test_a_base_in_4_bits_on_the_gpu(build_policy: Build) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes (coevolve[quant])")
+    batch = make_batch(12, seed=2)
+    cpu, gpu = (
+        build_policy(device=d, weights="lora", load_in_4bit=True, reference=True, critic=True, learning_rate=1e-2)
+        for d in ("cpu", "cuda")
+    )
+    for step in range(2):
+        norms = [
+            p.update(p.annotate(batch), make_targets(batch, step), make_rule(), step)["grad_norm"] for p in (cpu, gpu)
+        ]
+        assert norms[1] == pytest.approx(norms[0], rel=5e-2)
+    turns = LocalEngine({"a": gpu}).generate({"a": make_says(ragged(20, seed=3), Sampling(8))})["a"]
+    assert all(turn.logps for turn in turns)
+    assert gpu.annotate(batch).kl_BT.sum() > 0
+
+
+def test_bfloat16_on_the_gpu(build_policy: Build) -> None:
+    policy = build_policy(device="cuda", dtype="bfloat16", reference=True, critic=True)
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(20, seed=3), Sampling(8, top_k=5))})["a"]
+    assert all(turn.logps for turn in turns)
+    batch = make_batch(6, seed=4)
+    assert policy.annotate(batch).kl_BT.abs().max() == 0
+    policy.update(policy.annotate(batch), make_targets(batch, 5), make_rule(), 0)
+
+
+def test_attention_without_scores_is_used(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> kernels.Kernel:
+        used.append(found(q, k, v))
+        return used[-1]
+
+    assert partial._right(torch.device("cuda", torch.cuda.current_device()), torch.bfloat16, 64)
+    used, found = list[kernels.Kernel](), partial._kernel
+    monkeypatch.setattr(partial, "_kernel", kernel)
+    policy, batch = build_policy(device="cuda", dtype="bfloat16"), make_batch(6, seed=4, longest_prompt=90)
+    policy.update(batch, make_targets(batch, 5), make_rule(), 0)
+    assert kernels.GPU in used
+
+
+def test_logits_are_float32_sums_of_bfloat16() -> None:
+    torch.manual_seed(0)
+    layer, hidden_NW = torch.nn.Linear(64, 300).cuda(), 3 * torch.randn(50, 64).cuda()
+    with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
+        found_NV = outlet(layer, torch.bfloat16)(hidden_NW)
+    wanted_NV = hidden_NW.bfloat16().double() @ layer.weight.bfloat16().double().t() + layer.bias.double()
+    torch.testing.assert_close(found_NV.double(), wanted_NV, rtol=1e-5, atol=1e-5)

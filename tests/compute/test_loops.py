@@ -1,0 +1,480 @@
+"""The compiled loops against what they stand for, written plainly."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from conftest import save_micro
+from policy_cases import Build, make_says, ragged
+from test_update import shaken
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+from coevolve.collate import _batch as turns_to_batch
+from coevolve.compute import logprobs as head
+from coevolve.compute.cpu import decoder as lean
+from coevolve.compute.cpu import prefix_cache as looped
+from coevolve.compute.cpu.arrays import either
+from coevolve.compute.cpu.panels import Panels
+from coevolve.compute.cpu.prefix_cache import Looped, usable
+from coevolve.compute.draw import draw
+from coevolve.compute.logprobs import _judged
+from coevolve.compute.packed_tokens import pack
+from coevolve.compute.prefix_cache import Cascade
+from coevolve.compute.prefix_tree import grow
+from coevolve.engines.local import LocalEngine
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.models.weights import trunk
+from coevolve.types import Sampling
+
+compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
+between: Any = pytest.importorskip("coevolve.compute.cpu.loops.between")
+
+
+def arrays(*tensors: Tensor) -> list[Any]:
+    return [either(x) for x in tensors]
+
+
+def test_numbers_in_bfloat16_are_those_of_pytorch() -> None:
+    """Of two equally near ones the even one, beyond the largest none, and what is no number stays none."""
+    torch.manual_seed(0)
+    special = torch.tensor(
+        [math.nan, math.inf, -math.inf, 0.0, -0.0, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 3.4e38, 1e-40]
+    )
+    payload = torch.tensor([0x7F800001, -1], dtype=torch.int32).view(torch.float32)
+    x = torch.cat((special, payload, torch.randn(100_000) * torch.randn(100_000).exp()))
+    for numbers in (x, x.flip(0)):  # by vectors, and one by one what is left over
+        right = numbers.to(torch.bfloat16)
+        out, back = torch.empty_like(right), torch.empty_like(numbers)
+        between.copied(*arrays(numbers, out))
+        torch.testing.assert_close(out, right, rtol=0, atol=0, equal_nan=True)
+        between.copied(*arrays(out, back))
+        torch.testing.assert_close(back, right.float(), rtol=0, atol=0, equal_nan=True)
+
+
+def turned(x_D: Tensor, cos_D: Tensor, sin_D: Tensor) -> Tensor:
+    """As transformers' models do it."""
+    half = len(x_D) // 2
+    if len(x_D) % 2:  # one number stays
+        return torch.cat((turned(x_D[:-1], cos_D[:-1], sin_D[:-1]), x_D[-1:]))
+    return x_D * cos_D + torch.cat((-x_D[half:], x_D[:half])) * sin_D
+
+
+SHAPES = [(5, 5, 64), (6, 2, 16), (4, 1, 6), (2, 2, 5), (3, 1, 85), (2, 1, 128)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("heads", "keys", "size"), SHAPES)
+def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: int, dtype: torch.dtype) -> None:
+    """Five rows of three ragged prompts, twenty tokens one after the other."""
+    torch.manual_seed(0)
+    prompt = torch.randn(3, keys, 7, 2 * size)
+    length_E, prompt_B = np.array([7, 1, 4]), np.array([0, 2, 2, 1, 0])
+    own = torch.full((5, keys, 20, 2 * size), math.nan, dtype=dtype)
+    seen = [list(prompt[e, :, : length_E[e]].double().transpose(0, 1)) for e in prompt_B]
+    for t in range(20):
+        heads_BXD, cos_BD, sin_BD = (
+            torch.randn(5, heads + 2 * keys, size).to(dtype),
+            torch.randn(5, size),
+            torch.randn(5, size),
+        )
+        out = torch.empty(5, heads, size)
+        compiled.attend(
+            *arrays(heads_BXD, cos_BD, sin_BD, prompt), length_E, prompt_B, *arrays(own), t, 0.3, out.numpy()
+        )
+        for b, x_XD in enumerate(heads_BXD.double()):
+            turn = (cos_BD[b].double(), sin_BD[b].double())
+            key_KD = torch.stack([turned(x, *turn) for x in x_XD[heads : heads + keys]])
+            seen[b].append(torch.cat((key_KD, x_XD[heads + keys :]), -1))
+            if dtype == torch.bfloat16:  # the key is remembered as one of the two nearest
+                torch.testing.assert_close(own[b, :, t].double(), seen[b][-1], rtol=2**-8, atol=0)
+                seen[b][-1] = own[b, :, t].double()
+            for h in range(heads):
+                kv_TD = torch.stack([token[h * keys // heads] for token in seen[b]])
+                share_T = (0.3 * kv_TD[:, :size] @ turned(x_XD[h], *turn)).softmax(0)
+                torch.testing.assert_close(out[b, h].double(), share_T @ kv_TD[:, size:], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "keys", "size"), [(5, 5, 64), (6, 2, 16), (4, 1, 6), (3, 1, 85)])
+def test_attention_over_a_forest_is_that_of_each_token_over_what_it_sees(heads: int, keys: int, size: int) -> None:
+    """A path of three segments, one of 150 tokens, one of a single token, two trees; and the filling tokens."""
+    torch.manual_seed(0)
+    long, first, other = np.arange(150), np.arange(150, 190), np.arange(200, 210)
+    rows = [np.concatenate((long, first, [n], long[:n])) for n in (1, 5, 40)]
+    packed = pack(grow([*rows, long, np.append(long, 7), other]), torch.device("cpu"), compiled)
+    assert packed.walk is not None and len(packed.walk.segments[0]) == 7
+    n = len(packed.ids_N)
+    sees_NN = torch.zeros(n, n, dtype=torch.bool)
+    for leaf in grow([*rows, long, np.append(long, 7), other]).leaf_B:
+        for place, token in enumerate(leaf.path):
+            sees_NN[token, leaf.path[: place + 1]] = True
+    real_N = sees_NN.any(1)
+    q, k, v = (torch.randn(1, h, n, size, requires_grad=True) for h in (heads, keys, keys))
+    found = packed.attend(0, q, k, v, 0.3)[0]
+    q_, k_, v_ = (x[0].detach().double().requires_grad_() for x in (q, k, v))
+    score = 0.3 * q_ @ k_.repeat_interleave(heads // keys, 0).transpose(1, 2)
+    share = score.masked_fill(~sees_NN, -math.inf)[:, real_N].softmax(-1)
+    right = (share @ v_.repeat_interleave(heads // keys, 0)).transpose(0, 1)
+    torch.testing.assert_close(found[real_N].double(), right, rtol=1e-5, atol=1e-5)
+    assert (found[~real_N] == 0).all()
+    grad = torch.randn(n, heads, size)
+    ours = torch.autograd.grad(found, (q, k, v), grad)
+    theirs = torch.autograd.grad(right, (q_, k_, v_), grad[real_N].double())
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a[0].double(), b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_token_has_no_say_before_it_is_there_however_large_its_key() -> None:
+    torch.manual_seed(0)
+    packed = pack(grow([np.arange(20)]), torch.device("cpu"), compiled)
+    q, k, v = torch.randn(3, 1, 2, len(packed.ids_N), 16)
+    loud, found = k.clone(), list[list[Tensor]]()
+    loud[:, :, 12] = 1000 * q[:, :, :12].mean(2)
+    for keys in (k, loud):
+        given = [x.clone().requires_grad_() for x in (q, keys, v)]
+        out = packed.attend(0, *given, 1.0)[0, :12]
+        found.append([out, *(x[0, :, :12] for x in torch.autograd.grad(out.square().sum(), given))])
+    for before, after in zip(*found, strict=True):
+        assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize("tokens", [3, 12])
+@pytest.mark.parametrize("weights", ["full", "lora"])
+def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
+    weights: Literal["full", "lora"], tokens: int, build_policy: Build
+) -> None:
+    """Rounded ones: with others, what sampling and scoring find is some fifty times as far apart."""
+    policy = shaken(build_policy(dtype="bfloat16", weights=weights))
+    with torch.no_grad():
+        for layer in policy.weights.shared.causal.base_model.layers:
+            key = getattr(layer.self_attn.k_proj, "base_layer", layer.self_attn.k_proj)
+            key.weight.mul_(10)  # so that attention looks at something
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(tokens))})["a"]
+    batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+    off = ((policy.outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT).abs().sum() / batch.mask_BT.sum()
+    assert batch.mask_BT.sum() > 27 and off < 1e-4, off
+
+
+def apart(policies: dict[str, LocalPolicy], count: int) -> list[float]:
+    """How far log-probabilities at scoring are from those at sampling, per token, of policies that sample together."""
+    says = {name: make_says(ragged(count + n, seed=n) * 3, Sampling(12)) for n, name in enumerate(policies)}
+    found = []
+    for name, turns in LocalEngine(policies).generate(says).items():
+        batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+        off_BT = (policies[name].outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT
+        found.append(float(off_BT.abs().sum() / batch.mask_BT.sum()))
+    return found
+
+
+def test_in_bfloat16_scoring_rounds_biases_as_sampling_does(tmp_path: Path) -> None:
+    config = Qwen2Config(
+        vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    folder = save_micro(Qwen2ForCausalLM(config), tmp_path)
+    policies = build_policies(
+        {"a": PolicySpec(folder, dtype="bfloat16")}, reference=False, critic=False, steps=1, seed=0
+    )
+    torch.manual_seed(0)
+    for name, parameter in policies["a"].weights.shared.causal.named_parameters():
+        if "bias" in name:
+            nn.init.normal_(parameter, std=0.5)
+    assert apart(policies, 9)[0] < 1e-4
+
+
+def test_in_bfloat16_teams_of_adapters_are_scored_as_they_sample(micro_model: str) -> None:
+    """Each has another number of rows, so that runs are of different lengths."""
+    specs = {
+        name: PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=rank), dtype="bfloat16")
+        for name, rank in (("a", 3), ("b", 16), ("c", 5))
+    }
+    policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+    torch.manual_seed(0)
+    for policy in policies.values():
+        for parameter in policy.parameters:
+            nn.init.normal_(parameter, std=0.1)
+    assert max(apart(policies, 4)) < 1e-3
+
+
+def test_norm_and_gate_are_those_of_pytorch() -> None:
+    torch.manual_seed(0)
+    x_NW, y_NW, weight_W = 3 * torch.randn(5, 37), torch.randn(5, 37), torch.randn(37)
+    sum_NW, scale_N, out_NW = torch.empty(5, 37), torch.empty(5), torch.empty(5, 37)
+    compiled.added(*arrays(x_NW, y_NW, weight_W), 1e-3, *arrays(sum_NW, scale_N, out_NW))
+    assert torch.equal(sum_NW, x_NW + y_NW)
+    torch.testing.assert_close(out_NW, functional.rms_norm(sum_NW, (37,), weight_W, 1e-3), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scale_N, (sum_NW.square().mean(1) + 1e-3).rsqrt())
+    both_NI = torch.cat((torch.linspace(-300, 300, 77).expand(5, -1), torch.randn(5, 77)), 1).contiguous()
+    gate_NI, up_NI, out_NI = *both_NI.chunk(2, 1), torch.empty(5, 77)
+    compiled.gated(*arrays(both_NI, out_NI))
+    torch.testing.assert_close(out_NI, functional.silu(gate_NI) * up_NI, rtol=1e-6, atol=1e-33)
+
+
+@pytest.mark.parametrize("tokens", [7, 64, 1000])
+def test_what_logits_say_of_actions_is_what_pytorch_finds(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    z_NV, temperature_N, action_N = 5 * torch.randn(9, tokens), torch.linspace(0.1, 3, 9), torch.randint(tokens, (9,))
+    z_NV[0], z_NV[1, 3], action_N[1] = 2.0, 1000.0, 3  # all alike; one alone
+    p_NV, right_NV = torch.empty(2, 9, tokens)
+    assert usable(z_NV.device)
+    found = _judged(z_NV.clone(), temperature_N, action_N, p_NV)
+    monkeypatch.setattr(head, "usable", lambda device: False)
+    right = _judged(z_NV.clone(), temperature_N, action_N, right_NV)
+    for ours, theirs in zip((*found, p_NV), (*right, right_NV), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_logits_that_are_not_finite_have_no_log_probability(bad: float) -> None:
+    z_NV = torch.zeros(2, 70)
+    z_NV[1, 67] = bad
+    logp_N, entropy_N = _judged(z_NV, torch.ones(2), torch.tensor([0, 0]), torch.empty(2, 70))
+    assert logp_N[0].isfinite() and entropy_N[0].isfinite()
+    assert not logp_N[1].isfinite() and not entropy_N[1].isfinite()
+    with pytest.raises(AssertionError, match="outside the vocabulary"):
+        _judged(torch.zeros(1, 70), torch.ones(1), torch.tensor([70]), torch.empty(1, 70))
+
+
+PRODUCTS = [((71,), 46), ((64, 32, 7), 18), ((5, 40, 64), 46), ((96,), 2)]
+"""Outputs of layers side by side, and inputs: no multiples of what processors do at once, or multiples."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("outputs", "inputs"), PRODUCTS)
+def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Linear(inputs, count, bias=n % 2 == 0) for n, count in enumerate(outputs)]
+    product = Panels(layers, dtype, compiled)
+    for rows in (1, 3, 4, 8, 12, 13, 16, 28, 61):
+        x = torch.randn(rows, 1, inputs).to(dtype)
+        exact = torch.cat(
+            [functional.linear(x.double(), layer.weight.to(dtype).double()) for layer in layers], -1
+        ) + torch.cat([torch.zeros(len(x.weight)) if x.bias is None else x.bias.to(dtype).float() for x in layers])
+        found = product(x)
+        assert found.dtype == dtype
+        near = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2**-8, "atol": 1e-5}
+        torch.testing.assert_close(found.double(), exact, **near)
+        assert torch.equal(found[-1], product(x[-1])), "the rows beside it have no say"
+        out_NO = torch.randn(rows, sum(outputs)).to(dtype)
+        more = exact[:, 0] + out_NO.double()
+        compiled.product(either(x[:, 0].contiguous()), product.panels_L, product.bias_O, either(out_NO), True)
+        torch.testing.assert_close(out_NO.double(), more, **near)
+
+
+def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is() -> None:
+    product = Panels([nn.Linear(6, 40)], torch.bfloat16, compiled)
+    for bad in (math.nan, math.inf):
+        x = torch.ones(13, 6)
+        x[5, 3] = bad
+        found = product(x).isfinite()
+        assert not found[5].any() and found[:5].all() and found[6:].all()
+
+
+OTHER = """
+import torch
+from torch import nn
+from coevolve.policies import compiled
+from coevolve.compute.cpu.panels import Panels
+
+torch.manual_seed(0)
+layer, x = nn.Linear(46, 71), torch.randn(13, 46).bfloat16()
+exact = x.double() @ layer.weight.bfloat16().double().t() + layer.bias.bfloat16()
+torch.testing.assert_close(Panels([layer], torch.bfloat16, compiled)(x).double(), exact, rtol=2**-8, atol=1e-5)
+"""
+
+
+@pytest.mark.slow
+def test_processors_that_have_no_bfloat16_multiply_it_too(tmp_path: Path) -> None:
+    other = {
+        **os.environ,
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx2,+fma",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    done = subprocess.run([sys.executable, "-c", OTHER], env=other, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
+    x_NW, zero_NW, sum_NW, scale_N, out_NW = torch.ones(2, 8), *torch.zeros(2, 2, 8), torch.empty(2), torch.empty(2, 8)
+    x_NW[1, 5] = bad
+    compiled.added(*arrays(x_NW, zero_NW, torch.ones(8)), 1e-6, *arrays(sum_NW, scale_N, out_NW))
+    assert out_NW[0].isfinite().all() and out_NW[1].isnan().any()
+    gated = torch.empty(2, 4)
+    compiled.gated(*arrays(x_NW, gated))
+    torch.testing.assert_close(gated, functional.silu(x_NW[:, :4]) * x_NW[:, 4:], equal_nan=True)
+    heads_BXD, out_BHD = torch.ones(2, 3, 4), torch.empty(2, 1, 4)
+    heads_BXD[1, 1, 2] = bad  # a key
+    turn = (np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32))
+    prompt, own = np.ones((1, 1, 2, 8), np.float32), np.empty((2, 1, 1, 8), np.float32)
+    compiled.attend(heads_BXD.numpy(), *turn, prompt, np.array([2]), np.array([0, 0]), own, 0, 1.0, out_BHD.numpy())
+    assert out_BHD[0].isfinite().all() and (out_BHD[1].isnan().any() or bad == -math.inf)  # nobody looks there
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_diverged_logits_have_no_log_probability(bad: float) -> None:
+    logits = torch.zeros(2, 200)
+    logits[1, 150] = bad
+    drawn = draw(logits, torch.tensor([0.5, 0.5]), Sampling(1))
+    assert drawn.logp_B[0].isfinite() and drawn.logp_B[1].isnan()
+    assert 0 <= int(drawn.token_B[1]) < 200
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_tokens_are_those_that_pytorch_draws(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some logits are minus infinity, the uniform numbers reach from one end to the other."""
+    torch.manual_seed(0)
+    logits = 4 * torch.randn(400, 1000)
+    logits[:, ::7] = -math.inf
+    uniform = torch.rand(400)
+    uniform[:2] = torch.tensor([0.0, 1 - 2**-24])
+    found = draw(logits, uniform, Sampling(1, temperature=temperature))
+    monkeypatch.setattr(looped, "module", lambda: None)
+    right = draw(logits, uniform, Sampling(1, temperature=temperature))
+    assert (found.token_B == right.token_B).float().mean() > 0.99
+    same = found.token_B == right.token_B
+    torch.testing.assert_close(found.logp_B[same], right.logp_B[same], rtol=1e-5, atol=1e-5)
+    assert logits[range(400), found.token_B].isfinite().all()
+
+
+@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rollouts_are_those_of_the_operators(
+    family: str, dtype: str, build_policy: Build, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of ragged prompts, most of which leave early; also of models that are not written out."""
+    policy = build_policy(model=request.getfixturevalue(family), dtype=dtype)
+    policy.eos = frozenset(range(0, 60, 9))
+    says = make_says([*ragged(6, seed=2) * 4], Sampling(16))
+    used: list[type] = []
+    honest = Cascade.keep
+
+    def counting(self: Any, *given: Any) -> None:
+        used.append(type(self))
+        honest(self, *given)
+
+    monkeypatch.setattr(Cascade, "keep", counting)
+    ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    assert set(used) == {Looped}
+    monkeypatch.setattr(looped, "module", lambda: None)
+    theirs = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    assert set(used) == {Looped, Cascade}
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.action_ids == b.action_ids]
+    assert len(pairs) == len(says) if dtype == "float32" else len(pairs) > len(says) // 2
+    off = 1e-5 if dtype == "float32" else 0.1
+    for a, b in pairs:
+        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=off, atol=off)
+
+
+def test_there_is_one_thread_or_there_are_no_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    assert usable(cpu) and not usable(torch.device("cuda"))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert not usable(cpu)
+
+
+def test_threads_at_loading_have_no_say(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is loaded with many threads and samples in processes of one."""
+    tried: list[type] = []
+    honest = Cascade.step
+
+    def step(self: Cascade, *given: Tensor) -> Tensor:
+        tried.append(type(self))
+        return honest(self, *given)
+
+    monkeypatch.setattr(Cascade, "step", step)
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        tried.clear()
+        spec = PolicySpec(model=micro_model)
+        policy = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)["a"]
+        assert trunk(policy.weights.shared.causal).takes_loops and set(tried) == {Looped, Cascade}
+
+
+def test_heads_of_an_odd_size_sample_alike(
+    build_policy: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPT-2 with heads of 15 numbers, which models that turn cannot have."""
+    torch.manual_seed(0)
+    odd = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=30, n_head=2, n_layer=2, n_positions=64))
+    policy = build_policy(model=save_micro(odd, tmp_path))
+    assert trunk(policy.weights.shared.causal).takes_loops
+    says = make_says([*ragged(5, seed=2) * 2], Sampling(9))
+    ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    monkeypatch.setattr(looped, "module", lambda: None)
+    theirs = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.action_ids == b.action_ids
+        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-5, atol=1e-5)
+
+
+def test_written_out_rollouts_leave_turning_to_the_loop(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    sines: list[float] = []
+    honest = Looped.attend_heads
+
+    def counted(self: Looped, layer: int, heads: Any, cos: Any, sin: Any, scaling: float) -> Tensor:
+        sines.append(float(abs(sin).max()))
+        return honest(self, layer, heads, cos, sin, scaling)
+
+    monkeypatch.setattr(Looped, "attend_heads", counted)
+    monkeypatch.setattr(lean._Layer, "loop", lambda layer: None)  # one loop for a layer calls nobody's
+    LocalEngine({"a": build_policy()}).generate({"a": make_says(ragged(5, seed=1), Sampling(9))})
+    assert sines and min(sines) > 0
+
+
+@pytest.mark.parametrize("way", ["missing", "broken", "disabled"])
+def test_without_numba_there_are_no_loops(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            raise ImportError("numba needs another NumPy", name="numpy")
+
+    if way == "disabled":
+        monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
+    else:
+        monkeypatch.setitem(sys.modules, "numba", None if way == "missing" else Broken())
+    uncached = looped.module.__wrapped__
+    with pytest.warns(UserWarning, match="another NumPy") if way == "broken" else nullcontext():
+        assert uncached() is None
+
+
+def test_loops_that_nobody_can_keep_are_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(self: Any) -> None:
+        raise RuntimeError("no locator available")
+
+    monkeypatch.setattr(type(compiled.product), "enable_caching", nowhere)
+    from coevolve.compute.cpu.loops.loop import by_numba
+
+    double = by_numba({"contract"})(lambda x: x + x)
+    assert double(2) == 4
+
+
+def test_loops_are_compiled_again_when_one_of_their_files_has_changed(tmp_path: Path) -> None:
+    """numba itself would keep what has not changed and is made of what has."""
+    shutil.copytree(Path(compiled.__file__).parent, tmp_path / "loops", ignore=shutil.ignore_patterns("__pycache__"))
+    kept = tmp_path / "loops" / "__pycache__"
+    kept.mkdir()
+    now = time.time()
+    for name, age in (("old.nbi", 50), ("new.nbi", 0)):
+        (kept / name).touch()
+        os.utime(kept / name, (now - age, now - age))
+    for file in (tmp_path / "loops").glob("*.py"):
+        os.utime(file, (now - 100, now - 100))
+    os.utime(tmp_path / "loops" / "vectors.py", (now - 10, now - 10))
+    importlib.machinery.SourceFileLoader("forgetful", str(tmp_path / "loops" / "loop.py")).load_module()
+    assert sorted(file.name for file in kept.glob("*.nbi")) == ["new.nbi"]

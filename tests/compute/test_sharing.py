@@ -1,0 +1,169 @@
+"""What policies share in memory, and that adapters on one base do not touch each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, MambaConfig
+
+from coevolve.engines.local import LocalEngine
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
+from coevolve.learners.optim import lr_factor, plan_memory
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.models.weights import check_model
+from coevolve.types import Sampling
+
+
+def team(model: str, *, reference: bool = True, critic: bool = True, **weights: str) -> dict[str, LocalPolicy]:
+    specs = {name: PolicySpec(model, weights=kind, learning_rate=1e-2) for name, kind in weights.items()}  # type: ignore[arg-type]
+    return build_policies(specs, reference=reference, critic=critic, steps=5, seed=0)
+
+
+def storages(policies: dict[str, LocalPolicy]) -> int:
+    """Bytes of all distinct parameters the policies hold, references and value heads included."""
+    found: dict[int, int] = {}
+    for policy in policies.values():
+        modules = [policy.weights.shared.causal, policy.value_head]
+        modules += [policy.reference.shared.causal] if policy.reference else []
+        for module in modules:
+            for parameter in module.parameters() if module is not None else ():
+                found[parameter.data_ptr()] = parameter.numel() * parameter.element_size()
+    return sum(found.values())
+
+
+def test_adapters_share_one_base(micro_model: str) -> None:
+    base = storages(team(micro_model, a="frozen"))
+    one, four = (storages(team(micro_model, **dict.fromkeys(names, "lora"))) for names in ("a", "abcd"))
+    adapter = one - base
+    assert adapter > 0 and four == base + 4 * adapter
+
+
+def test_a_mixed_team_holds_one_base_and_one_copy_per_full_policy(micro_model: str) -> None:
+    base = storages(team(micro_model, a="frozen"))
+    policies = team(micro_model, critic=False, a="full", b="full", c="frozen", d="frozen")
+    assert storages(policies) == 3 * base
+    assert policies["a"].reference.shared is policies["b"].reference.shared is policies["c"].weights.shared
+    assert storages(team(micro_model, critic=False, reference=False, a="full", b="full")) == 2 * base
+    assert storages(team(micro_model, critic=False, reference=False, a="full")) == base
+
+
+def logps(policy: LocalPolicy) -> torch.Tensor:
+    with torch.no_grad():
+        return policy.outputs(make_batch(5, seed=1)).logp_BT.clone()
+
+
+def test_learning_changes_only_the_policy_that_learns(micro_model: str) -> None:
+    policies = team(micro_model, a="lora", b="lora", c="full", d="full", e="frozen")
+    start = logps(policies["e"])
+    batch = make_batch(5, seed=1)
+    for learner in ("a", "c", "b"):
+        before = {name: logps(policy) for name, policy in policies.items()}
+        for step in range(2):
+            policies[learner].update(batch, make_targets(batch, 3), make_rule(), step)
+        for name, policy in policies.items():
+            assert torch.equal(logps(policy), before[name]) == (name != learner), (learner, name)
+    for name in "abc":
+        seen = policies[name].annotate(batch)
+        torch.testing.assert_close(seen.logp_ref_BT, start, rtol=1e-6, atol=1e-6)
+        assert seen.kl_BT.sum() > 0
+    assert not torch.equal(logps(policies["a"]), logps(policies["b"]))
+    assert torch.equal(logps(policies["e"]), start)
+
+
+def test_the_engine_samples_each_policy_with_its_own_adapter(micro_model: str) -> None:
+    policies, batch = team(micro_model, a="lora", b="lora", c="frozen"), make_batch(5, seed=1)
+    for step in range(4):
+        policies["a"].update(batch, make_targets(batch, 3), make_rule(), step)
+    prompts = ragged(12, seed=2)
+    turns = LocalEngine(policies).generate({n: make_says(prompts, Sampling(10), n) for n in "abc"})
+    said = {name: [t.action_ids for t in turns[name]] for name in turns}
+    assert said["b"] == said["c"] != said["a"]
+
+
+def test_adapters_start_alike_in_every_process_and_unlike_by_name(micro_model: str) -> None:
+    first, second = (team(micro_model, a="lora", b="lora") for _ in range(2))
+    a, again, b = (list(policy.weights.parameters()) for policy in (first["a"], second["a"], first["b"]))
+    assert all(torch.equal(p, q) for p, q in zip(a, again, strict=True))
+    assert not all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+def test_loading_leaves_the_global_generator_alone(micro_model: str) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    team(micro_model, a="lora")
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_lora_settings_are_used(micro_model: str) -> None:
+    spec = PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=3, alpha=6, targets=["q_proj"]))
+    policy = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)["a"]
+    shapes = [tuple(p.shape) for p in policy.parameters]
+    assert shapes == [(3, 32), (32, 3)] * 2  # A and B of q_proj in two layers
+
+
+ODD = {"num_hidden_layers": 1, "hidden_size": 16, "vocab_size": 64, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (Gemma2Config(**ODD, num_key_value_heads=2, head_dim=8), "changes its logits after the output layer"),
+        (GraniteConfig(**ODD, logits_scaling=3.0), "changes its logits after the output layer"),
+        (MambaConfig(**ODD, state_size=4), "keeps no key-value cache"),
+    ],
+)
+def test_families_that_would_be_trained_wrongly_are_refused(config: Any, message: str) -> None:
+    torch.manual_seed(0)
+    causal = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        causal.get_output_embeddings().weight.mul_(50)
+    with pytest.raises(ValueError, match=rf"model 'odd' \({type(causal).__name__}\) {message}"):
+        check_model(causal, "odd")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "factors"),
+    [
+        ("constant", 0, [1, 1, 1, 1]),
+        ("constant", 2, [0.5, 1, 1, 1]),
+        ("linear", 0, [1, 0.75, 0.5, 0.25]),
+        ("linear", 2, [0.5, 1, 1, 0.5]),
+        ("cosine", 0, [1, 0.8535534, 0.5, 0.1464466]),
+    ],
+)
+def test_learning_rate_factors_of_four_steps(schedule: str, warmup: int, factors: list[float]) -> None:
+    spec = PolicySpec("m", schedule=schedule, warmup_steps=warmup)  # type: ignore[arg-type]
+    assert [lr_factor(spec, step, 4) for step in range(4)] == pytest.approx(factors)
+
+
+def test_memory_plan_counts_four_bytes_a_number() -> None:
+    full = plan_memory(PolicySpec("m"), 1000, reference=True, critic=False)
+    assert full == {"weights": 4000, "gradients": 4000, "optimizer": 8000, "reference": 4000}
+    frozen = plan_memory(PolicySpec("m", weights="frozen"), 1000, reference=True, critic=True)
+    assert frozen == {"weights": 4000, "gradients": 0, "optimizer": 0, "reference": 0}
+    lora = plan_memory(PolicySpec("m", weights="lora"), 124_000_000, reference=True, critic=True)
+    assert lora["weights"] < 1.1 * 4 * 124_000_000 and 0 < lora["optimizer"] < 0.1 * lora["weights"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm is -1.0"),
+        ({"betas": (0.9, 1.0)}, "betas are"),
+        ({"micro_tokens": 0}, "micro_tokens >= 1"),
+    ],
+)
+def test_settings_out_of_range_are_named(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PolicySpec("m", **settings)  # type: ignore[arg-type]
+
+
+def test_an_unknown_device_is_named(build_policy: Build) -> None:
+    with pytest.raises(ValueError, match="device 'gpu0' is unknown"):
+        build_policy(device="gpu0")

@@ -1,0 +1,279 @@
+"""The engine against plain transformers forwards, and against itself in other batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
+
+from coevolve import noise
+from coevolve.compute import partial_attention as partial
+from coevolve.compute import prefix_cache as cascade
+from coevolve.compute.cpu.prefix_cache import Looped
+from coevolve.compute.prefix_cache import Cascade
+from coevolve.engines import decode
+from coevolve.engines.local import LocalEngine, chunks
+from coevolve.learners.build import build_policies
+from coevolve.models.spec import PolicySpec
+from coevolve.types import Sampling, Say, Turn
+
+pytestmark = pytest.mark.usefixtures("each_way")
+
+
+def naive_logits(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
+    """Next-token logits after ids: one row, no padding, no cache."""
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids])).logits[0, -1]
+
+
+def naive_turn(model: torch.nn.Module, say: Say) -> tuple[list[int], list[float]]:
+    """Sampling written plainly: token by token, the first token whose cumulative probability exceeds the uniform."""
+    ids, actions, logps = list(say.prompt_ids), [], []
+    for t in range(say.sampling.length_range[1]):
+        logits = naive_logits(model, ids) / (say.sampling.temperature or 1.0)
+        logp = torch.log_softmax(logits, -1)
+        u = float(noise.uniform(torch.tensor([say.key]), t))
+        token = int(logits.argmax()) if say.sampling.temperature == 0 else -1
+        if token < 0:
+            total = 0.0
+            for candidate, p in enumerate(logp.exp().tolist()):
+                total += p
+                token = candidate
+                if total > u:
+                    break
+        ids.append(token)
+        actions.append(token)
+        logps.append(float(logp[token]))
+        if token == EOS:
+            break
+    return actions, logps
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize("way", ["sharing", "static", "unshared"])
+@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+def test_turns_are_those_of_a_plain_forward(
+    family: str, way: str, temperature: float, build_policy: Build, each_way: str, request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    sharing = way != "unshared"
+    monkeypatch.setattr(cascade, "STATIC", way == "static")
+    if way == "static":  # and the attention of GPUs
+        monkeypatch.setattr(partial, "_kernel", lambda q, k, v: partial.PLAIN)
+    policy = plain(build_policy(model=request.getfixturevalue(family)), sharing)
+    prompts = ragged(9, seed=3)
+    prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
+    says = make_says([*prompts, *prompts, *prompts[:3]], Sampling(9, temperature=temperature))
+    kinds = {"sharing": Looped if each_way == "loops" else Cascade, "static": Cascade, "unshared": decode.Cache}
+    used: list[type] = []
+    honest = kinds[way].step
+    monkeypatch.setattr(kinds[way], "step", lambda self, *given: (used.append(type(self)), honest(self, *given))[1])
+    turns = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    assert set(used) == {kinds[way]}
+    for say, turn in zip(says, turns, strict=True):
+        actions, logps = naive_turn(policy.weights.shared.causal, say)
+        assert turn.action_ids == actions
+        torch.testing.assert_close(torch.tensor(turn.logps), torch.tensor(logps), rtol=1e-5, atol=1e-5)
+        assert turn.finished == (actions[-1] == EOS)
+        assert turn.temperature == (temperature or 1.0)
+        assert (turn.prompt_ids, turn.problem, turn.role) == (say.prompt_ids, say.problem, say.role)
+
+
+@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+def test_a_row_does_not_depend_on_its_batch(family: str, build_policy: Build, request: pytest.FixtureRequest) -> None:
+    engine = LocalEngine({"a": build_policy(model=request.getfixturevalue(family))})
+    says = make_says(ragged(16, seed=4), Sampling(12))
+    together = engine.generate({"a": says})["a"]
+    for say, turn in zip(says, together, strict=True):
+        (alone,) = engine.generate({"a": [say]})["a"]
+        assert alone.action_ids == turn.action_ids
+        torch.testing.assert_close(torch.tensor(alone.logps), torch.tensor(turn.logps), rtol=1e-5, atol=1e-5)
+    backwards = engine.generate({"a": says[::-1]})["a"][::-1]
+    assert [t.action_ids for t in backwards] == [t.action_ids for t in together]
+
+
+@pytest.mark.parametrize("sharing", [True, False])
+def test_compaction_changes_nothing(sharing: bool, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of all ids end a turn, so rows leave at every step; never leaving must give the same turns."""
+    policy = plain(build_policy(), sharing)
+    policy.eos = frozenset(range(0, TOKENS, 5))
+    prompts = ragged(11, seed=5)
+    engine, says = LocalEngine({"a": policy}), make_says([*prompts * 4], Sampling(16))
+    sizes: list[int] = []
+    memory = decode.Cascade if sharing else decode.Cache
+    keep = memory.keep
+
+    def counting(self: Any, order_B: torch.Tensor, holes: torch.Tensor) -> None:
+        sizes.append(len(order_B))
+        keep(self, order_B, holes)
+
+    monkeypatch.setattr(memory, "keep", counting)
+    compacted = engine.generate({"a": says})["a"]
+    assert len(sizes) > 2 and sizes == sorted(sizes, reverse=True)
+    monkeypatch.setattr(decode._State, "compact", lambda self, done: None)
+    whole = engine.generate({"a": says})["a"]
+    assert [t.action_ids for t in whole] == [t.action_ids for t in compacted]
+    for a, b in zip(whole, compacted, strict=True):
+        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-5, atol=1e-5)
+    assert {len(t.action_ids) for t in whole} >= {1, 2, 3}
+
+
+def test_end_of_sequence_is_part_of_the_turn_and_not_of_its_text(build_policy: Build) -> None:
+    policy = build_policy()
+    engine = LocalEngine({"a": policy})
+    first = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
+    policy.eos = frozenset({first[0].action_ids[2], EOS})
+    again = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"][0]
+    cut = first[0].action_ids.index(first[0].action_ids[2])
+    assert again.finished and again.action_ids == first[0].action_ids[: cut + 1]
+    policy.eos = frozenset(range(100))
+    one = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
+    assert all(t.finished and len(t.action_ids) == len(t.logps) == 1 for t in one)
+    policy.eos = frozenset()
+    never = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
+    assert not any(t.finished for t in never) and all(len(t.action_ids) == 6 for t in never)
+    decoded: Turn = next(t for t in first if t.finished or len(t.action_ids) == 6)
+    assert "<eos>" not in decoded.text and "<pad>" not in decoded.text
+
+
+def test_members_prefill_their_prompt_once(build_policy: Build) -> None:
+    policy = build_policy()
+    shapes: list[tuple[int, ...]] = []
+    embedding = policy.weights.shared.causal.model.embed_tokens
+    embedding.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(inputs[0].shape)))
+    prompts = ragged(3, seed=7)
+    turns = LocalEngine({"a": policy}).generate({"a": make_says([*prompts * 5], Sampling(4))})["a"]
+    assert shapes[0] == (1, sum(map(len, prompts)) // 8 * 8 + 8)  # packed, and filled up
+    assert shapes[1] == (15, 1) or shapes[1][1] == 1
+    assert len({tuple(t.action_ids) for t in turns[::3]}) > 1, "members of one prompt have their own noise"
+
+
+def test_rows_spread_unevenly_over_prompts_are_cut_into_even_groups() -> None:
+    prompt_B = np.array([0] * 6 + [1, 2])
+    group_B, prompt_E = cascade._even(prompt_B)
+    assert prompt_E[group_B].tolist() == prompt_B.tolist()
+    assert sorted(np.bincount(group_B)) == [1, 1, 3, 3]
+    group_B, prompt_E = cascade._even(np.array([0, 0, 1, 1]))
+    assert group_B.tolist() == [0, 0, 1, 1] and prompt_E.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("stay", [[0, 1], [2, 3], [4, 5, 6, 7], [0, 1, 6, 7], [3, 4, 5, 6]])
+def test_whichever_prompts_rows_leave_the_others_go_on(stay: list[int], build_policy: Build) -> None:
+    policy = build_policy()
+    prompts = ragged(4, seed=9)
+    with torch.no_grad(), policy.active() as causal:
+        memory = cascade.Cascade(causal, prompts, [0] * 4, [0, 0, 1, 1, 2, 2, 3, 3], 3, None)
+        lengths = torch.tensor([len(prompts[b // 2]) for b in range(8)])
+        memory.step(torch.full((8,), 5), lengths)
+        order = stay + [b for b in range(8) if b not in stay]
+        order_B = torch.tensor(order[: len(stay)])
+        memory.keep(order_B, torch.tensor([b for b in range(len(stay)) if order[b] != b], dtype=torch.long))
+        hidden = memory.step(torch.full((len(stay),), 7), lengths[order_B] + 1)
+        for b, state in zip(stay, hidden, strict=True):
+            alone = causal.model(torch.tensor([[*prompts[b // 2], 5, 7]])).last_hidden_state[0, -1]
+            torch.testing.assert_close(state, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_of_a_crowd_is_as_alone(build_policy: Build) -> None:
+    engine, prompts = LocalEngine({"a": build_policy()}), ragged(6, seed=5)
+    says = make_says([prompts[0]] * 20 + prompts, Sampling(9))
+    together = engine.generate({"a": says})["a"]
+    for say, turn in zip(says, together, strict=True):
+        assert engine.generate({"a": [say]})["a"][0].action_ids == turn.action_ids
+
+
+def test_nothing_asked_is_nothing_said(build_policy: Build) -> None:
+    assert LocalEngine({"a": build_policy()}).generate({"a": []}) == {"a": []}
+
+
+def test_chunks_bound_tokens_and_padding_and_mix_no_samplings() -> None:
+    short, long = Sampling(4), Sampling(8)
+    says = make_says([[5] * n for n in (3, 200, 4, 5, 210)], short) + make_says([[5] * 3] * 2, long)
+    groups = [[len(says[i].prompt_ids) for i in group] for group in chunks(says, max_tokens=1000)]
+    assert sorted(groups) == [[3, 3], [3, 4, 5], [200, 210]]
+    assert [len(g) for g in chunks(make_says([[5] * 6] * 7, short), max_tokens=30)] == [3, 3, 1]
+    assert [len(g) for g in chunks(make_says([[5] * 60] * 2, short), max_tokens=30)] == [1, 1]
+
+
+def test_chunks_do_not_change_turns(build_policy: Build) -> None:
+    policy, says = build_policy(), make_says(ragged(12, seed=8), Sampling(5))
+    whole = LocalEngine({"a": policy}).generate({"a": says})["a"]
+    pieces = LocalEngine({"a": policy}, max_tokens=64).generate({"a": says})["a"]
+    assert [t.action_ids for t in whole] == [t.action_ids for t in pieces]
+
+
+def test_a_prompt_without_room_is_named(build_policy: Build) -> None:
+    engine = LocalEngine({"a": build_policy()})
+    fits, too_long = make_says([[5] * 250, [5] * 251], Sampling(6))
+    assert len(engine.generate({"a": [fits]})["a"]) == 1
+    with pytest.raises(ValueError, match=r"role 'role', policy 'a', problem 'p1': a prompt of 251 tokens and 6 new"):
+        engine.generate({"a": [too_long]})
+
+
+def test_truncation_says_how_far_off_it_is(build_policy: Build) -> None:
+    policy = build_policy()
+    engine, prompts = LocalEngine({"a": policy}), ragged(32, seed=9)
+    plain = engine.generate({"a": make_says(prompts, Sampling(6))})["a"]
+    assert all(turn.excess == 0 for turn in plain)
+    says = make_says(prompts, Sampling(6, top_k=3, top_p=0.9, repetition_penalty=1.3))
+    turns = engine.generate({"a": says})["a"]
+    assert sum(turn.excess for turn in turns) > 0
+    model = policy.weights.shared.causal
+    for turn in turns:
+        ids = list(turn.prompt_ids)
+        for token, logp in zip(turn.action_ids, turn.logps, strict=True):
+            logits = naive_logits(model, ids)
+            assert logp == pytest.approx(float(logits.log_softmax(-1)[token]), abs=1e-5)
+            seen = torch.tensor(sorted(set(ids)))
+            logits[seen] = torch.where(logits[seen] > 0, logits[seen] / 1.3, logits[seen] * 1.3)
+            assert int((logits > logits[token]).sum()) < 3
+            ids.append(token)
+
+
+def test_two_policies_answer_in_one_call(micro_model: str, micro_gpt2: str) -> None:
+    policies = build_policies(
+        {"a": PolicySpec(micro_model), "b": PolicySpec(micro_gpt2)}, reference=False, critic=False, steps=1, seed=0
+    )
+    engine, prompts = LocalEngine(policies), ragged(4, seed=10)
+    both = engine.generate({name: make_says(prompts, Sampling(5), name) for name in ("b", "a")})
+    assert list(both) == ["b", "a"]
+    for name in both:
+        alone = engine.generate({name: make_says(prompts, Sampling(5), name)})[name]
+        assert [t.action_ids for t in alone] == [t.action_ids for t in both[name]]
+    assert [t.action_ids for t in both["a"]] != [t.action_ids for t in both["b"]]
+
+
+def test_devices_answer_side_by_side(micro_model: str) -> None:
+    """Two names of the CPU stand for two devices: each answers in its own thread, and nothing else changes."""
+    specs = {name: PolicySpec(micro_model, weights="frozen", device=name) for name in ("cpu", "cpu:0")}
+    policies = {n: build_policies({n: s}, reference=False, critic=False, steps=1, seed=0)[n] for n, s in specs.items()}
+    policies["cpu:0"].device = torch.device("cpu", 0)
+    assert policies["cpu"].device != policies["cpu:0"].device
+    says = {name: make_says(ragged(4, seed=12), Sampling(5), name) for name in policies}
+    turns = LocalEngine(policies).generate(says)
+    assert list(turns) == ["cpu", "cpu:0"]
+    assert [t.action_ids for t in turns["cpu"]] == [t.action_ids for t in turns["cpu:0"]]
+
+
+def test_diverged_weights_are_named(build_policy: Build) -> None:
+    policy = build_policy()
+    with torch.no_grad():
+        policy.parameters[0].fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"policy 'a', problem 'p0': the model's probabilities are not finite"):
+        LocalEngine({"a": policy}).generate({"a": make_says(ragged(3, seed=13), Sampling(5))})
+
+
+def test_bfloat16_runs_and_stays_near(build_policy: Build) -> None:
+    """The log-probability kept is the bfloat16 model's own; against float32 it is off by rounding only."""
+    policy = build_policy(dtype="bfloat16")
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(8, seed=11), Sampling(5))})["a"]
+    assert all(p.dtype == torch.float32 for p in policy.weights.shared.causal.parameters())
+    for turn in turns:
+        ids = list(turn.prompt_ids)
+        for token, logp in zip(turn.action_ids, turn.logps, strict=True):
+            exact = naive_logits(policy.weights.shared.causal, ids).log_softmax(-1)[token]
+            assert logp == pytest.approx(float(exact), abs=0.25)
+            ids.append(token)

@@ -1,0 +1,277 @@
+"""Learning in processes gives what learning here gives, and errors leave everything usable."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import batch_of, make_batch, make_family, make_rule, make_targets
+from torch import Tensor
+
+from coevolve.engines import local as engine
+from coevolve.engines.local import LocalEngine
+from coevolve.faults import ShortageError
+from coevolve.learners import processes as away
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.runtime.placement import desk, side_by_side
+from coevolve.runtime.pool import JobError, There, Workers
+from coevolve.types import Batch, Metrics
+
+Team = dict[str, LocalPolicy]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_cores() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "cores", lambda: 2)
+        patch.setattr(away, "_TOKENS", 8)
+        yield
+
+
+def build(specs: Mapping[str, PolicySpec]) -> Team:
+    return build_policies(specs, reference=True, critic=True, steps=10, seed=0)
+
+
+def twins(specs: Mapping[str, PolicySpec]) -> Iterator[tuple[Team, Team]]:
+    """The same policies here, and with processes to learn in."""
+    here, there = build(specs), build(specs)
+    made = LocalEngine(there, workers=True)
+    yield here, there
+    assert made.workers is not None
+    made.workers.close()
+
+
+@pytest.fixture(scope="module")
+def one(micro_model: str) -> Iterator[tuple[Team, Team]]:
+    """One policy, which has both processes."""
+    yield from twins({"ann": PolicySpec(micro_model, learning_rate=1e-2, micro_tokens=40)})
+
+
+@pytest.fixture(scope="module")
+def three(micro_model: str, micro_gpt2: str) -> Iterator[tuple[Team, Team]]:
+    """Three for two processes, two of them adapters on one base."""
+    lora: Any = {"weights": "lora", "lora": LoraSpec(rank=2), "learning_rate": 1e-2}
+    yield from twins(
+        {
+            "ann": PolicySpec(micro_gpt2, **lora),
+            "bob": PolicySpec(micro_gpt2, **lora),
+            "cid": PolicySpec(micro_model, learning_rate=1e-2, dtype="bfloat16"),
+        }
+    )
+
+
+def workers(policy: LocalPolicy) -> Workers:
+    assert policy.away is not None
+    return policy.away.workers
+
+
+def gradients(policy: LocalPolicy, batch: Batch, patch: pytest.MonkeyPatch, **rule: Any) -> list[Tensor | None]:
+    """Of the loss, without a step."""
+    found: list[Tensor | None] = []
+    step = LocalPolicy._step
+
+    def kept(self: LocalPolicy, total: Any, step: int) -> Metrics:
+        found.extend(None if p.grad is None else p.grad.clone() for p in policy.parameters)
+        return {"loss": float(total["loss"])}
+
+    patch.setattr(LocalPolicy, "_step", kept)
+    policy.update(policy.annotate(batch), make_targets(batch, 5), make_rule(**rule), 0)
+    patch.setattr(LocalPolicy, "_step", step)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["family", "strangers"])
+def test_gradients_of_one_policy_in_two_processes(
+    kind: str, seed: int, one: tuple[Team, Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = (team["ann"] for team in one)
+    assert workers(there).share == 2
+    batch = make_family(3, seed) if kind == "family" else make_batch(11, seed)
+    wanted, found = (gradients(policy, batch, monkeypatch) for policy in (here, there))
+    for a, b in zip(wanted, found, strict=True):
+        assert a is not None and b is not None
+        assert float((a - b).norm()) <= 1e-5 * float(a.norm())
+
+
+def test_what_has_no_gradient_here_has_none_there(one: tuple[Team, Team], monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_critic(out: Any, batch: Batch, targets: Any, weight_BT: Tensor) -> Any:
+        loss = -(out.logp_BT * targets.adv_BT * weight_BT).sum()
+        return loss, {"loss/policy": loss.detach()}
+
+    for policy in (team["ann"] for team in one):
+        gone = [g is None for g in gradients(policy, make_batch(5, 0), monkeypatch, loss=without_critic)]
+        assert gone == [False] * (len(gone) - 2) + [True] * 2  # weight and bias of the value head
+
+
+def test_annotations_and_updates_are_the_same(one: tuple[Team, Team]) -> None:
+    """Two epochs of mini-batches, with a rule that no process could be sent."""
+    rule = make_rule(epochs=2, minibatch=5)
+    lines: list[Metrics] = []
+    seen: list[Batch] = []
+    for policy in (team["ann"] for team in one):
+        for step in range(2):
+            seen.append(policy.annotate(make_family(3, step)))
+            lines.append(policy.update(seen[-1], make_targets(seen[-1], step), rule, step))
+    for a, b in ((0, 2), (1, 3)):
+        assert lines[b] == pytest.approx(lines[a], rel=2e-3, abs=1e-6)
+        for name, value in seen[a].tensors().items():
+            assert torch.allclose(value, seen[b].tensors()[name], rtol=1e-3, atol=1e-4), name
+
+
+def test_three_policies_share_two_processes_side_by_side(
+    three: tuple[Team, Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, because each has one process; two of them at once, on one base."""
+    here, there = three
+    assert [workers(policy).share for policy in there.values()] == [1, 1, 1]
+    batches = {name: make_family(2, i) for i, name in enumerate(here)}
+
+    def learn(team: Team, names: list[str]) -> dict[str, Metrics]:
+        return {
+            n: team[n].update(team[n].annotate(batches[n]), make_targets(batches[n], 1), make_rule(epochs=2), 0)
+            for n in names
+        }
+
+    wanted = learn(here, list(here))
+    meet = threading.Barrier(2, timeout=20)  # passed only by two at once
+    outputs = away.Away._outputs
+
+    def meeting(self: away.Away, *args: Any) -> Any:
+        if self.name in ("ann", "bob"):
+            meet.wait()
+        return outputs(self, *args)
+
+    learn(here, list(here))
+    learn(there, ["cid"])
+    monkeypatch.setattr(away.Away, "_outputs", meeting)
+    found = side_by_side(there, ["ann", "bob"], lambda names: learn(there, names), desk)
+    monkeypatch.undo()
+    found |= side_by_side(there, ["cid", "bob", "ann"], lambda names: learn(there, names), desk)
+    assert list(found) == ["ann", "bob", "cid"]
+    for name, policy in there.items():
+        assert all(torch.equal(a, b) for a, b in zip(policy.parameters, here[name].parameters, strict=True)), name
+    assert {name: set(metrics) for name, metrics in found.items()} == {n: set(m) for n, m in wanted.items()}
+
+
+def test_a_loss_that_fails_is_told_and_harms_nobody(three: tuple[Team, Team]) -> None:
+    _, there = three
+    batch = make_batch(6, 0)
+
+    def failing(*args: Any) -> Any:
+        raise ValueError("not this time")
+
+    before = [worker.process.pid for worker in workers(there["ann"])._running]
+    ready = there["ann"].annotate(batch)
+    with pytest.raises(ValueError, match="not this time"):
+        there["ann"].update(ready, make_targets(batch, 0), make_rule(loss=failing), 0)
+    there["ann"].update(ready, make_targets(batch, 0), make_rule(), 0)
+    assert [worker.process.pid for worker in workers(there["ann"])._running] == before
+
+
+@pytest.mark.slow
+def test_failures_and_deaths_there_name_the_policy(one: tuple[Team, Team]) -> None:
+    here, there = (team["ann"] for team in one)
+    bad, good = batch_of([[1 << 20]] * 2, [[4] * 9] * 2, 0), make_batch(9, 3)
+    with pytest.raises(JobError, match=r"the process that worked for ann failed: IndexError"):
+        there.annotate(bad)
+    assert there.annotate(good).kl_BT is not None
+    process = workers(there)._running[0].process
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    with pytest.raises(ShortageError, match="for ann ended with exit code -9"):
+        there.annotate(good)
+    kl_BT, wanted_BT = there.annotate(good).kl_BT, here.annotate(good).kl_BT
+    assert kl_BT is not None and wanted_BT is not None
+    assert torch.allclose(kl_BT, wanted_BT, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_death_beside_others_is_told_as_the_cause(three: tuple[Team, Team]) -> None:
+    _, there = three
+    batch, rule = make_family(2, 0), make_rule(epochs=2)
+
+    def learn(names: list[str]) -> dict[str, Metrics]:
+        return {n: there[n].update(there[n].annotate(batch), make_targets(batch, 1), rule, 0) for n in names}
+
+    for victim in (0, 1):
+        side_by_side(there, list(there), learn, desk)
+        process = workers(there["ann"])._running[victim].process
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join()
+        with pytest.raises(ShortageError, match=r"ended with exit code -9 \(killed, perhaps for want of memory\)"):
+            side_by_side(there, list(there), learn, desk)
+    side_by_side(there, list(there), learn, desk)
+
+
+def test_adapters_on_the_output_layer_learn_there(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed again in the backward has the adapter, too."""
+    lora = LoraSpec(rank=2, targets=("q_proj", "lm_head"))
+    for here, there in twins({"ann": PolicySpec(micro_model, weights="lora", lora=lora)}):
+        wanted, found = (gradients(team["ann"], make_family(2, 0), monkeypatch) for team in (here, there))
+        for a, b in zip(wanted, found, strict=True):
+            assert a is not None and b is not None
+            assert torch.allclose(a, b, rtol=1e-4, atol=1e-7)
+
+
+def test_nothing_is_left_of_a_backward_that_failed(micro_model: str) -> None:
+    """In this process, with what a worker has."""
+    policy, batch = build({"ann": PolicySpec(micro_model)})["ann"], make_batch(5, 0)
+    there = There({"ann": policy}, {"ann": [torch.full((sum(p.numel() for p in policy.parameters),), 7.0)]})
+    policy.parameters[0].grad = torch.ones_like(policy.parameters[0])
+    there.kept = "an older graph"
+    logp_BT, value_BT, _ = away.say(there, "ann", batch)
+    assert all(p.grad is None for p in policy.parameters)
+    assert logp_BT is not None and value_BT is not None
+    grads = [torch.ones_like(logp_BT), None]
+    numbers = away.learn(there, "ann", 0, set(), grads)
+    assert there.kept is None
+    assert numbers == set(range(len(policy.parameters) - 2))  # no gradient of the value head
+    once = there.rooms["ann"][0].clone()
+    away.say(there, "ann", batch)
+    away.learn(there, "ann", 0, numbers, grads)
+    size = sum(p.numel() for p in policy.parameters[:-2])
+    assert torch.allclose(there.rooms["ann"][0][:size], 2 * once[:size], rtol=1e-5, atol=1e-6)
+    assert (there.rooms["ann"][0][size:] == 7.0).all()
+
+
+def test_processes_and_gradients_cost_what_is_used_and_end_with_their_engine(micro_model: str) -> None:
+    policies = build({"ann": PolicySpec(micro_model)})
+    made, ann = LocalEngine(policies, workers=True), policies["ann"]
+    assert made.workers is not None and ann.away is not None
+    copied = copy.deepcopy(ann)
+    assert copied.away is None  # its weights are its own
+    assert ann.annotate(make_batch(2, 0, longest_action=3)).kl_BT is not None
+    (worker,) = made.workers._running
+    assert ann.annotate(make_batch(9, 0)).kl_BT is not None
+    assert len(made.workers._running) == 2
+    assert made.workers._memory is not None
+    written = os.fstat(made.workers._memory.file.fileno()).st_blocks * 512
+    assert written < 1.2 * sum(t.nbytes for t in made.workers._memory.tensors if not t.is_meta)
+    del made
+    assert ann.away is None
+    assert not worker.process.is_alive()
+    assert ann.annotate(make_batch(9, 0)).kl_BT is not None
+
+
+def test_rows_are_spread_by_their_tokens() -> None:
+    """Rows that begin alike side by side; nobody gets less than _TOKENS (8 here), if there are so many."""
+    prompts = [[5] * 9, [4] * 9, [5] * 9, [4] * 9, [5] * 9]
+
+    def parts(lengths: list[int], most: int) -> list[list[int]]:
+        batch = batch_of(prompts, [[7, *[3] * (n - 1)] for n in lengths], 0)
+        return [rows_B.tolist() for rows_B in away.spread(batch, most)]
+
+    assert parts([4, 6, 4, 6, 4], 2) == [[1, 3], [0, 2, 4]]
+    assert parts([1, 20, 1, 1, 1], 2) == [[1, 3], [0, 2, 4]]
+    assert parts([30, 1, 30, 1, 40], 2) == [[0, 1, 2, 3], [4]]
+    assert parts([4, 6, 4, 6, 4], 1) == parts([1, 1, 1, 1, 1], 2) == [[0, 1, 2, 3, 4]]
+    assert len(parts([9, 9, 9, 9, 9], 9)) == 5

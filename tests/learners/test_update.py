@@ -1,0 +1,317 @@
+"""annotate and update against naive loops: one row, one token at a time, no batching, no padding."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import Build, make_batch, make_family, make_rule, make_says, make_targets, plain, ragged
+
+from coevolve.collate import _batch as turns_to_batch
+from coevolve.compute import logprobs as head
+from coevolve.compute import partial_attention as partial
+from coevolve.engines.local import LocalEngine
+from coevolve.learners.local import LocalPolicy
+from coevolve.models.spec import LoraSpec
+from coevolve.types import Batch, Outputs, Sampling, Targets
+
+pytestmark = pytest.mark.usefixtures("each_way")
+
+
+def naive_row(model: Any, batch: Batch, b: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities [t, V] at the row's temperature, and hidden states [t, D], where its actions are predicted."""
+    start, end = int(batch.start_B[b]), int(batch.length_B[b])
+    found = model(input_ids=batch.ids_BS[b : b + 1, :end], output_hidden_states=True)
+    logits = found.logits[0, start - 1 : end - 1] / batch.temperature_B[b]
+    return logits.log_softmax(-1), found.hidden_states[-1][0, start - 1 : end - 1]
+
+
+def shaken(policy: LocalPolicy, seed: int = 0) -> LocalPolicy:
+    """The policy with its weights and value head moved, so that it is not its own reference."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in policy.parameters:
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return policy
+
+
+def some_batch(kind: str, seed: int) -> Batch:
+    return make_family(2, seed) if kind == "family" else make_batch(7, seed)
+
+
+@pytest.mark.parametrize("micro_tokens", [1, 40, 4096])
+@pytest.mark.parametrize("weights", ["full", "lora"])
+@pytest.mark.parametrize("kind", ["family", "strangers", "unshared"])
+@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+def test_annotations_are_those_of_a_plain_forward(
+    family: str, kind: str, weights: str, micro_tokens: int, build_policy: Build, request: pytest.FixtureRequest
+) -> None:
+    model = request.getfixturevalue(family)
+    start = build_policy(model=model).weights.shared.causal
+    policy = shaken(build_policy(model=model, reference=True, critic=True, weights=weights, micro_tokens=micro_tokens))
+    plain(policy, kind != "unshared")
+    batch = some_batch(kind, seed=1)
+    seen = policy.annotate(batch)
+    assert seen.kl_BT is not None and seen.logp_ref_BT is not None and seen.value_BT is not None
+    with torch.no_grad(), policy.active() as causal:
+        for b in range(len(batch)):
+            logp, hidden = naive_row(causal, batch, b)
+            ref, _ = naive_row(start, batch, b)
+            n = len(logp)
+            actions = batch.action_BT[b, :n]
+            expected = {
+                "kl_BT": (logp.exp() * (logp - ref)).sum(-1),
+                "logp_ref_BT": ref[torch.arange(n), actions],
+                "value_BT": hidden @ policy.value_head.weight[0] + policy.value_head.bias,
+            }
+            for name, value in expected.items():
+                torch.testing.assert_close(getattr(seen, name)[b, :n], value, rtol=1e-5, atol=1e-5)
+                assert (getattr(seen, name)[b, n:] == 0).all()
+    assert seen.kl_BT.sum() > 0.1
+
+
+def test_the_start_policy_is_its_own_reference(build_policy: Build) -> None:
+    for weights in ("full", "lora"):
+        seen = build_policy(reference=True, critic=True, weights=weights).annotate(make_batch(5, seed=2))
+        assert seen.kl_BT.abs().max() == 0 and seen.value_BT.abs().max() == 0
+
+
+def test_annotate_adds_only_what_was_asked(build_policy: Build) -> None:
+    seen = build_policy().annotate(make_batch(3, seed=2))
+    assert seen.kl_BT is seen.logp_ref_BT is seen.value_BT is None
+    assert build_policy(critic=True).annotate(make_batch(3, seed=2)).value_BT is not None
+
+
+def test_pieces_of_the_vocabulary_head_change_nothing(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, policy = make_batch(6, seed=3), shaken(build_policy(reference=True, critic=True))
+    whole = policy.annotate(batch)
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 200)  # three tokens at a time
+    monkeypatch.setattr(head, "LEAST_ROWS", 1)
+    pieces = policy.annotate(batch)
+    for name in ("kl_BT", "logp_ref_BT"):
+        torch.testing.assert_close(getattr(pieces, name), getattr(whole, name))
+
+
+def naive_gradient(policy: LocalPolicy, batch: Batch, targets: Targets) -> dict[int, torch.Tensor]:
+    """The gradient of test loss summed row by row and token by token, on unpadded rows."""
+    tokens = int(batch.mask_BT.sum())
+    for parameter in policy.parameters:
+        parameter.grad = None
+    with policy.active() as causal:
+        for b in range(len(batch)):
+            logp, hidden = naive_row(causal, batch, b)
+            for t in range(len(logp)):
+                ratio = (logp[t, batch.action_BT[b, t]] - batch.logp_BT[b, t]).exp()
+                loss = -ratio * targets.adv_BT[b, t] / tokens
+                if policy.value_head is not None:
+                    value = policy.value_head(hidden[t])[0]
+                    loss = loss + 0.5 * (value - targets.return_BT[b, t]) ** 2 / tokens
+                loss.backward(retain_graph=True)
+    return {i: p.grad.clone() for i, p in enumerate(policy.parameters) if p.grad is not None}
+
+
+def update_gradient(policy: LocalPolicy, batch: Batch, targets: Targets) -> dict[int, torch.Tensor]:
+    """The gradient that update hands to the optimiser."""
+    caught: dict[int, torch.Tensor] = {}
+
+    def catch(*_: Any) -> None:
+        caught.update({i: p.grad.clone() for i, p in enumerate(policy.parameters) if p.grad is not None})
+
+    handle = policy.optimizer.register_step_pre_hook(catch)
+    policy.update(batch, targets, make_rule(), 0)
+    handle.remove()
+    return caught
+
+
+@pytest.mark.parametrize("micro_tokens", [1, 50, 4096])
+@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("kind", ["family", "strangers", "unshared"])
+@pytest.mark.parametrize(
+    ("family", "weights", "critic"),
+    [
+        ("micro_model", "full", True),
+        ("micro_gpt2", "full", True),
+        ("micro_model", "lora", True),
+        ("micro_gpt2", "full", False),
+    ],
+)
+def test_the_gradient_is_that_of_a_naive_loop(
+    family: str, weights: str, critic: bool, kind: str, pieces: bool, micro_tokens: int, build_policy: Build,
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    policy = build_policy(
+        model=request.getfixturevalue(family), weights=weights, critic=critic, micro_tokens=micro_tokens
+    )
+    shaken(plain(policy, kind != "unshared"))
+    batch = some_batch(kind, seed=micro_tokens)
+    targets = make_targets(batch, seed=5)
+    expected = naive_gradient(policy, batch, targets)
+    if pieces:
+        monkeypatch.setattr(head, "LOGITS_AT_ONCE", 400)
+        monkeypatch.setattr(head, "LEAST_ROWS", 1)
+        monkeypatch.setattr(head, "LOGITS_KEPT", 4000 if kind == "family" else 0)
+        monkeypatch.setattr(partial, "_kernel", lambda q, k, v: partial.PLAIN)  # and the attention of other devices
+    found = update_gradient(policy, batch, targets)
+    assert found.keys() == expected.keys() and found
+    scale = max(float(g.abs().max()) for g in expected.values())
+    for i, gradient in expected.items():
+        torch.testing.assert_close(found[i], gradient, rtol=1e-5, atol=1e-5 * scale)
+
+
+def test_adapters_on_the_output_layer_learn_and_count(build_policy: Build) -> None:
+    """The output layer is then more than its weight, and the reference is the same layer without them."""
+    settings = {"weights": "lora", "lora": LoraSpec(rank=2, targets=["q_proj", "lm_head"])}
+    policy = shaken(build_policy(reference=True, **settings))
+    batch = make_family(2, seed=3)
+    targets = make_targets(batch, seed=5)
+    expected = naive_gradient(policy, batch, targets)
+    found = update_gradient(policy, batch, targets)
+    assert len(found) == len(policy.parameters) and found.keys() == expected.keys()
+    for i, gradient in expected.items():
+        torch.testing.assert_close(found[i], gradient, rtol=1e-4, atol=1e-5 * float(gradient.abs().max()))
+    seen = policy.annotate(batch)
+    with torch.no_grad():
+        with policy.active() as causal:
+            logp, _ = naive_row(causal, batch, 0)
+        with policy.reference.active() as causal:
+            ref, _ = naive_row(causal, batch, 0)
+    torch.testing.assert_close(seen.kl_BT[0, : len(logp)], (logp.exp() * (logp - ref)).sum(-1), rtol=1e-4, atol=1e-4)
+    assert seen.kl_BT.sum() > 0.1
+
+
+def test_entropy_is_that_of_the_first_epoch_whatever_the_mini_batches(build_policy: Build) -> None:
+    batch = make_batch(10, seed=7)
+    entropies = []
+    for epochs, minibatch in ((1, None), (3, None), (1, 4)):
+        policy = build_policy(learning_rate=1e-12)
+        rule = make_rule(epochs=epochs, minibatch=minibatch)
+        entropies.append(policy.update(batch, make_targets(batch, 8), rule, 0)["entropy"])
+    with torch.no_grad():
+        rows = [naive_row(policy.weights.shared.causal, batch, b)[0] for b in range(len(batch))]
+    naive = torch.cat([-(logp.exp() * logp).sum(-1) for logp in rows]).mean()
+    assert entropies == pytest.approx([float(naive)] * 3, rel=1e-5)
+    loud = build_policy(learning_rate=0.03)
+    again = loud.update(batch, make_targets(batch, 8), make_rule(epochs=4), 0)["entropy"]
+    assert again == pytest.approx(float(naive), rel=1e-5)
+
+
+def test_epochs_and_minibatches_are_optimiser_steps(build_policy: Build) -> None:
+    policy, batch = build_policy(critic=True), make_batch(10, seed=7)
+    sizes: list[int] = []
+
+    def counting(out: Outputs, mini: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+        sizes.append(len(mini))
+        return (out.logp_BT * targets.adv_BT * weight_BT).sum(), {"rows": torch.tensor(float(len(mini)))}
+
+    rule = make_rule(loss=counting, epochs=3, minibatch=4)
+    metrics = policy.update(batch, make_targets(batch, 8), rule, 0)
+    assert sizes == [4, 4, 2] * 3
+    assert metrics["rows"] == pytest.approx(10 / 3)
+    assert policy.optimizer.state_dict()["state"][0]["step"] == 9
+    assert metrics["grad_norm"] > 0 and metrics["lr"] == policy.spec.learning_rate
+
+
+def test_minibatches_cover_every_row_once_in_another_order_each_epoch(build_policy: Build) -> None:
+    policy = build_policy()
+    epochs = [[row for rows in policy._mini_batches(10, 3, 4, epoch) for row in rows.tolist()] for epoch in (0, 1)]
+    assert all(sorted(rows) == list(range(10)) for rows in epochs) and epochs[0] != epochs[1]
+    assert [rows.tolist() for rows in policy._mini_batches(3, 3, 0, 0)] == [[0, 1, 2]]
+
+
+def test_the_value_loss_reaches_the_trunk(build_policy: Build) -> None:
+    policy = shaken(build_policy(critic=True))
+    batch = make_batch(4, seed=9)
+    targets = dataclasses.replace(make_targets(batch, 10), adv_BT=torch.zeros(batch.mask_BT.shape))
+    assert float(update_gradient(policy, batch, targets)[0].abs().sum()) > 0
+
+
+def test_the_gradient_is_clipped_to_its_norm(build_policy: Build) -> None:
+    batch = make_batch(4, seed=11)
+    targets = make_targets(batch, 12)
+    free = update_gradient(build_policy(), batch, targets)
+    norm = math.sqrt(sum(float(g.square().sum()) for g in free.values()))
+    policy = build_policy(max_grad_norm=norm / 4)
+    clipped = update_gradient(policy, batch, targets)
+    torch.testing.assert_close(clipped[0], free[0] / 4, rtol=1e-4, atol=1e-7)
+    assert build_policy(max_grad_norm=norm / 4).update(batch, targets, make_rule(), 0)["grad_norm"] == pytest.approx(
+        norm
+    )
+
+
+def test_what_is_not_finite_never_reaches_the_weights(build_policy: Build) -> None:
+    policy = build_policy(critic=True)
+    batch = make_batch(4, seed=13)
+    before = [p.detach().clone() for p in policy.parameters]
+    bad = make_targets(batch, 14)
+    bad.adv_BT[0, 0] = math.nan
+    with pytest.raises(ValueError, match=r"policy 'a', step 7: the loss is nan"):
+        policy.update(batch, bad, make_rule(), 7)
+    assert all(torch.equal(p, q) for p, q in zip(before, policy.parameters, strict=True))
+    policy.update(batch, make_targets(batch, 14), make_rule(), 8)
+
+
+def test_the_same_update_twice_gives_the_same_bits(build_policy: Build) -> None:
+    batch = make_batch(8, seed=15)
+    ends = []
+    for _ in range(2):
+        policy = build_policy(critic=True, reference=True, learning_rate=1e-2)
+        for step in range(3):
+            policy.update(policy.annotate(batch), make_targets(batch, step), make_rule(epochs=2, minibatch=3), step)
+        ends.append(copy.deepcopy([p.detach() for p in policy.parameters]))
+    assert all(torch.equal(p, q) for p, q in zip(*ends, strict=True))
+
+
+def test_bfloat16_trains_float32_weights(build_policy: Build) -> None:
+    policy, batch = (
+        build_policy(dtype="bfloat16", critic=True, reference=True, learning_rate=1e-3),
+        make_batch(6, seed=16),
+    )
+    seen = policy.annotate(batch)
+    assert seen.kl_BT.abs().max() == 0 and seen.kl_BT.dtype == torch.float32
+    metrics = policy.update(seen, make_targets(batch, 17), make_rule(), 0)
+    assert math.isfinite(metrics["grad_norm"])
+    assert all(p.dtype == torch.float32 and p.grad.dtype == torch.float32 for p in policy.parameters)
+
+
+def test_a_bfloat16_gradient_is_float32s_but_for_rounding(build_policy: Build) -> None:
+    batch = make_batch(12, seed=20)
+    targets = make_targets(batch, 21)
+    exact = update_gradient(build_policy(), batch, targets)
+    rounded = update_gradient(build_policy(dtype="bfloat16"), batch, targets)
+    for name, wanted in exact.items():
+        assert 0 < (rounded[name] - wanted).norm() < 0.03 * wanted.norm(), name
+
+
+def test_dropout_stays_off(build_policy: Build, micro_gpt2: str) -> None:
+    policy = build_policy(model=micro_gpt2)
+    assert policy.weights.shared.causal.config.resid_pdrop > 0
+    batch = make_batch(4, seed=18)
+    assert torch.equal(policy.outputs(batch).logp_BT, policy.outputs(batch).logp_BT)
+
+
+def test_frozen_policies_are_not_updated(build_policy: Build) -> None:
+    policy, batch = build_policy(weights="frozen", reference=True, critic=True), make_batch(2, seed=19)
+    assert not policy.trainable and policy.optimizer is None and policy.value_head is None
+    assert not any(p.requires_grad for p in policy.weights.shared.causal.parameters())
+    with pytest.raises(AssertionError, match="frozen"):
+        policy.update(batch, make_targets(batch, 0), make_rule(), 0)
+    assert policy.annotate(batch) is batch
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-5), ("bfloat16", 0.05)])
+def test_drift_is_what_scoring_rounds_otherwise_than_sampling(dtype: str, most: float, build_policy: Build) -> None:
+    """A constant added to all logits changes no probability, but bfloat16 logits of -100 would be half a nat apart."""
+    policy = build_policy(dtype=dtype)
+    layer = policy.weights.shared.causal.get_output_embeddings()
+    layer.bias = torch.nn.Parameter(torch.full((layer.out_features,), -100.0))
+    turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
+    batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+    shifted = batch.replace(logp_BT=batch.logp_BT - 0.25 * batch.mask_BT)
+    before = copy.deepcopy(policy.weights.shared.causal.state_dict())
+    assert policy.update(batch, make_targets(batch, 1), make_rule(), 0)["drift"] < most
+    policy.weights.shared.causal.load_state_dict(before)
+    assert policy.update(shifted, make_targets(batch, 1), make_rule(), 0)["drift"] == pytest.approx(0.25, abs=most)

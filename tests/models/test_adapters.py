@@ -1,0 +1,255 @@
+"""Adapters in one forward against PEFT, one by one; and policies in one batch against each alone."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from policy_cases import EOS, TOKENS, make_batch, make_rule, make_says, make_targets, ragged
+
+from coevolve.compute import prefix_tree as forest
+from coevolve.engines import decode
+from coevolve.engines.decode import _closed
+from coevolve.engines.local import LocalEngine
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
+from coevolve.models.adapters import grouped
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.types import Sampling, Turn
+
+pytestmark = pytest.mark.usefixtures("each_way")
+
+FAMILIES = pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+TEAM: dict[str, dict[str, Any]] = {
+    "a": {"weights": "lora", "lora": LoraSpec(rank=4, alpha=8)},
+    "b": {"weights": "frozen"},
+    "c": {"weights": "lora", "lora": LoraSpec(rank=7, alpha=3)},
+    "d": {"weights": "lora", "lora": LoraSpec(rank=2)},  # on fewer modules: ``team``
+}
+"""Ranks, scales and modules differ, and one is the bare base."""
+
+
+def team(model: str, seed: int = 0, **changes: Any) -> dict[str, LocalPolicy]:
+    """The team, its adapters moved away from their start, at which they change nothing."""
+    few = LoraSpec(rank=2, targets=["c_attn"] if "gpt2" in model else ["q_proj", "down_proj"])
+    own = TEAM | {"d": TEAM["d"] | {"lora": few}}
+    specs = {name: PolicySpec(model, **(settings | changes)) for name, settings in own.items()}
+    policies = build_policies(specs, reference=False, critic=False, steps=5, seed=0)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for policy in policies.values():
+            for parameter in policy.parameters:
+                parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    return policies
+
+
+def adapters_of(policies: dict[str, LocalPolicy]) -> list[str | None]:
+    return [policy.weights.adapter for policy in policies.values()]
+
+
+def with_peft(policies: dict[str, LocalPolicy], rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Each policy's own rows through PEFT's layers."""
+    found = []
+    for policy, ids in zip(policies.values(), rows, strict=True):
+        if len(ids) == 0:
+            continue
+        policy.weights.shared.use(policy.weights.adapter)
+        found.append(policy.weights.shared.causal(input_ids=ids).logits)
+    return found
+
+
+def some_rows(counts: Sequence[int]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(0, TOKENS, (count, 6), generator=generator) for count in counts]
+
+
+def speakers(counts: Sequence[int], each: int) -> list[int]:
+    return [i for i, count in enumerate(counts) for _ in range(count * each)]
+
+
+@FAMILIES
+@pytest.mark.parametrize("counts", [(3, 3, 3, 3), (1, 4, 2, 3), (0, 5, 2, 0), (0, 0, 2, 0)])
+def test_every_row_has_its_own_adapter(family: str, counts: tuple[int, ...], request: pytest.FixtureRequest) -> None:
+    policies = team(request.getfixturevalue(family))
+    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    with torch.no_grad():
+        expected = torch.cat(with_peft(policies, rows))
+        with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+            adapters.split(speakers(counts, 6))
+            found = causal(input_ids=torch.cat(rows)).logits
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@FAMILIES
+@pytest.mark.parametrize("counts", [(3, 3, 3, 3), (1, 4, 2, 3)])
+def test_gradients_of_all_adapters_are_those_of_each_alone(
+    family: str, counts: tuple[int, ...], request: pytest.FixtureRequest
+) -> None:
+    policies = team(request.getfixturevalue(family))
+    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    parameters = [p for policy in policies.values() for p in policy.parameters]
+    weight = torch.randn(sum(counts), 6, 1, generator=torch.Generator().manual_seed(2))
+
+    def gradients(logits: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
+        for parameter in parameters:
+            parameter.grad = None
+        (logits.log_softmax(-1).square() * weight).mean(-1).sum().backward()
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+
+    expected = [torch.zeros_like(p) for p in parameters]
+    for policy, ids, own in zip(policies.values(), rows, weight.split(counts), strict=True):
+        if policy.trainable:
+            policy.weights.shared.use(policy.weights.adapter)
+            found = gradients(causal(input_ids=ids).logits, own)
+            expected = [e + f for e, f in zip(expected, found, strict=True)]
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+        adapters.split(speakers(counts, 6))
+        found = gradients(causal(input_ids=torch.cat(rows)).logits, weight)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert theirs.abs().max() > 0
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
+
+
+def test_under_bfloat16(micro_model: str) -> None:
+    """As near to float32 as PEFT's own layers are."""
+    policies, counts = team(micro_model), (2, 4, 3, 3)
+    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    with torch.no_grad():
+        exact = torch.cat(with_peft(policies, rows))
+        with torch.autocast("cpu", torch.bfloat16):
+            theirs = torch.cat(with_peft(policies, rows))
+            with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+                adapters.split(speakers(counts, 6))
+                found = causal(input_ids=torch.cat(rows)).logits
+    assert found.dtype == theirs.dtype == torch.bfloat16
+    assert (found - exact).abs().mean() < 1.2 * (theirs - exact).abs().mean()
+    assert (found - exact).abs().max() < 0.1 * exact.abs().max()
+
+
+def test_afterwards_nothing_has_changed(micro_model: str) -> None:
+    policies = team(micro_model)
+    causal, ids = policies["a"].weights.shared.causal, some_rows([2])[0]
+    shared = policies["c"].weights.shared
+    shared.use(policies["c"].weights.adapter)
+    before = causal(input_ids=ids).logits
+    with pytest.raises(RuntimeError), grouped(shared, adapters_of(policies)), grouped(shared, [None]):
+        raise RuntimeError
+    assert torch.equal(causal(input_ids=ids).logits, before)
+    assert not any("forward" in module.__dict__ for module in causal.modules())
+
+
+@FAMILIES
+def test_an_update_is_that_of_peft(
+    family: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, batch = request.getfixturevalue(family), make_batch(6, seed=3)
+    ours, theirs = team(model), team(model)
+    for name in "ac":
+        ours[name].update(batch, make_targets(batch, 1), make_rule(critic=False), 0)
+    monkeypatch.setattr("coevolve.models.weights.grouped", lambda *_: contextlib.nullcontext())
+    for name in "ac":
+        theirs[name].update(batch, make_targets(batch, 1), make_rule(critic=False), 0)
+        for mine, its in zip(ours[name].parameters, theirs[name].parameters, strict=True):
+            scale = float(its.grad.abs().max())
+            torch.testing.assert_close(mine.grad, its.grad, rtol=1e-5, atol=1e-5 * scale)
+
+
+def alike(ours: Sequence[Turn], theirs: Sequence[Turn]) -> None:
+    assert [turn.action_ids for turn in ours] == [turn.action_ids for turn in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(torch.tensor(one.logps), torch.tensor(other.logps), rtol=1e-5, atol=1e-5)
+        assert (one.text, one.policy, one.finished) == (other.text, other.policy, other.finished)
+
+
+@FAMILIES
+@pytest.mark.parametrize("sharing", [True, False])
+@pytest.mark.parametrize("ends", [frozenset({EOS}), frozenset(range(0, TOKENS, 5))])
+def test_turns_in_one_batch_are_those_of_each_policy_alone(
+    family: str, sharing: bool, ends: frozenset[int], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of different policies are the same in part; with many ends, rows leave at every step."""
+    policies = team(request.getfixturevalue(family))
+    for policy in policies.values():
+        policy.eos = ends
+        if not sharing:
+            policy.weights.shared.causal.set_attn_implementation("sdpa")
+    prompts = ragged(4, seed=3, longest=12)
+    prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
+    said = {
+        name: make_says([*prompts * (1 + i % 3), prompts[i]], Sampling(11, temperature=0.9), name)
+        for i, name in enumerate(policies)
+    }
+    alone = {name: LocalEngine({name: policies[name]}).generate({name: said[name]})[name] for name in policies}
+    calls: list[int] = []
+    whole = decode.decode
+    monkeypatch.setattr("coevolve.engines.local.decode", lambda *args: (calls.append(len(args[2])), whole(*args))[1])
+    together = LocalEngine(policies).generate(said)
+    assert calls == [sum(map(len, said.values()))], "one batch"
+    for name in policies:
+        alike(together[name], alone[name])
+    assert len({str([turn.action_ids for turn in together[name][:6]]) for name in policies}) == len(policies)
+
+
+def test_samplings_and_chunks_are_mixed_freely(micro_model: str) -> None:
+    policies = team(micro_model)
+    said = {
+        name: make_says(
+            ragged(7, seed=i), Sampling(5 + i % 2, temperature=1.0 + i // 2, repetition_penalty=1.0 + i % 2), name
+        )
+        for i, name in enumerate(policies)
+    }
+    together = LocalEngine(policies, max_tokens=120).generate(said)
+    for name in policies:
+        alike(together[name], LocalEngine({name: policies[name]}).generate({name: said[name]})[name])
+
+
+def test_only_equal_precisions_speak_together(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = {name: PolicySpec(micro_model, **settings) for name, settings in TEAM.items()}
+    specs["e"] = PolicySpec(micro_model, weights="lora", dtype="bfloat16")
+    policies = build_policies(specs, reference=False, critic=False, steps=5, seed=0)
+    calls: list[int] = []
+    whole = decode.decode
+    monkeypatch.setattr("coevolve.engines.local.decode", lambda *args: (calls.append(len(args[2])), whole(*args))[1])
+    LocalEngine(policies).generate({name: make_says(ragged(3, seed=1), Sampling(4), name) for name in policies})
+    assert sorted(calls) == [3, 12]
+
+
+def test_adapters_elsewhere_speak_alone(micro_gpt2: str) -> None:
+    """PEFT's adapters on embeddings are not a matrix product; such policies sample one after the other, as before."""
+    spec = PolicySpec(micro_gpt2, weights="lora", lora=LoraSpec(rank=3, targets=["wte", "c_attn"]))
+    policies = build_policies({"a": spec, "b": spec}, reference=False, critic=False, steps=5, seed=0)
+    assert not policies["a"].weights.shared.groupable()
+    said = {name: make_says(ragged(5, seed=1), Sampling(4), name) for name in policies}
+    together = LocalEngine(policies).generate(said)
+    for name in policies:
+        alike(together[name], LocalEngine({name: policies[name]}).generate({name: said[name]})[name])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_closing_ranks(seed: int) -> None:
+    rng = random.Random(seed)
+    speaker_B = sorted(rng.choices(range(rng.randint(1, 4)), k=rng.randint(1, 24)))
+    done = [rng.random() < 0.4 for _ in speaker_B]
+    alive = [b for b, gone in enumerate(done) if not gone]
+    kept = min(len(done), -(-len(alive) // 4) * 4)
+    order, holes = _closed(done, speaker_B, kept)
+    assert len(order) == len(set(order)) == kept and set(alive) <= set(order)
+    assert [speaker_B[b] for b in order] == sorted(speaker_B[b] for b in order)
+    assert holes == [b for b in range(kept) if order[b] != b]
+
+
+def test_kinds_share_nothing_and_come_one_by_one() -> None:
+    rows = [np.array(row) for row in ([*range(20), 5], [*range(20), 6], [*range(20), 5], [*range(20), 7, 8])]
+    grown = forest.grow(rows, [0, 0, 1, 1])
+    assert len(grown.ids_N) == 2 * 20 + 1 + 1 + 1 + 2
+    assert grown.kind_N.tolist() == sorted(grown.kind_N.tolist())
+    for row, leaf, kind in zip(rows, grown.leaf_B, (0, 0, 1, 1), strict=True):
+        assert grown.ids_N[leaf.path].tolist() == row.tolist()
+        assert set(grown.kind_N[leaf.path]) == {kind}

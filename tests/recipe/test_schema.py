@@ -1,0 +1,238 @@
+"""Recipes: strict keys and types, overrides, bases, components, files of the user's own."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import yaml
+
+from coevolve.cast import CASTS
+from coevolve.plays import PLAYS
+from coevolve.recipe.components import component
+from coevolve.recipe.inputs import apply_overrides, load_yaml
+from coevolve.recipe.schema import load_recipe, parts
+from coevolve.tasks import TASKS
+from coevolve.types import Problem
+
+MINIMAL = """
+    task: sentiment
+    play: chain
+    roles: {pioneer: ann, observer: bob}
+    policies: {ann: coevolve-tiny, bob: {model: coevolve-tiny, learning_rate: 1e-4}}
+    algorithm: cory
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def write(text=MINIMAL, name="mine.yaml", extra=""):
+        path = tmp_path / name
+        path.write_text(dedent(text) + dedent(extra))
+        return path
+
+    return write
+
+
+def one_line(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_short_forms_and_trainer_defaults_are_spelt_out(recipe):
+    found = load_recipe(recipe())
+    assert found.play == {"name": "chain"}
+    assert found.cast == {"name": "fixed"}
+    assert found.policies["ann"].model == "coevolve-tiny"
+    assert found.policies["bob"].learning_rate == 1e-4  # YAML 1.1 would call this text
+    assert (found.steps, found.batch_size, found.save_every) == (100, 64, 20)  # the trainer's
+    assert found.output_dir == Path("runs/mine-0")
+
+
+def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
+    found = load_recipe(recipe(extra="sampling: {max_new_tokens: [4, 15]}"), ["seed=3"])
+    kept = tmp_path / "kept" / "recipe.yaml"
+    kept.parent.mkdir()
+    kept.write_text(yaml.safe_dump(found.record()))
+    assert load_recipe(kept) == found
+    assert found.sampling.max_new_tokens == (4, 15)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("batchsize=3", "unknown key batchsize; did you mean 'batch_size'?"),
+        ("policies.ann.learning_rat=1", "unknown key policies.ann.learning_rat; did you mean 'learning_rate'?"),
+        ("policies.ann.lora.rnk=1", "unknown key policies.ann.lora.rnk; did you mean 'rank'?"),
+        ("sampling={max_new_tokens: 4, temprature: 1}", "sampling.temprature; did you mean 'temperature'?"),
+        ("steps=many", "steps: input should be a valid integer, unable to parse string as an integer, found 'many'"),
+        ("steps=0", "steps is 0; want above 0"),
+        ("policies.ann.weights=half", "policies.ann.weights is 'half'; want one of full, lora, frozen"),
+        ("sampling.max_new_tokens=[9, 4]", "sampling: sampling.max_new_tokens is (9, 4); want 1 <= low <= high"),
+        ("roles.observer=bobb", "roles.observer names the policy 'bobb', which `policies` does not have; did you mean"),
+        ("policies.eve=coevolve-tiny", "policies.eve plays no role"),
+        ("roles={}", "roles: dictionary should have at least 1 item"),
+        ("task=null", "task: input should be a valid dictionary, found None"),
+    ],
+)
+def test_a_mistake_names_its_key_and_the_nearest_known_one(recipe, override, said):
+    path = recipe()
+    with pytest.raises(ValueError) as error:
+        load_recipe(path, [override])
+    assert said in one_line(error)
+    assert one_line(error).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("algorithm.etta=1", "algorithm: unknown key etta; did you mean 'eta'?"),
+        ("algorithm.eta=high", "algorithm: eta: input should be a valid number"),
+        ("algorithm.credit=mine", "algorithm: credit is 'mine'; want one of own, team_sum, team_mean, to_go"),
+        ("algorithm=ppoo", "algorithm: unknown name 'ppoo'; did you mean 'ppo'?"),
+        ("play.transfer=perhaps", "play: transfer: input should be a valid boolean"),
+        ("cast={name: exchange, evry: 2}", "cast: unknown key evry; did you mean 'every'?"),
+        ("cast={name: fixed, every: 2}", "cast: unknown key every; known: none"),
+        ("task=imdb", "task: tokenizer: field required"),
+        ("task={batch: 3}", "task: want a name, or a mapping with `name`"),
+        ("task=nowhere.py:Mine", "no file "),
+    ],
+)
+def test_settings_of_a_component_are_checked_against_its_factory(recipe, override, said):
+    found = load_recipe(recipe(), [override])
+    with pytest.raises(ValueError) as error:
+        parts(found)
+    assert said in one_line(error)
+
+
+def test_settings_are_coerced_and_given():
+    cast = component({"name": "rotate", "every": "2"}, CASTS, "cast", roles={"a": "x", "b": "y"})
+    assert [cast(step)["a"] for step in range(4)] == ["x", "x", "y", "y"]
+    with pytest.raises(ValueError, match="cast: unknown key roles"):  # the recipe has no say in what is fixed
+        component({"name": "rotate", "roles": {}}, CASTS, "cast", roles={"a": "x"})
+
+
+def test_overrides_are_typed_and_leave_the_original_alone():
+    tree = {"a": {"b": 1}}
+    assert apply_overrides(tree, ["a.b=[1, x]", "a.c=1e-4", "d.e=true", "f=a=b", "g="]) == {
+        "a": {"b": [1, "x"], "c": 1e-4},
+        "d": {"e": True},
+        "f": "a=b",
+        "g": None,
+    }
+    assert tree == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize("override", ["steps", "=3", "a..b=3", "steps=[1", "task.name.deep=1"])
+def test_a_bad_override_is_named(override):
+    with pytest.raises(ValueError) as error:
+        apply_overrides({"task": {"name": "sentiment"}}, [override])
+    assert f"override {override!r}" in one_line(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [1\nb: 2", ", line 2: not YAML"),
+        ("a: 1\nb: 2\na: 3", ", line 3: not YAML: the key 'a' is there twice"),
+        ("a: {1: 2}", ", line 1: not YAML: the key 1 is no text"),
+        ("- a", "want keys and values, found list"),
+        ("", "want keys and values, found nothing"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(tmp_path, text, said):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError) as error:
+        load_yaml(path)
+    assert one_line(error).startswith(str(path))
+    assert said in one_line(error)
+
+
+def test_a_missing_file_is_named_with_its_neighbour(recipe):
+    path = recipe()
+    with pytest.raises(ValueError, match=r"no file .*mein\.yaml; did you mean .*mine\.yaml"):
+        load_yaml(path.with_name("mein.yaml"))
+
+
+def test_a_recipe_is_laid_over_its_base(recipe):
+    recipe(name="base.yaml", extra="cast: {name: exchange, every: 5}\nbatch_size: 8")
+    path = recipe("base: base.yaml\ncast: fixed\npolicies: {ann: {learning_rate: 1.0}}", "child.yaml")
+    found = load_recipe(path, ["batch_size=4"])
+    assert found.cast == {"name": "fixed"}  # another name: its settings are not those of the base
+    assert (found.policies["ann"].model, found.policies["ann"].learning_rate) == ("coevolve-tiny", 1.0)
+    assert found.batch_size == 4
+    assert found.output_dir == Path("runs/child-0")
+
+
+def test_null_removes_what_the_base_has(recipe):
+    recipe(name="base.yaml")
+    path = recipe("base: base.yaml\nroles: {observer: null}\npolicies: {bob: null}\nalgorithm: ppo", "child.yaml")
+    found = load_recipe(path)
+    assert found.roles == {"pioneer": "ann"}
+    assert list(found.policies) == ["ann"]
+
+
+def test_one_level_of_bases_is_the_limit(recipe):
+    recipe(name="base.yaml", extra="base: other.yaml")
+    with pytest.raises(ValueError, match="has a base itself"):
+        load_recipe(recipe("base: base.yaml", "child.yaml"))
+
+
+def test_files_are_relative_to_the_recipe_and_overrides_to_the_caller(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    found = load_recipe(recipe(), ["policies.ann.model=there/lm.yaml"])
+    assert found.policies["ann"].model == "/there/lm.yaml"
+    path = recipe(MINIMAL.replace("task: sentiment", "task: {name: 'my.py:Mine', reward_model: a/b.yaml}"))
+    task = load_recipe(path).task
+    assert task == {"name": f"{tmp_path}/my.py:Mine", "reward_model": f"{tmp_path}/a/b.yaml"}
+
+
+MINE = """
+from coevolve import score
+from coevolve.types import Problem
+
+class Mine:
+    def __init__(self, *, size: int = 2) -> None:
+        self.train = self.test = tuple(Problem(str(i)) for i in range(size))
+    def prompt(self, p, role, heard):
+        return "the"
+    def reward(self, cases):
+        return [[1.0 for _ in case.turns] for case in cases]
+
+async def play(p, team):
+    await score(team, [await team[role]() for role in team])
+
+def maker(times: int):
+    return play
+
+TASK = Mine()
+"""
+
+
+def test_a_users_own_file_gives_a_class_a_maker_a_play_or_an_object(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    assert len(component({"name": f"{file}:Mine", "size": 3}, TASKS, "task").train) == 3
+    assert component(f"{file}:TASK", TASKS, "task").train[0] == Problem("0")
+    play = component(f"{file}:play", PLAYS, "play")
+    assert component({"name": f"{file}:maker", "times": 2}, PLAYS, "play") is play
+    with pytest.raises(ValueError, match="is the play itself and takes no settings; found times"):
+        component({"name": f"{file}:play", "times": 2}, PLAYS, "play")
+    with pytest.raises(ValueError, match="unknown key sice; did you mean 'size'"):
+        component({"name": f"{file}:Mine", "sice": 2}, TASKS, "task")
+    with pytest.raises(ValueError, match="has no 'mine'; did you mean 'Mine'"):
+        component(f"{file}:mine", TASKS, "task")
+
+
+def test_a_users_file_that_does_not_import_is_named(tmp_path):
+    file = tmp_path / "broken.py"
+    file.write_text("import nothing_of_this_name")
+    with pytest.raises(ValueError, match=r"broken\.py cannot be imported: ModuleNotFoundError"):
+        component(f"{file}:Mine", TASKS, "task")
+
+
+def test_a_setting_of_several_types_is_named_without_them():
+    with pytest.raises(ValueError, match=r"^play: done: input should be a valid number"):
+        component({"name": "rounds", "done": "soon"}, PLAYS, "play")
+    with pytest.raises(ValueError, match=r"^play: feedback: input should be a valid boolean"):
+        component({"name": "rounds", "feedback": "fb.py:note"}, PLAYS, "play")

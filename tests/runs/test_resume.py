@@ -1,0 +1,312 @@
+"""Exact resume, whatever happens: SIGKILL, a torn file, a foreign recipe, a full disk."""
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy import Lucky, toy, without_times
+
+from coevolve import Trainer, chain, cory
+from coevolve.runs import checkpoint
+from coevolve.runs.folder import RunDir, read_lines
+
+HERE = Path(__file__).parent
+SCRIPT = """
+import sys
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, {here!r})
+from toy import toy
+from pathlib import Path
+from coevolve import cory
+from coevolve.runs.folder import RunDir
+rule = cory(eta=0.3, target_kl=0.5, rescale="normalise")
+toy({model!r}, steps=12, algorithm=rule).run({out!r}, resume=RunDir(Path({out!r})).begun, save_every=2)
+"""
+
+
+def launch(model, out):
+    code = SCRIPT.format(here=str(HERE), model=str(model), out=str(out))
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def lines(run):
+    return [without_times(line) for line in read_lines(run / "metrics.jsonl")]
+
+
+def tensors(run):
+    return {p.relative_to(run).as_posix(): load_file(p) for p in sorted(run.glob("checkpoint-12/**/*.safetensors"))}
+
+
+def identical(a, b):
+    return a.keys() == b.keys() and all(
+        x.keys() == y.keys() and all(torch.equal(x[k], y[k]) for k in x)
+        for x, y in zip(a.values(), b.values(), strict=True)
+    )
+
+
+@pytest.mark.slow
+def test_sigkill_at_any_moment_then_resume_changes_nothing(micro_model, tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = launch(micro_model, whole)
+    assert done.wait() == 0, done.stderr.read()
+    kills, chance = 0, random.Random(0)
+    while kills < 4:
+        process = launch(micro_model, killed)
+        seen = len(read_lines(killed / "metrics.jsonl"))
+        while process.poll() is None and len(read_lines(killed / "metrics.jsonl")) <= seen:
+            time.sleep(0.01)  # let it get somewhere, then kill within about a step
+        time.sleep(chance.random() * 0.2)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        if process.wait() == 0:
+            break
+    assert kills >= 1
+    last = launch(micro_model, killed)
+    assert last.wait() == 0, last.stderr.read()
+    assert lines(killed) == lines(whole)
+    assert [line["step"] for line in lines(whole)] == list(range(12))
+    assert len(tensors(whole)) == 4  # two policies, each with weights and value head
+    assert identical(tensors(whole), tensors(killed))
+    assert read_lines(killed / "samples.jsonl") == read_lines(whole / "samples.jsonl")
+    assert read_lines(killed / "episodes.jsonl") == read_lines(whole / "episodes.jsonl")
+
+
+def finished(model, tmp_path, **settings):
+    return toy(model, steps=4, **settings).run(tmp_path / "run", save_every=2)
+
+
+def test_a_longer_run_goes_on_where_a_shorter_one_ended(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    toy(micro_model, steps=6).run(run, resume=True, save_every=2)
+    whole = toy(micro_model, steps=6).run(tmp_path / "whole", save_every=2)
+    assert lines(run) == lines(whole)
+
+
+def test_a_run_is_never_overwritten(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    before = (run / "metrics.jsonl").read_text()
+    with pytest.raises(ValueError, match=r"already holds a run.*--resume"):
+        toy(micro_model).run(run)
+    assert (run / "metrics.jsonl").read_text() == before
+
+
+def test_keep_last(micro_model, tmp_path):
+    run = toy(micro_model, steps=5).run(tmp_path / "run", save_every=1, keep_last=3)
+    assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-3", "checkpoint-4", "checkpoint-5"]
+
+
+def test_a_torn_checkpoint_is_named(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    victim = run / "checkpoint-4" / "agents" / "ann" / "model.safetensors"
+    victim.write_bytes(victim.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"checkpoint-4 is torn: agents/ann/model.safetensors"):
+        toy(micro_model).run(run, resume=True)
+    victim.unlink()
+    with pytest.raises(ValueError, match=r"model.safetensors is missing"):
+        toy(micro_model).run(run, resume=True)
+    (run / "checkpoint-4" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"no manifest"):
+        toy(micro_model).run(run, resume=True)
+
+
+def test_a_checkpoint_of_another_recipe_is_named(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    with pytest.raises(ValueError, match=r"another recipe: batch_size is 8 there and 4 here"):
+        toy(micro_model, batch_size=4).run(run, resume=True)
+
+
+def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    for folder in RunDir(run).checkpoints():
+        shutil.rmtree(folder)
+    before = (run / "metrics.jsonl").read_text()
+    with pytest.raises(ValueError, match=r"another recipe: batch_size is 8 there and 4 here"):
+        toy(micro_model, batch_size=4).run(run, resume=True)
+    assert (run / "metrics.jsonl").read_text() == before
+
+
+def test_another_algorithm_is_another_recipe(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    with pytest.raises(ValueError, match=r"another recipe: algorithm.eta is 0.05 there and 0.9 here"):
+        toy(micro_model, algorithm=cory(eta=0.9)).run(run, resume=True)
+
+
+def test_steps_may_not_change_under_a_schedule(micro_model, tmp_path):
+    def scheduled(steps):
+        trainer = toy(micro_model, steps=steps)
+        spec = dataclasses.replace(trainer.policies["ann"].spec, schedule="linear")
+        policies = dict.fromkeys(("ann", "bob"), spec)
+        return Trainer(
+            task=Lucky(),
+            play=chain(),
+            cast=trainer.cast,
+            policies=policies,
+            algorithm=cory(),
+            steps=steps,
+            batch_size=4,
+        )
+
+    run = scheduled(2).run(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"another recipe: steps is 2 there and 3 here"):
+        scheduled(3).run(run, resume=True)
+
+
+def tree(folder):
+    return {p.relative_to(folder): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def test_no_run_is_resumed_where_there_is_none(micro_model, tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere holds no run to go on with; to start one there leave --resume out"):
+        toy(micro_model).run(tmp_path / "nowhere", resume=True)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "mine": 2}\n')  # somebody else's
+    before = tree(tmp_path)
+    with pytest.raises(ValueError, match=r"holds no run to go on with"):
+        toy(micro_model).run(tmp_path, resume=True)
+    assert tree(tmp_path) == before
+
+
+def test_a_run_beyond_its_last_step_is_told(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    before = tree(run)
+    with pytest.raises(ValueError, match=r"is at step 4, beyond the 3 steps asked for; ask for more \(steps=\.\.\.\)"):
+        toy(micro_model, steps=3).run(run, resume=True)
+    assert tree(run) == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_no_run_goes_into_a_folder_that_is_something_else(micro_model, tmp_path, resume):
+    folder = tmp_path / "model"
+    shutil.copytree(micro_model, folder)
+    before = tree(folder)
+    with pytest.raises(ValueError, match=r"model holds (no run to go on with|'config.json'.* and no run; choose)"):
+        toy(micro_model).run(folder, resume=resume)
+    assert tree(folder) == before
+
+
+def test_a_run_of_pretraining_is_not_resumed_as_a_training(micro_model, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n')
+    (tmp_path / "recipe.yaml").write_text("kind: causal_lm\n")
+    with pytest.raises(ValueError, match="belongs to another recipe"):
+        toy(micro_model).run(tmp_path, resume=True)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": 2}\n'
+
+
+def test_what_a_power_cut_left_behind_the_last_checkpoint_is_dropped(micro_model, tmp_path):
+    whole = toy(micro_model).run(tmp_path / "whole")
+    run = finished(micro_model, tmp_path)
+    for name in ("metrics.jsonl", "episodes.jsonl", "samples.jsonl"):
+        with (run / name).open("ab") as file:
+            file.write(b'\0\0\0\n{"step": 4, "rew\xff\n{"step": 5}\n\0')
+    toy(micro_model).run(run, resume=True)
+    assert lines(run) == lines(whole)
+
+
+def test_a_line_broken_among_those_that_are_kept_is_named(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    _, *rest = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("[1]\n" + "".join(rest))
+    with pytest.raises(ValueError, match=r"metrics.jsonl, line 1"):
+        toy(micro_model, steps=5).run(run, resume=True)
+
+
+@pytest.mark.parametrize("error", [Exception("No space left on device (os error 28)"), OSError(28, "No space left")])
+def test_a_full_disk_in_a_library_leaves_the_run_loadable(micro_model, tmp_path, monkeypatch, error):
+    run = finished(micro_model, tmp_path)
+
+    def full(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.save_pretrained", full)
+    with pytest.raises(OSError, match=r"could not write .*checkpoint-6.*No space left.*intact"):
+        toy(micro_model, steps=6).run(run, resume=True)
+    assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-2", "checkpoint-4"]
+    assert not list(run.glob(".checkpoint*"))
+
+
+@pytest.mark.parametrize("state", ["{}", "[]", "null", '{"step": 4}', '{"step": 4, "policies": [], "identity": {}}'])
+def test_a_checkpoint_of_another_version_is_named(micro_model, tmp_path, state):
+    run = finished(micro_model, tmp_path)
+    folder = run / "checkpoint-4"
+    (folder / "trainer.json").write_text(state)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["trainer.json"] = [len(state), zlib.crc32(state.encode())]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        ValueError, match=r"checkpoint-4.*(fit this version|trainer\.json holds|another recipe)"
+    ) as told:
+        toy(micro_model).run(run, resume=True)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("manifest", ["", "null", "[]", "3", "{}"])
+def test_a_broken_manifest_is_named(micro_model, tmp_path, manifest):
+    run = finished(micro_model, tmp_path)
+    (run / "checkpoint-4" / "manifest.json").write_text(manifest)
+    with pytest.raises(ValueError, match=r"checkpoint-4 is torn: its manifest.*delete the folder"):
+        toy(micro_model).run(run, resume=True)
+
+
+def test_resuming_with_fewer_samples(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    toy(micro_model, steps=5).run(run, resume=True, samples=2)
+    steps = [row["step"] for row in read_lines(run / "samples.jsonl")]
+    assert [steps.count(step) for step in (0, 2, 4, 5)] == [4, 4, 4, 2]
+    assert len(json.loads((run / "environment.json").read_text())["resumed"]) == 1
+
+
+def test_a_torn_last_line_is_dropped(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "rew')
+    assert len(read_lines(run / "metrics.jsonl")) == 4
+    toy(micro_model, steps=5).run(run, resume=True)
+    assert [line["step"] for line in lines(run)] == [0, 1, 2, 3, 4]
+
+
+def test_a_full_disk_leaves_the_run_loadable(micro_model, tmp_path, monkeypatch):
+    run = finished(micro_model, tmp_path)
+
+    def full(*args, **kwargs):
+        raise RuntimeError("PytorchStreamWriter failed writing file: No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    trainer = toy(micro_model, steps=6)
+    with pytest.raises(OSError, match=r"could not write .*checkpoint-6.*No space left.*intact"):
+        trainer.run(run, resume=True)
+    monkeypatch.undo()
+    assert not list(run.glob(".checkpoint*"))
+    assert checkpoint.load(toy(micro_model), run / "checkpoint-4") == 4
+
+
+def test_everything_comes_back(micro_model, tmp_path):
+    rule = cory(eta=0.3, target_kl=0.5, rescale="normalise")
+    trainer = toy(micro_model, steps=4, algorithm=rule)
+    run = trainer.run(tmp_path / "run")
+    other = toy(micro_model, steps=4, algorithm=rule)
+    assert checkpoint.load(other, run / "checkpoint-4") == 4
+    assert other.kl == trainer.kl
+    assert other.moments == trainer.moments
+    assert without_times(other.step(4)) == without_times(trainer.step(4))
+
+
+def test_an_agent_of_a_checkpoint_loads_alone(micro_model, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    run = finished(micro_model, tmp_path)
+    folder = run / "checkpoint-4" / "agents" / "ann"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert model(**tokenizer("a b", return_tensors="pt")).logits.isfinite().all()
+    assert json.loads((run / "environment.json").read_text())["seed"] == 0

@@ -1,0 +1,295 @@
+"""Sampling in processes gives what sampling here gives, through updates and checkpoints, and failures are told."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import make_batch, make_rule, make_says, make_targets, ragged
+from toy import toy, without_times
+
+from coevolve.algorithms.magrpo import magrpo
+from coevolve.engines import local as engine
+from coevolve.engines.local import LocalEngine
+from coevolve.faults import ShortageError
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalPolicy
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.plays import rounds
+from coevolve.runtime.placement import side_by_side
+from coevolve.runtime.pool import Failure, JobError, Worker, Workers
+from coevolve.types import Sampling, Say, Turn
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_cores() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "cores", lambda: 2)
+        yield
+
+
+@dataclass
+class Pair:
+    """The same policies behind two engines."""
+
+    here: LocalEngine
+    away: LocalEngine
+
+    def same(self, says: dict[str, list[Say]]) -> dict[str, list[Turn]]:
+        """Both engines' turns, which are equal to the bit."""
+        turns = self.away.generate(says)
+        assert turns == self.here.generate(says)
+        return dict(turns)
+
+
+@pytest.fixture(scope="module")
+def pair(micro_model: str, micro_gpt2: str) -> Iterator[Pair]:
+    """A full copy, and two adapters on another base that is also somebody's own: three bases in two processes."""
+    lora = LoraSpec(rank=2)
+    specs = {
+        "full": PolicySpec(micro_model, learning_rate=1e-2),
+        "ann": PolicySpec(micro_gpt2, weights="lora", lora=lora, learning_rate=1e-2),
+        "bob": PolicySpec(micro_gpt2, weights="lora", lora=lora, learning_rate=1e-2),
+        "own": PolicySpec(micro_gpt2, learning_rate=1e-2, dtype="bfloat16"),
+    }
+    policies = build_policies(specs, reference=True, critic=True, steps=10, seed=0)
+    found = Pair(LocalEngine(policies), LocalEngine(policies, workers=True))
+    yield found
+    assert found.away.workers is not None
+    found.away.workers.close()
+
+
+def says(*names: str, sampling: Sampling = Sampling(9)) -> dict[str, list[Say]]:
+    return {name: make_says(ragged(12, seed=i), sampling, name) for i, name in enumerate(names)}
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(9), Sampling(9, temperature=0.0), Sampling(9, top_k=5, repetition_penalty=1.3)]
+)
+def test_the_turns_are_the_same(pair: Pair, sampling: Sampling) -> None:
+    pair.same(says("full", "ann", "bob", "own", sampling=sampling))
+
+
+def test_processes_start_only_if_there_is_work_for_two(micro_model: str, micro_gpt2: str) -> None:
+    models = {"full": micro_model, "ann": micro_gpt2, "bob": micro_gpt2}
+    specs = {n: PolicySpec(m, weights="full" if n == "full" else "lora") for n, m in models.items()}
+    policies = build_policies(specs, reference=False, critic=False, steps=10, seed=0)
+    idle = LocalEngine(policies, workers=True)
+    idle.generate(says("full"))
+    idle.generate(says("ann", "bob"))
+    idle.generate({**says("full"), "ann": []})
+    assert idle.workers is not None and idle.workers._running == []
+
+
+def test_without_a_second_core_there_are_no_processes(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "cores", lambda: 1)
+    policies = build_policies({"a": PolicySpec(micro_model)}, reference=False, critic=False, steps=10, seed=0)
+    assert LocalEngine(policies, workers=True).workers is None
+
+
+def test_an_error_names_who_had_rows_in_that_process() -> None:
+    worker = Worker.__new__(Worker)
+    worker.connection, theirs = multiprocessing.Pipe()
+    asked = {"ann": [], **says("bob"), "cid": []}
+    job = LocalEngine({})._job(asked, {name: range(len(some)) for name, some in asked.items()})
+    worker.ask(job, 1)
+    for error, kind in ((IndexError("7"), JobError), (SystemExit(0), JobError), (MemoryError(), ShortageError)):
+        theirs.send_bytes(pickle.dumps((None, Failure.of(error))))
+        with pytest.raises(kind, match=f"the process that worked for bob failed: .*{type(error).__name__}") as told:
+            worker.answer()
+        assert "\n" not in str(told.value)
+
+
+def test_rows_in_parts() -> None:
+    def parts(rows: dict[str, int], most: int) -> list[dict[str, list[int]]]:
+        return [{name: list(some) for name, some in part.items()} for part in engine._parts(rows, most)]
+
+    assert parts({"a": 63}, 4) == [{"a": [*range(63)]}]
+    assert parts({"a": 65}, 4) == [{"a": [*range(32)]}, {"a": [*range(32, 65)]}]
+    assert parts({"a": 40, "b": 0, "c": 50}, 4) == [
+        {"a": [*range(40)], "b": [], "c": [*range(5)]},
+        {"a": [], "b": [], "c": [*range(5, 50)]},
+    ]
+    assert parts({"a": 1000}, 0) == [{"a": [*range(1000)]}]
+    assert parts({}, 2) == [{}]
+
+
+def test_rows_of_one_base_are_spread(pair: Pair) -> None:
+    """Every row as it is alone; but for rounding, since each process has a batch of its own."""
+    asked = {
+        "ann": make_says(ragged(40, seed=1), Sampling(9), "ann"),
+        "bob": make_says(ragged(41, seed=2), Sampling(9), "bob"),
+    }
+    assert pair.away.workers is not None
+    given: list[dict[str, int]] = []
+
+    def watched(jobs: Any) -> Any:
+        given.extend({name: len(some) for name, some in job.given[0].items()} for job in jobs)
+        return Workers.__call__(pair.away.workers, jobs)  # type: ignore[arg-type]
+
+    away = LocalEngine(pair.away.policies)
+    away.workers = watched  # type: ignore[assignment]
+    found, wanted = away.generate(asked), pair.here.generate(asked)
+    assert given == [{"ann": 40, "bob": 0}, {"ann": 0, "bob": 41}]
+    for name, turns in wanted.items():
+        assert [turn.action_ids for turn in found[name]] == [turn.action_ids for turn in turns]
+        for ours, theirs in zip(found[name], turns, strict=True):
+            assert ours.logps == pytest.approx(theirs.logps, abs=1e-5)
+
+
+def learn(policies: dict[str, LocalPolicy], step: int) -> None:
+    for i, policy in enumerate(policies.values()):
+        batch = policy.annotate(make_batch(8, seed=i))
+        policy.update(batch, make_targets(batch, i), make_rule(), step)
+
+
+def test_processes_see_updates_and_restored_weights(pair: Pair, tmp_path: Path) -> None:
+    policies: Any = pair.away.policies
+    asked = says("full", "ann", "bob", "own")
+    before = pair.same(asked)
+    for name, policy in policies.items():
+        policy.save(tmp_path / name)
+    state = {name: policy.training_state() for name, policy in policies.items()}
+    learn(policies, 0)
+    after = pair.same(asked)
+    assert all(before[name] != after[name] for name in asked)
+    for name, policy in policies.items():
+        policy.load(tmp_path / name, state[name])
+    assert pair.same(asked) == before
+    memory = pair.away.workers._memory  # type: ignore[union-attr]
+    assert memory is not None
+    weights = [(t, home) for t, home in zip(memory.tensors, memory.homes, strict=True) if not t.is_meta]
+    assert len(weights) < len(memory.homes)  # the others are room for gradients
+    assert all(t.data_ptr() == home.data_ptr() for t, home in weights)
+
+
+def test_weights_that_somebody_moved_are_found(pair: Pair) -> None:
+    asked = says("full", "own")
+    before = pair.same(asked)
+    (weight, *_) = pair.away.policies["full"].weights.parameters()
+    kept, weight.data = weight.data, weight.data * 0.5
+    assert pair.same(asked)["full"] != before["full"]
+    weight.data = kept
+    with torch.no_grad():
+        weight.mul_(2.0)  # what was moved back in is the memory, with the new values
+    assert pair.same(asked) == before
+
+
+@pytest.mark.slow
+def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair) -> None:
+    asked = says("full", "own")
+    before = pair.same(asked)
+    bad = {**asked, "own": make_says([[1 << 20]], Sampling(4), "own")}
+    with pytest.raises(JobError, match=r"the process that worked for own failed: IndexError"):
+        pair.away.generate(bad)
+    assert pair.same(asked) == before
+    workers = pair.away.workers
+    assert workers is not None
+    process = workers._running[0].process
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    with pytest.raises(ShortageError, match="for full ended with exit code -9"):
+        pair.away.generate(asked)
+    assert workers._running == []
+
+
+@pytest.mark.slow
+def test_training_is_the_same(micro_model: str) -> None:
+    lines = []
+    for workers in (False, True):
+        trainer = toy(micro_model, play=rounds(), members=2, algorithm=magrpo(), workers=workers, steps=3)
+        assert (trainer.engine.workers is not None) == workers
+        lines.append([without_times(trainer.step(i)) for i in range(3)])
+        if workers:
+            assert trainer.engine.workers._running
+    assert lines[0] == lines[1]
+
+
+SCRIPT = """
+import sys
+from coevolve.policies import LocalEngine, PolicySpec, build_policies, engine
+from coevolve.types import Problem, Sampling, Say
+
+print("imported")
+engine.cores = lambda: 2
+specs = {"a": PolicySpec(sys.argv[1]), "b": PolicySpec(sys.argv[1])}
+policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+away = LocalEngine(policies, workers=True)
+away.generate({n: [Say("r", n, Problem("p"), 0, 0, [5, 6], Sampling(3), 7)] for n in specs})
+print(*[worker.process.pid for worker in away.workers._running])
+"""
+
+
+@pytest.mark.slow
+def test_a_script_needs_no_guard_and_leaves_no_process(micro_model: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), micro_model], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    first, pids = done.stdout.splitlines()
+    assert first == "imported"
+    assert len(pids.split()) == 2
+    for pid in pids.split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+def apart(trainer: Any) -> Any:
+    """The trainer with its second policy on another device, or what passes for one."""
+    trainer.policies["bob"].device = torch.device("cpu", 0)
+    assert trainer.policies["ann"].device != trainer.policies["bob"].device
+    return trainer
+
+
+def test_policies_on_different_devices_learn_side_by_side(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        [without_times(trainer.step(i)) for i in range(3)] for trainer in (toy(micro_model), apart(toy(micro_model)))
+    ]
+    assert lines[0] == lines[1]
+    assert list(lines[0][0]) == list(lines[1][0])
+    meet = threading.Barrier(2, timeout=20)  # passed only by two at once
+    update = LocalPolicy.update
+
+    def meeting(self: LocalPolicy, *args: Any) -> Any:
+        meet.wait()
+        return update(self, *args)
+
+    monkeypatch.setattr(LocalPolicy, "update", meeting)
+    line = apart(toy(micro_model)).step(0)
+    assert line["time/update"] <= line["time/step"]
+
+
+def test_an_error_beside_others_is_raised(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = LocalPolicy.update
+
+    def failing(self: LocalPolicy, *args: Any) -> Any:
+        if self.name == "bob":
+            raise ValueError("policy 'bob' has diverged")
+        return update(self, *args)
+
+    monkeypatch.setattr(LocalPolicy, "update", failing)
+    with pytest.raises(ValueError, match="policy 'bob' has diverged"):
+        apart(toy(micro_model)).step(0)
+
+
+def test_side_by_side_keeps_order_and_threads(micro_model: str) -> None:
+    trainer = apart(toy(micro_model))
+    names = ["bob", "ann"]
+    found = side_by_side(trainer.policies, names, lambda there: {n: (torch.get_num_threads(), there) for n in there})
+    assert found == {"bob": (1, ["bob"]), "ann": (1, ["ann"])}
+    assert list(found) == names
+    assert side_by_side(trainer.policies, [], lambda there: {}) == {}

@@ -1,0 +1,111 @@
+"""The chat, as a program that is talked to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exported import RECIPES, trained
+
+from coevolve import Team
+from coevolve.teams import chat as terminal
+from coevolve.teams.export import export
+
+
+@pytest.fixture(scope="module")
+def opinions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chat")
+    run = trained(RECIPES / "quickstart.yaml", folder / "run", "steps=1", "batch_size=2")
+    return export(run, folder / "team")
+
+
+@pytest.fixture(scope="module")
+def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chat")
+    recipe = RECIPES / "magrpo-writing-mini-2turns.yaml"
+    return export(trained(recipe, folder / "run", "steps=1", "batch_size=1", "members=2"), folder / "team")
+
+
+def talk(folder: Path, said: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "coevolve.cli", "chat", str(folder), *options],
+        input=said, capture_output=True, text=True, timeout=120, check=False, env=os.environ | {"COLUMNS": "40"},
+    )  # fmt: skip
+
+
+def test_a_line_is_a_play_and_the_end_of_input_the_end(opinions: Path) -> None:
+    lines = ["The soup at the cafe was", "soup " * 2000, "", "To me the film seemed"]
+    done = talk(opinions, "\n".join(lines), "--greedy")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    plays = done.stdout.split("\n\n")
+    team = Team.load(opinions)
+    for line, shown in zip((lines[0], lines[3]), (plays[0], plays[1].partition("\n")[2]), strict=True):
+        first, second = team.play(line, temperature=0).turns
+        assert shown.splitlines()[0].startswith(f"pioneer (ann): {first.text.strip()}".splitlines()[0])
+        assert f"observer (bob, heard pioneer): {second.text.strip()}".splitlines()[0] in shown
+    # the long line between the two is an error, and the chat goes on
+    assert plays[1].startswith("error: ")
+
+
+def test_every_column_is_asked_for_and_notes_are_shown(writers: Path) -> None:
+    done = talk(writers, "The soup was good. I liked it.\nThe soup\nonly one of two")
+    assert done.returncode == 0
+    assert [line.split(" (")[0] for line in done.stdout.splitlines() if " (ann)" in line] == ["short", "short"]
+    assert done.stdout.count("\n[") == 2  # what each writer was told after its first text
+
+
+def test_the_seed_decides(opinions: Path) -> None:
+    said = "The soup at the cafe was\n" * 2
+    first, again, other = (talk(opinions, said, "--seed", seed).stdout for seed in ("1", "1", "9"))
+    assert first == again != other
+
+
+def test_a_folder_that_is_no_team(tmp_path: Path) -> None:
+    done = talk(tmp_path, "")
+    assert done.returncode == 2
+    assert "is no team" in done.stderr
+
+
+def test_a_terminal_is_asked_and_answers_in_colour(
+    opinions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def typed(prompt: str) -> str:
+        asked.append(prompt)
+        if len(asked) > 1:
+            raise EOFError
+        return "The soup at the cafe was"
+
+    monkeypatch.setattr("builtins.input", typed)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal.chat(opinions)
+    assert asked == ["query> ", "query> "]
+    assert "\x1b[1;36mpioneer (ann):" in capsys.readouterr().out
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(
+    opinions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play = Team.play
+
+    def rude(self: Team, *args: Any, **options: Any) -> Any:
+        episode = play(self, *args, **options)
+        episode.turns[0].text = "a\x1b[2Jb\nc\x07"
+        return episode
+
+    monkeypatch.setattr(Team, "play", rude)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+    lines = iter(["The soup was\n", ""])
+    monkeypatch.setattr(sys.stdin, "readline", lambda: next(lines))
+    terminal.chat(opinions)
+    shown = capsys.readouterr().out
+    assert "a\N{REPLACEMENT CHARACTER}[2Jb\nc" in shown
+    assert not {"\x1b", "\x07"} & set(shown)

@@ -1,0 +1,316 @@
+"""What leaves a run: folders that load alone, compute what was trained, and say what they are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from exported import RECIPES, trained
+from peft import PeftModel
+from toy import toy
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from coevolve import Team
+from coevolve.cli import main
+from coevolve.evaluate import evaluate_run
+from coevolve.teams.export import export
+
+IDS = torch.arange(7, 27)[None]
+
+OWN = """
+from coevolve import Problem
+
+class Mine:
+    asks = ("word",)
+    train = test = tuple(Problem(f"p{i}", {"word": w, "id": i}) for i, w in enumerate(("cat", "dog", "owl")))
+
+    def prompt(self, p, role, heard):
+        return " ".join(["say", p.data["word"], *(turn.text for turn in heard)])
+
+    def reward(self, cases):
+        return [[float(len(turn.text)) for turn in case.turns] for case in cases]
+"""
+
+OWN_RECIPE = """
+task: mine.py:Mine
+play: chain
+roles: {{first: ann, second: bob}}
+cast: {{name: exchange, every: 1}}
+policies: {{ann: {{model: {model}}}, bob: {{model: {model}}}}}
+algorithm: {{name: cory, eta: 0.1}}
+sampling: {{max_new_tokens: [2, 5]}}
+steps: 2
+batch_size: 3
+output_dir: run
+"""
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three writers: a full copy, an adapter, and a frozen one."""
+    run = tmp_path_factory.mktemp("mixed") / "writers"
+    return trained(RECIPES / "magrpo-writing-mini-mixed.yaml", run, "steps=2", "batch_size=2", "members=2")
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("quick") / "quick"
+    return trained(RECIPES / "quickstart.yaml", run, "steps=2", "batch_size=4", "cast.every=1")
+
+
+@pytest.fixture(scope="module")
+def own(micro_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the user's own task file, which is gone since."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine.py").write_text(OWN)
+    (folder / "recipe.yaml").write_text(OWN_RECIPE.format(model=micro_model))
+    return trained(folder / "recipe.yaml", folder / "run")
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_loads_alone_and_computes_what_was_trained(quick: Path, tmp_path: Path) -> None:
+    team = export(quick, tmp_path / "team")
+    for name in ("ann", "bob"):
+        kept = AutoModelForCausalLM.from_pretrained(quick / "checkpoint-2" / "agents" / name)
+        alone = AutoModelForCausalLM.from_pretrained(team / "agents" / name)
+        assert torch.equal(logits(alone), logits(kept))
+        tokenizer = AutoTokenizer.from_pretrained(team / "agents" / name)
+        assert tokenizer.decode(tokenizer("The soup was").input_ids) == "The soup was"
+        assert not list(team.rglob("value_head*"))
+    assert (quick / "checkpoint-2" / "agents" / "ann" / "value_head.safetensors").is_file()  # there was one to leave
+
+
+def test_an_adapter_finds_its_base_in_the_folder(mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = export(mixed, tmp_path / "team")
+    assert {path.split("/")[1] for path in files(team) if path.startswith("bases/")} == {"coevolve-tiny"}
+    monkeypatch.chdir(team)
+    named = json.loads(Path("agents/bob/adapter_config.json").read_text())["base_model_name_or_path"]
+    assert named == "bases/coevolve-tiny"
+    base = AutoModelForCausalLM.from_pretrained(named, dtype=torch.float32)
+    before = logits(base)
+    assert (logits(PeftModel.from_pretrained(base, "agents/bob")) - before).abs().max() > 1e-3
+    frozen = AutoModelForCausalLM.from_pretrained("agents/eve")
+    assert torch.equal(logits(frozen), before)
+
+
+def test_merged_adapters_compute_the_same(mixed: Path, tmp_path: Path) -> None:
+    team, merged = export(mixed, tmp_path / "team"), export(mixed, tmp_path / "merged", merge=True)
+    assert not [path for path in files(merged) if "adapter" in path or path.startswith("bases/")]
+    base = AutoModelForCausalLM.from_pretrained(team / "bases" / "coevolve-tiny", dtype=torch.float32)
+    adapted = logits(PeftModel.from_pretrained(base, str(team / "agents" / "bob")))
+    plain = AutoModelForCausalLM.from_pretrained(merged / "agents" / "bob")
+    torch.testing.assert_close(logits(plain), adapted, rtol=0, atol=1e-5)
+    assert AutoTokenizer.from_pretrained(merged / "agents" / "bob")("a").input_ids
+    # What the team says with and without the adapter apart
+    asked = {"text": "The soup was good. I liked the soup.", "opening": "The soup was"}
+    said = [[turn.text for turn in Team.load(folder).play(asked, temperature=0).turns] for folder in (team, merged)]
+    assert said[0] == said[1]
+
+
+# --- what it is ------------------------------------------------------------------------------------------------------
+
+
+def test_the_team_of_the_last_step_trained(quick: Path, tmp_path: Path) -> None:
+    about = yaml.safe_load((export(quick, tmp_path / "team") / "team.yaml").read_text())
+    assert about["roles"] == {"pioneer": "bob", "observer": "ann"}  # exchanged once
+    assert (about["run"], about["step"], about["sampling"]["max_new_tokens"]) == ("quick", 2, 16)
+    assert (about["task"], about["play"]) == ({"name": "sentiment"}, {"name": "chain"})
+    first, second = about["example"]["told"]
+    query = about["example"]["columns"]["query"]
+    assert first == {"role": "pioneer", "text": query}
+    [sample] = [s for s in map(json.loads, (quick / "samples.jsonl").read_text().splitlines()) if s["step"] == 2][:1]
+    heard = sample["turns"][0]["text"]
+    assert second["text"] == f'I can make this sentence "{query}{heard}" more positive: {query}'
+
+
+def test_an_earlier_checkpoint(quick: Path, tmp_path: Path) -> None:
+    about = yaml.safe_load((export(quick, tmp_path / "team", step=1) / "team.yaml").read_text())
+    assert (about["step"], about["roles"]) == (1, {"pioneer": "ann", "observer": "bob"})
+    with pytest.raises(ValueError, match="has no checkpoint of step 7; there are 1, 2"):
+        export(quick, tmp_path / "other", step=7)
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    [block] = re.findall(r"\A---\n(.*?)\n---\n", card, re.DOTALL)
+    return dict(yaml.safe_load(block))
+
+
+def test_the_card_says_what_was_measured_and_nothing_else(quick: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(quick, tmp_path / "quick")
+    card = (export(run, tmp_path / "unmeasured") / "README.md").read_text()
+    assert "This checkpoint was not evaluated." in card
+    assert "| start |" not in card
+    about = front_matter(card)
+    assert (about["library_name"], "coevolve" in about["tags"]) == ("transformers", True)
+    assert "base_model" not in about  # a packaged model is none of the hub
+    assert "license" not in about
+    evaluate_run(run, problems=3)
+    card = (export(run, tmp_path / "measured") / "README.md").read_text()
+    rows = json.loads((run / "eval.json").read_text())["rows"]
+    lines = [line for line in card.splitlines() if line.startswith(("| start |", "| trained |"))]
+    assert len(lines) == len(rows)
+    assert f"{rows[0]['reward']:.3f} | {rows[0]['reward_se']:.3f} | {rows[0]['kl']:.2f}" in lines[0]
+    assert "not evaluated" in (export(run, tmp_path / "earlier", step=1) / "README.md").read_text()
+
+
+def test_a_base_of_the_hub_is_named(quick: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(quick, tmp_path / "quick")
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe.replace("model: coevolve-tiny", "model: someone/some-model-1b"))
+    card = (export(run, tmp_path / "team") / "README.md").read_text()
+    assert front_matter(card)["base_model"] == ["someone/some-model-1b"]
+
+
+@pytest.mark.parametrize("run", ["quick", "mixed"])
+def test_the_cards_examples_run(
+    run: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(export(request.getfixturevalue(run), tmp_path / "team"))
+    snippets = re.findall(r"```python\n(.*?)```", Path("README.md").read_text(), re.DOTALL)
+    assert len(snippets) == {"quick": 2, "mixed": 3}[run]
+    for code in snippets:
+        exec(compile(code, "card", "exec"), {})
+    assert {"quick": "observer: ", "mixed": "full: "}[run] in capsys.readouterr().out
+
+
+def test_nothing_of_this_machine(mixed: Path, own: Path, micro_model: str, tmp_path: Path) -> None:
+    for number, run in enumerate((mixed, own)):
+        team = export(run, tmp_path / f"team{number}")
+        for path in files(team):
+            if path.endswith((".json", ".yaml", ".md", ".py")):
+                text = (team / path).read_text()
+                assert str(run.parent) not in text
+                assert micro_model not in text
+                assert str(RECIPES.parent) not in text
+
+
+# --- the user's own code ---------------------------------------------------------------------------------------------
+
+
+def test_own_code_goes_along(own: Path, tmp_path: Path) -> None:
+    (own.parent / "mine.py").write_text(OWN)
+    team = export(own, tmp_path / "team")
+    (own.parent / "mine.py").unlink()
+    assert (team / "code" / "mine.py").read_text() == OWN
+    assert yaml.safe_load((team / "team.yaml").read_text())["task"] == {"name": "./code/mine.py:Mine"}
+    with pytest.raises(ValueError, match=r"comes with code of its own \(\S+team/code/mine\.py\), which this would"):
+        Team.load(team)
+    episode = Team.load(team, trust_code=True).play("cat", temperature=0)
+    assert [turn.role for turn in episode.turns] == ["first", "second"]
+    (own.parent / "mine.py").write_text(OWN)
+
+
+def test_code_that_needs_more_than_itself(own: Path, tmp_path: Path) -> None:
+    (own.parent / "mine.py").write_text(f"open(__file__ + '.txt')\n{OWN}")
+    with pytest.warns(UserWarning, match=r"this team will not load: task: .*mine\.py cannot be imported: FileNotFound"):
+        team = export(own, tmp_path / "team", trust_code=True)
+    assert "What the roles were told" not in (team / "README.md").read_text()
+    assert (team / "agents" / "ann" / "model.safetensors").is_file()
+    (own.parent / "mine.py").write_text(OWN)
+
+
+def test_a_reward_and_its_rows(micro_model: str, tmp_path: Path) -> None:
+    """Functions go along, data stay behind, and the team plays without them."""
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"word": w}) + "\n" for w in ("cat", "dog", "owl")))
+    (tmp_path / "pay.py").write_text("def pay(first, second):\n    return float(len(first))\n")
+    recipe = OWN_RECIPE.format(model=micro_model).replace(
+        "mine.py:Mine", '{name: rows, data: rows.jsonl, test: 0.4, reward: pay.py:pay, prompts: {first: "say {word}", '
+        'second: "{word} {heard}"}}'
+    )  # fmt: skip
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    team = export(trained(tmp_path / "recipe.yaml", tmp_path / "run"), tmp_path / "team")
+    assert files(team / "code") == {"pay.py"}
+    task = yaml.safe_load((team / "team.yaml").read_text())["task"]
+    assert (task["data"], task["reward"]) == ("rows.jsonl", "./code/pay.py:pay")
+    assert not list(team.rglob("rows.jsonl"))
+    loaded = Team.load(team, trust_code=True)
+    assert loaded.asks == ("word",)
+    assert len(loaded.play("bat").turns) == 2
+
+
+def test_a_list_of_words_goes_along(tmp_path: Path) -> None:
+    (tmp_path / "stop.txt").write_text("the\na\n")
+    recipe = OWN_RECIPE.format(model="coevolve-tiny").replace(
+        "mine.py:Mine", "{name: writing-mini, roles: [first, second], stop_words: stop.txt}"
+    )
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    team = export(trained(tmp_path / "recipe.yaml", tmp_path / "run"), tmp_path / "team")
+    (tmp_path / "stop.txt").unlink()
+    assert (team / "code" / "stop.txt").read_text() == "the\na\n"
+    assert len(Team.load(team).play(text="The cat sat.", opening="The cat").turns) == 2  # a list needs no trust
+
+
+# --- what cannot be exported -----------------------------------------------------------------------------------------
+
+
+def test_a_torn_checkpoint(quick: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(quick, tmp_path / "quick")
+    weights = run / "checkpoint-2" / "agents" / "bob" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"is torn: agents/bob/model\.safetensors is changed"):
+        export(run, tmp_path / "team")
+    assert not (tmp_path / "team").exists()
+
+
+def test_an_output_that_is_there(quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "team").mkdir()
+    export(quick, tmp_path / "team")  # an empty folder will do
+    before = files(tmp_path / "team")
+    assert main(["export", str(quick), str(tmp_path / "team")]) == 2
+    assert "is there already and not an empty folder" in capsys.readouterr().err
+    assert files(tmp_path / "team") == before
+
+
+def test_a_crash_leaves_nothing(quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*anything: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("coevolve.teams.export.write_card", full)
+    with pytest.raises(OSError, match="No space left"):
+        export(quick, tmp_path / "team")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_said_once(quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: str, target: str, **rest: Any) -> None:
+        raise OSError(28, "No space left on device", "here")
+
+    monkeypatch.setattr("coevolve.teams.export.shutil.copy2", full)
+    monkeypatch.setattr("coevolve.teams.export.shutil.copytree", partial(shutil.copytree, copy_function=full))
+    with pytest.raises(OSError, match=r"^could not write \S+team: \[Errno 28\] No space left on device: 'here'$"):
+        export(quick, tmp_path / "team")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_python_built(micro_model: str, tmp_path: Path) -> None:
+    toy(micro_model, steps=1).run(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"^\S+run was trained from Python, .*; the folders checkpoint-N/agents"):
+        export(tmp_path / "run", tmp_path / "team")
+
+
+def test_a_base_in_4_bits_is_not_merged(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes (coevolve[quant])")
+    four = [f"policies.{name}.{key}" for name in ("ann", "bob") for key in ("weights=lora", "load_in_4bit=true")]
+    run = trained(RECIPES / "quickstart.yaml", tmp_path / "run", "steps=1", "batch_size=2", *four)
+    with pytest.raises(ValueError, match="policy 'ann': its base is in 4 bits"):
+        export(run, tmp_path / "merged", merge=True)
+    assert len(Team.load(export(run, tmp_path / "team")).play("The soup was").turns) == 2
