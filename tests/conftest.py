@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,17 @@ def save_micro(model: PreTrainedModel, folder: Path) -> str:
     model.save_pretrained(folder)
     character_tokenizer().save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_home_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The key that signs runs is one of these tests, not the user's."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    os.environ.pop("XDG_STATE_HOME")
+    if before is not None:
+        os.environ["XDG_STATE_HOME"] = before
 
 
 @pytest.fixture(scope="session")

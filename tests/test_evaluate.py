@@ -195,7 +195,7 @@ def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = evaluate_recipe(run / "recipe.yaml", ["policies.ann.weights=frozen"], problems=4)
+    result = evaluate_recipe(run / "recipe.yaml", ["policies.ann.weights=frozen"], problems=4, trust_code=True)
     of_run = [row for row in evaluate_run(run, problems=4)["rows"] if row["weights"] == "start"]
     team = [row for row in result["rows"] if row["setting"] == "team"]
     # The run was asked with the roles of its last step, and both begin as the same model.
@@ -208,9 +208,9 @@ def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_recipes_threads_are_used(run: Path) -> None:
     try:
-        evaluate_recipe(run / "recipe.yaml", ["threads=3"], problems=1)
+        evaluate_recipe(run / "recipe.yaml", ["threads=3"], problems=1, trust_code=True)
         assert torch.get_num_threads() == 3
-        evaluate_recipe(run / "recipe.yaml", problems=1)  # says nothing about threads
+        evaluate_recipe(run / "recipe.yaml", problems=1, trust_code=True)  # says nothing about threads
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(1)

@@ -35,9 +35,11 @@ from coevolve.measure import episode_parts, mean_reward, outcome, spoken
 from coevolve.play import Stage, rollout
 from coevolve.plays import chain
 from coevolve.recipe.schema import Recipe, build, load_recipe
+from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints
-from coevolve.runs.folder import RunDir, plain, write_text
+from coevolve.runs.durable import write_text
+from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.trained import checkpoint_of, recipe_of, step_of, use_threads
 from coevolve.trainer import Trainer
 from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task
@@ -190,16 +192,22 @@ def _standard_error(paid: Sequence[tuple[str, float]]) -> float:
 
 
 def evaluate_run(
-    run: Path, *, problems: int | None = None, checkpoint: int | None = None, samples: int = 1
+    run: Path,
+    *,
+    problems: int | None = None,
+    checkpoint: int | None = None,
+    samples: int = 1,
+    trust_code: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
 
     Prints a table, writes ``eval.json`` into the run and returns the same. The cast is that of the last step trained.
-    Raises ValueError for a folder that is no run, a step without a checkpoint, or more problems than the task has.
+    trust_code: as in ``recipe_of``. Raises ValueError for a folder that is no run, code that is not trusted, a step
+    without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
     folder = checkpoint_of(directory, checkpoint)
-    trainer = _built(recipe_of(directory))
+    trainer = _built(recipe_of(directory, trust_code))
     held_out = choose(trainer.task, problems)
     step = step_of(folder)
     cast = trainer.cast(max(step - 1, 0))
@@ -215,14 +223,22 @@ def evaluate_run(
 
 
 def evaluate_recipe(
-    path: Path, overrides: Sequence[str] = (), *, problems: int | None = None, samples: int = 1
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    problems: int | None = None,
+    samples: int = 1,
+    trust_code: bool = False,
 ) -> dict[str, Any]:
     """Evaluate the start weights of a recipe without training: an untrained baseline.
 
-    Prints a table and returns what it shows. Raises ValueError as ``load_recipe`` does, or for more problems than the
-    task has.
+    Prints a table and returns what it shows. trust_code: run the code that the recipe names. Raises ValueError as
+    ``load_recipe`` does, for code that is not trusted, or for more problems than the task has.
     """
-    trainer = _built(load_recipe(path, overrides))
+    recipe = load_recipe(path, overrides)
+    if not trust_code:
+        need_trust(path, recipe.record())
+    trainer = _built(recipe)
     held_out = choose(trainer.task, problems)
     rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out, samples)]
     return _shown(trainer, 0, held_out, rows, samples)

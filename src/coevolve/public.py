@@ -10,6 +10,7 @@ from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.play import Roles, do, score, together
 from coevolve.plays import best_of, chain, discussion, rounds, tree
 from coevolve.rewards.function import batched
+from coevolve.tasks.scoring import score_texts
 from coevolve.teams.team import Team
 from coevolve.trainer import Trainer
 from coevolve.types import Algorithm, Case, Episode, Instruction, Joint, Message, Problem, Sampling, Turn
@@ -52,6 +53,7 @@ __all__ = [
     "rotate",
     "rounds",
     "score",
+    "score_texts",
     "together",
     "tree",
 ]

@@ -5,27 +5,32 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coevolve import noise
 from coevolve.collate import collate
 from coevolve.engines.local import LocalEngine
+from coevolve.faults import during
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.maths.credit import own
 from coevolve.maths.moments import Moments
 from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
 from coevolve.models.spec import PolicySpec
+from coevolve.names import check_names
 from coevolve.play import Stage, blame, rollout
 from coevolve.report.terminal import Listener, progress
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
+from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
 from coevolve.runtime.placement import side_by_side
+from coevolve.runtime.shared_memory import trim
+from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
     Algorithm,
     Batch,
@@ -41,8 +46,19 @@ from coevolve.types import (
     Task,
 )
 
+T = TypeVar("T")
+
 _CAST_WINDOW = 64
 """Steps of the cast that identify a run: long enough to see when it changes."""
+
+_NUMBERS = ("steps", "batch_size", "members", "seed", "reset_every")
+_PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "algorithm": (lambda given: isinstance(given, Algorithm), "an Algorithm, such as magrpo()"),
+    "sampling": (lambda given: isinstance(given, Sampling), "a Sampling, such as Sampling(max_new_tokens=16)"),
+    "play": (callable, "an async function of a problem and its team, such as rounds()"),
+    "cast": (callable, "a function of the step, such as fixed(roles)"),
+}
+"""What a trainer is made of: is it that, and what it should be."""
 
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
@@ -102,7 +118,7 @@ class Trainer:
     def step(self, i: int) -> Metrics:
         """Play, pay, and update every trained policy of this step's cast from its own turns."""
         clock = Clock()
-        with clock("step"):
+        with clock("step"), during(f"step {i}"):
             if self.reset_every and i % self.reset_every == 0:
                 self.reset()
             cast = self.cast(i)
@@ -121,20 +137,27 @@ class Trainer:
     def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of each policy: credit, annotation, advantage, loss, KL weight. Devices learn side by side."""
         with clock("annotate"):
-            ready = side_by_side(self.policies, names, lambda there: {n: self.prepared(n) for n in there}, _place)
+            ready = self._side_by_side(names, self.prepared)
         self.lessons = ready
         metrics = {n: learnt(*ready[n], self.kl[n].coef) for n in names}
         with clock("update"):
-            found = side_by_side(
-                self.policies,
-                names,
-                lambda there: {n: self.policies[n].update(*ready[n], self.algorithm, i) for n in there},
-                _place,
-            )
+            found = self._side_by_side(names, lambda n: self.policies[n].update(*ready[n], self.algorithm, i))
         for name in names:
             metrics[name] |= found[name]
             self._settle(name, metrics[name], len(ready[name][0]))
         return metrics
+
+    def _side_by_side(self, names: Sequence[PolicyName], work: Callable[[PolicyName], T]) -> dict[PolicyName, T]:
+        """What ``work`` finds for each policy."""
+
+        def there(some: Sequence[PolicyName]) -> dict[PolicyName, T]:
+            found = {}
+            for name in some:
+                with during(f"policy {name!r}"):
+                    found[name] = work(name)
+            return found
+
+        return side_by_side(self.policies, names, there, _place)
 
     def prepared(self, name: PolicyName) -> tuple[Batch, Targets]:
         """What a policy learns from at this step: its turns with their credit, annotated, and what the loss aims at."""
@@ -190,19 +213,19 @@ class Trainer:
         save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
         written per step, and held-out problems played at the start and at every checkpoint. listeners: called with the
         metrics of every step; None is progress on the terminal. recipe: the resolved recipe, kept for ``coevolve eval``
-        and compared on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another
-        recipe.
+        and compared on resume. Raises ValueError if the directory holds a run and resume is off, no run and resume is
+        on, a run of another recipe or beyond the last step, anything else, and while another process trains there.
         """
-        if save_every < 1:
-            raise ValueError(f"save_every is {save_every}; want at least 1 step between checkpoints")
+        _run_numbers(save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
-        start = checkpoint.resume(self, run, identity) if resume else run.create()
-        run.describe(identity, self.seed, fresh=start == 0)
-        if start == 0:
-            noise.seed_everything(self.seed)
-            run.append_samples(0, self.sample(samples))
-        with _told(listeners, self.steps) as told:
+        run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
+        with alone(run.path), _told(listeners, self.steps) as told:
+            start = checkpoint.resume(self, run, identity) if resume else run.create()
+            run.describe(identity, self.seed, fresh=start == 0)
+            if start == 0:
+                noise.seed_everything(self.seed)
+                run.append_samples(0, self.sample(samples))
             for i in range(start, self.steps):
                 line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
                 run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
@@ -211,7 +234,8 @@ class Trainer:
                 if (i + 1) % save_every == 0 or i + 1 == self.steps:
                     run.append_samples(i + 1, self.sample(samples))
                     checkpoint.save(self, run, i + 1, identity, keep_last)
-        run.plot()
+                    trim()
+            run.plot()
         return run.path
 
     def sample(self, n: int) -> list[dict[str, Any]]:
@@ -239,7 +263,7 @@ class Trainer:
             "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
             "algorithm": dict(self.algorithm.settings),
             "sampling": dataclasses.asdict(self.sampling),
-            **{key: getattr(self, key) for key in ("steps", "batch_size", "members", "seed", "reset_every")},
+            **{key: getattr(self, key) for key in _NUMBERS},
         }
 
 
@@ -288,11 +312,30 @@ def _built(
     return {name: value if isinstance(value, LocalLearner) else made[name] for name, value in policies.items()}
 
 
+@checked_call("trainer")
+def _trainer_numbers(
+    *, steps: Count, batch_size: Count, members: Count, seed: CountFromZero, reset_every: Count | None
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+@checked_call("run")
+def _run_numbers(*, save_every: Count, keep_last: Count, samples: CountFromZero) -> None:
+    """Nothing but the check."""
+
+
 def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
-    for label in ("steps", "batch_size", "members"):
-        if getattr(trainer, label) < 1:
-            raise ValueError(f"{label} is {getattr(trainer, label)}; want at least 1")
+    for key, number in _trainer_numbers(**{key: getattr(trainer, key) for key in _NUMBERS}).items():
+        setattr(trainer, key, number)
+    for label, (fits, want) in _PARTS.items():
+        part = getattr(trainer, label)
+        if hasattr(part, "makes"):
+            raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
+        if not fits(part):
+            raise ValueError(f"trainer: {label} is {part!r}; want {want}")
+    check_names("policies", policies)
     for step in range(trainer.steps):
+        check_names("roles", trainer.cast(step))
         for role, name in trainer.cast(step).items():
             if name not in policies:
                 known = ", ".join(policies)

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from torch import Tensor
 
+from coevolve.settings import Count, CountFromZero, NotNegative, Positive, PositiveFraction, check_fields
+
 if TYPE_CHECKING:
     import torch
 
@@ -66,21 +68,20 @@ class Sampling:
 
     max_new_tokens: tokens at most, the end of sequence included; a pair (low, high) draws one length per step, both
     ends included (CORY, section 4). temperature: 0 is greedy. top_k: 0 is off. top_p: 1.0 is off.
-    repetition_penalty: 1.0 is off.
+    repetition_penalty: 1.0 is off. Raises ValueError for a number out of range.
     """
 
-    max_new_tokens: int | tuple[int, int]
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
+    max_new_tokens: Count | tuple[int, Count]
+    temperature: NotNegative = 1.0
+    top_k: CountFromZero = 0
+    top_p: PositiveFraction = 1.0
+    repetition_penalty: Positive = 1.0
 
     def __post_init__(self) -> None:
+        check_fields(self, "sampling")
         low, high = self.length_range
         if not 1 <= low <= high:
             raise ValueError(f"sampling.max_new_tokens is {self.max_new_tokens}; want 1 <= low <= high")
-        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or self.repetition_penalty <= 0:
-            raise ValueError(f"sampling out of range: {self}; want temperature >= 0, 0 < top_p <= 1, top_k >= 0")
 
     @property
     def length_range(self) -> tuple[int, int]:
@@ -215,7 +216,8 @@ class Batch:
     mask_BT bool; logp_BT float, as sampled; credit_B float; reward_B float, the turn's own pay (NaN: nobody scored
     it); peers_B long, equal numbers are compared with each other; temperature_B float, what the row was sampled at (1
     for greedy); share_B float, ``Turn.share`` times turns per episode, so that the mean of share_B * x_B over the rows
-    is the mean over episodes of the sum over an episode's turns of share * x.
+    is the mean over episodes of the sum over an episode's turns of share * x. paid_B float, the size of what credit_B
+    was summed from, so that a credit of nothing but rounding can be told: the episode's rewards without their signs.
     ``Policy.annotate`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
     logp_ref_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
     """
@@ -231,6 +233,7 @@ class Batch:
     peers_B: Tensor
     temperature_B: Tensor
     share_B: Tensor
+    paid_B: Tensor | None = None
     kl_BT: Tensor | None = None
     logp_ref_BT: Tensor | None = None
     value_BT: Tensor | None = None

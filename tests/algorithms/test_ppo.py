@@ -1,13 +1,16 @@
 """PPO put together: targets by hand, and what each KL penalty does to the gradient."""
 
+import inspect
 import math
 
 import pytest
 import torch
 
 from coevolve import cory, ppo
-from coevolve.maths.advantage import token_rewards
-from coevolve.types import Batch
+from coevolve.maths.advantage import gae, token_rewards
+from coevolve.maths.masked import whiten
+from coevolve.maths.moments import Moments, scale
+from coevolve.types import Batch, Outputs, Targets
 
 
 def batch(logp, ref, kl, credit, value=None):
@@ -80,6 +83,72 @@ def test_cory_is_ppo_with_the_sum_of_the_team():
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         cory(**wrong)
+
+
+def test_whitened_rewards_literal():
+    # token rewards as above: -0.5 and 2, mean 0.75, deviations +-1.25, unbiased variance 3.125: 0.75 +- 0.5 sqrt(2)
+    given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
+    targets = ppo(lam=1.0, whiten=False, whiten_rewards=True).advantage(given, 0.5)
+    last = 0.75 + math.sqrt(0.5)
+    assert targets.adv_BT.tolist() == [[pytest.approx(1.5), pytest.approx(last)]]
+    assert targets.return_BT.tolist() == [[pytest.approx(1.5), pytest.approx(last)]]
+    assert ppo(lam=1.0, whiten=False).advantage(given, 0.5).adv_BT.tolist() == [[1.5, 2.0]]  # off by itself
+
+
+def test_whitened_rewards_do_not_leak_out_of_the_padding():
+    # rewards -0.5 and 2 | 3.5: mean 5/3, deviations -13/6, 1/3, 11/6, variance (169 + 4 + 121) / 36 / 2 = 49/12
+    given = batch([[-1.0, -1.0]] * 2, [[-1.0, -1.0]] * 2, [[1.0, 2.0], [1.0, 9.0]], [3.0, 4.0])
+    given = given.replace(mask_BT=torch.tensor([[True, True], [True, False]]))
+    adv_BT = ppo(lam=1.0, whiten=False, whiten_rewards=True).advantage(given, 0.5).adv_BT
+    std = math.sqrt(49 / 12)
+    first, second, third = (5 / 3 + deviation / std for deviation in (-13 / 6, 1 / 3, 11 / 6))
+    assert adv_BT.tolist() == [[pytest.approx(first + second), pytest.approx(second)], [pytest.approx(third), 0.0]]
+
+
+def test_scores_are_clipped_after_they_were_rescaled():
+    credit = torch.tensor([1.0, 3.0, 5.0])
+    seen = Moments().after(credit)  # mean 3, std 2
+    assert ppo(score_clip=2.0).rescale(torch.tensor([3.0, -5.0, 1.0]), seen).tolist() == [2.0, -2.0, 1.0]
+    assert ppo(score_clip=0.5, rescale="normalise").rescale(credit, seen).tolist() == [-0.5, 0.0, 0.5]
+    assert ppo(score_clip=2.0, rescale="scale").rescale(credit, seen).tolist() == pytest.approx([0.5, 1.5, 2.0])
+
+
+def test_without_these_options_nothing_is_done_to_a_reward():
+    assert ppo().rescale is None
+    assert ppo(rescale="scale").rescale is scale
+    assert ppo().settings["score_clip"] is None
+    torch.manual_seed(0)
+    rows = [torch.randn(3, 4).tolist() for _ in range(4)]
+    given = batch(*rows[:3], [1.0, -2.0, 0.5], rows[3])
+    adv_BT, return_BT = gae(
+        token_rewards(given.credit_B, given.kl_BT, given.mask_BT, 0.3), given.value_BT, given.mask_BT, 1.0, 0.95
+    )
+    targets = ppo().advantage(given, 0.3)
+    assert torch.equal(targets.return_BT, return_BT)
+    assert torch.equal(targets.adv_BT, whiten(adv_BT, given.mask_BT))
+
+
+def test_defaults_are_the_papers():
+    found = {
+        name: parameter.default for name, parameter in inspect.signature(ppo).parameters.items() if name != "minibatch"
+    }
+    assert found == {
+        "eta": 0.3, "target_kl": None, "horizon": 10000, "gamma": 1.0, "lam": 0.95, "clip": 0.2, "value_clip": 0.2,
+        "value_coef": 0.1, "epochs": 4, "score_clip": None, "whiten_rewards": False, "whiten": True, "credit": "own",
+        "rescale": "none", "weights": "token", "penalty": "full",
+    }  # fmt: skip
+
+
+def test_the_loss_literal():
+    # one token, A = 1, ratio e^0.5 = 1.65 beyond the clip of 0.2: policy -1.2. V = 1, before 0, R = 2: V is clipped to
+    # 0.2: 0.5 * max((1 - 2)^2, (0.2 - 2)^2) = 0.5 * 3.24 = 1.62, and a tenth of it counts: -1.2 + 0.162
+    given = batch([[-1.0]], [[-1.0]], [[0.0]], [2.0])
+    rule, targets = ppo(), Targets(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
+    out = Outputs(torch.tensor([[-0.5]]), torch.tensor([[1.0]]))
+    loss, metrics = rule.loss(out, given, targets, rule.weights(given))
+    assert loss.item() == pytest.approx(-1.2 + 0.162)
+    assert metrics["loss/value"].item() == pytest.approx(1.62)
+    assert metrics["loss/policy"].item() == pytest.approx(-1.2)
 
 
 def test_token_rewards_are_what_the_paper_says():

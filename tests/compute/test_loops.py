@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import save_micro
-from policy_cases import Build, make_says, ragged, shaken
+from policy_cases import Build, make_says, ragged
+from test_update import shaken
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen2Config, Qwen2ForCausalLM

@@ -135,9 +135,9 @@ def test_who_cannot_play_with_whom(run, tmp_path):
         ([run / "checkpoint-3"], "has no checkpoint of step 3; there are 2, 4"),
     ]:
         with pytest.raises(ValueError, match=why):
-            diagnose(run, beside=paths)
+            diagnose(run, beside=paths, trust_code=True)
     with pytest.raises(ValueError, match="one role, pioneer; a mixed team takes two"):
-        diagnose(single, beside=[run])
+        diagnose(single, beside=[run], trust_code=True)
 
 
 def test_nothing_is_written_when_it_fails(seed1):

@@ -13,6 +13,7 @@ import torch
 from policy_cases import batch_of, make_batch, make_family, make_rule, make_targets
 from torch import Tensor
 
+from coevolve.faults import ShortageError
 from coevolve.learners import build as building
 from coevolve.learners import processes
 from coevolve.learners.build import build_policies
@@ -181,13 +182,13 @@ def test_a_loss_that_fails_is_told_and_harms_nobody(three: tuple[Team, Team]) ->
 def test_failures_and_deaths_there_name_the_policy(one: tuple[Team, Team]) -> None:
     here, there = (team["ann"] for team in one)
     bad, good = batch_of([[1 << 20]] * 2, [[4] * 9] * 2, 0), make_batch(9, 3)
-    with pytest.raises(JobError, match=r"the process that worked for ann failed:\n(.|\n)*IndexError"):
+    with pytest.raises(JobError, match=r"the process that worked for ann failed: IndexError"):
         there.annotate(bad)
     assert there.annotate(good).kl_BT is not None
     process = pool_of(there)._running[0].process
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
-    with pytest.raises(RuntimeError, match="for ann ended with exit code -9"):
+    with pytest.raises(ShortageError, match="for ann ended with exit code -9"):
         there.annotate(good)
     kl_BT, wanted_BT = there.annotate(good).kl_BT, here.annotate(good).kl_BT
     assert kl_BT is not None and wanted_BT is not None
@@ -207,7 +208,7 @@ def test_a_death_beside_others_is_told_as_the_cause(three: tuple[Team, Team]) ->
         process = pool_of(there["ann"])._running[victim].process
         os.kill(process.pid or 0, signal.SIGKILL)
         process.join()
-        with pytest.raises(RuntimeError, match=r"ended with exit code -9 \(killed, perhaps for want of memory\)"):
+        with pytest.raises(ShortageError, match=r"ended with exit code -9 \(killed, perhaps for want of memory\)"):
             side_by_side(there, list(there), learn, place)
     side_by_side(there, list(there), learn, place)
 

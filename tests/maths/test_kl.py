@@ -39,3 +39,10 @@ def test_controllers():
     # 5.4 / 6 - 1 = -0.1: 0.3 * (1 - 0.1 * 256 / 10000)
     assert AdaptiveKL(0.3).after(5.4, 256).coef == pytest.approx(0.299232)
     assert AdaptiveKL(0.3).after(0.0, 256).coef == pytest.approx(0.298464)
+
+
+def test_a_step_longer_than_the_horizon_never_turns_the_penalty_round():
+    # -0.2 * 64 / 10 would make it negative; one horizon is a step of 0.8 or 1.2
+    assert AdaptiveKL(0.5, 6.0, 10).after(0.0, 64).coef == pytest.approx(0.4)
+    assert AdaptiveKL(0.5, 6.0, 10).after(99.0, 64).coef == pytest.approx(0.6)
+    assert AdaptiveKL(0.5, 6.0, 10).after(0.0, 5).coef == pytest.approx(0.45)

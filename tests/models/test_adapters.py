@@ -30,14 +30,16 @@ TEAM: dict[str, dict[str, Any]] = {
     "a": {"weights": "lora", "lora": LoraSpec(rank=4, alpha=8)},
     "b": {"weights": "frozen"},
     "c": {"weights": "lora", "lora": LoraSpec(rank=7, alpha=3)},
-    "d": {"weights": "lora", "lora": LoraSpec(rank=2, targets=["q_proj", "c_attn", "down_proj"])},
+    "d": {"weights": "lora", "lora": LoraSpec(rank=2)},  # on fewer modules: ``team``
 }
 """Ranks, scales and modules differ, and one is the bare base."""
 
 
 def team(model: str, seed: int = 0, **changes: Any) -> dict[str, LocalLearner]:
     """The team, its adapters moved away from their start, at which they change nothing."""
-    specs = {name: PolicySpec(model, **(settings | changes)) for name, settings in TEAM.items()}
+    few = LoraSpec(rank=2, targets=["c_attn"] if "gpt2" in model else ["q_proj", "down_proj"])
+    own = TEAM | {"d": TEAM["d"] | {"lora": few}}
+    specs = {name: PolicySpec(model, **(settings | changes)) for name, settings in own.items()}
     policies = build_policies(specs, reference=False, critic=False, steps=5, seed=0)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -97,7 +97,7 @@ def test_every_adapter_gets_a_gradient(four_bit: Any, micro_model: str) -> None:
 def test_policies_share_one_base_and_do_not_touch_it(four_bit: Any, micro_model: str) -> None:
     policies = team(micro_model, a=LORA, b=LORA, c={"weights": "frozen", "load_in_4bit": True})
     assert len({id(p.weights.base) for p in policies.values()}) == 1
-    assert policies["a"].reference is not None and policies["a"].reference.shared is policies["c"].weights.base
+    assert policies["a"].reference is not None and policies["a"].reference.base is policies["c"].weights.base
     batch = make_batch(5, seed=1)
     before = {name: p.outputs(batch).logp_BT.detach() for name, p in policies.items()}
     for step in range(2):
@@ -110,7 +110,7 @@ def test_each_precision_has_its_own_base(four_bit: Any, micro_model: str) -> Non
     policies = team(
         micro_model, critic=False, a=LORA, b=LORA | {"dtype": "bfloat16"}, c={"weights": "lora"}, d={"weights": "full"}
     )
-    bases = [policies[name].reference.shared for name in "abcd"]  # type: ignore[union-attr]
+    bases = [policies[name].reference.base for name in "abcd"]  # type: ignore[union-attr]
     assert len({id(base) for base in bases}) == 3 and bases[2] is bases[3]
     batch = make_batch(5, seed=1)
     for policy in policies.values():

@@ -23,13 +23,14 @@ from toy import toy, without_times
 from coevolve.algorithms.magrpo import magrpo
 from coevolve.engines import local as engine
 from coevolve.engines.local import LocalEngine
+from coevolve.faults import ShortageError
 from coevolve.learners import build as building
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.plays import rounds
 from coevolve.runtime.placement import side_by_side
-from coevolve.runtime.pool import JobError, Pool, Worker
+from coevolve.runtime.pool import Failure, JobError, Pool, Worker
 from coevolve.types import Sampling, Say, Turn
 
 
@@ -115,9 +116,11 @@ def test_an_error_names_who_had_rows_in_that_process() -> None:
     asked = {"ann": [], **says("bob"), "cid": []}
     job = LocalEngine({})._job(asked, {name: range(len(some)) for name, some in asked.items()})
     worker.ask(job, 1)
-    theirs.send_bytes(pickle.dumps((None, "IndexError")))
-    with pytest.raises(JobError, match="the process that worked for bob failed:"):
-        worker.answer()
+    for error, kind in ((IndexError("7"), JobError), (SystemExit(0), JobError), (MemoryError(), ShortageError)):
+        theirs.send_bytes(pickle.dumps((None, Failure.of(error))))
+        with pytest.raises(kind, match=f"the process that worked for bob failed: .*{type(error).__name__}") as told:
+            worker.answer()
+        assert "\n" not in str(told.value)
 
 
 def test_rows_in_parts() -> None:
@@ -200,14 +203,14 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
     asked = says("full", "own")
     before = pair.same(asked)
     bad = {**asked, "own": make_says([[1 << 20]], Sampling(4), "own")}
-    with pytest.raises(RuntimeError, match=r"the process that worked for own failed:\n(.|\n)*IndexError"):
+    with pytest.raises(JobError, match=r"the process that worked for own failed: IndexError"):
         pair.away.generate(bad)
     assert pair.same(asked) == before
     workers = pool_of(pair)
     process = workers._running[0].process
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
-    with pytest.raises(RuntimeError, match="for full ended with exit code -9"):
+    with pytest.raises(ShortageError, match="for full ended with exit code -9"):
         pair.away.generate(asked)
     assert workers._running == []
 

@@ -16,22 +16,24 @@ from coevolve.maths.credit import Worth, own_reward, team_reward, tree_to_go
 from coevolve.maths.kl import ESTIMATORS, FixedKL
 from coevolve.maths.losses import clipped_policy, reference_kl, score_function
 from coevolve.maths.weights import WEIGHTS
+from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Loss, Outputs, Targets
 
 _WORTHS: dict[str, Worth] = {"team": team_reward, "own": own_reward}
 
 
+@checked_call("algorithm")
 def group_relative(
     *,
     baseline: Literal["mean", "loo", "max", "none"],
     std: Literal["none", "group", "agent"] = "none",
     credit: Literal["team", "own"] = "team",
-    gamma: float = 1.0,
-    clip: float | None = None,
-    epochs: int = 1,
-    minibatch: int | None = None,
+    gamma: Fraction = 1.0,
+    clip: Positive | None = None,
+    epochs: Count = 1,
+    minibatch: Count | None = None,
     weights: Literal["sequence", "turn", "token"] = "sequence",
-    beta: float = 0.0,
+    beta: NotNegative = 0.0,
     kl: Literal["loss", "reward"] = "loss",
     estimator: Literal["k1", "k2", "k3"] = "k3",
 ) -> Algorithm:
@@ -44,7 +46,8 @@ def group_relative(
     from the return before it is compared; estimator: ``maths.kl``. Raises ValueError for settings out of range.
     """
     settings = dict(locals())
-    _check(gamma, clip, epochs, minibatch, beta)
+    if clip is None and (epochs > 1 or minibatch is not None):
+        raise ValueError("algorithm: epochs and minibatch take several steps on one batch; set clip, PPO's ratio, too")
     return Algorithm(
         credit=tree_to_go(gamma, _WORTHS[credit]),
         advantage=_advantage(baseline, groups.SCALES[std], ESTIMATORS[estimator] if kl == "reward" else None),
@@ -58,21 +61,7 @@ def group_relative(
     )
 
 
-def _check(gamma: float, clip: float | None, epochs: int, minibatch: int | None, beta: float) -> None:
-    for name, value, fine, want in (
-        ("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]"),
-        ("beta", beta, beta >= 0, "at least 0"),
-        ("epochs", epochs, epochs >= 1, "at least 1"),
-        ("minibatch", minibatch, minibatch is None or minibatch >= 1, "at least 1"),
-        ("clip", clip, clip is None or clip > 0, "above 0"),
-    ):
-        if not fine:
-            raise ValueError(f"algorithm: {name} is {value}; want it {want}")
-    if clip is None and (epochs > 1 or minibatch is not None):
-        raise ValueError("algorithm: epochs and minibatch take several steps on one batch; set clip, PPO's ratio, too")
-
-
-def _advantage(baseline: str, scale: groups.Compare, penalty: Callable[[Tensor], Tensor] | None) -> Advantage:
+def _advantage(baseline: str, scale: groups.Scale, penalty: Callable[[Tensor], Tensor] | None) -> Advantage:
     compare = groups.BASELINES[baseline]
 
     def advantage(batch: Batch, beta: float) -> Targets:
@@ -86,7 +75,7 @@ def _advantage(baseline: str, scale: groups.Compare, penalty: Callable[[Tensor],
         credit_B = batch.credit_B
         if penalty is not None and beta > 0:
             credit_B = credit_B - beta * (penalty(_log_ratio(batch)) * batch.mask_BT).sum(1)
-        adv_B = compare(credit_B, batch.peers_B) / scale(credit_B, batch.peers_B)
+        adv_B = compare(credit_B, batch.peers_B) / scale(credit_B, batch.peers_B, batch.paid_B)
         return Targets(adv_B[:, None] * batch.mask_BT, eta=beta, metrics=signal)
 
     return advantage
@@ -100,7 +89,7 @@ def _log_ratio(batch: Batch) -> Tensor:
 def _signal(batch: Batch) -> dict[str, float]:
     """Which share of the turns had nobody to be compared with, and which only equals: neither teaches anything."""
     alone_B = groups.size(batch.peers_B) == 1
-    flat_B = groups.flat(batch.credit_B, batch.peers_B) & ~alone_B
+    flat_B = groups.flat(batch.credit_B, batch.peers_B, batch.paid_B) & ~alone_B
     return {"groups_of_one": float(alone_B.float().mean()), "groups_flat": float(flat_B.float().mean())}
 
 

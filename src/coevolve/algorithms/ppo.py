@@ -8,6 +8,8 @@ early TRL:
 2. The value head starts at zero, so the first advantages are those of plain reward-to-go.
 3. Ratios are taken against the distribution that was sampled; a repetition penalty is off unless asked for.
 4. eta is fixed unless ``target_kl`` is given. That code always adapts it (target 6), by at most 0.5 % an iteration.
+5. ``whiten_rewards`` leaves padding at 0. That code adds the mean to padding as well, from where it leaks into the
+   advantages. ``score_clip`` is TRL's (``PPOConfig`` and ``PPOTrainer.step`` of releases up to 0.11): after scaling.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from coevolve.maths.advantage import gae, token_rewards
 from coevolve.maths.kl import AdaptiveKL, FixedKL
 from coevolve.maths.losses import clipped_policy, clipped_value
 from coevolve.maths.weights import WEIGHTS
+from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Loss, Outputs, Targets
 
 
@@ -47,27 +50,30 @@ _CREDITS: dict[str, Credit] = {
     "team_mean": credits.team_mean,
     "to_go": credits.to_go(),
 }
-_RESCALES: dict[str, Callable[[Tensor, moments.Moments], Tensor] | None] = {
+Rescale = Callable[[Tensor, moments.Moments], Tensor]
+_RESCALES: dict[str, Rescale | None] = {
     "none": None,
     "scale": moments.scale,
     "normalise": moments.normalise,
 }
 _PENALTIES: dict[str, Callable[[Batch], Tensor]] = {"full": full_kl, "sampled": log_ratio}
-_COUNTS = ("epochs", "minibatch", "horizon")
 
 
+@checked_call("algorithm")
 def ppo(
     *,
-    eta: float = 0.3,
-    target_kl: float | None = None,
-    horizon: int = 10000,
-    gamma: float = 1.0,
-    lam: float = 0.95,
-    clip: float = 0.2,
-    value_clip: float = 0.2,
-    value_coef: float = 0.1,
-    epochs: int = 4,
-    minibatch: int | None = None,
+    eta: NotNegative = 0.3,
+    target_kl: Positive | None = None,
+    horizon: Count = 10000,
+    gamma: Fraction = 1.0,
+    lam: Fraction = 0.95,
+    clip: Positive = 0.2,
+    value_clip: Positive = 0.2,
+    value_coef: NotNegative = 0.1,
+    epochs: Count = 4,
+    minibatch: Count | None = None,
+    score_clip: Positive | None = None,
+    whiten_rewards: bool = False,
     whiten: bool = True,
     credit: Literal["own", "team_sum", "team_mean", "to_go"] = "own",
     rescale: Literal["none", "scale", "normalise"] = "none",
@@ -78,18 +84,17 @@ def ppo(
 
     eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. minibatch: turns per
     optimiser step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what
-    a turn is paid. rescale: credit divided by its running standard deviation ("normalise" also centres it). weights:
-    does every token count alike, or every turn. penalty: what eta multiplies at each token, the KL over the whole
-    vocabulary (the paper) or the log-ratio of the sampled token, which has the same mean and the gradient of the KL.
+    a turn is paid. rescale: credit divided by its running standard deviation ("normalise" also centres it). score_clip:
+    credit, rescaled or not, is at most this far from 0. whiten_rewards: the tokens' rewards, KL included, divided by
+    their standard deviation over the batch around their mean, which stays. weights: does every token count alike, or
+    every turn. penalty: what eta multiplies at each token, the KL over the whole vocabulary (the paper) or the
+    log-ratio of the sampled token, which has the same mean and the gradient of the KL.
     Raises ValueError for a setting out of range.
     """
     settings = dict(locals())
-    _check(epochs=epochs, minibatch=minibatch, horizon=horizon, eta=eta, clip=clip, value_clip=value_clip)
-    if not (0 <= gamma <= 1 and 0 <= lam <= 1):
-        raise ValueError(f"algorithm: gamma is {gamma} and lam is {lam}; want both in [0, 1]")
     return Algorithm(
         credit=_CREDITS[credit],
-        advantage=_advantage(_PENALTIES[penalty], gamma, lam, whiten),
+        advantage=_advantage(_PENALTIES[penalty], gamma, lam, whiten, whiten_rewards),
         loss=_loss(clip, value_clip, value_coef),
         weights=WEIGHTS[weights],
         kl=FixedKL(eta) if target_kl is None else AdaptiveKL(eta, target_kl, horizon),
@@ -97,23 +102,31 @@ def ppo(
         minibatch=minibatch,
         reference=True,
         critic=True,
-        rescale=_RESCALES[rescale],
+        rescale=_rescale(rescale, score_clip),
         settings=settings,
     )
 
 
-def _check(**settings: float | None) -> None:
-    """Counts are at least 1, coefficients not negative."""
-    for name, value in settings.items():
-        low = 1 if name in _COUNTS else 0
-        if value is not None and value < low:
-            raise ValueError(f"algorithm: {name} is {value}; want at least {low}")
+def _rescale(name: str, score_clip: float | None) -> Rescale | None:
+    rescale = _RESCALES[name]
+    if score_clip is None:
+        return rescale
+
+    def clipped(credit_B: Tensor, seen: moments.Moments) -> Tensor:
+        credit_B = credit_B if rescale is None else rescale(credit_B, seen)
+        return credit_B.clamp(-score_clip, score_clip)
+
+    return clipped
 
 
-def _advantage(penalty: Callable[[Batch], Tensor], gamma: float, lam: float, whiten: bool) -> Advantage:
+def _advantage(
+    penalty: Callable[[Batch], Tensor], gamma: float, lam: float, whiten: bool, whiten_rewards: bool
+) -> Advantage:
     def advantage(batch: Batch, eta: float) -> Targets:
         assert batch.value_BT is not None, "PPO needs a critic"
         reward_BT = token_rewards(batch.credit_B, penalty(batch), batch.mask_BT, eta)
+        if whiten_rewards:
+            reward_BT = masked.whiten(reward_BT, batch.mask_BT, shift_mean=False)
         adv_BT, return_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, gamma, lam)
         return Targets(masked.whiten(adv_BT, batch.mask_BT) if whiten else adv_BT, return_BT)
 

@@ -43,14 +43,17 @@ class Entrant:
                 policy.weights.load(self.folder / "agents" / name)
 
 
-def entrant(run: Path, step: int | None = None) -> Entrant:
-    """The team of a run at its newest checkpoint or at this step. Raises ValueError if there is none, or a torn one."""
+def entrant(run: Path, step: int | None = None, trust_code: bool = False) -> Entrant:
+    """The team of a run at its newest checkpoint or at this step. trust_code: as in ``recipe_of``.
+
+    Raises ValueError if there is none, a torn one, or one of code that is not trusted.
+    """
     folder = checkpoint_of(RunDir(run), step)
     checkpoint.verify(folder)
-    return Entrant(run.resolve().name, recipe_of(RunDir(run)), folder)
+    return Entrant(run.resolve().name, recipe_of(RunDir(run), trust_code), folder)
 
 
-def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
+def others(paths: Sequence[Path], host: Entrant, trust_code: bool = False) -> list[Entrant]:
     """The teams of these runs, or checkpoint folders of runs, that are to play with the host.
 
     Raises ValueError that says what differs if one has other roles or another task, for a team given twice, and for
@@ -60,7 +63,8 @@ def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
         raise ValueError(f"--with: this run has one role, {next(iter(host.recipe.roles))}; a mixed team takes two")
     found = []
     for path in paths:
-        one = entrant(path.parent, step_of(path)) if _is_checkpoint(path) else entrant(path)
+        run, step = (path.parent, step_of(path)) if _is_checkpoint(path) else (path, None)
+        one = entrant(run, step, trust_code)
         _check_fits(path, one, host)
         found.append(one)
     teams = [one.folder.resolve() for one in (host, *found)]

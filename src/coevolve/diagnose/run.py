@@ -15,7 +15,8 @@ from coevolve.evaluate import SEED, choose
 from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
-from coevolve.runs.folder import plain, write_text
+from coevolve.runs.durable import write_text
+from coevolve.runs.folder import plain
 from coevolve.runs.trained import use_threads
 from coevolve.types import PolicyName
 
@@ -35,16 +36,18 @@ def diagnose(
     beside: Sequence[Path] = (),
     problems: int | None = None,
     checkpoint: int | None = None,
+    trust_code: bool = False,
     listener: Listener = lambda row: None,
 ) -> dict[str, Any]:
     """Diagnose a run at its newest checkpoint, or at step ``checkpoint``; see the package.
 
-    beside: runs, or checkpoint folders of runs, for cross-play. listener: is given every row as it is found. Writes
+    beside: runs, or checkpoint folders of runs, for cross-play. trust_code: run the code that these runs name, whoever
+    made them (see ``trained.recipe_of``). listener: is given every row as it is found. Writes
     ``diagnostics.json`` into the run and returns the same. Raises ValueError for a folder that is no run, a step
     without a checkpoint, more problems than the task has, and a run beside it that has other roles or another task.
     """
-    host = entrant(Path(run), checkpoint)
-    guests = others(beside, host)
+    host = entrant(Path(run), checkpoint, trust_code)
+    guests = others(beside, host, trust_code)
     use_threads(host.recipe)
     policies = build([host, *guests])
     scene = _scene(host, policies, problems)

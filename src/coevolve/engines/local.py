@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from coevolve.engines.decode import Sample, decode
+from coevolve.faults import during
 from coevolve.models import tokens
 from coevolve.models.policy import Policy
 from coevolve.runtime.placement import side_by_side
@@ -58,6 +59,12 @@ class LocalEngine:
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Sample]]:
         """What the policies on one device say, base by base, or in processes."""
+        with during(f"policies {', '.join(names)}"):
+            return self._by_base(names, says)
+
+    def _by_base(
+        self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Sample]]:
         bases, found = self._bases(names), dict[PolicyName, list[Sample]]()
         for pool in dict.fromkeys(pool for pool in (self.policies[name].pool for name in names) if pool is not None):
             members = [base for base in bases if all(self.policies[name].pool is pool for name in base)]

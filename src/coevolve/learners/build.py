@@ -14,7 +14,7 @@ from coevolve import noise
 from coevolve.compute.backend import choose
 from coevolve.learners.local import LocalLearner
 from coevolve.learners.processes import ProcessLearner
-from coevolve.models.load import load_tokenizer
+from coevolve.models.load import check_vocabulary, load_tokenizer
 from coevolve.models.spec import DTYPES, Compute, PolicySpec
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
 from coevolve.runtime.placement import Workers, processes, use_threads
@@ -58,6 +58,7 @@ def build_policies(
         base.backend = choose(base, _asked(compute, threads), model)
         weights, start = _weights(base, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
+        check_vocabulary(tokenizer, base.causal, model)
         made |= {name: (tokenizer, weights[name], start) for name in names}
     use_threads(threads, one=any(own.base.backend.name == "cpu" for _, own, _ in made.values()))
     on_cpu = {name: own.base.causal for name, (_, own, _) in made.items() if _movable(specs[name], own)}

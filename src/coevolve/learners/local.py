@@ -8,18 +8,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coevolve import noise
 from coevolve.compute import forward
 from coevolve.learners.describe import describe
 from coevolve.learners.optim import adamw, lr_factor
+from coevolve.models.exact import check_same, read
 from coevolve.models.policy import Policy
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Weights
@@ -216,8 +217,11 @@ class LocalLearner(Policy):
             return
         self.weights.load(folder)
         if self.value_head is not None:
-            self.value_head.load_state_dict(load_file(folder / VALUE_FILE))
+            head = read(folder / VALUE_FILE)
+            check_same(head, self.value_head.state_dict(), folder / VALUE_FILE)
+            self.value_head.load_state_dict(head)
         assert self.optimizer is not None
+        _check_optimizer(training_state, self.parameters, folder)
         self.optimizer.load_state_dict(training_state["optimizer"])
 
 
@@ -227,6 +231,17 @@ def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def _check_optimizer(training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], folder: Path) -> None:
+    """Raises ValueError unless this is the state of AdamW on parameters of these shapes."""
+    try:
+        moments = training_state["optimizer"]["state"]
+        wrong = [i for i, state in moments.items() if state["exp_avg"].shape != parameters[i].shape]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
+    if wrong or len(moments) not in (0, len(parameters)):
+        raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
 
 
 def _to(targets: Targets, device: torch.device) -> Targets:

@@ -52,7 +52,8 @@ class FixedKL:
 class AdaptiveKL:
     """eta follows the observed KL (arXiv 1909.08593, section 2.2).
 
-    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon.
+    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon. A step of
+    more turns than the horizon counts as one of the horizon, lest the weight become negative and reward a distance.
     """
 
     coef: float
@@ -61,4 +62,4 @@ class AdaptiveKL:
 
     def after(self, observed: float, n: int) -> AdaptiveKL:
         error = min(max(observed / self.target - 1, -0.2), 0.2)
-        return AdaptiveKL(self.coef * (1 + error * n / self.horizon), self.target, self.horizon)
+        return AdaptiveKL(self.coef * (1 + error * min(n, self.horizon) / self.horizon), self.target, self.horizon)

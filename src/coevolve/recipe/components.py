@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
+import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +15,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from coevolve.recipe.inputs import did_you_mean, one_line, validate
+from coevolve.faults import is_interrupt, raised
+from coevolve.files import cut, shown
+from coevolve.recipe.inputs import did_you_mean, validate
 
 Made = TypeVar("Made")
 
@@ -31,7 +35,7 @@ def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, *
     """``component`` up to the call: everything is checked, nothing is built."""
     settings = {"name": spec} if isinstance(spec, str) else spec
     if not isinstance(settings, Mapping) or not isinstance(settings.get("name"), str):
-        raise ValueError(f"{kind}: want a name, or a mapping with `name` and its settings; found {spec!r}")
+        raise ValueError(f"{kind}: want a name, or a mapping with `name` and its settings; found {shown(spec)}")
     name = settings["name"]
     rest = {key: value for key, value in settings.items() if key != "name"}
     factory = registry[name] if name in registry else from_file(name, registry, kind)
@@ -46,6 +50,13 @@ def checked(
     factory: Callable[..., Any], settings: Mapping[str, Any], where: str, fixed: Iterable[str]
 ) -> dict[str, Any]:
     """The settings, coerced to the types of the factory's parameters. Raises ValueError for a wrong key or type."""
+    valid = validate(_schema(factory, tuple(fixed)), dict(settings), where)
+    return {key: getattr(valid, key) for key in settings}
+
+
+@functools.cache
+def _schema(factory: Callable[..., Any], fixed: tuple[str, ...]) -> type[BaseModel]:
+    """The parameters of a factory as the fields of a model, but for the fixed ones."""
     made_by = factory.func if isinstance(factory, partial) else factory
     hints = typing.get_type_hints(made_by.__init__ if inspect.isclass(made_by) else made_by, include_extras=True)
     fields: dict[str, Any] = {}
@@ -56,9 +67,7 @@ def checked(
         elif p.kind is not p.VAR_POSITIONAL and p.name not in fixed:
             fields[p.name] = (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
     config = ConfigDict(extra=cast(Any, extra), arbitrary_types_allowed=True, protected_namespaces=())
-    model: type[BaseModel] = create_model("Settings", __config__=config, **fields)
-    valid = validate(model, dict(settings), where)
-    return {key: getattr(valid, key) for key in settings}
+    return create_model("Settings", __config__=config, **fields)
 
 
 def _is_factory(found: Any) -> bool:
@@ -76,10 +85,10 @@ def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
     if not colon or not file.endswith(".py"):
         known = sorted(registry)
         listed = ", ".join([*known, "file.py:Name"])
-        raise ValueError(f"{kind}: unknown name {name!r}{did_you_mean(name, known)}; known: {listed}")
-    path = Path(file).resolve()
-    if not path.is_file():
-        raise ValueError(f"{kind}: no file {path}, named by {name!r}")
+        raise ValueError(f"{kind}: unknown name {shown(name)}{did_you_mean(name, known)}; known: {listed}")
+    path = Path(file).absolute()
+    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
+        raise ValueError(f"{kind}: no file {cut(path)}, named by {shown(name)}")
     module = _import(path, kind)
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
@@ -99,7 +108,9 @@ def _import(path: Path, kind: str) -> Any:
     sys.modules[name] = module  # before it runs: dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:
         del sys.modules[name]
-        raise ValueError(f"{kind}: {path} cannot be imported: {type(error).__name__}: {one_line(error)}") from error
+        if is_interrupt(error):
+            raise
+        raise ValueError(f"{kind}: {path} cannot be imported: {raised(error)}") from error
     return module

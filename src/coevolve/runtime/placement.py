@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 import torch
 
+from coevolve.runtime.pool import cores
 from coevolve.types import PolicyName
 
 Workers = bool | Literal["auto"]
@@ -19,6 +20,18 @@ steps of a few hundredths of a second do not earn back."""
 
 P = TypeVar("P")
 T = TypeVar("T")
+
+_THREADS = 64
+"""So many PyTorch may have on any machine; more only where there are cores for them."""
+
+
+def set_threads(count: int) -> None:
+    """Let PyTorch compute with so many threads. Raises ValueError for more than this machine could use: those that it
+    cannot start end the process without a word."""
+    most = max(_THREADS, cores())
+    if not 1 <= count <= most:
+        raise ValueError(f"threads is {count}; want 1 to {most} on this machine of {cores()} cores")
+    torch.set_num_threads(count)
 
 
 def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int:
@@ -34,7 +47,7 @@ def use_threads(threads: int | None, one: bool) -> None:
     """Have PyTorch compute with so many threads in this process. None: one, where a backend wants that (``one``), else
     as many as PyTorch finds right."""
     if threads is not None or one:
-        torch.set_num_threads(threads or 1)
+        set_threads(threads or 1)
 
 
 def side_by_side(

@@ -34,6 +34,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from coevolve.faults import ShortageError, lacking, raised
 from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
 
@@ -115,7 +116,7 @@ class Pool:
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
         """What is found for every job, each done by one process. An error or interrupt ends the processes.
 
-        Raises RuntimeError naming the policies whose process failed or died.
+        Raises, naming the policies, JobError or ValueError where their process failed, ShortageError where it died.
         """
         found: dict[int, Any] = {}
         count = min(self.most, len(jobs))
@@ -164,20 +165,20 @@ class Pool:
     def _ask(self, workers: Sequence[Worker], jobs: Sequence[Job]) -> list[Any]:
         """One job each."""
         threads = max(1, torch.get_num_threads() // (len(jobs) * self._beside))
-        answers, failed = [], list[JobError]()
+        answers, failed = [], list[Exception]()
         try:
             for worker, job in zip(workers, jobs, strict=True):
                 worker.ask(job, threads)
             for worker in workers:
                 try:
                     answers.append(worker.answer())
-                except JobError as error:  # the others' answers have to be read all the same
+                except (JobError, ValueError) as error:  # the others' answers have to be read all the same
                     failed.append(error)
         except BaseException as error:
             cause = self._lost(workers, error)
             if cause is error:
                 raise
-            raise RuntimeError(str(cause)) from error
+            raise ShortageError(str(cause)) from error
         if failed:
             raise failed[0]
         return answers
@@ -235,6 +236,29 @@ class JobError(RuntimeError):
     """A job's own error; its process goes on."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A job's error as it is sent: many errors cannot be pickled. kind: what it becomes at the other end."""
+
+    kind: type[Exception]
+    said: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        trace = traceback.format_exc()
+        if line := lacking(error):
+            return cls(ShortageError, line, trace)
+        if isinstance(error, ValueError):  # its message is for people
+            return cls(ValueError, str(error), trace)
+        return cls(JobError, raised(error), trace)
+
+    def told(self, where: str) -> Exception:
+        error = self.kind(f"{where}: {self.said}")
+        error.add_note(self.trace)  # a traceback shows it
+        return error
+
+
 class Worker:
     """This process's end of one worker."""
 
@@ -258,20 +282,20 @@ class Worker:
             raise self._died() from error
 
     def answer(self) -> Any:
-        """What it found."""
+        """What it found. Raises what ``Failure`` says, and ShortageError if the process is no more."""
         try:
             found, error = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError) as lost:
             raise self._died() from lost
         if error is not None:
-            raise JobError(f"the process that worked for {', '.join(self.names)} failed:\n{error}")
+            raise error.told(f"the process that worked for {', '.join(self.names)} failed")
         return found
 
-    def _died(self) -> RuntimeError:
+    def _died(self) -> ShortageError:
         self.process.join(5)
         code = self.process.exitcode
         why = "killed, perhaps for want of memory" if code == -signal.SIGKILL else "its own output says why"
-        return RuntimeError(
+        return ShortageError(
             f"the process that works for {', '.join(self.names)} ended with exit code {code} ({why}); "
             "workers: false does without processes"
         )
@@ -330,7 +354,7 @@ def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> N
             if threads != torch.get_num_threads():
                 torch.set_num_threads(threads)
             try:
-                answer: tuple[Any, str | None] = job.work(here, *job.given), None
-            except Exception:  # noqa: BLE001 (the other end raises it)
-                answer = None, traceback.format_exc()
+                answer: tuple[Any, Failure | None] = job.work(here, *job.given), None
+            except BaseException as error:  # noqa: BLE001 (the other end raises it)
+                answer = None, Failure.of(error)
             connection.send_bytes(pickle.dumps(answer))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import mmap
 import os
 import pickle
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,3 +110,13 @@ class Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: int) -> Tensor:
         return self.tensors[pid]
+
+
+def trim() -> None:
+    """Give memory that was freed back to the system, where the C library can be told so.
+
+    Without this glibc keeps the gaps between blocks in use, some tens of KiB more at every step of a language model.
+    """
+    trimmed = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trimmed is not None:
+        trimmed(0)
