@@ -12,8 +12,9 @@ from toy import RECIPE, toy
 from toy import __file__ as toy_file
 
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
-from coevolve.evaluate import choose, evaluate, evaluate_recipe, evaluate_run
+from coevolve.evaluate import choose, evaluate
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
 from coevolve.types import Batch
 
 CAST = {"pioneer": "ann", "observer": "bob"}

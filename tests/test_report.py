@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from coevolve.console import console
+from coevolve.progress import progress
 from coevolve.report.evaluation import show_evaluation
 from coevolve.report.plot import picture, reward_kl, rise
 from coevolve.report.samples import show_samples
 from coevolve.report.section import Plot, Series
-from coevolve.report.terminal import progress
 from coevolve.report.trackers import tracker
 
 

@@ -23,7 +23,7 @@ from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
 from coevolve.models.spec import PolicySpec
 from coevolve.names import check_names
 from coevolve.play import Stage, blame, rollout
-from coevolve.report.terminal import Listener, progress
+from coevolve.progress import Listener, progress
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
 from coevolve.runs.lock import alone

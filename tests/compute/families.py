@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from policy_cases import TOKENS, ragged
+from conftest import VOCABULARY
+from policy_cases import ragged
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
@@ -15,8 +16,8 @@ from coevolve.models.spec import Compute
 from coevolve.models.weights import Base
 
 SMALL: dict[str, Any] = {
-    "vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": None,
+    "vocab_size": len(VOCABULARY), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": None,
 }  # fmt: skip
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 FAMILIES = {

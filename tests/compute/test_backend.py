@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import save_micro
 from families import FAMILIES, SMALL, model
-from policy_cases import TOKENS, Build, make_batch, make_says, ragged
+from policy_cases import Build, make_batch, make_says, ragged
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -46,7 +46,7 @@ MINISTRAL3 = {
     "rope_type": "default", "rope_theta": 10000.0, "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1,
 }  # fmt: skip
 NEOX = {k: v for k, v in SMALL.items() if k != "num_key_value_heads"}
-TINY = {"vocab_size": TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4}
+TINY = {"vocab_size": SMALL["vocab_size"], "n_embd": 32, "n_layer": 2, "n_head": 4}
 
 
 def based(config: Any) -> Base:
@@ -294,7 +294,7 @@ def test_backends_that_differ_share_no_base(micro_model: str) -> None:
 
 
 def test_an_unknown_backend_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^compute is 'gpu'; want one of auto, reference, torch, cpu$"):
+    with pytest.raises(ValueError, match="compute is 'gpu'; want one of auto, reference, torch, cpu"):
         PolicySpec("m", compute="gpu")  # type: ignore[arg-type]
 
 
@@ -368,7 +368,7 @@ def test_what_the_environment_says(variables: dict[str, str], micro_model: str) 
 def test_heads_of_an_odd_size_are_no_obstacle(tmp_path: Path, build_policy: Build) -> None:
     """GPT-2 with heads of 15 numbers, which models that turn cannot have."""
     torch.manual_seed(0)
-    config = GPT2Config(**{**TINY, "n_embd": 30, "n_head": 2, "vocab_size": 64}, n_positions=64)
+    config = GPT2Config(**{**TINY, "n_embd": 30, "n_head": 2}, n_positions=64)
     odd = save_micro(AutoModelForCausalLM.from_config(config), tmp_path)
     says, turns = make_says([*ragged(5, seed=2) * 2], Sampling(9)), []
     for compute in ("auto", "reference"):

@@ -127,6 +127,6 @@ def test_bfloat16_reaches_the_kernel_as_such(
     found = policy.update(batch, make_targets(batch, 0), make_rule(), 0)
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=0.02)
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
-    batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+    batch = turns_to_batch(turns, *[[0.0] * len(turns)] * 2, 1.0)
     assert policy.update(batch, make_targets(batch, 1), make_rule(), 0)["drift"] < 0.05
     assert len(met) > 20 and all(met)

@@ -15,9 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from conftest import save_micro
-from policy_cases import Build, make_says, ragged
-from test_update import shaken
+from conftest import VOCABULARY, save_micro
+from policy_cases import Build, make_says, ragged, shaken
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -161,7 +160,7 @@ def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
             key = getattr(layer.self_attn.k_proj, "base_layer", layer.self_attn.k_proj)
             key.weight.mul_(10)  # so that attention looks at something
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(tokens))})["a"]
-    batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+    batch = turns_to_batch(turns, *[[0.0] * len(turns)] * 2, 1.0)
     off = ((policy.outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT).abs().sum() / batch.mask_BT.sum()
     assert batch.mask_BT.sum() > 27 and off < 1e-4, off
 
@@ -172,7 +171,7 @@ def apart(policies: dict[str, LocalLearner], count: int) -> list[float]:
     says = {name: make_says(ragged(count + n, seed=n) * 3, Sampling(12)) for n, name in enumerate(policies)}
     found = []
     for name, turns in LocalEngine(policies).generate(says).items():
-        batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+        batch = turns_to_batch(turns, *[[0.0] * len(turns)] * 2, 1.0)
         off_BT = (policies[name].outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT
         found.append(float(off_BT.abs().sum() / batch.mask_BT.sum()))
     return found
@@ -180,7 +179,7 @@ def apart(policies: dict[str, LocalLearner], count: int) -> list[float]:
 
 def test_in_bfloat16_scoring_rounds_biases_as_sampling_does(tmp_path: Path) -> None:
     config = Qwen2Config(
-        vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=len(VOCABULARY), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=64,
     )  # fmt: skip
     folder = save_micro(Qwen2ForCausalLM(config), tmp_path)

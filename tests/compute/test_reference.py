@@ -18,7 +18,7 @@ import pytest
 import torch
 from conftest import save_micro
 from families import FAMILIES, LLAMA3, SMALL
-from policy_cases import TOKENS, make_batch, make_family, make_says, plain, ragged
+from policy_cases import make_batch, make_family, make_says, plain, ragged
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen3Config
 
@@ -41,7 +41,7 @@ MODELS: dict[str, Any] = {
     "llama, another gate": FAMILIES["llama, another gate"],
     "qwen2": FAMILIES["qwen2"],
     "qwen3": Qwen3Config(**SMALL, head_dim=12, rope_parameters=LLAMA3 | {"original_max_position_embeddings": 16}),
-    "gpt2": GPT2Config(vocab_size=TOKENS, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    "gpt2": GPT2Config(vocab_size=SMALL["vocab_size"], n_embd=32, n_layer=2, n_head=4, n_positions=64),
     "mistral, a window": MistralConfig(**SMALL, sliding_window=8),
 }
 OURS = ("llama", "llama, tied", "llama, biases, other rotation", "llama, another gate", "qwen2", "qwen3")
@@ -319,9 +319,9 @@ def test_a_rollout_step_by_step(model: str, way: str, dtype: str, team: Callable
 def test_drawing_from_equal_logits(way: str, sampling: Sampling, team: Callable[..., Team]) -> None:
     torch.manual_seed(0)
     logits_BV, uniform_B, seen_BV, found = (
-        3 * torch.randn(300, TOKENS),
+        3 * torch.randn(300, 61),
         torch.rand(300),
-        torch.rand(300, TOKENS) < 0.2,
+        torch.rand(300, 61) < 0.2,
         [],
     )
     for compute in (way, "reference"):

@@ -155,8 +155,8 @@ def test_memory_plan_counts_four_bytes_a_number() -> None:
     [
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"max_grad_norm": -1.0}, "max_grad_norm is -1.0"),
-        ({"betas": (0.9, 1.0)}, "betas are"),
-        ({"micro_tokens": 0}, "micro_tokens >= 1"),
+        ({"betas": (0.9, 1.0)}, r"betas\.1 is 1\.0; want below 1"),
+        ({"micro_tokens": 0}, "micro_tokens is 0; want at least 1"),
     ],
 )
 def test_settings_out_of_range_are_named(settings: dict[str, float], message: str) -> None:

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from coevolve import Team
 from coevolve.cli import main
-from coevolve.evaluate import evaluate_run
+from coevolve.runs.evaluated import evaluate_run
 from coevolve.teams.export import export
 
 IDS = torch.arange(7, 27)[None]

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from coevolve.evaluate import evaluate_recipe
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.pretrain import coop_answers as rates
 from coevolve.pretrain.coop_documents import ALONE, DECOMPOSABLE, READS
 from coevolve.pretrain.coop_notes import HEEDS, KEEPS
+from coevolve.runs.evaluated import evaluate_recipe
 from coevolve.tasks.worlds.coop import OPERATIONS
 
 SAMPLES = 4  # of each held-out problem, in the card

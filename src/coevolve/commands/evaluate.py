@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
 
 
 def evaluate(args: argparse.Namespace) -> None:
-    from coevolve.evaluate import evaluate_recipe, evaluate_run
+    from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
 
     quiet()
     how = {"problems": args.problems, "samples": args.samples, "trust_code": args.trust_code}

@@ -41,8 +41,8 @@ def train(args: argparse.Namespace) -> None:
 def train_recipe(recipe: Recipe, resume: bool) -> None:
     """Train, with progress on the terminal; an interruption and a shortage say how to go on."""
     from coevolve.faults import Interrupted, ShortageError, during, is_interrupt, lacking
+    from coevolve.progress import progress
     from coevolve.recipe.schema import build
-    from coevolve.report.terminal import progress
     from coevolve.report.trackers import tracker
     from coevolve.runs.folder import RunDir
     from coevolve.runs.trained import use_threads
