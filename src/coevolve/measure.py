@@ -10,9 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 
+from coevolve.interfaces import Task
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
-from coevolve.types import Batch, Case, Episode, Joint, Metrics, Targets, Task, Turn
+from coevolve.types import Batch, Case, Episode, Joint, Metrics, Row, Targets, Turn
+
+_ALIKE = 1e-6
+"""Numbers closer than this share of the largest reward are the same."""
 
 
 class Clock:
@@ -54,15 +58,31 @@ def mean_reward(turns: Iterable[Turn]) -> float:
     return fmean(turn.reward for turn in turns if turn.reward is not None)
 
 
-def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
+def learnt(batch: Batch, targets: Targets) -> Metrics:
     """What the annotated batch says before its update: KL, objective, how good the critic was."""
-    metrics = {"credit": float(batch.credit_B.mean()), "eta": eta, **targets.metrics}
+    metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
     if batch.kl_BT is not None:
         metrics["kl"] = float(batch.kl_BT.sum(1).mean())
-        metrics["objective"] = float(batch.reward_B.nanmean()) - eta * metrics["kl"]
+        metrics["objective"] = float(batch.reward_B.nanmean()) - targets.eta * metrics["kl"]
     if batch.value_BT is not None and targets.return_BT is not None:
         metrics["explained_variance"] = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
     return metrics
+
+
+def averaged_away(episodes: Sequence[Episode], rows: Sequence[Row]) -> bool:
+    """Does the task pay agents against each other, and the credit not tell them apart?
+
+    True where every joint pays the same in all, to its agents not the same, and all turns have the same credit.
+    """
+    joints = [joint for episode in episodes for joint in episode.joints]
+    size = max((abs(reward) for joint in joints for reward in joint.rewards), default=0.0)
+
+    def alike(values: Iterable[float]) -> bool:
+        found = list(values)
+        return max(found) - min(found) <= _ALIKE * size
+
+    divided = any(not alike(joint.rewards) for joint in joints)
+    return divided and alike(sum(joint.rewards) for joint in joints) and alike(row.credit for row in rows)
 
 
 def interaction(episodes: Sequence[Episode]) -> Metrics:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from lesson_cases import targets_of
 
 from coevolve import cory, ppo
 from coevolve.maths.advantage import token_rewards
@@ -24,7 +25,12 @@ def batch(logp, ref, kl, credit, value=None):
         reward_B=torch.tensor(credit),
         peers_B=ones,
         temperature_B=torch.ones(rows),
-        share_B=torch.ones(rows),
+        weight_B=torch.ones(rows),
+        role_B=ones,
+        episode_B=ones,
+        joint_B=ones,
+        extra_B=torch.zeros(rows, dtype=torch.bool),
+        roles=("a", "b"),
         kl_BT=torch.tensor(kl),
         logp_ref_BT=torch.tensor(ref),
         value_BT=torch.zeros(rows, tokens) if value is None else torch.tensor(value),
@@ -34,14 +40,14 @@ def batch(logp, ref, kl, credit, value=None):
 def test_targets_literal():
     # gamma 1, lambda 1, values 0, eta 0.5: rewards -0.5 * 1, 3 - 0.5 * 2 -> to go 1.5, 2
     given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
-    targets = ppo(lam=1.0, whiten=False).advantage(given, 0.5)
+    targets = targets_of(ppo(eta=0.5, lam=1.0, whiten=False), given)
     assert targets.adv_BT.tolist() == [[1.5, 2.0]]
     assert targets.return_BT.tolist() == [[1.5, 2.0]]
     # sampled: log-ratios 1, 0.5 -> rewards -0.5, 3 - 0.25 -> to go 2.25, 2.75
-    sampled = ppo(lam=1.0, whiten=False, penalty="sampled").advantage(given, 0.5)
+    sampled = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, penalty="sampled"), given)
     assert sampled.adv_BT.tolist() == [[2.25, 2.75]]
     # whitened: deviations -0.25, +0.25, unbiased variance 0.125
-    whitened = ppo(lam=1.0).advantage(given, 0.5).adv_BT
+    whitened = targets_of(ppo(eta=0.5, lam=1.0), given).adv_BT
     assert whitened.tolist() == [[pytest.approx(-math.sqrt(0.5)), pytest.approx(math.sqrt(0.5))]]
 
 
@@ -53,7 +59,7 @@ def expected_gradient(penalty):
     total = 0.0
     for token in range(2):
         given = batch([[logp[token].item()]], [[ref[token].item()]], [[kl]], [0.0])
-        adv = ppo(whiten=False, penalty=penalty).advantage(given, 1.0).adv_BT
+        adv = targets_of(ppo(eta=1.0, whiten=False, penalty=penalty), given).adv_BT
         total = total + logp[token].exp().detach() * adv.item() * logp[token]
     total.backward()
     return z.grad
@@ -69,9 +75,8 @@ def test_only_the_sampled_penalty_has_the_gradient_of_the_kl():
 
 
 def test_cory_is_ppo_with_the_sum_of_the_team():
-    assert cory().credit is ppo(credit="team_sum").credit
-    assert cory().kl == ppo().kl
-    assert cory().epochs == 4
+    assert cory().settings == ppo(credit="team_sum").settings
+    assert cory().objective.epochs == 4
 
 
 @pytest.mark.parametrize(

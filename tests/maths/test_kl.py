@@ -1,11 +1,11 @@
-"""Full-vocabulary KL and the controllers."""
+"""Full-vocabulary KL and the weight that adapts."""
 
 import math
 
 import pytest
 import torch
 
-from coevolve.maths.kl import AdaptiveKL, FixedKL, full
+from coevolve.maths.kl import adapted, full
 
 
 def test_full_literal():
@@ -32,10 +32,12 @@ def test_an_impossible_token_costs_nothing():
     assert full(certain, ref).item() == pytest.approx(math.log(2))
 
 
-def test_controllers():
-    assert FixedKL(0.3).after(99.0, 256) == FixedKL(0.3)
+def test_the_weight_follows_the_kl():
+    def after(observed):
+        return adapted(0.3, observed, 256, target=6.0, horizon=10000)
+
     # 12 / 6 - 1 = 1, clipped to 0.2: 0.3 * (1 + 0.2 * 256 / 10000)
-    assert AdaptiveKL(0.3).after(12.0, 256).coef == pytest.approx(0.301536)
+    assert after(12.0) == pytest.approx(0.301536)
     # 5.4 / 6 - 1 = -0.1: 0.3 * (1 - 0.1 * 256 / 10000)
-    assert AdaptiveKL(0.3).after(5.4, 256).coef == pytest.approx(0.299232)
-    assert AdaptiveKL(0.3).after(0.0, 256).coef == pytest.approx(0.298464)
+    assert after(5.4) == pytest.approx(0.299232)
+    assert after(0.0) == pytest.approx(0.298464)

@@ -150,10 +150,10 @@ def test_an_update_is_that_of_peft(
     model, batch = request.getfixturevalue(family), make_batch(6, seed=3)
     ours, theirs = team(model), team(model)
     for name in "ac":
-        ours[name].update(batch, make_targets(batch, 1), make_rule(critic=False), 0)
+        ours[name].update(batch, make_targets(batch, 1), make_rule(), 0)
     monkeypatch.setattr("coevolve.models.weights.grouped", lambda *_: contextlib.nullcontext())
     for name in "ac":
-        theirs[name].update(batch, make_targets(batch, 1), make_rule(critic=False), 0)
+        theirs[name].update(batch, make_targets(batch, 1), make_rule(), 0)
         for mine, its in zip(ours[name].parameters, theirs[name].parameters, strict=True):
             scale = float(its.grad.abs().max())
             torch.testing.assert_close(mine.grad, its.grad, rtol=1e-5, atol=1e-5 * scale)

@@ -18,14 +18,16 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
+from coevolve.interfaces import Task
 from coevolve.models.spec import PolicySpec
 from coevolve.play import blame
 from coevolve.plays import PLAYS
+from coevolve.recipe import renamed
 from coevolve.recipe.components import component, resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.tasks import TASKS
 from coevolve.trainer import Trainer
-from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling, Task
+from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling
 
 __all__ = [
     "A_FILE",
@@ -132,6 +134,7 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
             raise ValueError(f"{path}: its base {base} has a base itself; one level is the limit")
         tree = _laid_over(tree, over)
     tree = _spelt_out(apply_overrides(tree, overrides), Path.cwd())
+    renamed.check(tree, str(path))
     if tree.get("output_dir") is None:
         tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', _default('seed'))}"
     return validate(Recipe, tree, str(path))
@@ -150,6 +153,7 @@ def parts(recipe: Recipe) -> Parts:
 def build(recipe: Recipe) -> Trainer:
     """The trainer of a recipe, models loaded. Raises ValueError naming the key or file that is wrong."""
     made = parts(recipe)
+    algorithm = made.algorithm()
     with blame("play"):
         play = made.play()
     with blame("task"):
@@ -157,7 +161,7 @@ def build(recipe: Recipe) -> Trainer:
     return Trainer(
         play=play,
         cast=made.cast(),
-        algorithm=made.algorithm(),
+        algorithm=algorithm,
         task=task,
         policies=recipe.policies,
         sampling=recipe.sampling,

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from coevolve.recipe import renamed
 from coevolve.runs.folder import RunDir, read_lines
 
 _ELSEWHERE = frozenset({"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
@@ -86,7 +87,7 @@ def read(folder: Path) -> Run:
         raise ValueError(f"{folder} has no metrics yet: it has not finished a step")
     file = folder / "recipe.yaml"
     recipe = (yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None) or {}
-    return Run(folder, folder.resolve().name, recipe, lines)
+    return Run(folder, folder.resolve().name, renamed.recipe(recipe), lines)
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:

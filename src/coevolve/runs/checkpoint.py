@@ -2,7 +2,7 @@
 
     checkpoint-N/
       manifest.json             every file with its size and checksum; written last
-      trainer.json              step, KL weights, reward statistics, the recipe it belongs to
+      trainer.json              step, the algorithm's state (KL weights, reward statistics), the recipe it belongs to
       agents/<policy>/          a Hugging Face or PEFT folder that loads alone, and its value head
       training/<policy>.pt      optimiser
       training/rng.pt           generator states, for user code that draws from them
@@ -13,7 +13,6 @@ functions of the step and need no state. On a GPU, "the same weights" is as good
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import random
@@ -28,7 +27,7 @@ import torch
 import yaml
 from safetensors import SafetensorError
 
-from coevolve.maths.moments import Moments
+from coevolve.recipe import renamed
 from coevolve.runs.folder import RunDir, plain
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
     run.path.mkdir(parents=True, exist_ok=True)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
-        same_recipe(run.path, yaml.safe_load(recipe.read_text("utf-8")), plain(identity))
+        same_recipe(run.path, renamed.recipe(yaml.safe_load(recipe.read_text("utf-8"))), plain(identity))
     step = load(trainer, found[-1], identity) if found else 0
     run.truncate(step)
     return step
@@ -82,9 +81,7 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
         raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
     for name, policy in trainer.policies.items():
         policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
-        saved = state["policies"][name]
-        trainer.kl[name] = dataclasses.replace(trainer.algorithm.kl, **saved["kl"])  # type: ignore[type-var]
-        trainer.moments[name] = Moments(**saved["moments"])
+    trainer.state = state["state"]
     _set_generators(_read(folder / "training" / "rng.pt"))
     return int(state["step"])
 
@@ -103,21 +100,16 @@ def verify(folder: Path) -> dict[str, Any]:
         if not file.exists() or _fingerprint(file) != expected:
             how = "changed since it was written" if file.exists() else "missing"
             raise ValueError(f"{folder} is torn: {name} is {how}; delete the folder to resume from the one before")
-    return dict(json.loads((folder / "trainer.json").read_text("utf-8")))
+    return renamed.trainer_state(json.loads((folder / "trainer.json").read_text("utf-8")))
 
 
 def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any]) -> None:
     (folder / "training").mkdir(parents=True)
-    policies = {}
     for name, policy in trainer.policies.items():
         policy.save(folder / "agents" / name)
         torch.save(policy.training_state(), folder / "training" / f"{name}.pt")
-        policies[name] = {
-            "kl": dataclasses.asdict(trainer.kl[name]),  # type: ignore[call-overload]
-            "moments": dataclasses.asdict(trainer.moments[name]),
-        }
     torch.save(_generators(), folder / "training" / "rng.pt")
-    state = {"step": step, "policies": policies, "identity": plain(identity)}
+    state = {"step": step, "policies": list(trainer.policies), "state": trainer.state, "identity": plain(identity)}
     (folder / "trainer.json").write_text(json.dumps(state, indent=1), "utf-8")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {p.relative_to(folder).as_posix(): _fingerprint(p) for p in files}

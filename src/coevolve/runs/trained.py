@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from coevolve.recipe.inputs import load_yaml
-from coevolve.recipe.schema import Recipe, load_recipe
+from coevolve.recipe import renamed
+from coevolve.recipe.inputs import load_yaml, validate
+from coevolve.recipe.schema import Recipe
 from coevolve.runs.folder import RunDir
 
 
@@ -34,12 +35,13 @@ def step_of(folder: Path) -> int:
 def recipe_of(run: RunDir) -> Recipe:
     """What the run was trained by. Raises ValueError if that was Python, which no file describes."""
     file = run.path / "recipe.yaml"
-    if "roles" not in load_yaml(file):  # see ``Trainer.describe``
+    recorded = load_yaml(file)
+    if "roles" not in recorded:  # see ``Trainer.describe``
         raise ValueError(
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
             "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
-    return load_recipe(file)
+    return validate(Recipe, renamed.recipe(recorded), str(file))
 
 
 def use_threads(recipe: Recipe) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.schema import Recipe
 from coevolve.runs.checkpoint import same_recipe
@@ -89,7 +90,7 @@ def _done(recipe: Recipe) -> int:
     run = RunDir(recipe.output_dir)
     if not (run.checkpoints() or read_lines(run.metrics)):
         return 0
-    same_recipe(run.path, load_yaml(run.path / "recipe.yaml"), recipe.record())
+    same_recipe(run.path, renamed.recipe(load_yaml(run.path / "recipe.yaml")), recipe.record())
     return max((int(found.name.removeprefix("checkpoint-")) for found in run.checkpoints()), default=0)
 
 
