@@ -18,6 +18,9 @@ from coevolve.types import Batch, Case, Episode, Joint, Metrics, Row, Targets, T
 _ALIKE = 1e-6
 """Numbers closer than this share of the largest reward are the same."""
 
+_ENOUGH = 8
+"""Joints that say whether agents are paid against each other."""
+
 
 class Clock:
     """Seconds by phase: ``with clock("reward"): ...`` adds up."""
@@ -72,7 +75,8 @@ def learnt(batch: Batch, targets: Targets) -> Metrics:
 def averaged_away(episodes: Sequence[Episode], rows: Sequence[Row]) -> bool:
     """Does the task pay agents against each other, and the credit not tell them apart?
 
-    True where every joint pays the same in all, to its agents not the same, and all turns have the same credit.
+    True where every joint pays the same in all, what a seat is paid varies, and all turns have the same credit. A few
+    joints may do so by chance, and are not enough.
     """
     joints = [joint for episode in episodes for joint in episode.joints]
     size = max((abs(reward) for joint in joints for reward in joint.rewards), default=0.0)
@@ -81,7 +85,9 @@ def averaged_away(episodes: Sequence[Episode], rows: Sequence[Row]) -> bool:
         found = list(values)
         return max(found) - min(found) <= _ALIKE * size
 
-    divided = any(not alike(joint.rewards) for joint in joints)
+    if len(joints) < _ENOUGH or len({len(joint.rewards) for joint in joints}) > 1:
+        return False
+    divided = any(not alike(seat) for seat in zip(*(joint.rewards for joint in joints), strict=True))
     return divided and alike(sum(joint.rewards) for joint in joints) and alike(row.credit for row in rows)
 
 
