@@ -1,9 +1,13 @@
 """The episode drawn in coevolve.types, token by token."""
 
-import torch
-from lesson_cases import collated
+import math
 
-from coevolve.credit import team_return, team_sum
+import pytest
+import torch
+from lesson_cases import collated, targets_of
+
+from coevolve.algorithms import magrpo
+from coevolve.credit import by_episode, team_return, team_sum
 from coevolve.types import Episode, Joint, Problem, Targets, Turn
 
 P = Problem("film")
@@ -90,3 +94,39 @@ def test_masks_count_tokens_and_never_look_at_ids():
 def test_members_of_a_group_are_peers():
     episodes = [Episode(P, m, [turn("pioneer", [5], [7], False, 0.0)]) for m in range(2)]
     assert collated(episodes, team_sum(), "ann").peers_B.tolist() == [0, 0]
+
+
+def test_a_batch_knows_what_its_credits_were_summed_from():
+    episode = two_turns_with_feedback()
+    episode.joints[1] = Joint(episode.joints[1].turns, (-2.0,), after=0)
+    assert collated([episode], team_return(), "ann").paid_B.tolist() == [3.0, 3.0]  # |1| + |-2|, for both turns
+
+
+@pytest.mark.parametrize("share", [math.nan, math.inf, -math.inf, 1e39])
+def test_a_credit_that_is_no_number_is_named(share):
+    with pytest.raises(ValueError, match=r"problem 'film': policy 'ann' is given \S+; want a finite number"):
+        collated([drawn()], by_episode(lambda episode: [1.0, share]), "ann")
+
+
+def test_a_credit_for_another_number_of_turns_is_named():
+    with pytest.raises(ValueError, match="problem 'film': 1 numbers for 2 turns"):
+        collated([drawn()], by_episode(lambda episode: [1.0]), "ann")
+
+
+def test_returns_of_nothing_but_rounding_are_no_signal():
+    """Three turns paid 0.1, 0.2 and -0.3 in three orders: every return of the first turn is 0, up to 5.6e-17."""
+    episodes = []
+    for member, pays in enumerate([(0.1, 0.2, -0.3), (0.2, -0.3, 0.1), (-0.3, 0.1, 0.2)]):
+        turns = [turn("a", [5], [7], False, pay) for pay in pays]
+        for number, one in enumerate(turns):
+            one.peers = (number,)
+        joints = [Joint((t,), (pay,), i - 1 if i else None) for i, (t, pay) in enumerate(zip(turns, pays, strict=True))]
+        episodes.append(Episode(P, member, turns, joints))
+    rule = magrpo(std="group")
+    batch = collated(episodes, rule.credit, "ann")
+    first_B = batch.peers_B == batch.peers_B[0]
+    assert len(set(batch.credit_B[first_B].tolist())) > 1
+    targets = targets_of(rule, batch)
+    assert float(targets.adv_BT[first_B].abs().max()) < 1e-15
+    assert float(targets.adv_BT[~first_B].abs().max()) > 1.0  # the others differ, and are divided
+    assert targets.metrics["groups_flat"] == pytest.approx(1 / 3)

@@ -1,15 +1,17 @@
 """Learning, determinism, reductions and controls of the training step, on a model made on the spot."""
 
 import json
+import math
 import warnings
 from types import SimpleNamespace
 
 import pytest
 import torch
-from toy import Lucky, toy, without_times
+from toy import LUCKY, Lucky, toy, without_times
 
 from coevolve import PolicySpec, Problem, Sampling, Trainer, chain, cory, fixed, ppo, score
 from coevolve.algorithms import grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
+from coevolve.pay import LARGEST
 from coevolve.plays import best_of, discussion, rounds, tree
 from coevolve.trainer import batch_of
 
@@ -24,8 +26,13 @@ def same(a, b):
 
 @pytest.mark.parametrize(
     ("algorithm", "roles"),
-    [(cory(eta=0.01), ("pioneer", "observer")), (ppo(eta=0.01), ("pioneer",))],
-    ids=["cory", "ppo"],
+    [
+        (cory(eta=0.01), ("pioneer", "observer")),
+        (ppo(eta=0.01), ("pioneer",)),
+        (ppo(eta=0.01, whiten_rewards=True), ("pioneer",)),
+        (ppo(eta=0.01, score_clip=3.0), ("pioneer",)),
+    ],
+    ids=["cory", "ppo", "whiten_rewards", "score_clip"],
 )
 def test_it_learns(micro_model, algorithm, roles):
     trainer = toy(micro_model, roles=roles, steps=30, batch_size=32, algorithm=algorithm)
@@ -271,6 +278,37 @@ def test_rescaling_switches(micro_model):
     centred = toy(micro_model, algorithm=cory(rescale="normalise")).step(0)["agents/ann/credit"]
     assert plain > 0
     assert centred == pytest.approx(0.0, abs=1e-6)
+
+
+def test_scores_are_clipped(micro_model):
+    plain, clipped = (toy(micro_model, algorithm=cory(score_clip=clip)).step(0) for clip in (None, 0.01))
+    assert plain["agents/ann/credit"] > clipped["agents/ann/credit"] > 0
+    assert plain["reward"] == clipped["reward"]  # what is paid is what is shown
+
+
+@pytest.mark.parametrize("rule", [cory(), magrpo(std="group"), grpo(), marloo(std="agent")])
+def test_the_largest_rewards_stay_finite(micro_model, monkeypatch, rule):
+    monkeypatch.setattr(Lucky, "reward", lambda self, cases: [
+        [LARGEST if LUCKY in t.action_ids else -LARGEST for t in case.turns] for case in cases
+    ])  # fmt: skip
+    line = toy(micro_model, play=chain(), members=4, algorithm=rule).step(0)
+    finite = {name: math.isfinite(value) for name, value in line.items()}
+    assert all(finite.values()), finite
+    assert abs(line["reward"]) <= LARGEST
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [1e308, -1e308, 2e12, 10**400, 10**5000, math.nan, math.inf, "1", None, 1j],
+    ids=lambda reward: type(reward).__name__,
+)
+def test_rewards_that_nobody_can_learn_from_are_named(micro_model, monkeypatch, reward):
+    monkeypatch.setattr(Lucky, "reward", lambda self, cases: [[1.0, reward] for case in cases])
+    with pytest.raises(
+        ValueError, match=r"problem 'p\d+', step 0, paid role 'observer' .* want a finite number"
+    ) as error:
+        toy(micro_model).step(0)
+    assert "\n" not in str(error.value)
 
 
 def test_twice_the_samples(micro_model):

@@ -6,24 +6,31 @@ Optimiser, value head, KL coefficient and reward statistics belong to the policy
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
+from pydantic import Field
+
+from coevolve.settings import Count, checked_call
 from coevolve.types import Cast, PolicyName, Role
 
+Seats = Annotated[Mapping[Role, PolicyName], Field(min_length=1)]
+"""Who sits where at step 0."""
 
-def fixed(roles: Mapping[Role, PolicyName]) -> Cast:
+
+@checked_call("cast")
+def fixed(roles: Seats) -> Cast:
     """The same policy in the same role at every step."""
     roles = dict(roles)
     return lambda step: roles
 
 
-def rotate(roles: Mapping[Role, PolicyName], every: int = 5) -> Cast:
+@checked_call("cast")
+def rotate(roles: Seats, every: Count = 5) -> Cast:
     """Every ``every`` steps each role goes to the next policy of the list, the last role to the first.
 
     CORY's T_REx (arXiv 2410.06101, section 3) for any number of agents: after the first N * every steps each policy has
     played each role. Raises ValueError for every < 1.
     """
-    if every < 1:
-        raise ValueError(f"cast.every is {every}; roles change after a whole number of steps, at least 1")
     names, policies = list(roles), list(roles.values())
 
     def cast(step: int) -> Mapping[Role, PolicyName]:
@@ -33,7 +40,8 @@ def rotate(roles: Mapping[Role, PolicyName], every: int = 5) -> Cast:
     return cast
 
 
-def exchange(roles: Mapping[Role, PolicyName], every: int = 5) -> Cast:
+@checked_call("cast")
+def exchange(roles: Seats, every: Count = 5) -> Cast:
     """Two roles swap their policies every ``every`` steps (CORY). Raises ValueError unless there are two roles."""
     if len(roles) != 2:
         raise ValueError(f"cast 'exchange' swaps two roles, this team has {len(roles)}; use 'rotate' for more")

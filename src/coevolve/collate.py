@@ -13,27 +13,36 @@ from torch import Tensor
 
 from coevolve.types import Batch, Credit, Episode, PolicyName, Reward, Row
 
+_LARGEST = torch.finfo(torch.float32).max
+
 
 def rows_of(episodes: Sequence[Episode], credit: Credit, reward: Reward) -> list[Row]:
     """A row for every turn of a step, of all policies, in the order of the episodes.
 
     credit is asked once, with all episodes. Raises ValueError, which names the problem, unless it returns one number
-    per turn of each.
+    per turn of each that float32 can hold.
     """
     credits = credit(episodes, reward)
     if len(credits) != len(episodes):
         raise ValueError(f"{len(credits)} lists for {len(episodes)} episodes; want one per episode")
     rows, joints = [], 0
     for number, (episode, found) in enumerate(zip(episodes, credits, strict=True)):
-        if len(found) != len(episode.turns):
-            where = f"problem {episode.problem.id!r}"
-            raise ValueError(f"{where}: {len(found)} numbers for {len(episode.turns)} turns; want one per turn")
-        first = _first_joints(episode)
+        _check(episode, found)
+        first, paid = _first_joints(episode), sum(abs(reward) for joint in episode.joints for reward in joint.rewards)
         for turn, share in zip(episode.turns, found, strict=True):
             joint = first.get(id(turn))
-            rows.append(Row(turn, share, number, -1 if joint is None else joints + joint))
+            rows.append(Row(turn, share, number, -1 if joint is None else joints + joint, paid=paid))
         joints += len(episode.joints)
     return rows
+
+
+def _check(episode: Episode, credits: Sequence[float]) -> None:
+    where = f"problem {episode.problem.id!r}"
+    if len(credits) != len(episode.turns):
+        raise ValueError(f"{where}: {len(credits)} numbers for {len(episode.turns)} turns; want one per turn")
+    for turn, share in zip(episode.turns, credits, strict=True):
+        if not abs(share) <= _LARGEST:  # true of NaN, too
+            raise ValueError(f"{where}: policy {turn.policy!r} is given {share}; want a finite number of float32")
 
 
 def plain_rows(episodes: Sequence[Episode]) -> list[Row]:
@@ -82,6 +91,7 @@ def _batch(rows: Sequence[Row], roles: tuple[str, ...], turns_per_episode: float
         joint_B=torch.tensor([row.joint for row in rows]),
         extra_B=torch.tensor([row.extra for row in rows]),
         roles=roles,
+        paid_B=torch.tensor([row.paid for row in rows], dtype=torch.float32),
     )
 
 

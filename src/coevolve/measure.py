@@ -9,10 +9,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
+from typing import Any
 
 from coevolve.interfaces import Task
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
+from coevolve.pay import LARGEST, is_payable
+from coevolve.recipe.inputs import shown
 from coevolve.types import Batch, Case, Episode, Joint, Metrics, Row, Targets, Turn
 
 _ALIKE = 1e-6
@@ -66,7 +69,8 @@ def learnt(batch: Batch, targets: Targets) -> Metrics:
     metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
     if batch.kl_BT is not None:
         metrics["kl"] = float(batch.kl_BT.sum(1).mean())
-        metrics["objective"] = float(batch.reward_B.nanmean()) - targets.eta * metrics["kl"]
+        if not bool(batch.reward_B.isnan().all()):
+            metrics["objective"] = float(batch.reward_B.nanmean()) - targets.eta * metrics["kl"]
     if batch.value_BT is not None and targets.return_BT is not None:
         metrics["explained_variance"] = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
     return metrics
@@ -138,16 +142,38 @@ def note_parts(episodes: Sequence[Episode], task: Task) -> None:
 
 
 def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
-    """``parts/<name>`` of every episode: each of the task's components, weighed over the endings."""
+    """``parts/<name>`` of every episode: each of the task's components, weighed over the endings.
+
+    Raises ValueError, which names the problem, for parts that are no mapping from names, the same for all, to finite
+    numbers.
+    """
     if not episodes or not hasattr(task, "parts"):
         return [{} for _ in episodes]
     ended = [(number, episode, *end) for number, episode in enumerate(episodes) for end in endings(episode)]
-    parts = task.parts([Case(e.problem, joint.turns, e.history(joint.after)) for _, e, joint, _ in ended])
+    cases = [Case(e.problem, joint.turns, e.history(joint.after)) for _, e, joint, _ in ended]
+    parts = _checked_parts(cases, task.parts(cases), type(task).__name__)
     found: list[Metrics] = [{} for _ in episodes]
     for (number, _, _, weight), part in zip(ended, parts, strict=True):
         for name, value in part.items():
             found[number][f"parts/{name}"] = found[number].get(f"parts/{name}", 0.0) + value * weight
     return found
+
+
+def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Mapping[str, float]]:
+    if not isinstance(parts, Sequence) or len(parts) != len(cases):
+        raise ValueError(f"the parts of {task}: want a list with one mapping per case, {len(cases)} of them")
+    for case, part in zip(cases, parts, strict=True):
+        where = f"the parts of {task} on problem {case.problem.id!r}"
+        if not isinstance(part, Mapping):
+            raise ValueError(f"{where} are {part!r}; want a mapping from names to numbers")
+        if part.keys() != parts[0].keys():
+            raise ValueError(f"{where} are {', '.join(part)}; want those of the first case, {', '.join(parts[0])}")
+        for name, value in part.items():
+            if not is_payable(value):
+                raise ValueError(
+                    f"{where}: {name} is {shown(value)}; want a finite number, at most {LARGEST:g} in size"
+                )
+    return parts
 
 
 def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], clock: Clock) -> Metrics:
@@ -163,5 +189,6 @@ def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], clo
     for policy, metrics in agents.items():
         line |= {f"agents/{policy}/{name}": value for name, value in metrics.items()}
     line |= {f"time/{phase}": seconds for phase, seconds in clock.seconds.items()}
-    line["tokens_per_second"] = sum(len(turn.action_ids) for turn in turns) / clock.seconds["step"]
+    if clock.seconds["step"] > 0:  # a clock may stand still for a short step; then nobody knows how fast it was
+        line["tokens_per_second"] = sum(len(turn.action_ids) for turn in turns) / clock.seconds["step"]
     return line

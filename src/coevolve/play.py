@@ -15,19 +15,19 @@ loop.
 from __future__ import annotations
 
 import inspect
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, cast
 
 import torch
 
 from coevolve import noise
 from coevolve.interfaces import Engine, Task
+from coevolve.pay import LARGEST, is_payable
+from coevolve.recipe.inputs import shown
 from coevolve.types import Case, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Turn
 
 _CALLS = 64
@@ -372,8 +372,11 @@ def _check_reward(case: Case, rewards: Sequence[float], stage: Stage) -> None:
     if not isinstance(rewards, Sequence) or len(rewards) != len(case.turns):
         raise ValueError(f"{where}, returned {rewards!r}; want a list of {len(case.turns)} numbers, one per turn")
     for turn, reward in zip(case.turns, cast(Sequence[Any], rewards), strict=True):
-        if not isinstance(reward, Real) or not math.isfinite(reward):
-            raise ValueError(f"{where}, paid role {turn.role!r} {reward!r} for {turn.text!r}; want a finite number")
+        if not is_payable(reward):
+            raise ValueError(
+                f"{where}, paid role {turn.role!r} {shown(reward)} for {turn.text!r}; want a finite number, at most "
+                f"{LARGEST:g} in size"
+            )
 
 
 def _call(asked: list[tuple[_Live, _Doing]], stage: Stage) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
 from coevolve.runs.record import Lessons, records
 from coevolve.runtime.placement import desk, side_by_side
+from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
     Algorithm,
     Cast,
@@ -42,6 +43,15 @@ from coevolve.types import (
 
 _CAST_WINDOW = 64
 """Steps of the cast that identify a run: long enough to see when it changes."""
+
+_NUMBERS = ("steps", "batch_size", "members", "seed", "reset_every")
+_PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "algorithm": (lambda given: isinstance(given, Algorithm), "an Algorithm, such as magrpo()"),
+    "sampling": (lambda given: isinstance(given, Sampling), "a Sampling, such as Sampling(max_new_tokens=16)"),
+    "play": (callable, "an async function of a problem and its team, such as rounds()"),
+    "cast": (callable, "a function of the step, such as fixed(roles)"),
+}
+"""What a trainer is made of: is it that, and what it should be."""
 
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
@@ -211,8 +221,7 @@ class Trainer:
         and compared on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another
         recipe.
         """
-        if save_every < 1:
-            raise ValueError(f"save_every is {save_every}; want at least 1 step between checkpoints")
+        _run_numbers(save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
         start = checkpoint.resume(self, run, identity) if resume else run.create()
@@ -258,7 +267,7 @@ class Trainer:
             "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
             "algorithm": dict(self.algorithm.settings),
             "sampling": dataclasses.asdict(self.sampling),
-            **{key: getattr(self, key) for key in ("steps", "batch_size", "members", "seed", "reset_every")},
+            **{key: getattr(self, key) for key in _NUMBERS},
         }
 
 
@@ -299,10 +308,27 @@ def _built(
     return {name: value if isinstance(value, LocalPolicy) else made[name] for name, value in policies.items()}
 
 
+@checked_call("trainer")
+def _trainer_numbers(
+    *, steps: Count, batch_size: Count, members: Count, seed: CountFromZero, reset_every: Count | None
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+@checked_call("run")
+def _run_numbers(*, save_every: Count, keep_last: Count, samples: CountFromZero) -> None:
+    """Nothing but the check."""
+
+
 def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
-    for label in ("steps", "batch_size", "members"):
-        if getattr(trainer, label) < 1:
-            raise ValueError(f"{label} is {getattr(trainer, label)}; want at least 1")
+    for key, number in _trainer_numbers(**{key: getattr(trainer, key) for key in _NUMBERS}).items():
+        setattr(trainer, key, number)
+    for label, (fits, want) in _PARTS.items():
+        part = getattr(trainer, label)
+        if hasattr(part, "makes"):
+            raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
+        if not fits(part):
+            raise ValueError(f"trainer: {label} is {part!r}; want {want}")
     for step in range(trainer.steps):
         for role, name in trainer.cast(step).items():
             if name not in policies:

@@ -30,6 +30,8 @@ from typing import Any, Literal, TypedDict
 import torch
 from torch import Tensor
 
+from coevolve.settings import Count, CountFromZero, NotNegative, Positive, PositiveFraction, check_fields
+
 Role = str
 PolicyName = str
 Metrics = dict[str, float]
@@ -65,21 +67,20 @@ class Sampling:
 
     max_new_tokens: tokens at most, the end of sequence included; a pair (low, high) draws one length per step, both
     ends included (CORY, section 4). temperature: 0 is greedy. top_k: 0 is off. top_p: 1.0 is off.
-    repetition_penalty: 1.0 is off.
+    repetition_penalty: 1.0 is off. Raises ValueError for a number out of range.
     """
 
-    max_new_tokens: int | tuple[int, int]
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
+    max_new_tokens: Count | tuple[int, Count]
+    temperature: NotNegative = 1.0
+    top_k: CountFromZero = 0
+    top_p: PositiveFraction = 1.0
+    repetition_penalty: Positive = 1.0
 
     def __post_init__(self) -> None:
+        check_fields(self, "sampling")
         low, high = self.length_range
         if not 1 <= low <= high:
             raise ValueError(f"sampling.max_new_tokens is {self.max_new_tokens}; want 1 <= low <= high")
-        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or self.repetition_penalty <= 0:
-            raise ValueError(f"sampling out of range: {self}; want temperature >= 0, 0 < top_p <= 1, top_k >= 0")
 
     @property
     def length_range(self) -> tuple[int, int]:
@@ -214,7 +215,8 @@ class Row:
 
     episode: its position among the step's episodes. joint: that of the joint it was part of (the first one, of several)
     among all joints of the step; -1 if it was part of none. extra: a rule added it (``Rows``), and nobody sampled it
-    from this prompt.
+    from this prompt. paid: the size of what its credit was summed from, so that a credit of nothing but rounding can be
+    told: the episode's rewards without their signs.
     """
 
     turn: Turn
@@ -222,6 +224,7 @@ class Row:
     episode: int
     joint: int = -1
     extra: bool = False
+    paid: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -233,7 +236,7 @@ class Batch:
     it); peers_B long, equal numbers are compared with each other; temperature_B float, what the row was sampled at (1
     for greedy); weight_B float, ``Turn.weight`` times turns per episode, so that the mean of weight_B * x_B over rows
     is the mean over episodes of the sum over an episode's turns of weight * x; role_B long, which of ``roles`` (of the
-    whole step) spoke; episode_B and joint_B long, extra_B bool, as in ``Row``.
+    whole step) spoke; episode_B and joint_B long, extra_B bool, paid_B float, as in ``Row``.
     ``Policy.annotate`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
     logp_ref_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
     """
@@ -254,6 +257,7 @@ class Batch:
     joint_B: Tensor
     extra_B: Tensor
     roles: tuple[Role, ...]
+    paid_B: Tensor | None = None
     kl_BT: Tensor | None = None
     logp_ref_BT: Tensor | None = None
     value_BT: Tensor | None = None

@@ -1,14 +1,16 @@
 """PPO put together: targets by hand, and what each KL penalty does to the gradient."""
 
+import inspect
 import math
 
 import pytest
 import torch
-from lesson_cases import targets_of
+from lesson_cases import learnt_from, targets_of
 
 from coevolve import cory, ppo
-from coevolve.maths.advantage import token_rewards
-from coevolve.types import Batch
+from coevolve.maths.advantage import gae, token_rewards
+from coevolve.maths.masked import whiten
+from coevolve.types import Batch, Outputs, Targets
 
 
 def batch(logp, ref, kl, credit, value=None):
@@ -85,6 +87,98 @@ def test_cory_is_ppo_with_the_sum_of_the_team():
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         cory(**wrong)
+
+
+def test_whitened_rewards_literal():
+    # token rewards as above: -0.5 and 2, mean 0.75, deviations +-1.25, unbiased variance 3.125: 0.75 +- 0.5 sqrt(2)
+    given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
+    targets = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, whiten_rewards=True), given)
+    last = 0.75 + math.sqrt(0.5)
+    assert targets.adv_BT.tolist() == [[pytest.approx(1.5), pytest.approx(last)]]
+    assert targets.return_BT.tolist() == [[pytest.approx(1.5), pytest.approx(last)]]
+    assert targets_of(ppo(eta=0.5, lam=1.0, whiten=False), given).adv_BT.tolist() == [[1.5, 2.0]]  # off by itself
+
+
+def test_whitened_rewards_do_not_leak_out_of_the_padding():
+    # rewards -0.5 and 2 | 3.5: mean 5/3, deviations -13/6, 1/3, 11/6, variance (169 + 4 + 121) / 36 / 2 = 49/12
+    given = batch([[-1.0, -1.0]] * 2, [[-1.0, -1.0]] * 2, [[1.0, 2.0], [1.0, 9.0]], [3.0, 4.0])
+    given = given.replace(mask_BT=torch.tensor([[True, True], [True, False]]))
+    adv_BT = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, whiten_rewards=True), given).adv_BT
+    std = math.sqrt(49 / 12)
+    first, second, third = (5 / 3 + deviation / std for deviation in (-13 / 6, 1 / 3, 11 / 6))
+    assert adv_BT.tolist() == [[pytest.approx(first + second), pytest.approx(second)], [pytest.approx(third), 0.0]]
+
+
+def scores(rule, credit, before=()):
+    """What a rule makes of credits, one-token turns without a penalty, after it has seen these; and its state."""
+    state = {}
+    for credits in (before, credit) if before else (credit,):
+        rows = [[0.0]] * len(credits)
+        targets, state = learnt_from(rule, batch(rows, rows, rows, credits), state)
+    return targets.adv_BT[:, 0].tolist(), targets.metrics, state
+
+
+def test_scores_are_clipped_after_they_were_rescaled():
+    plain = {"eta": 0.0, "whiten": False}
+    assert scores(ppo(score_clip=2.0, **plain), [3.0, -5.0, 1.0])[0] == [2.0, -2.0, 1.0]
+    credit = [1.0, 3.0, 5.0]  # mean 3, std 2
+    found, metrics, state = scores(ppo(score_clip=0.5, rescale="normalise", **plain), credit)
+    assert found == [-0.5, 0.0, 0.5]
+    assert metrics["credit"] == pytest.approx(0.0)
+    assert state["moments"]["a"] == {"count": 3, "mean": 3.0, "squares": 8.0}
+    assert scores(ppo(score_clip=2.0, rescale="scale", **plain), credit)[0] == pytest.approx([0.5, 1.5, 2.0])
+
+
+def test_statistics_run_on():
+    # of 1, 3, 5 and then 3, 3, 3, 3: mean 3, variance 8 / 6
+    found, _, state = scores(ppo(rescale="scale", eta=0.0, whiten=False), [3.0] * 4, before=[1.0, 3.0, 5.0])
+    assert found == pytest.approx([3 / math.sqrt(8 / 6)] * 4)
+    assert state["moments"]["a"]["count"] == 7
+
+
+def test_the_weight_of_the_penalty_follows_the_kl():
+    given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])  # 3 nats a turn, wanted 2: at most 0.2 more
+    targets, state = learnt_from(ppo(eta=0.5, target_kl=2.0, horizon=10), given)
+    assert targets.eta == 0.5
+    assert state == {"kl": {"a": pytest.approx(0.5 * (1 + 0.2 * 1 / 10))}}
+    assert learnt_from(ppo(eta=0.5, target_kl=2.0, horizon=10), given, {"kl": {"a": 0.7}})[0].eta == 0.7
+
+
+def test_without_these_options_nothing_is_done_to_a_reward():
+    assert scores(ppo(eta=0.0, whiten=False), [30.0, -50.0])[::2] == ([30.0, -50.0], {})
+    assert ppo().settings["score_clip"] is None
+    torch.manual_seed(0)
+    rows = [torch.randn(3, 4).tolist() for _ in range(4)]
+    given = batch(*rows[:3], [1.0, -2.0, 0.5], rows[3])
+    adv_BT, return_BT = gae(
+        token_rewards(given.credit_B, given.kl_BT, given.mask_BT, 0.3), given.value_BT, given.mask_BT, 1.0, 0.95
+    )
+    targets = targets_of(ppo(), given)
+    assert torch.equal(targets.return_BT, return_BT)
+    assert torch.equal(targets.adv_BT, whiten(adv_BT, given.mask_BT))
+
+
+def test_defaults_are_the_papers():
+    found = {
+        name: parameter.default for name, parameter in inspect.signature(ppo).parameters.items() if name != "minibatch"
+    }
+    assert found == {
+        "eta": 0.3, "target_kl": None, "horizon": 10000, "gamma": 1.0, "lam": 0.95, "clip": 0.2, "value_clip": 0.2,
+        "value_coef": 0.1, "epochs": 4, "score_clip": None, "whiten_rewards": False, "whiten": True,
+        "credit": "own_reward", "rescale": "none", "loss_aggregation": "token", "penalty": "full",
+    }  # fmt: skip
+
+
+def test_the_loss_literal():
+    # one token, A = 1, ratio e^0.5 = 1.65 beyond the clip of 0.2: policy -1.2. V = 1, before 0, R = 2: V is clipped to
+    # 0.2: 0.5 * max((1 - 2)^2, (0.2 - 2)^2) = 0.5 * 3.24 = 1.62, and a tenth of it counts: -1.2 + 0.162
+    given = batch([[-1.0]], [[-1.0]], [[0.0]], [2.0])
+    rule, targets = ppo(), Targets(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
+    out = Outputs(torch.tensor([[-0.5]]), torch.tensor([[1.0]]))
+    loss, metrics = rule.objective.loss(out, given, targets, rule.objective.loss_aggregation(given))
+    assert loss.item() == pytest.approx(-1.2 + 0.162)
+    assert metrics["loss/value"].item() == pytest.approx(1.62)
+    assert metrics["loss/policy"].item() == pytest.approx(-1.2)
 
 
 def test_token_rewards_are_what_the_paper_says():

@@ -41,3 +41,10 @@ def test_the_weight_follows_the_kl():
     # 5.4 / 6 - 1 = -0.1: 0.3 * (1 - 0.1 * 256 / 10000)
     assert after(5.4) == pytest.approx(0.299232)
     assert after(0.0) == pytest.approx(0.298464)
+
+
+def test_a_step_longer_than_the_horizon_never_turns_the_penalty_round():
+    # -0.2 * 64 / 10 would make it negative; one horizon is a step of 0.8 or 1.2
+    assert adapted(0.5, 0.0, 64, target=6.0, horizon=10) == pytest.approx(0.4)
+    assert adapted(0.5, 99.0, 64, target=6.0, horizon=10) == pytest.approx(0.6)
+    assert adapted(0.5, 0.0, 5, target=6.0, horizon=10) == pytest.approx(0.45)

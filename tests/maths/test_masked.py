@@ -26,6 +26,21 @@ def test_whiten_of_one_token_is_zero():
     assert masked.whiten(torch.tensor([[5.0, 9.0]]), torch.tensor([[True, False]])).tolist() == [[0.0, 0.0]]
 
 
+def test_whiten_around_the_mean_literal():
+    # as above, and the mean of 4 stays where there are tokens
+    x = torch.tensor([[1.0, 3.0, 100.0], [8.0, -50.0, 7.0]])
+    want = torch.tensor([[4 - 3 / math.sqrt(13), 4 - 1 / math.sqrt(13), 0.0], [4 + 4 / math.sqrt(13), 0.0, 0.0]])
+    torch.testing.assert_close(masked.whiten(x, MASK, shift_mean=False), want)
+    one = masked.whiten(torch.tensor([[5.0, 9.0]]), torch.tensor([[True, False]]), shift_mean=False)
+    assert one.tolist() == [[5.0, 0.0]]
+
+
+@pytest.mark.parametrize("values", [[[1.0, 2.0, 3.0]] * 2, [[4.0, 4.0, 4.0]] * 2])
+def test_nothing_explains_returns_that_do_not_vary(values):
+    found = masked.explained_variance(torch.tensor(values), torch.full((2, 3), 4.0), MASK)
+    assert math.isnan(found.item())
+
+
 def test_explained_variance():
     returns = torch.tensor([[1.0, 3.0, 99.0], [5.0, 99.0, 99.0]])
     assert masked.explained_variance(returns, returns, MASK).item() == 1.0

@@ -158,6 +158,10 @@ ENTRIES = [
         settings={"eta": 0.0},
     ),
     Entry(
+        "ppo, whiten_rewards", algorithms.ppo, "direction of g", "none", free=True, credits=_SUM, plays=_ONE_STAGE,
+        settings={**_PLAIN, "whiten_rewards": True},
+    ),
+    Entry(
         "ppo, no whitening", algorithms.ppo, "g / turns", "none", turns=True, credits={"team": "team_sum"},
         plays=_TWO_STAGES, settings=_PLAIN,
     ),

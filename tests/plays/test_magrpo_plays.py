@@ -250,7 +250,7 @@ def test_a_recipes_done_is_a_number():
     assert component({"name": "rounds", "n": 2, "done": 2}, PLAYS, "play")
     with pytest.raises(ValueError, match=r"play: done.*True"):
         component({"name": "rounds", "n": 2, "done": True}, PLAYS, "play")
-    with pytest.raises(ValueError, match="done is True; want a mean reward"):
+    with pytest.raises(ValueError, match="play: done: input should be a valid number, found True"):
         rounds(2, done=True)
 
 
@@ -285,3 +285,22 @@ def test_any_number_of_agents():
     assert shapes(engine) == [{"A": 1, "B": 1, "C": 1, "D": 1}] * 2
     assert [len(joint.turns) for joint in episodes[0].joints] == [4, 4]
     assert isinstance(episodes[0].turns[0], Turn)
+
+
+@pytest.mark.parametrize(
+    ("make", "notes"),
+    [
+        (rounds, 1),
+        (lambda n, feedback: best_of(n, 2, feedback), 1),
+        (lambda n, feedback: tree(n, 2, feedback=feedback), 2),
+    ],
+)
+def test_nobody_is_asked_for_a_note_that_nobody_hears(make, notes):
+    asked = []
+
+    def feedback(p, turns):
+        asked.append(turns)
+        return ["note"] * len(turns)
+
+    played(make(2, feedback=feedback))
+    assert len(asked) == notes  # on the first turn only; a tree's has two joints

@@ -76,7 +76,7 @@ def log_ratio(batch: Batch) -> Tensor:
 
 
 def against_peers(
-    baseline: groups.Compare, scale: groups.Compare, penalty: Callable[[Tensor], Tensor] | None = None
+    baseline: groups.Compare, scale: groups.Scale, penalty: Callable[[Tensor], Tensor] | None = None
 ) -> Rule:
     """Every token of a turn the difference of its credit to its peers' (``maths.groups``).
 
@@ -95,7 +95,7 @@ def against_peers(
         credit_B = batch.credit_B
         if penalty is not None and eta > 0:
             credit_B = credit_B - eta * (penalty(log_ratio(batch)) * batch.mask_BT).sum(1)
-        adv_B = baseline(credit_B, batch.peers_B) / scale(credit_B, batch.peers_B)
+        adv_B = baseline(credit_B, batch.peers_B) / scale(credit_B, batch.peers_B, batch.paid_B)
         return Targets(adv_B[:, None] * batch.mask_BT, metrics=signal)
 
     return rule
@@ -104,7 +104,7 @@ def against_peers(
 def _signal(batch: Batch) -> dict[str, float]:
     """Which share of the turns had nobody to be compared with, and which only equals: neither teaches anything."""
     alone_B = groups.size(batch.peers_B) == 1
-    flat_B = groups.flat(batch.credit_B, batch.peers_B) & ~alone_B
+    flat_B = groups.flat(batch.credit_B, batch.peers_B, batch.paid_B) & ~alone_B
     return {"groups_of_one": float(alone_B.float().mean()), "groups_flat": float(flat_B.float().mean())}
 
 
@@ -117,12 +117,20 @@ def full_kl(batch: Batch) -> Tensor:
     return batch.kl_BT
 
 
-def against_critic(penalty: Callable[[Batch], Tensor], gamma: float, lam: float, whiten: bool) -> Rule:
-    """Generalised advantage estimation over tokens: -eta * penalty at every token, the credit at the last one."""
+def against_critic(
+    penalty: Callable[[Batch], Tensor], gamma: float, lam: float, *, whiten: bool, whiten_rewards: bool
+) -> Rule:
+    """Generalised advantage estimation over tokens: -eta * penalty at every token, the credit at the last one.
+
+    whiten: advantages to mean 0, variance 1 over the batch's tokens. whiten_rewards: rewards to variance 1, around
+    their mean.
+    """
 
     def rule(batch: Batch, eta: float) -> Targets:
         assert batch.value_BT is not None, "this advantage needs a critic"
         reward_BT = token_rewards(batch.credit_B, penalty(batch), batch.mask_BT, eta)
+        if whiten_rewards:
+            reward_BT = masked.whiten(reward_BT, batch.mask_BT, shift_mean=False)
         adv_BT, return_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, gamma, lam)
         return Targets(masked.whiten(adv_BT, batch.mask_BT) if whiten else adv_BT, return_BT)
 

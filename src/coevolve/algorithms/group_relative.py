@@ -14,19 +14,21 @@ from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.maths.groups import BASELINES, SCALES
 from coevolve.maths.kl import ESTIMATORS
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
+from coevolve.settings import Count, NotNegative, Positive, checked_call
 from coevolve.types import Algorithm, Objective
 
 
+@checked_call("algorithm")
 def group_relative(
     *,
     baseline: Literal["mean", "loo", "max", "none"],
     std: Literal["none", "group", "agent"] = "none",
     credit: CreditSpec = "team_return",
-    clip: float | None = None,
-    epochs: int = 1,
-    minibatch: int | None = None,
+    clip: Positive | None = None,
+    epochs: Count = 1,
+    minibatch: Count | None = None,
     loss_aggregation: Literal["sequence", "turn", "token"] = "sequence",
-    beta: float = 0.0,
+    beta: NotNegative = 0.0,
     kl: Literal["loss", "reward"] = "loss",
     estimator: Literal["k1", "k2", "k3"] = "k3",
 ) -> Algorithm:
@@ -40,7 +42,8 @@ def group_relative(
     settings out of range.
     """
     settings = {**locals(), "credit": credit_name(credit)}
-    _check(clip, epochs, minibatch, beta)
+    if clip is None and (epochs > 1 or minibatch is not None):
+        raise ValueError("algorithm: epochs and minibatch take several steps on one batch; set clip, PPO's ratio, too")
     penalty = ESTIMATORS[estimator]
     rule = against_peers(BASELINES[baseline], SCALES[std], penalty if kl == "reward" else None)
     loss = policy_gradient(clip)
@@ -56,16 +59,3 @@ def group_relative(
         reference=beta > 0,
         settings=settings,
     )
-
-
-def _check(clip: float | None, epochs: int, minibatch: int | None, beta: float) -> None:
-    for name, value, fine, want in (
-        ("beta", beta, beta >= 0, "at least 0"),
-        ("epochs", epochs, epochs >= 1, "at least 1"),
-        ("minibatch", minibatch, minibatch is None or minibatch >= 1, "at least 1"),
-        ("clip", clip, clip is None or clip > 0, "above 0"),
-    ):
-        if not fine:
-            raise ValueError(f"algorithm: {name} is {value}; want it {want}")
-    if clip is None and (epochs > 1 or minibatch is not None):
-        raise ValueError("algorithm: epochs and minibatch take several steps on one batch; set clip, PPO's ratio, too")

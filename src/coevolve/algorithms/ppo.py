@@ -8,6 +8,8 @@ early TRL:
 2. The value head starts at zero, so the first advantages are those of plain reward-to-go.
 3. Ratios are taken against the distribution that was sampled; a repetition penalty is off unless asked for.
 4. eta is fixed unless ``target_kl`` is given. That code always adapts it (target 6), by at most 0.5 % an iteration.
+5. ``whiten_rewards`` leaves padding at 0. That code adds the mean to padding as well, from where it leaks into the
+   advantages. ``score_clip`` is TRL's (``PPOConfig`` and ``PPOTrainer.step`` of releases up to 0.11): after scaling.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
+from torch import Tensor
+
 from coevolve.algorithms.advantages import Rescale, against_critic, full_kl, log_ratio, per_policy, rescaled
 from coevolve.algorithms.losses import policy_gradient, with_value
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.maths import moments
 from coevolve.maths.kl import adapted
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
+from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
 from coevolve.types import Algorithm, Objective
 
 _RESCALES: dict[str, Rescale | None] = {
@@ -29,21 +34,23 @@ _RESCALES: dict[str, Rescale | None] = {
     "normalise": moments.normalise,
 }
 _PENALTIES = {"full": full_kl, "sampled": log_ratio}
-_COUNTS = ("epochs", "minibatch", "horizon")
 
 
+@checked_call("algorithm")
 def ppo(
     *,
-    eta: float = 0.3,
-    target_kl: float | None = None,
-    horizon: int = 10000,
-    gamma: float = 1.0,
-    lam: float = 0.95,
-    clip: float = 0.2,
-    value_clip: float = 0.2,
-    value_coef: float = 0.1,
-    epochs: int = 4,
-    minibatch: int | None = None,
+    eta: NotNegative = 0.3,
+    target_kl: Positive | None = None,
+    horizon: Count = 10000,
+    gamma: Fraction = 1.0,
+    lam: Fraction = 0.95,
+    clip: Positive = 0.2,
+    value_clip: Positive = 0.2,
+    value_coef: NotNegative = 0.1,
+    epochs: Count = 4,
+    minibatch: Count | None = None,
+    score_clip: Positive | None = None,
+    whiten_rewards: bool = False,
     whiten: bool = True,
     credit: CreditSpec = "own_reward",
     rescale: Literal["none", "scale", "normalise"] = "none",
@@ -55,18 +62,17 @@ def ppo(
     eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. minibatch: turns per
     optimiser step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what
     a turn is paid, a rule of ``coevolve.credit``. rescale: credit divided by its running standard deviation
-    ("normalise" also centres it). loss_aggregation: does every token count alike, or every turn. penalty: what eta
-    multiplies at each token, the KL over the whole vocabulary (the paper) or the log-ratio of the sampled token, which
-    has the same mean and the gradient of the KL.
+    ("normalise" also centres it). score_clip: credit, rescaled or not, is at most this far from 0. whiten_rewards: the
+    tokens' rewards, KL included, divided by their standard deviation over the batch around their mean, which stays.
+    loss_aggregation: does every token count alike, or every turn. penalty: what eta multiplies at each token, the KL
+    over the whole vocabulary (the paper) or the log-ratio of the sampled token, which has the same mean and the
+    gradient of the KL.
     Raises ValueError for a setting out of range.
     """
     settings = {**locals(), "credit": credit_name(credit)}
-    _check(epochs=epochs, minibatch=minibatch, horizon=horizon, eta=eta, clip=clip, value_clip=value_clip)
-    if not (0 <= gamma <= 1 and 0 <= lam <= 1):
-        raise ValueError(f"algorithm: gamma is {gamma} and lam is {lam}; want both in [0, 1]")
+    rule = against_critic(_PENALTIES[penalty], gamma, lam, whiten=whiten, whiten_rewards=whiten_rewards)
     adapt = None if target_kl is None else partial(adapted, target=target_kl, horizon=horizon)
-    advantage = per_policy(against_critic(_PENALTIES[penalty], gamma, lam, whiten), eta, adapt)
-    rescale_credit = _RESCALES[rescale]
+    advantage, rescale_credit = per_policy(rule, eta, adapt), _rescale(rescale, score_clip)
     return Algorithm(
         credit=credit_of(credit),
         advantage=rescaled(advantage, rescale_credit) if rescale_credit else advantage,
@@ -82,9 +88,13 @@ def ppo(
     )
 
 
-def _check(**settings: float | None) -> None:
-    """Counts are at least 1, coefficients not negative."""
-    for name, value in settings.items():
-        low = 1 if name in _COUNTS else 0
-        if value is not None and value < low:
-            raise ValueError(f"algorithm: {name} is {value}; want at least {low}")
+def _rescale(name: str, score_clip: float | None) -> Rescale | None:
+    rescale = _RESCALES[name]
+    if score_clip is None:
+        return rescale
+
+    def clipped(credit_B: Tensor, seen: moments.Moments) -> Tensor:
+        credit_B = credit_B if rescale is None else rescale(credit_B, seen)
+        return credit_B.clamp(-score_clip, score_clip)
+
+    return clipped

@@ -23,7 +23,11 @@ CreditSpec = str | Mapping[str, Any] | Callable[..., Any]
 
 def credit_of(spec: CreditSpec) -> Credit:
     """The rule. Raises ValueError for an unknown name or setting."""
-    return spec if callable(spec) else component(spec, CREDITS, "algorithm.credit")
+    if not callable(spec):
+        return component(spec, CREDITS, "algorithm.credit")
+    if hasattr(spec, "makes"):
+        raise ValueError(f"algorithm.credit is the function {spec.__name__}; call it: {spec.__name__}(...)")
+    return spec
 
 
 def credit_name(spec: CreditSpec) -> Any:

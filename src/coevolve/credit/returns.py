@@ -7,10 +7,12 @@ from functools import partial
 from statistics import fmean
 
 from coevolve.credit.rewards import by_episode
+from coevolve.settings import Fraction, checked_call
 from coevolve.types import Credit, Episode, Joint, Role
 
 
-def team_return(gamma: float = 1.0) -> Credit:
+@checked_call("algorithm.credit")
+def team_return(gamma: Fraction = 1.0) -> Credit:
     """The team's return: a joint is worth the mean over its agents, the team's reward itself where all are paid that.
 
     R(j) = r(j) + gamma * mean of R over the joints that j answers for is the return of every turn of joint j. With one
@@ -22,7 +24,8 @@ def team_return(gamma: float = 1.0) -> Credit:
     return _to_go(gamma, lambda role, joint: fmean(joint.rewards))
 
 
-def own_return(gamma: float = 1.0) -> Credit:
+@checked_call("algorithm.credit")
+def own_return(gamma: Fraction = 1.0) -> Credit:
     """Each agent its own return, independent learners: ``team_return`` of what the role itself was paid."""
     return _to_go(gamma, _paid_to)
 

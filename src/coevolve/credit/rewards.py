@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+from coevolve.settings import Fraction, checked_call
 from coevolve.types import Credit, Episode, Reward
 
 
@@ -23,22 +24,26 @@ def _paid(episode: Episode) -> list[float]:
     return [turn.reward or 0.0 for turn in episode.turns]
 
 
+@checked_call("algorithm.credit")
 def own_reward() -> Credit:
     """Each turn its own reward: independent learners."""
     return by_episode(_paid)
 
 
+@checked_call("algorithm.credit")
 def team_sum() -> Credit:
     """Every turn the sum over the team (CORY's collective reward, arXiv 2410.06101, section 3)."""
     return by_episode(lambda episode: [sum(_paid(episode))] * len(episode.turns))
 
 
+@checked_call("algorithm.credit")
 def team_mean() -> Credit:
     """Every turn the mean over the team: team_sum on the scale of one reward."""
     return by_episode(lambda episode: [sum(_paid(episode)) / len(episode.turns)] * len(episode.turns))
 
 
-def to_go(gamma: float = 1.0) -> Credit:
+@checked_call("algorithm.credit")
+def to_go(gamma: Fraction = 1.0) -> Credit:
     """Each turn its own reward and those of the turns after it, discounted by gamma per turn.
 
     Where no later role changes an earlier reward, as in CORY's tasks, which score every answer by itself, this has the

@@ -40,7 +40,8 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k
 def adapted(coef: float, observed: float, n: int, *, target: float, horizon: int) -> float:
     """The next weight of the penalty, which follows the observed KL (arXiv 1909.08593, section 2.2).
 
-    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon.
+    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon. A step of
+    more turns than the horizon counts as one of the horizon, lest the weight become negative and reward a distance.
     """
     error = min(max(observed / target - 1, -0.2), 0.2)
-    return coef * (1 + error * n / horizon)
+    return coef * (1 + error * min(n, horizon) / horizon)

@@ -19,16 +19,18 @@ def mean(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return (x_BT * mask_BT).sum() / mask_BT.sum()
 
 
-def whiten(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
+def whiten(x_BT: Tensor, mask_BT: Tensor, shift_mean: bool = True) -> Tensor:
     """(x - mean) / std over the tokens of the mask, with the unbiased variance; 0 outside.
 
-    A single token, or tokens that are all equal, become 0 (the 1e-8 under the root keeps it finite).
+    shift_mean=False puts the mean back, as it was: only the distances to it are divided. A single token, or tokens that
+    are all equal, become 0 or stay (the 1e-8 under the root keeps it finite).
     """
     check_BT(mask_BT, x_BT)
-    count = mask_BT.sum()
-    centred_BT = (x_BT - mean(x_BT, mask_BT)) * mask_BT
+    count, middle = mask_BT.sum(), mean(x_BT, mask_BT)
+    centred_BT = (x_BT - middle) * mask_BT
     variance = centred_BT.square().sum() / (count - 1).clamp(min=1)
-    return centred_BT * torch.rsqrt(variance + 1e-8)
+    whitened_BT = centred_BT * torch.rsqrt(variance + 1e-8)
+    return whitened_BT if shift_mean else whitened_BT + middle * mask_BT
 
 
 def explained_variance(value_BT: Tensor, return_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -38,4 +40,5 @@ def explained_variance(value_BT: Tensor, return_BT: Tensor, mask_BT: Tensor) -> 
     """
     check_BT(mask_BT, value_BT, return_BT)
     error = (return_BT - value_BT)[mask_BT]
-    return 1 - error.var(correction=0) / return_BT[mask_BT].var(correction=0)
+    spread = return_BT[mask_BT].var(correction=0)
+    return torch.where(spread > 0, 1 - error.var(correction=0) / spread, torch.nan)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import typing
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
+
+from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, check_fields
 
 _OURS = frozenset(
     {"messages", "conversation", "add_generation_prompt", "continue_final_message", "tokenize", "return_dict"}
@@ -23,13 +24,12 @@ class LoraSpec:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    rank: int = 16
-    alpha: int = 16
-    targets: list[str] | Literal["all-linear"] = "all-linear"
+    rank: Count = 16
+    alpha: Count = 16
+    targets: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"lora.rank is {self.rank}; want at least 1")
+        check_fields(self, "lora")
 
 
 @dataclass(frozen=True)
@@ -53,34 +53,21 @@ class PolicySpec:
     model: str
     weights: Literal["full", "lora", "frozen"] = "full"
     lora: LoraSpec = field(default_factory=LoraSpec)
-    learning_rate: float = 1.41e-5
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.0
-    max_grad_norm: float | None = None
+    learning_rate: Positive = 1.41e-5
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: Positive | None = None
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_steps: int = 0
+    warmup_steps: CountFromZero = 0
     device: str = "auto"
     dtype: Literal["float32", "bfloat16"] = "float32"
-    micro_tokens: int = 2048
+    micro_tokens: Count = 2048
     chat: bool | dict[str, Any] | None = None
     load_in_4bit: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("weights", "schedule", "dtype"):
-            allowed = typing.get_args(typing.get_type_hints(PolicySpec)[name])
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; want one of {', '.join(allowed)}")
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}; want it above 0, or weights: frozen")
-        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
-            raise ValueError(f"max_grad_norm is {self.max_grad_norm}; want it above 0, or none at all")
-        if self.micro_tokens < 1 or self.warmup_steps < 0 or self.weight_decay < 0:
-            raise ValueError("want micro_tokens >= 1, warmup_steps >= 0 and weight_decay >= 0")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are {self.betas}; want both in [0, 1)")
+        check_fields(self, "policy")
         if self.load_in_4bit and self.weights == "full":
             raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
-        if not isinstance(self.chat, bool | dict | None):
-            raise ValueError(f"chat is {self.chat!r}; want true, false, none, or keywords for the chat template")
         if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
             raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")

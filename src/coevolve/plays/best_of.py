@@ -5,11 +5,13 @@ from __future__ import annotations
 from statistics import fmean
 
 from coevolve.play import Feedback, Roles, score, together
-from coevolve.plays.between import heard_next, notes, silence
+from coevolve.plays.between import Several, heard_next, notes, silence
+from coevolve.settings import Count, Positive, checked_call
 from coevolve.types import Play, Problem, Turn
 
 
-def best_of(n: int, k: int, feedback: bool | Feedback = False, weights: list[float] | None = None) -> Play:
+@checked_call("play")
+def best_of(n: Count, k: Several, feedback: bool | Feedback = False, weights: list[Positive] | None = None) -> Play:
     """n turns; at each, every agent samples k responses, and the best of the k joints is what all hear next.
 
     Every turn is paid its own joint only (a return would credit the chosen one with a future that the others were not
@@ -17,10 +19,8 @@ def best_of(n: int, k: int, feedback: bool | Feedback = False, weights: list[flo
     as in ``rounds``. ``members`` are further interactions, each compared within itself only. Raises ValueError for
     n < 1, k < 2, or another number of weights.
     """
-    if n < 1 or k < 2:
-        raise ValueError(f"best_of: n is {n} and k is {k}; want n >= 1 turns and k >= 2 responses to choose from")
-    if weights is not None and (len(weights) != n or min(weights) <= 0):
-        raise ValueError(f"best_of: weights are {weights}; want {n}, one per turn, all above 0")
+    if weights is not None and len(weights) != n:
+        raise ValueError(f"play: weights are {weights}; want {n}, one per turn")
     counts = weights or [1.0] * n
 
     async def play(p: Problem, team: Roles) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from coevolve.play import Feedback, Roles, do
+from coevolve.settings import Count
 from coevolve.types import Problem, Role, Turn
 
 Done = Callable[[Sequence[float]], bool]
@@ -22,8 +23,11 @@ def silence(team: Roles) -> Heard:
     return {role: () for role in team}  # noqa: C420  (fromkeys would be typed as a dict of empty tuples)
 
 
-Threshold = Annotated[float, Field(strict=True)]
+Threshold = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 """A mean reward; ``done: true`` in a recipe is none."""
+
+Several = Annotated[Count, Field(ge=2)]
+"""How many responses are compared with each other."""
 
 
 def stops(done: Threshold | Done | None) -> Done:
@@ -32,8 +36,6 @@ def stops(done: Threshold | Done | None) -> Done:
         return lambda rewards: False
     if callable(done):
         return done
-    if isinstance(done, bool):
-        raise ValueError(f"done is {done}; want a mean reward, or a function of the joint's rewards")
     threshold = done
     return lambda rewards: sum(rewards) / len(rewards) > threshold
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from coevolve.play import Roles, score
+from coevolve.settings import checked_call
 from coevolve.types import Play, Problem, Turn
 
 
+@checked_call("play")
 def chain(transfer: bool = True) -> Play:
     """Roles speak in order and are scored together at the end.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from coevolve.play import Roles, score, together
+from coevolve.settings import Count, checked_call
 from coevolve.types import Play, Problem, Turn
 
 
-def discussion(n: int = 1) -> Play:
+@checked_call("play")
+def discussion(n: Count = 1) -> Play:
     """A round of answers and n rounds of revision, in each of which an agent hears the last turns of all, its own too.
 
     The last round is scored, and all rounds answer for it (``credit.tree_to_go``). n=1 is the paper's one-round
     discussion (arXiv 2508.04652, baselines). Raises ValueError for n < 1.
     """
-    if n < 1:
-        raise ValueError(f"discussion: n is {n}; want at least 1 round of revision")
 
     async def play(p: Problem, team: Roles) -> None:
         acts: list[Turn] = []

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from coevolve.play import Feedback, Roles, score, together
 from coevolve.plays.between import Done, Threshold, heard_next, notes, silence, stops
+from coevolve.settings import Count, checked_call
 from coevolve.types import Play, Problem
 
 
-def rounds(n: int = 1, feedback: bool | Feedback = False, done: Threshold | Done | None = None) -> Play:
+@checked_call("play")
+def rounds(n: Count = 1, feedback: bool | Feedback = False, done: Threshold | Done | None = None) -> Play:
     """n joint turns, each scored. Side by side the ``members`` of a problem are the group.
 
     An agent hears its own turns and, after each, a note: the task's feedback (True), your function's
     ``(problem, turns) -> texts``, or nothing (""). done: a mean reward above which, or a function of the joint's
     rewards by which, the rest is skipped. Raises ValueError for n < 1.
     """
-    if n < 1:
-        raise ValueError(f"rounds: n is {n}; want at least 1 turn")
     is_done = stops(done)
 
     async def play(p: Problem, team: Roles) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from coevolve.play import Feedback, Roles, score, together
-from coevolve.plays.between import Done, Heard, Threshold, heard_next, notes, silence, stops
+from coevolve.plays.between import Done, Heard, Several, Threshold, heard_next, notes, silence, stops
+from coevolve.settings import Count, checked_call
 from coevolve.types import Play, Problem, Turn
 
 
+@checked_call("play")
 def tree(
-    n: int,
-    k: int,
+    n: Count,
+    k: Several,
     joint: Literal["aligned", "cross"] = "aligned",
     feedback: bool | Feedback = False,
     done: Threshold | Done | None = None,
@@ -25,8 +27,6 @@ def tree(
     its own continuations, unless ``done``. feedback, done: as in ``rounds``. ``members`` are further trees, each
     compared within itself only. Raises ValueError for n < 1 or k < 2.
     """
-    if n < 1 or k < 2:
-        raise ValueError(f"tree: n is {n} and k is {k}; want n >= 1 turns and k >= 2 responses to compare")
     is_done = stops(done)
     combine = {"aligned": zip, "cross": itertools.product}[joint]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import sys
@@ -46,6 +47,13 @@ def checked(
     factory: Callable[..., Any], settings: Mapping[str, Any], where: str, fixed: Iterable[str]
 ) -> dict[str, Any]:
     """The settings, coerced to the types of the factory's parameters. Raises ValueError for a wrong key or type."""
+    valid = validate(_schema(factory, tuple(fixed)), dict(settings), where)
+    return {key: getattr(valid, key) for key in settings}
+
+
+@functools.cache
+def _schema(factory: Callable[..., Any], fixed: tuple[str, ...]) -> type[BaseModel]:
+    """The parameters of a factory as the fields of a model, but for the fixed ones."""
     made_by = factory.func if isinstance(factory, partial) else factory
     hints = typing.get_type_hints(made_by.__init__ if inspect.isclass(made_by) else made_by, include_extras=True)
     fields: dict[str, Any] = {}
@@ -56,9 +64,7 @@ def checked(
         elif p.kind is not p.VAR_POSITIONAL and p.name not in fixed:
             fields[p.name] = (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
     config = ConfigDict(extra=cast(Any, extra), arbitrary_types_allowed=True, protected_namespaces=())
-    model: type[BaseModel] = create_model("Settings", __config__=config, **fields)
-    valid = validate(model, dict(settings), where)
-    return {key: getattr(valid, key) for key in settings}
+    return create_model("Settings", __config__=config, **fields)
 
 
 def _is_factory(found: Any) -> bool:

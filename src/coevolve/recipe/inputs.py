@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar, Union
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 Tree = dict[str, Any]
 Schema = TypeVar("Schema")
@@ -104,6 +105,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def shown(value: Any) -> str:
+    """For a message: ``repr``, or for a whole number too long for Python to print (5,000 digits) its length."""
+    long = isinstance(value, int) and value.bit_length() > 1000
+    return f"a whole number of {value.bit_length()} bits" if long else repr(value)
+
+
 def one_line(error: BaseException) -> str:
     """The message of an exception without its line breaks."""
     return " ".join(str(error).split())
@@ -116,11 +123,28 @@ def _explain(error: ValidationError, schema: Any) -> str:
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
         return f"unknown key {path}{did_you_mean(str(first['loc'][-1]), known)}; known: {', '.join(known) or 'none'}"
+    if want := _want(first):
+        return f"{path} is {shown(first['input'])}; want {want}"
     message = first["msg"].removeprefix("Value error, ")
-    given = "" if first["type"].startswith("missing") else f", found {first['input']!r}"
-    if first["type"].startswith("value_error"):
-        given = ""
+    given = "" if first["type"].startswith(("missing", "value_error")) else f", found {shown(first['input'])}"
     return f"{path}: {message[0].lower()}{message[1:]}{given}" if path else message
+
+
+_RANGES = {
+    "greater_than": "above {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "below {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "finite_number": "a finite number",
+}
+
+
+def _want(error: ErrorDetails) -> str:
+    """What a value out of its range, or none of several words, had to be; empty for any other mistake."""
+    if error["type"] == "literal_error":
+        words = re.findall("'([^']*)'", error["ctx"]["expected"])
+        return f"one of {', '.join(words)}{did_you_mean(shown(error['input']), words)}"
+    return _RANGES.get(error["type"], "").format(**error.get("ctx", {}))
 
 
 def _locate(schema: Any, loc: Sequence[str | int]) -> tuple[str, list[str]]:

@@ -1,0 +1,91 @@
+"""The numbers of a step where something is missing: nobody scored, no time passed, parts that are no numbers."""
+
+import math
+
+import pytest
+import torch
+from policy_cases import make_batch
+
+from coevolve.measure import Clock, episode_parts, interaction, learnt, note_parts, spoken, step_metrics
+from coevolve.types import Episode, Joint, Problem, Targets, Turn
+
+
+def episode(reward=1.0, parts=None):
+    turn = Turn("a", "ann", Problem("p"), 0, 0, [5], [6, 7], [-0.5, -0.5], "", True, reward=reward)
+    return Episode(Problem("p"), 0, [turn], [Joint((turn,), (reward,))], parts or {})
+
+
+class Parts:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def parts(self, cases):
+        return self.answer
+
+
+def clock(seconds):
+    found = Clock()
+    found.seconds["step"] = seconds
+    return found
+
+
+def test_a_clock_that_stands_still_measures_no_speed():
+    assert "tokens_per_second" not in step_metrics([episode()], {}, clock(0.0))
+    assert step_metrics([episode()], {}, clock(0.5))["tokens_per_second"] == 4.0
+
+
+def test_the_objective_of_turns_that_nobody_scored_is_not_there():
+    batch = make_batch(4, 3).replace(reward_B=torch.full((4,), math.nan))
+    batch = batch.replace(kl_BT=torch.ones(batch.mask_BT.shape) * batch.mask_BT)
+    targets = Targets(torch.zeros(batch.mask_BT.shape), eta=0.5)
+    assert "objective" not in learnt(batch, targets)
+    scored = learnt(batch.replace(reward_B=torch.tensor([1.0, math.nan, 3.0, math.nan])), targets, 0.5)
+    assert scored["objective"] == pytest.approx(2.0 - 0.5 * scored["kl"])
+
+
+def test_every_case_has_the_same_parts():
+    with pytest.raises(ValueError, match="on problem 'p' are x, y; want those of the first case, x"):
+        episode_parts([episode(), episode()], Parts([{"x": 1.0}, {"x": 3.0, "y": 5.0}]))
+    assert interaction([episode(parts={"x": 1.0}), episode(parts={"x": 3.0})]) == {"x": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        ([{"x": math.nan}], "on problem 'p': x is nan; want a finite number"),
+        ([{"x": 1e308}], "on problem 'p': x is 1e+308; want a finite number"),
+        ([{"x": 10**5000}], "on problem 'p': x is a whole number of 16610 bits; want a finite number"),
+        ([{"x": "much"}], "on problem 'p': x is 'much'; want a finite number"),
+        ([[1.0]], "on problem 'p' are [1.0]; want a mapping"),
+        ([], "want a list with one mapping per case, 1 of them"),
+        (None, "want a list with one mapping per case, 1 of them"),
+    ],
+)
+def test_parts_that_are_no_numbers_are_named(answer, want):
+    with pytest.raises(ValueError) as error:
+        episode_parts([episode()], Parts(answer))
+    assert want in str(error.value)
+    assert str(error.value).startswith("the parts of Parts")
+
+
+def test_parts_are_written_down():
+    episodes = [episode()]
+    note_parts(episodes, Parts([{"x": 2}]))
+    assert episodes[0].parts == {"parts/x": 2.0}
+
+
+def test_a_step_is_the_mean_over_the_policies_that_know_a_number():
+    line = step_metrics([episode()], {"ann": {"kl": 1.0, "objective": 2.0}, "bob": {"kl": 3.0}}, clock(1.0))
+    assert (line["kl"], line["objective"], line["reward/a"], line["agents/bob/kl"]) == (2.0, 2.0, 1.0, 3.0)
+    assert "kl" not in step_metrics([episode()], {"ann": {}}, clock(1.0))
+
+
+def test_the_reward_is_that_of_the_turns_that_were_scored():
+    some = step_metrics([episode(), episode(reward=3.0), silent()], {}, clock(1.0))
+    assert (some["reward"], some["turns"]) == (2.0, 3)
+    assert "reward" not in spoken(silent().turns)
+
+
+def silent():
+    turn = Turn("a", "ann", Problem("p"), 0, 0, [5], [6], [-0.5], "", True)
+    return Episode(Problem("p"), 0, [turn], [])
