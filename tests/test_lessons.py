@@ -6,9 +6,25 @@ import warnings
 import pytest
 import torch
 from policy_cases import make_batch
-from toy import toy
+from toy import Lucky, toy
 
-from coevolve import Episode, Joint, Lesson, Problem, Row, Targets, Turn, magrpo, mareinforce, rounds
+from coevolve import (
+    Episode,
+    Joint,
+    Lesson,
+    PolicySpec,
+    Problem,
+    Row,
+    Sampling,
+    Targets,
+    Trainer,
+    Turn,
+    chain,
+    fixed,
+    magrpo,
+    mareinforce,
+    rounds,
+)  # fmt: skip
 from coevolve.credit import own_reward, team_mean
 from coevolve.lessons import checked_targets, plain_state
 from coevolve.measure import averaged_away
@@ -146,6 +162,26 @@ def test_added_rows_are_learnt_from_and_are_not_what_was_sampled(micro_model):
     assert two["agents/ann/turns"] == one["agents/ann/turns"]  # what was said is what it was
     assert more.lessons["ann"][0].extra_B.tolist() == [False] * 8 + [True] * 8
     assert two["agents/ann/drift"] == pytest.approx(one["agents/ann/drift"], abs=1e-6)
+
+
+def test_a_policy_that_never_speaks_learns_from_added_rows(micro_model):
+    def histories(episodes, rows):
+        last = {row.episode: row for row in rows}  # whose prompt has everything in it that was said
+        turns = {n: dataclasses.replace(row.turn, role="judge", policy="cat") for n, row in last.items()}
+        return [dataclasses.replace(row, turn=turns[n]) for n, row in last.items()]
+
+    start = PolicySpec(model=str(micro_model), learning_rate=1e-2)
+    trainer = Trainer(
+        task=Lucky(), play=chain(), cast=fixed({"pioneer": "ann", "observer": "bob"}), batch_size=8, steps=1,
+        policies={"ann": start, "bob": start, "cat": start}, sampling=Sampling((2, 5)),
+        algorithm=dataclasses.replace(mareinforce(), rows=histories),
+    )  # fmt: skip
+    line = trainer.step(0)
+    assert line["agents/cat/grad_norm"] > 0
+    assert "agents/cat/turns" not in line
+    batch, _ = trainer.lessons["cat"]
+    assert batch.roles == ("pioneer", "observer", "judge")
+    assert batch.episode_B.tolist() == list(range(8))
 
 
 def test_the_columns_of_a_batch_say_where_its_rows_are_from(micro_model):

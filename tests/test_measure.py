@@ -39,7 +39,7 @@ def test_the_objective_of_turns_that_nobody_scored_is_not_there():
     batch = batch.replace(kl_BT=torch.ones(batch.mask_BT.shape) * batch.mask_BT)
     targets = Targets(torch.zeros(batch.mask_BT.shape), eta=0.5)
     assert "objective" not in learnt(batch, targets)
-    scored = learnt(batch.replace(reward_B=torch.tensor([1.0, math.nan, 3.0, math.nan])), targets, 0.5)
+    scored = learnt(batch.replace(reward_B=torch.tensor([1.0, math.nan, 3.0, math.nan])), targets)
     assert scored["objective"] == pytest.approx(2.0 - 0.5 * scored["kl"])
 
 

@@ -20,7 +20,7 @@ from coevolve import Trainer, chain, cory
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, read_lines
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 SCRIPT = """
 import sys
 import torch
