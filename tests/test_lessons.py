@@ -119,6 +119,11 @@ def test_mistakes_of_a_rule_are_blamed_on_it(micro_model):
     rule = dataclasses.replace(mareinforce(), credit=lambda episodes, reward: [[1.0]])
     with pytest.raises(ValueError, match="the credit, step 0: 1 lists for 8 episodes; want one per episode"):
         toy(micro_model, algorithm=rule).step(0)
+    rule = dataclasses.replace(mareinforce(), rows=lambda episodes, rows: [
+        dataclasses.replace(rows[0], turn=dataclasses.replace(rows[0].turn, policy="cat"))
+    ])  # fmt: skip
+    with pytest.raises(ValueError, match="the rows of the algorithm, step 0: one is for policy 'cat'; there are ann, "):
+        toy(micro_model, algorithm=rule).step(0)
     rule = dataclasses.replace(mareinforce(), rows=lambda episodes, rows: 1 / 0)
     with pytest.raises(ValueError, match="the rows of the algorithm, step 0: raised ZeroDivisionError"):
         toy(micro_model, algorithm=rule).step(0)

@@ -39,6 +39,7 @@ from coevolve.types import (
     Row,
     Sampling,
     State,
+    Targets,
 )
 
 _CAST_WINDOW = 64
@@ -55,6 +56,9 @@ _PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
+
+_AGAINST = "agents paid against each other"
+"""Among what was warned of."""
 
 
 class Trainer:
@@ -129,16 +133,15 @@ class Trainer:
     def learn(self, i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of every policy that the algorithm has targets for. Devices learn side by side."""
         with clock("annotate"):
-            lesson = self.lesson(i, clock)
-            if not lesson.batches:
-                return {}
-            with blame(f"the advantage, step {i}"):
-                aims, state = self.algorithm.advantage(lesson, self.state)
-                targets, state = checked_targets(aims, lesson), plain_state(state)
+            lesson, targets, state = self.lesson(i, clock), dict[PolicyName, Targets](), self.state
+            if lesson.batches:
+                with blame(f"the advantage, step {i}"):
+                    found, state = self.algorithm.advantage(lesson, self.state)
+                    targets, state = checked_targets(found, lesson), plain_state(state)
         self.lessons = ready = {name: (lesson.batches[name], aims) for name, aims in targets.items()}
         metrics = {name: learnt(*pair) for name, pair in ready.items()}
         with clock("update"):
-            found = side_by_side(
+            updated = side_by_side(
                 self.policies,
                 list(ready),
                 lambda there: {n: self.policies[n].update(*ready[n], self.algorithm.objective, i) for n in there},
@@ -146,7 +149,7 @@ class Trainer:
             )
         self.state = state
         for name in ready:
-            metrics[name] |= found[name]
+            metrics[name] |= updated[name]
             self._warn_of_lonely_turns(name, metrics[name])
         return metrics
 
@@ -167,8 +170,8 @@ class Trainer:
         """The step's turns with their credit, then what the algorithm adds."""
         with blame(f"the credit, step {i}"):
             rows = rows_of(self.episodes, self.algorithm.credit, partial(pay, stage=self.stage(i, clock)))
-        if "pay" not in self.warned and averaged_away(self.episodes, rows):
-            self.warned.add("pay")
+        if _AGAINST not in self.warned and averaged_away(self.episodes, rows):
+            self.warned.add(_AGAINST)
             warnings.warn(
                 "the task pays one agent what it takes from the others, and the credit pays them all alike, so that "
                 "nobody has anything to learn; set algorithm.credit to own_return or own_reward",
@@ -177,7 +180,10 @@ class Trainer:
         if self.algorithm.rows is None:
             return rows
         with blame(f"the rows of the algorithm, step {i}"):
-            return rows + [dataclasses.replace(row, extra=True) for row in self.algorithm.rows(self.episodes, rows)]
+            more = [dataclasses.replace(row, extra=True) for row in self.algorithm.rows(self.episodes, rows)]
+            if unknown := [row.turn.policy for row in more if row.turn.policy not in self.policies]:
+                raise ValueError(f"one is for policy {unknown[0]!r}; there are {', '.join(self.policies)}")
+        return rows + more
 
     def _warn_of_lonely_turns(self, name: PolicyName, metrics: Metrics) -> None:
         """A warning, once, of turns that taught nothing."""

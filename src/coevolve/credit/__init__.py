@@ -32,7 +32,7 @@ def credit_of(spec: CreditSpec) -> Credit:
 
 def credit_name(spec: CreditSpec) -> Any:
     """What a recipe would call it; a rule of Python's by its function, which no recipe names."""
-    return f"{spec.__module__}:{getattr(spec, '__qualname__', spec)}" if callable(spec) else spec
+    return f"{spec.__module__}:{getattr(spec, '__qualname__', type(spec).__name__)}" if callable(spec) else spec
 
 
 __all__ = [
