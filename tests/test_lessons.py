@@ -116,6 +116,9 @@ def test_mistakes_of_a_rule_are_blamed_on_it(micro_model):
     rule = dataclasses.replace(mareinforce(), advantage=fails)
     with pytest.raises(ValueError, match="the advantage, step 0: raised KeyError: 'nobody'"):
         toy(micro_model, algorithm=rule).step(0)
+    rule = dataclasses.replace(mareinforce(), advantage=lambda lesson, state: {})
+    with pytest.raises(ValueError, match="the advantage, step 0: want the targets and the next state, found dict"):
+        toy(micro_model, algorithm=rule).step(0)
     rule = dataclasses.replace(mareinforce(), credit=lambda episodes, reward: [[1.0]])
     with pytest.raises(ValueError, match="the credit, step 0: 1 lists for 8 episodes; want one per episode"):
         toy(micro_model, algorithm=rule).step(0)

@@ -9,13 +9,20 @@ from typing import Any
 from coevolve.types import Batch, Lesson, PolicyName, State, Targets
 
 
+def checked(made: Any, lesson: Lesson) -> tuple[dict[PolicyName, Targets], State]:
+    """What an advantage made of a lesson: targets and the next state. Raises ValueError for anything else."""
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise ValueError(f"want the targets and the next state, found {type(made).__name__}")
+    return checked_targets(made[0], lesson), plain_state(made[1])
+
+
 def checked_targets(found: Any, lesson: Lesson) -> dict[PolicyName, Targets]:
     """The targets of every policy that is to learn, in the order of the batches.
 
     Raises ValueError that names the policy and the tensor for a policy that has no batch, or a tensor of another shape.
     """
     if not isinstance(found, Mapping) or not all(isinstance(aims, Targets) for aims in found.values()):
-        raise ValueError(f"want a mapping from policies to Targets, and the state; found {found!r} for the mapping")
+        raise ValueError(f"want a mapping from policies to Targets, found {type(found).__name__}")
     if unknown := [name for name in found if name not in lesson.batches]:
         raise ValueError(f"targets for {unknown[0]!r}, which does not learn; there are {', '.join(lesson.batches)}")
     for name, aims in found.items():

@@ -17,7 +17,7 @@ from coevolve.engines.local import LocalEngine
 from coevolve.interfaces import Engine, Task
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalPolicy
-from coevolve.lessons import checked_targets, plain_state
+from coevolve.lessons import checked, plain_state
 from coevolve.measure import Clock, averaged_away, learnt, note_parts, spoken, step_metrics
 from coevolve.models.spec import PolicySpec
 from coevolve.play import Stage, blame, pay, rollout
@@ -136,8 +136,7 @@ class Trainer:
             lesson, targets, state = self.lesson(i, clock), dict[PolicyName, Targets](), self.state
             if lesson.batches:
                 with blame(f"the advantage, step {i}"):
-                    found, state = self.algorithm.advantage(lesson, self.state)
-                    targets, state = checked_targets(found, lesson), plain_state(state)
+                    targets, state = checked(self.algorithm.advantage(lesson, self.state), lesson)
         self.lessons = ready = {name: (lesson.batches[name], aims) for name, aims in targets.items()}
         metrics = {name: learnt(*pair) for name, pair in ready.items()}
         with clock("update"):
