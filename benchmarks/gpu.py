@@ -22,8 +22,8 @@ import torch
 from peers_work import Case, load_model, prompts, save_model, tokenizer, worth
 
 from coevolve import Episode, LocalEngine, PolicySpec, Problem, Sampling, build_policies, magrpo, noise
-from coevolve.collate import collate
-from coevolve.types import Joint, Say
+from coevolve.collate import collate, rows_of
+from coevolve.types import Joint, Lesson, Say
 
 peers_work.SIZES |= {
     "0.5B": {"hidden_size": 896, "heads": 14, "kv_heads": 2, "num_hidden_layers": 24, "intermediate_size": 4864},
@@ -62,8 +62,10 @@ class Ours:
         self.episodes = [Episode(t.problem, t.member, [t], [Joint((t,), (t.reward or 0.0,))]) for t in turns]
 
     def update(self) -> None:
-        batch = self.policies["a"].annotate(collate(self.episodes, self.rule.credit, "a"))
-        self.policies["a"].update(batch, self.rule.advantage(batch, 0.0), self.rule, 0)
+        rows = rows_of(self.episodes, self.rule.credit, lambda cases: [worth([t.text for t in c.turns]) for c in cases])
+        batch = self.policies["a"].annotate(collate(rows, "a"))
+        targets, _ = self.rule.advantage(Lesson(self.episodes, {"a": batch}), {})
+        self.policies["a"].update(batch, targets["a"], self.rule.objective, 0)
 
 
 def transformers_generate(case: Case, folder: str, device: str, dtype: str) -> Callable[[], None]:

@@ -35,8 +35,8 @@ from peers_report import markdown, quiet
 from peers_work import SIZES, Case, lengths, prompts, save_model, tokenizer
 
 from coevolve import LocalEngine, LoraSpec, PolicySpec, Problem, Sampling, build_policies, magrpo, noise
-from coevolve.collate import _batch as turns_to_batch
-from coevolve.types import Say, Targets
+from coevolve.collate import collate
+from coevolve.types import Row, Say, Targets
 
 CONTENDERS = ("base", "frozen", "1 lora", "2 lora", "4 lora", "8 lora", "4 full")
 
@@ -60,12 +60,12 @@ class Team:
         with forced_ends(wanted, self.case.vocabulary):
             turns = self.engine.generate(says)
         rollout = time.perf_counter() - start
-        made = {name: turns_to_batch(turns[name], [0.0] * len(turns[name]), 1.0) for name in self.names}
+        made = {name: collate([Row(t, 0.0, i) for i, t in enumerate(turns[name])], name) for name in self.names}
         start = time.perf_counter()
         for name, batch in made.items():
             if self.policies[name].trainable:
                 advantage_BT = torch.randn(batch.mask_BT.shape, generator=torch.Generator().manual_seed(round))
-                self.policies[name].update(batch, Targets(advantage_BT * batch.mask_BT), magrpo(), 0)
+                self.policies[name].update(batch, Targets(advantage_BT * batch.mask_BT), magrpo().objective, 0)
         return rollout, time.perf_counter() - start
 
     def _says(self, round: int) -> tuple[Mapping[str, list[Say]], dict[int, int]]:

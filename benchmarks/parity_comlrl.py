@@ -41,13 +41,14 @@ from transformers.utils.logging import disable_progress_bar
 
 from coevolve import LocalEngine, LocalLearner, PolicySpec, Problem, Sampling, build_policies
 from coevolve.algorithms import ALGORITHMS
-from coevolve.collate import collate
+from coevolve.collate import collate, rows_of
+from coevolve.credit import team_return
 from coevolve.maths import groups
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.play import Stage, rollout
 from coevolve.plays import rounds, tree
 from coevolve.tasks import Sentiment
-from coevolve.types import Batch, Case, Episode, Play, Say, Targets, Turn
+from coevolve.types import Batch, Case, Episode, Lesson, Play, Say, Targets, Turn
 
 VERSION = "1.4.3"
 TOLERANCE = 1e-5
@@ -370,11 +371,11 @@ class Ours:
 
     @cached_property
     def rule(self) -> Any:
-        return ALGORITHMS[self.peer.setting.algorithm](gamma=self.gamma, std=self.std)
+        return ALGORITHMS[self.peer.setting.algorithm](credit=team_return(self.gamma), std=self.std)
 
     def batch(self, agent: int, problem: int | None = None) -> Batch:
         episodes = [e for e in self.episodes if problem is None or e.problem.id == str(problem)]
-        batch = collate(episodes, self.rule.credit, ROLES[agent])
+        batch = collate(rows_of(episodes, self.rule.credit, Game().reward), ROLES[agent])
         if self.partners:
             batch = batch.replace(credit_B=summed_over_partners(batch.credit_B, self.peer.setting))
         return batch
@@ -385,17 +386,17 @@ class Ours:
             return self.peer.advantages(agent)
         batch = self.batch(agent, problem)
         every = batch.replace(mask_BT=torch.ones_like(batch.mask_BT))
-        adv_B = self.rule.advantage(every, 0.0).adv_BT[:, 0]
+        adv_B = self.rule.advantage(Lesson([], {"": every}), {})[0][""].adv_BT[:, 0]
         return recentred(adv_B, batch.peers_B) if self.recentre else adv_B
 
     def gradient(self, agent: int, problem: int | None = None) -> Tensor:
         policy, batch = self.peer.pair.policies[ROLES[agent]], self.batch(agent, problem)
         targets = Targets(self.advantages(agent, problem)[:, None] * batch.mask_BT)
-        weight_BT = self.rule.weights(batch)
+        weight_BT = self.rule.objective.loss_aggregation(batch)
         if self.stepwise:
             weight_BT = batch.mask_BT * self._per_step(agent)[:, None]
         policy.optimizer.zero_grad()  # type: ignore[union-attr]
-        self.rule.loss(policy.outputs(batch), batch, targets, weight_BT)[0].backward()
+        self.rule.objective.loss(policy.outputs(batch), batch, targets, weight_BT)[0].backward()
         return flat(policy.parameters)
 
     def _per_step(self, agent: int) -> Tensor:

@@ -1,20 +1,18 @@
 """A credit rule of your own: what each turn of an episode is held responsible for."""
 
-from dataclasses import replace
-
-from coevolve import Algorithm, Episode, PolicySpec, Trainer, chain, cory, exchange
+from coevolve import Episode, PolicySpec, Trainer, by_episode, chain, cory, exchange
 from coevolve.tasks import Sentiment
+from coevolve.types import Credit
 
 
-def neighbourly(*, share: float = 0.5, **settings) -> Algorithm:
-    """CORY in which every turn answers for its own reward and for a share of what the others were paid."""
+def neighbourly(*, share: float = 0.5) -> Credit:
+    """Every turn answers for its own reward and for a share of what the others were paid."""
 
     def credit(episode: Episode) -> list[float]:
         paid = [turn.reward or 0.0 for turn in episode.turns]  # None: nobody scored it
         return [own + share * (sum(paid) - own) for own in paid]
 
-    made = cory(**settings)
-    return replace(made, credit=credit, settings={**made.settings, "share": share})
+    return by_episode(credit)
 
 
 if __name__ == "__main__":  # run as a program; a recipe imports the file and takes neighbourly only
@@ -24,7 +22,7 @@ if __name__ == "__main__":  # run as a program; a recipe imports the file and ta
         play=chain(),
         cast=exchange({"pioneer": "ann", "observer": "bob"}),
         policies={"ann": start, "bob": start},
-        algorithm=neighbourly(share=0.3, eta=1.0, penalty="sampled"),
+        algorithm=cory(credit=neighbourly(share=0.3), eta=1.0, penalty="sampled"),
         steps=30,
         batch_size=16,
     )

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from coevolve import noise
-from coevolve.collate import pad
+from coevolve.collate import collate, pad
 from coevolve.compute.torch_backend import TorchBackend
 from coevolve.learners.local import LocalLearner
-from coevolve.maths.kl import FixedKL
-from coevolve.types import Algorithm, Batch, Outputs, Problem, Sampling, Say, Targets
+from coevolve.types import Batch, Objective, Outputs, Problem, Row, Sampling, Say, Targets, Turn
 
 Build = Callable[..., LocalLearner]
 EOS = 1
@@ -91,8 +90,18 @@ def batch_of(prompts: list[list[int]], actions: list[list[int]], seed: int) -> B
         reward_B=torch.zeros(rows),
         peers_B=torch.arange(rows),
         temperature_B=torch.tensor([rng.choice([1.0, 1.0, 0.7, 1.6]) for _ in range(rows)]),
-        share_B=torch.ones(rows),
+        weight_B=torch.ones(rows),
+        role_B=torch.zeros(rows, dtype=torch.long),
+        episode_B=torch.arange(rows),
+        joint_B=torch.arange(rows),
+        extra_B=torch.zeros(rows, dtype=torch.bool),
+        roles=("role",),
     )
+
+
+def turns_to_batch(turns: Sequence[Turn]) -> Batch:
+    """Turns of one policy, each in an episode of its own."""
+    return collate([Row(turn, 0.0, number) for number, turn in enumerate(turns)], turns[0].policy)
 
 
 def make_targets(batch: Batch, seed: int) -> Targets:
@@ -109,18 +118,13 @@ def weighted_loss(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch
     return loss, {"loss/policy": loss.detach()}
 
 
-def make_rule(**changes: Any) -> Algorithm:
-    """An algorithm of which only what a policy reads is real."""
+def make_rule(**changes: Any) -> Objective:
+    """An objective with a loss of the tests."""
     settings: dict[str, Any] = {
-        "credit": lambda episode: [],
-        "advantage": lambda batch, eta: None,
         "loss": weighted_loss,
-        "weights": lambda batch: batch.mask_BT / batch.mask_BT.sum(),
-        "kl": FixedKL(0.1),
-        "reference": True,
-        "critic": True,
+        "loss_aggregation": lambda batch: batch.mask_BT / batch.mask_BT.sum(),
     }
-    return Algorithm(**(settings | changes))
+    return Objective(**(settings | changes))
 
 
 def shaken(policy: LocalLearner, seed: int = 0) -> LocalLearner:

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
+from lesson_cases import collated, targets_of
 
 from coevolve.algorithms import magrpo
-from coevolve.collate import collate
-from coevolve.maths.credit import team_sum, tree_to_go
+from coevolve.credit import by_episode, team_return, team_sum
 from coevolve.types import Episode, Joint, Problem, Targets, Turn
 
 P = Problem("film")
@@ -25,7 +25,7 @@ def drawn():
 
 
 def test_the_worked_example():
-    batch = collate([drawn()], team_sum, "ann")
+    batch = collated([drawn()], team_sum(), "ann")
     assert batch.ids_BS.tolist() == [[5, 6, 7, 0, 0, 0, 0, 0, 0], [9, 5, 6, 7, 5, 6, 8, 3, 4]]
     assert batch.start_B.tolist() == [2, 6]
     assert batch.length_B.tolist() == [4, 9]
@@ -35,19 +35,19 @@ def test_the_worked_example():
     assert batch.credit_B.tolist() == [3.0, 3.0]
     assert batch.reward_B.tolist() == [1.0, 2.0]
     assert batch.peers_B.tolist() == [0, 1]
-    assert batch.share_B.tolist() == [2.0, 2.0]  # two turns of this policy an episode
+    assert batch.weight_B.tolist() == [2.0, 2.0]  # two turns of this policy an episode
 
 
 def test_only_the_turns_of_the_policy():
     episode = drawn()
     episode.turns[1].policy = "bob"
-    batch = collate([episode], team_sum, "bob")
+    batch = collated([episode], team_sum(), "bob")
     assert batch.start_B.tolist() == [6]
     assert batch.credit_B.tolist() == [3.0]  # credit still sees the whole team
 
 
 def test_select_cuts_to_what_the_rows_need():
-    batch = collate([drawn()], team_sum, "ann").replace(kl_BT=torch.ones(2, 3))
+    batch = collated([drawn()], team_sum(), "ann").replace(kl_BT=torch.ones(2, 3))
     row = batch.select(torch.tensor([0]))
     assert row.ids_BS.tolist() == [[5, 6, 7, 0]]
     assert row.action_BT.tolist() == [[7, 0]]
@@ -66,7 +66,7 @@ def two_turns_with_feedback():
 
 
 def test_a_two_turn_episode_token_by_token():
-    batch = collate([two_turns_with_feedback()], tree_to_go(0.5), "ann")
+    batch = collated([two_turns_with_feedback()], team_return(0.5), "ann")
     # S        0  1  2  3  4  5
     # row 0    5  6 |7  0| .  .     the end of sequence it sampled is trained, the padding after it is not
     # row 1    5  6  7  0  8 |9|    what it said before is prompt now: trained once, in its own row
@@ -85,7 +85,7 @@ def test_masks_count_tokens_and_never_look_at_ids():
         turn("pioneer", [5], [0], True, 0.0),  # nothing but the end of sequence
         turn("pioneer", [5, 5], [7], False, 0.0),  # one token, cut
     ]
-    batch = collate([Episode(P, m, [t]) for m, t in enumerate(turns)], team_sum, "ann")
+    batch = collated([Episode(P, m, [t]) for m, t in enumerate(turns)], team_sum(), "ann")
     assert batch.mask_BT.tolist() == [[True, True, True], [True, False, False], [True, False, False]]
     assert batch.ids_BS.tolist() == [[0, 5, 0, 0, 7, 0], [5, 0, 0, 0, 0, 0], [5, 5, 7, 0, 0, 0]]
     assert batch.length_B.tolist() == [6, 2, 3]
@@ -93,24 +93,24 @@ def test_masks_count_tokens_and_never_look_at_ids():
 
 def test_members_of_a_group_are_peers():
     episodes = [Episode(P, m, [turn("pioneer", [5], [7], False, 0.0)]) for m in range(2)]
-    assert collate(episodes, team_sum, "ann").peers_B.tolist() == [0, 0]
+    assert collated(episodes, team_sum(), "ann").peers_B.tolist() == [0, 0]
 
 
 def test_a_batch_knows_what_its_credits_were_summed_from():
     episode = two_turns_with_feedback()
     episode.joints[1] = Joint(episode.joints[1].turns, (-2.0,), after=0)
-    assert collate([episode], tree_to_go(), "ann").paid_B.tolist() == [3.0, 3.0]  # |1| + |-2|, for both turns
+    assert collated([episode], team_return(), "ann").paid_B.tolist() == [3.0, 3.0]  # |1| + |-2|, for both turns
 
 
 @pytest.mark.parametrize("share", [math.nan, math.inf, -math.inf, 1e39])
 def test_a_credit_that_is_no_number_is_named(share):
-    with pytest.raises(ValueError, match=r"credit of problem 'film': policy 'ann' is given \S+; want a finite number"):
-        collate([drawn()], lambda episode: [1.0, share], "ann")
+    with pytest.raises(ValueError, match=r"problem 'film': policy 'ann' is given \S+; want a finite number"):
+        collated([drawn()], by_episode(lambda episode: [1.0, share]), "ann")
 
 
 def test_a_credit_for_another_number_of_turns_is_named():
-    with pytest.raises(ValueError, match="credit of problem 'film': 1 numbers for 2 turns"):
-        collate([drawn()], lambda episode: [1.0], "ann")
+    with pytest.raises(ValueError, match="problem 'film': 1 numbers for 2 turns"):
+        collated([drawn()], by_episode(lambda episode: [1.0]), "ann")
 
 
 def test_returns_of_nothing_but_rounding_are_no_signal():
@@ -123,10 +123,10 @@ def test_returns_of_nothing_but_rounding_are_no_signal():
         joints = [Joint((t,), (pay,), i - 1 if i else None) for i, (t, pay) in enumerate(zip(turns, pays, strict=True))]
         episodes.append(Episode(P, member, turns, joints))
     rule = magrpo(std="group")
-    batch = collate(episodes, rule.credit, "ann")
+    batch = collated(episodes, rule.credit, "ann")
     first_B = batch.peers_B == batch.peers_B[0]
     assert len(set(batch.credit_B[first_B].tolist())) > 1
-    targets = rule.advantage(batch, 0.0)
+    targets = targets_of(rule, batch)
     assert float(targets.adv_BT[first_B].abs().max()) < 1e-15
     assert float(targets.adv_BT[~first_B].abs().max()) > 1.0  # the others differ, and are divided
     assert targets.metrics["groups_flat"] == pytest.approx(1 / 3)

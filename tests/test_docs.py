@@ -71,13 +71,13 @@ def test_an_example_trains(example, tmp_path, monkeypatch):
     runpy.run_path(str(example), run_name="__main__")
     run = tmp_path / "runs" / example.stem.replace("_", "-")
     assert len((run / "metrics.jsonl").read_text("utf-8").splitlines()) == 2
-    assert example.read_text("utf-8").count("\n") < 40
+    assert example.read_text("utf-8").count("\n") <= 60
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
 def test_an_example_has_a_page(example):
-    page = ROOT / "docs" / "guides" / f"{example.stem.replace('_', '-')}.md"
-    assert f"--8<--\nexamples/{example.name}\n--8<--" in page.read_text("utf-8")
+    pages = (ROOT / "docs" / "guides").glob("*.md")
+    assert any(f"--8<--\nexamples/{example.name}\n--8<--" in page.read_text("utf-8") for page in pages)
 
 
 @pytest.mark.parametrize("line", COMMANDS)

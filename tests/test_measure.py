@@ -37,9 +37,9 @@ def test_a_clock_that_stands_still_measures_no_speed():
 def test_the_objective_of_turns_that_nobody_scored_is_not_there():
     batch = make_batch(4, 3).replace(reward_B=torch.full((4,), math.nan))
     batch = batch.replace(kl_BT=torch.ones(batch.mask_BT.shape) * batch.mask_BT)
-    targets = Targets(torch.zeros(batch.mask_BT.shape))
-    assert "objective" not in learnt(batch, targets, 0.5)
-    scored = learnt(batch.replace(reward_B=torch.tensor([1.0, math.nan, 3.0, math.nan])), targets, 0.5)
+    targets = Targets(torch.zeros(batch.mask_BT.shape), eta=0.5)
+    assert "objective" not in learnt(batch, targets)
+    scored = learnt(batch.replace(reward_B=torch.tensor([1.0, math.nan, 3.0, math.nan])), targets)
     assert scored["objective"] == pytest.approx(2.0 - 0.5 * scored["kl"])
 
 

@@ -1,6 +1,8 @@
 """Protocols with the scripted engine: who heard what, in which order, in how many sweeps, with which peers."""
 
 import asyncio
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -246,3 +248,37 @@ def test_a_play_that_breaks_is_named():
 
     with pytest.raises(ValueError, match=r"the play, on problem 'p0'.*KeyError.*lost"):
         played(play)
+
+
+def test_calls_of_a_sweep_run_side_by_side_and_answer_in_order():
+    everybody = threading.Barrier(6)
+
+    def call(number):
+        everybody.wait(timeout=30)  # which one after the other they could not
+        time.sleep(0.002 * (6 - number))  # the last one is ready first
+        return f"note {number}"
+
+    heard = []
+
+    async def play(p, team):
+        first, second = await together(do(call, 2 * int(p.id[1:])), do(call, 2 * int(p.id[1:]) + 1))
+        heard.append((p.id, first, second))
+        await score(team, [await team["pioneer"]()])
+
+    played(play, problems=[Problem(f"p{i}") for i in range(3)], cast={"pioneer": "ann"})
+    assert heard == [("p0", "note 0", "note 1"), ("p1", "note 2", "note 3"), ("p2", "note 4", "note 5")]
+
+
+def test_of_several_calls_that_fail_the_first_is_blamed():
+    def call(number):
+        time.sleep(0.002 * (4 - number))
+        if number in (1, 3):
+            raise KeyError(number)
+
+    async def play(p, team):
+        await do(call, int(p.id[1:]))
+        await score(team, [await team["pioneer"]()])
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match=r"do\(call\) on problem 'p1': raised KeyError: 1"):
+            played(play, problems=[Problem(f"p{i}") for i in range(4)], cast={"pioneer": "ann"})

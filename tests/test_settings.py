@@ -9,17 +9,18 @@ from toy import toy
 from coevolve import LoraSpec, PolicySpec, Sampling, chain, cory, fixed, magrpo, ppo, rounds
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
+from coevolve.credit import CREDITS, to_go
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 
-REGISTRIES = {"algorithm": ALGORITHMS, "play": PLAYS, "cast": CASTS}
+REGISTRIES = {"algorithm": ALGORITHMS, "algorithm.credit": CREDITS, "play": PLAYS, "cast": CASTS}
 ROLES = {"a": "x", "b": "y"}
 LONG = 10**5000
 """More digits than Python prints."""
 
 WRONG = [
     ("algorithm", "magrpo", {"std": "grop"}, "std is 'grop'; want one of none, group, agent; did you mean 'group'?"),
-    ("algorithm", "ppo", {"credit": "foo"}, "credit is 'foo'; want one of own, team_sum, team_mean, to_go"),
+    ("algorithm", "ppo", {"clip": "foo"}, "clip: input should be a valid number"),
     ("algorithm", "ppo", {"gamma": 1.01}, "gamma is 1.01; want at most 1"),
     ("algorithm", "ppo", {"gamma": 2}, "gamma is 2; want at most 1"),
     ("algorithm", "ppo", {"gamma": -0.01}, "gamma is -0.01; want at least 0"),
@@ -36,8 +37,8 @@ WRONG = [
     ("algorithm", "cory", {"minibatch": 0}, "minibatch is 0; want at least 1"),
     ("algorithm", "cory", {"epochs": True}, "epochs: want a number, found True"),
     ("algorithm", "cory", {"epochs": LONG}, "epochs: want a number below 2 ** 63, found one of 16610 bits"),
-    ("algorithm", "rloo", {"gamma": 1.01}, "gamma is 1.01; want at most 1"),
-    ("algorithm", "rloo", {"gamma": -0.01}, "gamma is -0.01; want at least 0"),
+    ("algorithm.credit", "to_go", {"gamma": 1.01}, "gamma is 1.01; want at most 1"),
+    ("algorithm.credit", "team_return", {"gamma": -0.01}, "gamma is -0.01; want at least 0"),
     ("algorithm", "rloo", {"beta": -0.01}, "beta is -0.01; want at least 0"),
     ("algorithm", "grpo", {"clip": 0}, "clip is 0; want above 0"),
     ("algorithm", "grpo", {"epochs": 0}, "epochs is 0; want at least 1"),
@@ -81,6 +82,7 @@ MAKERS = {
     **{name: (maker, {}) for name, maker in ALGORITHMS.items()},
     **{name: (maker, {"n": 2, "k": 2} if name in ("tree", "best_of") else {}) for name, maker in PLAYS.items()},
     **{name: (maker, {"roles": ROLES}) for name, maker in CASTS.items()},
+    **{name: (maker, {}) for name, maker in CREDITS.items()},
     "Sampling": (Sampling, {"max_new_tokens": 4}),
     "PolicySpec": (PolicySpec, {"model": "m"}),
     "LoraSpec": (LoraSpec, {}),
@@ -140,6 +142,20 @@ def test_policy(settings, want):
     assert want in said(lambda: PolicySpec(model="m", **settings))
 
 
+@pytest.mark.parametrize(
+    ("credit", "want"),
+    [
+        ("own", "algorithm.credit: unknown name 'own'; known: own_return, own_reward,"),
+        ({"name": "to_go", "gamma": 2}, "algorithm.credit: gamma is 2; want at most 1"),
+        ({"name": "to_go", "gama": 1}, "algorithm.credit: unknown key gama; did you mean 'gamma'?"),
+        (to_go, "algorithm.credit is the function to_go; call it: to_go(...)"),
+    ],
+)
+def test_credit(credit, want):
+    for make in (ppo, magrpo):
+        assert said(lambda make=make: make(credit=credit)).startswith(want)
+
+
 def test_lora():
     assert said(lambda: LoraSpec(rank=0)) == "lora: rank is 0; want at least 1"
     assert said(lambda: LoraSpec(alpha=0)) == "lora: alpha is 0; want at least 1"
@@ -149,7 +165,7 @@ def test_lora():
 def test_ranges_include_their_ends():
     assert ppo(gamma=0, lam=0, eta=0, value_coef=0, epochs=1, minibatch=1, horizon=1).settings["lam"] == 0.0
     assert ppo(gamma=1, lam=1).settings["gamma"] == 1.0
-    assert magrpo(gamma=0, beta=0).settings["gamma"] == 0.0
+    assert magrpo(beta=0).settings["beta"] == 0.0
     assert Sampling(1, temperature=0, top_p=1, top_k=0).max_new_tokens == 1
     assert Sampling([2, 2]).length_range == (2, 2)
     assert PolicySpec("m", betas=[0, 0.5], warmup_steps=0, weight_decay=0, micro_tokens=1).betas == (0.0, 0.5)
@@ -191,15 +207,15 @@ def test_run(micro_model, tmp_path, settings):
 
 
 GROUPS = {
-    "baseline": "mean", "std": "none", "credit": "team", "gamma": 1.0, "clip": None, "epochs": 1, "minibatch": None,
-    "weights": "sequence", "beta": 0.0, "kl": "loss", "estimator": "k3",
+    "baseline": "mean", "std": "none", "credit": "team_return", "clip": None, "epochs": 1, "minibatch": None,
+    "loss_aggregation": "sequence", "beta": 0.0, "kl": "loss", "estimator": "k3",
 }  # fmt: skip
 DEFAULTS = {
     "magrpo": GROUPS,
     "marloo": GROUPS | {"baseline": "loo"},
     "maremax": GROUPS | {"baseline": "max"},
     "mareinforce": GROUPS | {"baseline": "none"},
-    "grpo": GROUPS | {"std": "group", "clip": 0.2, "weights": "turn", "beta": 0.04},
+    "grpo": GROUPS | {"std": "group", "clip": 0.2, "loss_aggregation": "turn", "beta": 0.04},
     "rloo": GROUPS | {"baseline": "loo", "beta": 0.05, "kl": "reward", "estimator": "k1"},
     "reinforce": GROUPS | {"baseline": "none"},
     "chain": {"transfer": True},
@@ -207,6 +223,12 @@ DEFAULTS = {
     "tree": {"joint": "aligned", "feedback": False, "done": None},
     "best_of": {"feedback": False, "weights": None},
     "discussion": {"n": 1},
+    "own_reward": {},
+    "team_sum": {},
+    "team_mean": {},
+    "to_go": {"gamma": 1.0},
+    "own_return": {"gamma": 1.0},
+    "team_return": {"gamma": 1.0},
     "fixed": {},
     "rotate": {"every": 5},
     "exchange": {"every": 5},

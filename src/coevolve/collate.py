@@ -1,4 +1,4 @@
-"""Episodes -> one Batch per policy. Nothing else in the package pads training rows.
+"""Episodes -> rows with their credit -> one Batch per policy. Nothing else in the package pads training rows.
 
 Letters: B turns, S positions of a row, T action tokens. The layout is drawn token by token in ``coevolve.types``.
 """
@@ -11,43 +11,65 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from coevolve.types import Batch, Credit, Episode, PolicyName, Turn
+from coevolve.types import Batch, Credit, Episode, PolicyName, Reward, Row
 
 _LARGEST = torch.finfo(torch.float32).max
 
 
-def collate(episodes: Sequence[Episode], credit: Credit, policy: PolicyName) -> Batch:
-    """All turns of one policy as one Batch on the CPU, in the order of the episodes.
+def rows_of(episodes: Sequence[Episode], credit: Credit, reward: Reward) -> list[Row]:
+    """A row for every turn of a step, of all policies, in the order of the episodes.
 
-    credit is asked once per episode and must return one number per turn (of all policies). Raises ValueError, which
-    names the problem, for another count of them or a number that float32 cannot hold.
+    credit is asked once, with all episodes. Raises ValueError, which names the problem, unless it returns one number
+    per turn of each that float32 can hold.
     """
-    turns: list[Turn] = []
-    credits: list[float] = []
-    paid: list[float] = []
-    for episode in episodes:
-        size = sum(abs(reward) for joint in episode.joints for reward in joint.rewards)
-        for turn, share in zip(episode.turns, _credits(episode, credit), strict=True):
-            if turn.policy == policy:
-                turns.append(turn)
-                credits.append(share)
-                paid.append(size)
-    assert turns, f"policy {policy} took no turn in these episodes"
-    return _batch(turns, credits, paid, len(turns) / len(episodes))
+    credits = credit(episodes, reward)
+    if len(credits) != len(episodes):
+        raise ValueError(f"{len(credits)} lists for {len(episodes)} episodes; want one per episode")
+    rows, joints = [], 0
+    for number, (episode, found) in enumerate(zip(episodes, credits, strict=True)):
+        _check(episode, found)
+        first, paid = _first_joints(episode), sum(abs(reward) for joint in episode.joints for reward in joint.rewards)
+        for turn, share in zip(episode.turns, found, strict=True):
+            joint = first.get(id(turn))
+            rows.append(Row(turn, share, number, -1 if joint is None else joints + joint, paid=paid))
+        joints += len(episode.joints)
+    return rows
 
 
-def _credits(episode: Episode, credit: Credit) -> list[float]:
-    found = credit(episode)
-    where = f"the credit of problem {episode.problem.id!r}"
-    if len(found) != len(episode.turns):
-        raise ValueError(f"{where}: {len(found)} numbers for {len(episode.turns)} turns; want one per turn")
-    for turn, share in zip(episode.turns, found, strict=True):
+def _check(episode: Episode, credits: Sequence[float]) -> None:
+    where = f"problem {episode.problem.id!r}"
+    if len(credits) != len(episode.turns):
+        raise ValueError(f"{where}: {len(credits)} numbers for {len(episode.turns)} turns; want one per turn")
+    for turn, share in zip(episode.turns, credits, strict=True):
         if not abs(share) <= _LARGEST:  # true of NaN, too
             raise ValueError(f"{where}: policy {turn.policy!r} is given {share}; want a finite number of float32")
+
+
+def plain_rows(episodes: Sequence[Episode]) -> list[Row]:
+    """A row for every turn, for those who have no use for credit."""
+    return [Row(turn, 0.0, number) for number, episode in enumerate(episodes) for turn in episode.turns]
+
+
+def _first_joints(episode: Episode) -> dict[int, int]:
+    """A turn, by identity, -> the position of the first joint it was part of."""
+    found: dict[int, int] = {}
+    for number, joint in enumerate(episode.joints):
+        for turn in joint.turns:
+            found.setdefault(id(turn), number)
     return found
 
 
-def _batch(turns: Sequence[Turn], credits: Sequence[float], paid: Sequence[float], turns_per_episode: float) -> Batch:
+def collate(rows: Sequence[Row], policy: PolicyName) -> Batch:
+    """The rows of one policy as one Batch on the CPU, in their order. rows: of the whole step, all policies."""
+    mine = [row for row in rows if row.turn.policy == policy]
+    assert mine, f"policy {policy} took no turn in these episodes"
+    episodes = len({row.episode for row in rows})
+    roles = tuple(dict.fromkeys(row.turn.role for row in rows))
+    return _batch(mine, roles, len(mine) / episodes)
+
+
+def _batch(rows: Sequence[Row], roles: tuple[str, ...], turns_per_episode: float) -> Batch:
+    turns = [row.turn for row in rows]
     groups: dict[object, int] = {}
     action_BT = pad([t.action_ids for t in turns], torch.long)
     actions_B = torch.tensor([len(t.action_ids) for t in turns])
@@ -59,12 +81,17 @@ def _batch(turns: Sequence[Turn], credits: Sequence[float], paid: Sequence[float
         action_BT=action_BT,
         mask_BT=torch.arange(action_BT.shape[1]) < actions_B[:, None],
         logp_BT=pad([t.logps for t in turns], torch.float32),
-        credit_B=torch.tensor(credits, dtype=torch.float32),
+        credit_B=torch.tensor([row.credit for row in rows], dtype=torch.float32),
         reward_B=torch.tensor([math.nan if t.reward is None else t.reward for t in turns]),
         peers_B=torch.tensor([groups.setdefault(t.peers, len(groups)) for t in turns]),
         temperature_B=torch.tensor([t.temperature for t in turns]),
-        share_B=torch.tensor([t.share * turns_per_episode for t in turns]),
-        paid_B=torch.tensor(paid, dtype=torch.float32),
+        weight_B=torch.tensor([t.weight * turns_per_episode for t in turns]),
+        role_B=torch.tensor([roles.index(t.role) for t in turns]),
+        episode_B=torch.tensor([row.episode for row in rows]),
+        joint_B=torch.tensor([row.joint for row in rows]),
+        extra_B=torch.tensor([row.extra for row in rows]),
+        roles=roles,
+        paid_B=torch.tensor([row.paid for row in rows], dtype=torch.float32),
     )
 
 

@@ -26,13 +26,13 @@ from statistics import fmean, stdev
 from typing import Any, Protocol
 
 from coevolve import noise
-from coevolve.collate import collate
+from coevolve.collate import collate, plain_rows
+from coevolve.interfaces import Engine, Task
 from coevolve.maths.best import best_at
-from coevolve.maths.credit import own
 from coevolve.measure import episode_parts, mean_reward, outcome, spoken
 from coevolve.play import Stage, rollout
 from coevolve.plays import chain
-from coevolve.types import Batch, Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task
+from coevolve.types import Batch, Episode, Play, PolicyName, Problem, Role, Sampling
 
 Row = dict[str, Any]
 
@@ -168,7 +168,7 @@ def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Annotator) -> dic
     turns = [turn for episode in episodes for turn in episode.turns if turn.policy == name]
     if not turns:
         return {}
-    kl_BT = policy.annotate(collate(episodes, own, name)).kl_BT
+    kl_BT = policy.annotate(collate(plain_rows(episodes), name)).kl_BT
     return {} if kl_BT is None else dict(zip(map(id, turns), kl_BT.sum(1).tolist(), strict=True))
 
 

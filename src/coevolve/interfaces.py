@@ -1,11 +1,11 @@
-"""The doors between rooms, as protocols: what a backend is to those who generate and learn with it.
+"""The doors between rooms, as protocols, and nothing else: what tasks, engines and backends are to those who use them.
 
 Letters: B rows, U distinct prompts, N the action tokens of all rows in one line, W hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -14,7 +14,34 @@ from torch import Tensor
 
 from coevolve.compute.draw import Draw
 from coevolve.models.adapters import Adapters
-from coevolve.types import Batch, Sampling
+from coevolve.types import Batch, Case, PolicyName, Problem, Prompt, Role, Sampling, Say, Turn
+
+
+class Task(Protocol):
+    """Problems, what each role is told, and what turns are worth.
+
+    A task may also have ``feedback(p, turns) -> list[str]``, one text per turn for plays of several turns;
+    ``parts(cases) -> list[dict[str, float]]``, named components of each case, which are logged and never trained on;
+    ``solo = False`` where one policy alone cannot be paid, so that an evaluation does not try; and ``asks``, the
+    columns that its prompts are made of, with ``feedback_asks``, those that the feedback needs besides, for a team
+    that is played after training (``coevolve.teams.team``).
+    """
+
+    train: Sequence[Problem]
+    test: Sequence[Problem]
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt: ...
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]: ...
+
+
+class Engine(Protocol):
+    """Samples all turns of one sweep, for all policies at once so that devices can work side by side."""
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]: ...
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]: ...
+
 
 LMHead = Callable[[Tensor], Tensor]
 """hidden_NW -> logits_NV in float32, without gradient."""

@@ -12,10 +12,17 @@ from statistics import fmean
 from typing import Any
 
 from coevolve.files import shown
+from coevolve.interfaces import Task
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
 from coevolve.pay import LARGEST, is_payable
-from coevolve.types import Batch, Case, Episode, Joint, Metrics, Targets, Task, Turn
+from coevolve.types import Batch, Case, Episode, Joint, Metrics, Row, Targets, Turn
+
+_ALIKE = 1e-6
+"""Numbers closer than this share of the largest reward are the same."""
+
+_ENOUGH = 8
+"""Joints that say whether agents are paid against each other."""
 
 
 class Clock:
@@ -57,16 +64,35 @@ def mean_reward(turns: Iterable[Turn]) -> float:
     return fmean(turn.reward for turn in turns if turn.reward is not None)
 
 
-def learnt(batch: Batch, targets: Targets, eta: float) -> Metrics:
+def learnt(batch: Batch, targets: Targets) -> Metrics:
     """What the annotated batch says before its update: KL, objective, how good the critic was."""
-    metrics = {"credit": float(batch.credit_B.mean()), "eta": eta, **targets.metrics}
+    metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
     if batch.kl_BT is not None:
         metrics["kl"] = float(batch.kl_BT.sum(1).mean())
         if not bool(batch.reward_B.isnan().all()):
-            metrics["objective"] = float(batch.reward_B.nanmean()) - eta * metrics["kl"]
+            metrics["objective"] = float(batch.reward_B.nanmean()) - targets.eta * metrics["kl"]
     if batch.value_BT is not None and targets.return_BT is not None:
         metrics["explained_variance"] = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
     return metrics
+
+
+def averaged_away(episodes: Sequence[Episode], rows: Sequence[Row]) -> bool:
+    """Does the task pay agents against each other, and the credit not tell them apart?
+
+    True where every joint pays the same in all, what a seat is paid varies, and all turns have the same credit. A few
+    joints may do so by chance, and are not enough.
+    """
+    joints = [joint for episode in episodes for joint in episode.joints]
+    size = max((abs(reward) for joint in joints for reward in joint.rewards), default=0.0)
+
+    def alike(values: Iterable[float]) -> bool:
+        found = list(values)
+        return max(found) - min(found) <= _ALIKE * size
+
+    if len(joints) < _ENOUGH or len({len(joint.rewards) for joint in joints}) > 1:
+        return False
+    divided = any(not alike(seat) for seat in zip(*(joint.rewards for joint in joints), strict=True))
+    return divided and alike(sum(joint.rewards) for joint in joints) and alike(row.credit for row in rows)
 
 
 def interaction(episodes: Sequence[Episode]) -> Metrics:

@@ -17,15 +17,22 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import torch
+
 from coevolve import noise
 from coevolve.faults import ShortageError, is_interrupt, lacking, raised, user_line
 from coevolve.files import shown
+from coevolve.interfaces import Engine, Task
 from coevolve.pay import LARGEST, is_payable
-from coevolve.types import Case, Engine, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Task, Turn
+from coevolve.types import Case, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Turn
+
+_CALLS = 64
+"""Calls of ``do`` at a time."""
 
 
 class ForeignAwaitError(TypeError, ValueError):
@@ -41,7 +48,7 @@ class _Saying:
     role: Role
     heard: tuple[Turn | str, ...]
     peers: Hashable
-    share: float
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,8 @@ class _Parked:
 class Roles:
     """The roles of one episode, in order. ``team[role](*heard)`` samples a turn; iterating gives the roles.
 
-    ``team[role](*heard, peers=node, share=s)``: the turn is compared with this episode's turns of the same role and
-    node (else with the turns of the same role and round of all members), and counts s times (see ``Turn.share``).
+    ``team[role](*heard, peers=node, weight=w)``: the turn is compared with this episode's turns of the same role and
+    node (else with the turns of the same role and round of all members), and counts w times (see ``Turn.weight``).
     ``team.feedback`` is the task's feedback function; asking for it is an error where the task has none.
     """
 
@@ -98,8 +105,8 @@ class Roles:
         if role not in self._roles:
             raise ValueError(f"the play asks for role {role!r}; this team has {', '.join(self._roles)}")
 
-        async def say(*heard: Turn | str, peers: Hashable = None, share: float = 1.0) -> Turn:
-            return cast(Turn, (await _Parked([_Saying(role, heard, peers, share)]))[0])
+        async def say(*heard: Turn | str, peers: Hashable = None, weight: float = 1.0) -> Turn:
+            return cast(Turn, (await _Parked([_Saying(role, heard, peers, weight)]))[0])
 
         return say
 
@@ -121,7 +128,11 @@ async def score(
 
 
 async def do(function: Callable[..., Any], *args: Any) -> Any:
-    """Call blocking Python between turns: a tool, a checker, an external model."""
+    """Call blocking Python between turns: a tool, a checker, an external model.
+
+    The calls of one sweep run side by side, in threads, so that many requests take as long as the slowest one. A
+    function that draws random numbers takes them from its arguments or ``noise``: which call comes first is chance.
+    """
     return (await _Parked([_Doing(function, args)]))[0]
 
 
@@ -318,7 +329,7 @@ def _speak(asked: list[tuple[_Live, _Saying]], stage: Stage) -> list[Turn]:
         alone = effect.peers is None  # then members are compared, round by round
         inside = (turn.round,) if alone else (one.episode.member, effect.peers)
         turn.peers = (turn.problem.id, turn.role, *inside)
-        turn.share = effect.share
+        turn.weight = effect.weight
         turn.heard = effect.heard
         one.episode.turns.append(turn)
     return turns
@@ -343,6 +354,17 @@ def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]
         Case(one.episode.problem, effect.turns, one.episode.history(parent))
         for (one, effect), parent in zip(asked, parents, strict=True)
     ]
+    paid = pay(cases, stage)
+    for one, _ in asked:
+        one.scored = []
+    for (one, effect), case, parent, rewards in zip(asked, cases, parents, paid, strict=True):
+        with blame(f"the play, on problem {case.problem.id!r}"):
+            one.join(Joint(case.turns, tuple(rewards), parent, effect.answered))
+    return paid
+
+
+def pay(cases: Sequence[Case], stage: Stage) -> list[list[float]]:
+    """What the task pays, one number per turn of each case. Raises ValueError that says where it is anything else."""
     with stage.timer("reward"), blame(f"the reward of {type(stage.task).__name__}, step {stage.step}"):
         paid = stage.task.reward(cases)
     if not isinstance(paid, Sequence) or len(paid) != len(cases):
@@ -351,12 +373,8 @@ def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]
             f"the reward of {type(stage.task).__name__}, step {stage.step}, was given {len(cases)} cases and returned "
             f"{found}; want a list with one result per case"
         )
-    for one, _ in asked:
-        one.scored = []
-    for (one, effect), case, parent, rewards in zip(asked, cases, parents, paid, strict=True):
+    for case, rewards in zip(cases, paid, strict=True):
         _check_reward(case, rewards, stage)
-        with blame(f"the play, on problem {case.problem.id!r}"):
-            one.join(Joint(case.turns, tuple(map(float, rewards)), parent, effect.answered))
     return [[float(r) for r in rewards] for rewards in paid]
 
 
@@ -373,9 +391,19 @@ def _check_reward(case: Case, rewards: Sequence[float], stage: Stage) -> None:
 
 
 def _call(asked: list[tuple[_Live, _Doing]], stage: Stage) -> list[Any]:
-    results = []
-    for one, effect in asked:
-        name = getattr(effect.function, "__name__", repr(effect.function))
-        with stage.timer("do"), blame(f"do({name}) on problem {one.episode.problem.id!r}"):
-            results.append(effect.function(*effect.args))
-    return results
+    """The results in the order of the asking, whichever came first; of several errors the first in that order."""
+    threads = ThreadPoolExecutor(min(len(asked), _CALLS), "do", torch.set_num_threads, (torch.get_num_threads(),))
+    with stage.timer("do"):
+        try:
+            calls = [threads.submit(effect.function, *effect.args) for _, effect in asked]
+            return [
+                _result(call, effect, one.episode.problem) for call, (one, effect) in zip(calls, asked, strict=True)
+            ]
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _result(call: Future[Any], effect: _Doing, problem: Problem) -> Any:
+    name = getattr(effect.function, "__name__", repr(effect.function))
+    with blame(f"do({name}) on problem {problem.id!r}"):
+        return call.result()

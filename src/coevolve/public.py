@@ -1,7 +1,9 @@
 """The public names, which ``coevolve`` has as its own."""
 
 from coevolve.algorithms import cory, grpo, magrpo, mareinforce, maremax, marloo, ppo, reinforce, rloo
+from coevolve.algorithms.advantages import per_policy
 from coevolve.cast import exchange, fixed, rotate
+from coevolve.credit import by_episode
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.learners.build import build_policies
@@ -13,29 +15,52 @@ from coevolve.rewards.function import batched
 from coevolve.tasks.scoring import score_texts
 from coevolve.teams.team import Team
 from coevolve.trainer import Trainer
-from coevolve.types import Algorithm, Case, Episode, Instruction, Joint, Message, Problem, Sampling, Turn
+from coevolve.types import (
+    Algorithm,
+    Batch,
+    Case,
+    Episode,
+    Instruction,
+    Joint,
+    Lesson,
+    Message,
+    Objective,
+    Outputs,
+    Problem,
+    Row,
+    Sampling,
+    Targets,
+    Turn,
+)
 
 __all__ = [
     "Algorithm",
+    "Batch",
     "Case",
     "Episode",
     "Instruction",
     "Joint",
+    "Lesson",
     "LocalEngine",
     "LocalLearner",
     "LoraSpec",
     "Message",
+    "Objective",
+    "Outputs",
     "PolicySpec",
     "Problem",
     "Roles",
+    "Row",
     "Sampling",
     "ScriptedEngine",
+    "Targets",
     "Team",
     "Trainer",
     "Turn",
     "batched",
     "best_of",
     "build_policies",
+    "by_episode",
     "chain",
     "cory",
     "discussion",
@@ -47,6 +72,7 @@ __all__ = [
     "mareinforce",
     "maremax",
     "marloo",
+    "per_policy",
     "ppo",
     "reinforce",
     "rloo",

@@ -7,22 +7,22 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from coevolve import noise
-from coevolve.collate import collate
+from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
 from coevolve.faults import during
+from coevolve.interfaces import Engine, Task
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
-from coevolve.maths.credit import own
-from coevolve.maths.moments import Moments
-from coevolve.measure import Clock, learnt, note_parts, spoken, step_metrics
+from coevolve.lessons import checked, plain_state
+from coevolve.measure import Clock, averaged_away, learnt, note_parts, spoken, step_metrics
 from coevolve.models.spec import PolicySpec
 from coevolve.names import check_names
-from coevolve.play import Stage, blame, rollout
+from coevolve.play import Stage, blame, pay, rollout
 from coevolve.progress import Listener, progress
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
@@ -33,17 +33,17 @@ from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
     Algorithm,
-    Batch,
     Cast,
-    Engine,
     Episode,
+    Lesson,
     Metrics,
     Play,
     PolicyName,
     Problem,
+    Row,
     Sampling,
+    State,
     Targets,
-    Task,
 )
 
 T = TypeVar("T")
@@ -62,6 +62,9 @@ _PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
+
+_AGAINST = "agents paid against each other"
+"""Among what was warned of."""
 
 
 class Trainer:
@@ -106,10 +109,10 @@ class Trainer:
                 stacklevel=2,
             )
         self.engine = engine or LocalEngine(self.policies)
-        self.kl = dict.fromkeys(self.policies, algorithm.kl)
-        self.moments = {name: Moments() for name in self.policies}
-        self.warned: set[PolicyName] = set()
-        """Policies whose groups of one were reported."""
+        self.state: State = plain_state(algorithm.start)
+        """What the algorithm carries from step to step."""
+        self.warned: set[str] = set()
+        """What was reported once: policies with groups of one, and pay that credit averages away."""
         self.episodes: list[Episode] = []
         """The episodes of the last step."""
         self.lessons: Lessons = {}
@@ -128,23 +131,27 @@ class Trainer:
             for name in dict.fromkeys(cast.values()):
                 if turns := [t for e in self.episodes for t in e.turns if t.policy == name]:
                     agents[name] = spoken(turns)  # this step's play had no use for the others
-            learners = [name for name in agents if self.policies[name].trainable]
-            for name, metrics in self.learn(learners, i, clock).items():
-                agents[name] |= metrics
+            for name, metrics in self.learn(i, clock).items():
+                agents[name] = agents.get(name, {}) | metrics
             note_parts(self.episodes, self.task)
         return step_metrics(self.episodes, agents, clock)
 
-    def learn(self, names: Sequence[PolicyName], i: int, clock: Clock) -> dict[PolicyName, Metrics]:
-        """One update of each policy: credit, annotation, advantage, loss, KL weight. Devices learn side by side."""
+    def learn(self, i: int, clock: Clock) -> dict[PolicyName, Metrics]:
+        """One update of every policy that the algorithm has targets for. Devices learn side by side."""
         with clock("annotate"):
-            ready = self._side_by_side(names, self.prepared)
-        self.lessons = ready
-        metrics = {n: learnt(*ready[n], self.kl[n].coef) for n in names}
+            lesson, targets, state = self.lesson(i, clock), dict[PolicyName, Targets](), self.state
+            if lesson.batches:
+                with blame(f"the advantage, step {i}"):
+                    targets, state = checked(self.algorithm.advantage(lesson, self.state), lesson)
+        self.lessons = ready = {name: (lesson.batches[name], aims) for name, aims in targets.items()}
+        metrics = {name: learnt(*pair) for name, pair in ready.items()}
         with clock("update"):
-            found = self._side_by_side(names, lambda n: self.policies[n].update(*ready[n], self.algorithm, i))
-        for name in names:
-            metrics[name] |= found[name]
-            self._settle(name, metrics[name], len(ready[name][0]))
+            objective = self.algorithm.objective
+            updated = self._side_by_side(list(ready), lambda n: self.policies[n].update(*ready[n], objective, i))
+        self.state = state
+        for name in ready:
+            metrics[name] |= updated[name]
+            self._warn_of_lonely_turns(name, metrics[name])
         return metrics
 
     def _side_by_side(self, names: Sequence[PolicyName], work: Callable[[PolicyName], T]) -> dict[PolicyName, T]:
@@ -159,14 +166,34 @@ class Trainer:
 
         return side_by_side(self.policies, names, there, _place)
 
-    def prepared(self, name: PolicyName) -> tuple[Batch, Targets]:
-        """What a policy learns from at this step: its turns with their credit, annotated, and what the loss aims at."""
-        batch = collate(self.episodes, self.algorithm.credit, name)
-        batch = self.policies[name].annotate(self.rescaled(name, batch))
-        return batch, self.algorithm.advantage(batch, self.kl[name].coef)
+    def lesson(self, i: int, clock: Clock) -> Lesson:
+        """What there is to learn: the step's turns with their credit and what the algorithm adds, annotated."""
+        rows = self.rows(i, clock)
+        speakers = dict.fromkeys((*self.cast(i).values(), *self.policies))
+        names = [n for n in speakers if self.policies[n].trainable and any(row.turn.policy == n for row in rows)]
+        return Lesson(self.episodes, self._side_by_side(names, lambda n: self.policies[n].annotate(collate(rows, n))))
 
-    def _settle(self, name: PolicyName, metrics: Metrics, turns: int) -> None:
-        """What follows from an update: the next KL weight, and a warning, once, of turns that taught nothing."""
+    def rows(self, i: int, clock: Clock) -> list[Row]:
+        """The step's turns with their credit, then what the algorithm adds."""
+        with blame(f"the credit, step {i}"):
+            rows = rows_of(self.episodes, self.algorithm.credit, partial(pay, stage=self.stage(i, clock)))
+        if _AGAINST not in self.warned and averaged_away(self.episodes, rows):
+            self.warned.add(_AGAINST)
+            warnings.warn(
+                "the task pays one agent what it takes from the others, and the credit pays them all alike, so that "
+                "nobody has anything to learn; set algorithm.credit to own_return or own_reward",
+                stacklevel=2,
+            )
+        if self.algorithm.rows is None:
+            return rows
+        with blame(f"the rows of the algorithm, step {i}"):
+            more = [dataclasses.replace(row, extra=True) for row in self.algorithm.rows(self.episodes, rows)]
+            if unknown := [row.turn.policy for row in more if row.turn.policy not in self.policies]:
+                raise ValueError(f"one is for policy {unknown[0]!r}; there are {', '.join(self.policies)}")
+        return rows + more
+
+    def _warn_of_lonely_turns(self, name: PolicyName, metrics: Metrics) -> None:
+        """A warning, once, of turns that taught nothing."""
         if metrics.get("groups_of_one", 0.0) > _MANY_ALONE and name not in self.warned:
             self.warned.add(name)
             warnings.warn(
@@ -174,15 +201,6 @@ class Trainer:
                 "teach nothing; raise members, or the k of the play",
                 stacklevel=2,
             )
-        if "kl" in metrics:
-            self.kl[name] = self.kl[name].after(metrics["kl"], turns)
-
-    def rescaled(self, name: PolicyName, batch: Batch) -> Batch:
-        """Credit by the policy's running statistics, this batch included, where the algorithm asks for it."""
-        if self.algorithm.rescale is None:
-            return batch
-        self.moments[name] = self.moments[name].after(batch.credit_B)
-        return batch.replace(credit_B=self.algorithm.rescale(batch.credit_B, self.moments[name]))
 
     def stage(self, i: int, clock: Clock) -> Stage:
         """Who answers the play at step i, and under which names its random numbers are drawn."""
@@ -191,9 +209,9 @@ class Trainer:
         return Stage(self.cast(i), self.task, self.engine, self.sampling.at_length(length), self.seed, named, clock)
 
     def reset(self) -> None:
-        """Fresh optimisers, KL weights and reward statistics; the weights and value heads stay."""
-        for name, policy in self.policies.items():
-            self.kl[name], self.moments[name] = self.algorithm.kl, Moments()
+        """Fresh optimisers and the algorithm's start state; the weights and value heads stay."""
+        self.state = plain_state(self.algorithm.start)
+        for policy in self.policies.values():
             if policy.trainable:
                 policy.reset_optimizer()
 
@@ -246,7 +264,8 @@ class Trainer:
         episodes = rollout(self.play, [self.task.test[i] for i in chosen], stage)
         note_parts(episodes, self.task)
         names = {turn.policy for episode in episodes for turn in episode.turns}
-        found = {name: (self.policies[name].annotate(collate(episodes, own, name)), None) for name in names}
+        rows = plain_rows(episodes)
+        found = {name: (self.policies[name].annotate(collate(rows, name)), None) for name in names}
         return records(episodes, self.tokenizers(), found)
 
     def tokenizers(self) -> dict[PolicyName, Any]:

@@ -1,6 +1,7 @@
 """Every data carrier of Coevolve, before any behaviour.
 
-    problems -> play -> Episode of Turns -> collate -> Batch -> annotate -> advantage -> Targets -> loss -> one update
+    problems -> play -> Episode of Turns -> credit -> Rows -> collate -> Batch -> annotate -> Lesson -> advantage
+             -> Targets -> loss -> one update
 
 Letters in tensor names: B turns (rows), S positions of a whole row (prompt, then action, then padding), T action tokens
 (the longest action of the batch), V vocabulary. ``logp_BT[b, t]`` belongs to the t-th token that turn b *sampled*.
@@ -24,21 +25,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import Any, Literal, TypedDict
 
+import torch
 from torch import Tensor
 
 from coevolve.settings import Count, CountFromZero, NotNegative, Positive, PositiveFraction, check_fields
 
-if TYPE_CHECKING:
-    import torch
-
-    from coevolve.maths.moments import Moments
-    from coevolve.play import Roles
-
 Role = str
 PolicyName = str
 Metrics = dict[str, float]
+State = Mapping[str, Any]
+"""What a rule carries from step to step: KL weights, running moments, moving baselines. Plain data that JSON holds, so
+that a checkpoint does; never changed in place."""
 
 
 class Message(TypedDict):
@@ -107,9 +106,10 @@ class Turn:
     action_ids[-1] is the end of sequence. ``round`` counts the turns of this role in this episode from 0. ``reward`` is
     what the task paid, None until it was scored; the mean where the turn is part of several joints. ``temperature`` is
     what logps were taken at (1 when greedy). ``excess`` is what truncated sampling (top-k, top-p, repetition penalty)
-    added to the log-probabilities, in nats. ``peers`` names the turns it is compared with. ``share`` is how much it
+    added to the log-probabilities, in nats. ``peers`` names the turns it is compared with. ``weight`` is how much it
     counts in its episode: 1, or less where a play sampled several continuations of one state (1 / their number, along
     the whole path), so that deep levels of a tree do not outweigh its root. ``heard``: what the play told it.
+    ``version``: of the weights that it was sampled with.
     """
 
     role: Role
@@ -126,8 +126,9 @@ class Turn:
     excess: float = 0.0
     reward: float | None = None
     peers: tuple[Any, ...] = ()
-    share: float = 1.0
+    weight: float = 1.0
     heard: tuple[Turn | str, ...] = field(default=(), repr=False)
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,24 @@ class Case:
     history: tuple[tuple[Turn, ...], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A turn to be learnt from: what it is held responsible for, and where it stands in the step.
+
+    episode: its position among the step's episodes. joint: that of the joint it was part of (the first one, of several)
+    among all joints of the step; -1 if it was part of none. extra: a rule added it (``Rows``), and nobody sampled it
+    from this prompt. paid: the size of what its credit was summed from, so that a credit of nothing but rounding can be
+    told: the episode's rewards without their signs.
+    """
+
+    turn: Turn
+    credit: float
+    episode: int
+    joint: int = -1
+    extra: bool = False
+    paid: float = 0.0
+
+
 @dataclass(frozen=True)
 class Batch:
     """The turns of one policy, ready for a model. See the module's example.
@@ -215,9 +234,9 @@ class Batch:
     ids_BS long; start_B long, prompt length; length_B long, prompt + action; action_BT long (0 where padded);
     mask_BT bool; logp_BT float, as sampled; credit_B float; reward_B float, the turn's own pay (NaN: nobody scored
     it); peers_B long, equal numbers are compared with each other; temperature_B float, what the row was sampled at (1
-    for greedy); share_B float, ``Turn.share`` times turns per episode, so that the mean of share_B * x_B over the rows
-    is the mean over episodes of the sum over an episode's turns of share * x. paid_B float, the size of what credit_B
-    was summed from, so that a credit of nothing but rounding can be told: the episode's rewards without their signs.
+    for greedy); weight_B float, ``Turn.weight`` times turns per episode, so that the mean of weight_B * x_B over rows
+    is the mean over episodes of the sum over an episode's turns of weight * x; role_B long, which of ``roles`` (of the
+    whole step) spoke; episode_B and joint_B long, extra_B bool, paid_B float, as in ``Row``.
     ``Policy.annotate`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
     logp_ref_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
     """
@@ -232,7 +251,12 @@ class Batch:
     reward_B: Tensor
     peers_B: Tensor
     temperature_B: Tensor
-    share_B: Tensor
+    weight_B: Tensor
+    role_B: Tensor
+    episode_B: Tensor
+    joint_B: Tensor
+    extra_B: Tensor
+    roles: tuple[Role, ...]
     paid_B: Tensor | None = None
     kl_BT: Tensor | None = None
     logp_ref_BT: Tensor | None = None
@@ -254,37 +278,55 @@ class Batch:
         return self.replace(**{name: take(name, value) for name, value in self.tensors().items()})
 
     def tensors(self) -> dict[str, Tensor]:
-        """The fields that are there, by name."""
+        """The tensors that are there, by name."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: value for name, value in fields.items() if value is not None}
+        return {name: value for name, value in fields.items() if isinstance(value, Tensor)}
 
-    def replace(self, **changes: Tensor) -> Batch:
+    def replace(self, **changes: Any) -> Batch:
         return dataclasses.replace(self, **changes)
 
     def to(self, device: torch.device | str) -> Batch:
-        """On the device, through pinned memory, which a GPU reads while the CPU goes on."""
-        pin = str(device).startswith("cuda")
-        return self.replace(
-            **{n: (x.pin_memory() if pin else x).to(device, non_blocking=True) for n, x in self.tensors().items()}
-        )
+        return self.replace(**{name: _placed(value, device) for name, value in self.tensors().items()})
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a step has to teach: all its episodes, and the batch of every policy that learns, annotated."""
+
+    episodes: Sequence[Episode]
+    batches: Mapping[PolicyName, Batch]
 
 
 @dataclass(frozen=True)
 class Targets:
     """What the loss aims at: adv_BT for the policy, return_BT for the critic (None without one).
 
-    eta: weight of a KL term in the loss. metrics: what the advantage has to say about the batch, to be logged.
+    eta: weight of the KL penalty, wherever the rule has it. columns: anything else that a loss wants to know of every
+    row, by a name that ends in _B or _BT. metrics: what the advantage has to say about the batch, to be logged.
     """
 
     adv_BT: Tensor
     return_BT: Tensor | None = None
     eta: float = 0.0
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     def select(self, rows_B: Tensor, steps: int) -> Targets:
         """The named rows, cut to ``steps`` action tokens (the T of the matching ``Batch.select``)."""
-        returns = None if self.return_BT is None else self.return_BT[rows_B, :steps]
-        return dataclasses.replace(self, adv_BT=self.adv_BT[rows_B, :steps], return_BT=returns)
+        return self._mapped(lambda x: x[rows_B] if x.ndim == 1 else x[rows_B, :steps])
+
+    def to(self, device: torch.device | str) -> Targets:
+        return self._mapped(lambda x: _placed(x, device))
+
+    def _mapped(self, of: Callable[[Tensor], Tensor]) -> Targets:
+        returns = None if self.return_BT is None else of(self.return_BT)
+        columns = {name: of(x) for name, x in self.columns.items()}
+        return dataclasses.replace(self, adv_BT=of(self.adv_BT), return_BT=returns, columns=columns)
+
+
+def _placed(x: Tensor, device: torch.device | str) -> Tensor:
+    """On the device, through pinned memory, which a GPU reads while the CPU goes on."""
+    return (x.pin_memory() if str(device).startswith("cuda") else x).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -297,11 +339,19 @@ class Outputs:
     entropy_BT: Tensor | None = None
 
 
-Play = Callable[[Problem, "Roles"], Coroutine[Any, Any, None]]
+Play = Callable[[Problem, Any], Coroutine[Any, Any, None]]
+"""(problem, team) -> the interaction; team is a ``play.Roles``."""
 Cast = Callable[[int], Mapping[Role, PolicyName]]
-Credit = Callable[[Episode], list[float]]
-Advantage = Callable[[Batch, float], Targets]
-Weights = Callable[[Batch], Tensor]
+Reward = Callable[[Sequence[Case]], list[list[float]]]
+"""What the task would pay these cases, one number per turn of each."""
+Credit = Callable[[Sequence[Episode], Reward], list[list[float]]]
+"""(all episodes of a step, the task's reward for anything else that might have been said) -> for each episode, one
+number per turn: what it is held responsible for."""
+Rows = Callable[[Sequence[Episode], Sequence[Row]], Sequence[Row]]
+"""(all episodes of a step, a row for each of their turns) -> further rows to learn from."""
+Advantage = Callable[[Lesson, State], tuple[Mapping[PolicyName, Targets], State]]
+"""(everybody's batches and all episodes, state) -> (targets of every policy that is to learn, the next state)."""
+LossAggregation = Callable[[Batch], Tensor]
 """(mini-)batch -> weight_BT: how much each token counts; the loss of a batch is the weighted *sum* over its tokens."""
 Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
 """(outputs, batch, targets, weight_BT) -> (scalar, detached metrics); both add up over micro-batches.
@@ -313,61 +363,36 @@ Prompt = str | Sequence[Message] | Sequence[Turn | str]
 """What a role is told: text; chat messages; or its own last Turn followed by new text, spliced as exact token ids."""
 
 
-class Task(Protocol):
-    """Problems, what each role is told, and what turns are worth.
+@dataclass(frozen=True)
+class Objective:
+    """What an update minimises, and in how many steps.
 
-    A task may also have ``feedback(p, turns) -> list[str]``, one text per turn for plays of several turns;
-    ``parts(cases) -> list[dict[str, float]]``, named components of each case, which are logged and never trained on;
-    ``solo = False`` where one policy alone cannot be paid, so that an evaluation does not try; and ``asks``, the
-    columns that its prompts are made of, with ``feedback_asks``, those that the feedback needs besides, for a team
-    that is played after training (``coevolve.teams.team``).
+    epochs: passes over each batch. minibatch: rows per optimiser step (None: all). together: ``peers`` never splits
+    turns that are compared with each other, for losses of several rows; ``row`` splits anywhere.
     """
 
-    train: Sequence[Problem]
-    test: Sequence[Problem]
-
-    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt: ...
-
-    def reward(self, cases: Sequence[Case]) -> list[list[float]]: ...
-
-
-class Engine(Protocol):
-    """Samples all turns of one sweep, for all policies at once so that devices can work side by side."""
-
-    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]: ...
-
-    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]: ...
-
-
-class KLController(Protocol):
-    """The weight eta of the KL penalty, as an immutable value."""
-
-    @property
-    def coef(self) -> float: ...
-
-    def after(self, observed: float, n: int) -> KLController: ...
+    loss: Loss
+    loss_aggregation: LossAggregation
+    epochs: int = 1
+    minibatch: int | None = None
+    together: Literal["row", "peers"] = "row"
 
 
 @dataclass(frozen=True)
 class Algorithm:
     """A training rule as a value. The trainer runs it and knows no algorithm by name.
 
-    credit: what each turn is held responsible for. advantage: (batch, KL coefficient) -> targets. loss and weights:
-    the objective. epochs: passes over each batch. minibatch: rows per optimiser step (None: all). reference: needs a
-    frozen start policy (KL). critic: needs a value head. kl: the controller every policy starts with. rescale: credit_B
-    and the policy's running moments -> credit_B, applied before the advantage (None: credit as it is). Policies that
-    learn side by side call these from several threads: a rule that draws random numbers takes them from ``noise``.
+    credit: what each turn is held responsible for. advantage: (lesson, state) -> targets and the next state. objective:
+    what the update minimises. start: the state at step 0. reference: needs a frozen start policy (KL). critic: needs a
+    value head. rows: what else is learnt from. A rule that draws random numbers takes them from ``noise``.
     """
 
     credit: Credit
     advantage: Advantage
-    loss: Loss
-    weights: Weights
-    kl: KLController
-    epochs: int = 1
-    minibatch: int | None = None
+    objective: Objective
+    start: State = field(default_factory=dict)
     reference: bool = False
     critic: bool = False
-    rescale: Callable[[Tensor, Moments], Tensor] | None = None
+    rows: Rows | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What it was made with: a checkpoint belongs to one algorithm."""

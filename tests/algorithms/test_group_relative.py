@@ -7,10 +7,10 @@ import pydoc
 
 import pytest
 import torch
+from lesson_cases import collated, loss_of, targets_of
 from policy_cases import make_batch
 
 from coevolve.algorithms import ALGORITHMS, grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
-from coevolve.collate import collate
 from coevolve.types import Episode, Joint, Outputs, Problem, Turn
 
 P = Problem("p")
@@ -35,7 +35,7 @@ def batch(credit, peers, logp=None, ref=None):
 
 
 def advantages(algorithm, given):
-    return algorithm.advantage(given, algorithm.kl.coef).adv_BT[:, 0].tolist()
+    return targets_of(algorithm, given).adv_BT[:, 0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_advantages_literal(name, want):
 
 def test_the_advantage_stands_at_every_token_of_the_turn_and_nowhere_else():
     given = make_batch(4, 3).replace(credit_B=torch.tensor([1.0, 0.0, 1.0, 0.0]), peers_B=torch.zeros(4).long())
-    adv_BT = magrpo().advantage(given, 0.0).adv_BT
+    adv_BT = targets_of(magrpo(), given).adv_BT
     want_BT = torch.tensor([0.5, -0.5, 0.5, -0.5])[:, None] * given.mask_BT
     assert torch.equal(adv_BT, want_BT)
 
@@ -67,7 +67,7 @@ def test_the_loss_is_minus_a_log_pi_summed_over_the_response_and_averaged_over_t
     )
     rule = magrpo()
     out = Outputs(torch.tensor([[-1.0, -2.0], [-1.0, 99.0]]))
-    loss, _ = rule.loss(out, given, rule.advantage(given, 0.0), rule.weights(given))
+    loss, _ = loss_of(rule, out, given)
     assert loss.item() == pytest.approx(0.5)
 
 
@@ -82,8 +82,8 @@ def test_kl_in_the_reward_comes_off_the_return_before_it_is_compared():
 def test_kl_in_the_loss_is_added_with_its_weight():
     given = batch([1.0, 1.0], [0, 0], logp=[-0.5, -1.0], ref=[-1.0, -0.5])
     rule = magrpo(beta=2.0, kl="loss", estimator="k2")
-    targets = rule.advantage(given, 2.0)
-    loss, metrics = rule.loss(Outputs(given.logp_BT), given, targets, rule.weights(given))
+    targets = targets_of(rule, given)
+    loss, metrics = loss_of(rule, Outputs(given.logp_BT), given)
     assert targets.adv_BT.tolist() == [[0.0], [0.0]]
     assert metrics["loss/kl"].item() == pytest.approx(0.125)  # 0.5 ** 2 / 2
     assert loss.item() == pytest.approx(0.25)
@@ -94,12 +94,11 @@ def test_kl_in_the_loss_is_added_with_its_weight():
 OPTIONS = {
     "std": ["none", "group", "agent"],
     "clip": [None, 0.2],
-    "weights": ["sequence", "turn", "token"],
+    "loss_aggregation": ["sequence", "turn", "token"],
     "kl": ["loss", "reward"],
     "estimator": ["k1", "k2", "k3"],
     "beta": [0.0, 0.3],
-    "gamma": [1.0, 0.5],
-    "credit": ["team", "own"],
+    "credit": ["team_return", {"name": "team_return", "gamma": 0.5}, "own_return"],
 }
 
 
@@ -122,11 +121,13 @@ def pairs_of_turns():
 
 def gradient(rule, episodes):
     """Of agent a by its log-probabilities, which have moved: some ratios are beyond the clip, some within."""
-    given = collate(episodes, rule.credit, "a")
+    given = collated(episodes, rule.credit, "a")
     moved_BT = torch.linspace(-0.4, 0.4, given.mask_BT.numel()).view(given.mask_BT.shape) * given.mask_BT
     given = given.replace(logp_ref_BT=given.logp_BT - 0.3 * given.mask_BT)
     logp_BT = (given.logp_BT + moved_BT).requires_grad_()
-    loss, _ = rule.loss(Outputs(logp_BT), given, rule.advantage(given, rule.kl.coef), rule.weights(given))
+    loss, _ = rule.objective.loss(
+        Outputs(logp_BT), given, targets_of(rule, given), rule.objective.loss_aggregation(given)
+    )
     (found,) = torch.autograd.grad(loss, logp_BT)
     return found
 
@@ -135,10 +136,14 @@ def test_the_four_variants_stay_distinct_under_every_option_combination():
     episodes, found = pairs_of_turns(), {}
     for values in itertools.product(*OPTIONS.values()):
         options = dict(zip(OPTIONS, values, strict=True))
-        found[values] = {name: gradient(maker(**options), episodes) for name, maker in TEAM.items()}
+        found[str(values)] = {name: gradient(maker(**options), episodes) for name, maker in TEAM.items()}
         for one, other in itertools.combinations(TEAM, 2):
-            assert not torch.allclose(found[values][one], found[values][other], rtol=1e-3), (one, other, options)
-    assert len(found) == 3 * 2 * 3 * 2 * 3 * 2 * 2 * 2
+            assert not torch.allclose(found[str(values)][one], found[str(values)][other], rtol=1e-3), (
+                one,
+                other,
+                options,
+            )
+    assert len(found) == 3 * 2 * 3 * 2 * 3 * 2 * 3
     # And every option does something to MAGRPO.
     plain = tuple(choices[0] for choices in OPTIONS.values())
     for place, choices in enumerate(OPTIONS.values()):
@@ -148,7 +153,9 @@ def test_the_four_variants_stay_distinct_under_every_option_combination():
             changed = [*with_kl]
             changed[place] = choice
             before = plain if list(OPTIONS)[place] == "beta" else tuple(with_kl)
-            assert not torch.allclose(found[tuple(changed)]["magrpo"], found[before]["magrpo"], rtol=1e-3), changed
+            assert not torch.allclose(found[str(tuple(changed))]["magrpo"], found[str(before)]["magrpo"], rtol=1e-3), (
+                changed
+            )
 
 
 def test_the_ratio_is_clipped_when_it_is_asked_for():
@@ -156,21 +163,25 @@ def test_the_ratio_is_clipped_when_it_is_asked_for():
     given = batch([1.0, 0.0], [0, 0])
     rule = magrpo(clip=0.2)
     logp = torch.full((2, 1), math.log(1.5)).requires_grad_()
-    loss, metrics = rule.loss(Outputs(logp), given, rule.advantage(given, 0.0), rule.weights(given))
+    loss, metrics = rule.objective.loss(
+        Outputs(logp), given, targets_of(rule, given), rule.objective.loss_aggregation(given)
+    )
     assert loss.item() == pytest.approx(0.075)
     assert metrics["clip_fraction"].item() == pytest.approx(0.5)
     (found,) = torch.autograd.grad(loss, logp)
     assert found[:, 0].tolist() == pytest.approx([0.0, 0.375])  # none where clipped; 1/2 * 1.5 / 2
     # Without clip there is no ratio: -(0.5 - 0.5) log 1.5 / 2
     rule = magrpo()
-    plain, metrics = rule.loss(Outputs(logp), given, rule.advantage(given, 0.0), rule.weights(given))
+    plain, metrics = rule.objective.loss(
+        Outputs(logp), given, targets_of(rule, given), rule.objective.loss_aggregation(given)
+    )
     assert plain.item() == pytest.approx(0.0)
     assert "clip_fraction" not in metrics
 
 
 def test_epochs_and_minibatch_are_the_rules():
     rule = grpo(epochs=3, minibatch=8)
-    assert (rule.epochs, rule.minibatch, rule.reference) == (3, 8, True)
+    assert (rule.objective.epochs, rule.objective.minibatch, rule.reference) == (3, 8, True)
 
 
 @pytest.mark.parametrize(("name", "default"), [("magrpo", "'mean'"), ("grpo", "0.04"), ("cory", "'team_sum'")])
@@ -189,7 +200,7 @@ def test_mean_is_leave_one_out_times_g_minus_one_over_g():
 
 def test_grpo_without_its_options_is_magrpo():
     given = batch([1.0, 5.0, 2.0], [0, 0, 0])
-    plain = grpo(std="none", clip=None, weights="sequence", beta=0.0)
+    plain = grpo(std="none", clip=None, loss_aggregation="sequence", beta=0.0)
     assert plain.settings == magrpo().settings
     assert advantages(plain, given) == advantages(magrpo(), given)
     assert reinforce().settings == mareinforce().settings
@@ -198,31 +209,30 @@ def test_grpo_without_its_options_is_magrpo():
 
 def test_groups_without_a_signal_are_counted():
     # group 0 differs, group 1 is one turn, group 2 is equal
-    metrics = magrpo().advantage(batch([1.0, 0.0, 5.0, 2.0, 2.0], [0, 0, 1, 2, 2]), 0.0).metrics
+    metrics = targets_of(magrpo(), batch([1.0, 0.0, 5.0, 2.0, 2.0], [0, 0, 1, 2, 2])).metrics
     assert metrics == {"groups_of_one": pytest.approx(0.2), "groups_flat": pytest.approx(0.4)}
 
 
 @pytest.mark.parametrize("name", ["magrpo", "marloo", "maremax", "grpo", "rloo"])
 def test_a_batch_of_groups_of_one_is_an_error_that_says_what_to_do(name):
     with pytest.raises(ValueError, match="set members to at least 2"):
-        ALGORITHMS[name](beta=0.0).advantage(batch([1.0, 2.0], [0, 1]), 0.0)
+        targets_of(ALGORITHMS[name](beta=0.0), batch([1.0, 2.0], [0, 1]))
 
 
 def test_without_a_baseline_one_is_enough():
-    targets = mareinforce().advantage(batch([1.0, 2.0], [0, 1]), 0.0)
+    targets = targets_of(mareinforce(), batch([1.0, 2.0], [0, 1]))
     assert targets.adv_BT[:, 0].tolist() == [1.0, 2.0]
     assert targets.metrics == {}  # nothing to warn of
 
 
 def test_one_problem_of_one_member_is_no_group_either():
     with pytest.raises(ValueError, match="set members to at least 2"):
-        magrpo().advantage(batch([3.0], [0]), 0.0)
+        targets_of(magrpo(), batch([3.0], [0]))
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"gamma": 1.5}, "gamma"),
         ({"beta": -1.0}, "beta"),
         ({"epochs": 2}, "set clip"),
         ({"minibatch": 4}, "set clip"),

@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
+from lesson_cases import learnt_from, targets_of
 
 from coevolve import cory, ppo
 from coevolve.maths.advantage import gae, token_rewards
 from coevolve.maths.masked import whiten
-from coevolve.maths.moments import Moments, scale
 from coevolve.types import Batch, Outputs, Targets
 
 
@@ -27,7 +27,12 @@ def batch(logp, ref, kl, credit, value=None):
         reward_B=torch.tensor(credit),
         peers_B=ones,
         temperature_B=torch.ones(rows),
-        share_B=torch.ones(rows),
+        weight_B=torch.ones(rows),
+        role_B=ones,
+        episode_B=ones,
+        joint_B=ones,
+        extra_B=torch.zeros(rows, dtype=torch.bool),
+        roles=("a", "b"),
         kl_BT=torch.tensor(kl),
         logp_ref_BT=torch.tensor(ref),
         value_BT=torch.zeros(rows, tokens) if value is None else torch.tensor(value),
@@ -37,14 +42,14 @@ def batch(logp, ref, kl, credit, value=None):
 def test_targets_literal():
     # gamma 1, lambda 1, values 0, eta 0.5: rewards -0.5 * 1, 3 - 0.5 * 2 -> to go 1.5, 2
     given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
-    targets = ppo(lam=1.0, whiten=False).advantage(given, 0.5)
+    targets = targets_of(ppo(eta=0.5, lam=1.0, whiten=False), given)
     assert targets.adv_BT.tolist() == [[1.5, 2.0]]
     assert targets.return_BT.tolist() == [[1.5, 2.0]]
     # sampled: log-ratios 1, 0.5 -> rewards -0.5, 3 - 0.25 -> to go 2.25, 2.75
-    sampled = ppo(lam=1.0, whiten=False, penalty="sampled").advantage(given, 0.5)
+    sampled = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, penalty="sampled"), given)
     assert sampled.adv_BT.tolist() == [[2.25, 2.75]]
     # whitened: deviations -0.25, +0.25, unbiased variance 0.125
-    whitened = ppo(lam=1.0).advantage(given, 0.5).adv_BT
+    whitened = targets_of(ppo(eta=0.5, lam=1.0), given).adv_BT
     assert whitened.tolist() == [[pytest.approx(-math.sqrt(0.5)), pytest.approx(math.sqrt(0.5))]]
 
 
@@ -56,7 +61,7 @@ def expected_gradient(penalty):
     total = 0.0
     for token in range(2):
         given = batch([[logp[token].item()]], [[ref[token].item()]], [[kl]], [0.0])
-        adv = ppo(whiten=False, penalty=penalty).advantage(given, 1.0).adv_BT
+        adv = targets_of(ppo(eta=1.0, whiten=False, penalty=penalty), given).adv_BT
         total = total + logp[token].exp().detach() * adv.item() * logp[token]
     total.backward()
     return z.grad
@@ -72,9 +77,8 @@ def test_only_the_sampled_penalty_has_the_gradient_of_the_kl():
 
 
 def test_cory_is_ppo_with_the_sum_of_the_team():
-    assert cory().credit is ppo(credit="team_sum").credit
-    assert cory().kl == ppo().kl
-    assert cory().epochs == 4
+    assert cory().settings == ppo(credit="team_sum").settings
+    assert cory().objective.epochs == 4
 
 
 @pytest.mark.parametrize(
@@ -88,34 +92,60 @@ def test_settings_out_of_range_are_named(wrong):
 def test_whitened_rewards_literal():
     # token rewards as above: -0.5 and 2, mean 0.75, deviations +-1.25, unbiased variance 3.125: 0.75 +- 0.5 sqrt(2)
     given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
-    targets = ppo(lam=1.0, whiten=False, whiten_rewards=True).advantage(given, 0.5)
+    targets = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, whiten_rewards=True), given)
     last = 0.75 + math.sqrt(0.5)
     assert targets.adv_BT.tolist() == [[pytest.approx(1.5), pytest.approx(last)]]
     assert targets.return_BT.tolist() == [[pytest.approx(1.5), pytest.approx(last)]]
-    assert ppo(lam=1.0, whiten=False).advantage(given, 0.5).adv_BT.tolist() == [[1.5, 2.0]]  # off by itself
+    assert targets_of(ppo(eta=0.5, lam=1.0, whiten=False), given).adv_BT.tolist() == [[1.5, 2.0]]  # off by itself
 
 
 def test_whitened_rewards_do_not_leak_out_of_the_padding():
     # rewards -0.5 and 2 | 3.5: mean 5/3, deviations -13/6, 1/3, 11/6, variance (169 + 4 + 121) / 36 / 2 = 49/12
     given = batch([[-1.0, -1.0]] * 2, [[-1.0, -1.0]] * 2, [[1.0, 2.0], [1.0, 9.0]], [3.0, 4.0])
     given = given.replace(mask_BT=torch.tensor([[True, True], [True, False]]))
-    adv_BT = ppo(lam=1.0, whiten=False, whiten_rewards=True).advantage(given, 0.5).adv_BT
+    adv_BT = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, whiten_rewards=True), given).adv_BT
     std = math.sqrt(49 / 12)
     first, second, third = (5 / 3 + deviation / std for deviation in (-13 / 6, 1 / 3, 11 / 6))
     assert adv_BT.tolist() == [[pytest.approx(first + second), pytest.approx(second)], [pytest.approx(third), 0.0]]
 
 
+def scores(rule, credit, before=()):
+    """What a rule makes of credits, one-token turns without a penalty, after it has seen these; and its state."""
+    state = {}
+    for credits in (before, credit) if before else (credit,):
+        rows = [[0.0]] * len(credits)
+        targets, state = learnt_from(rule, batch(rows, rows, rows, credits), state)
+    return targets.adv_BT[:, 0].tolist(), targets.metrics, state
+
+
 def test_scores_are_clipped_after_they_were_rescaled():
-    credit = torch.tensor([1.0, 3.0, 5.0])
-    seen = Moments().after(credit)  # mean 3, std 2
-    assert ppo(score_clip=2.0).rescale(torch.tensor([3.0, -5.0, 1.0]), seen).tolist() == [2.0, -2.0, 1.0]
-    assert ppo(score_clip=0.5, rescale="normalise").rescale(credit, seen).tolist() == [-0.5, 0.0, 0.5]
-    assert ppo(score_clip=2.0, rescale="scale").rescale(credit, seen).tolist() == pytest.approx([0.5, 1.5, 2.0])
+    plain = {"eta": 0.0, "whiten": False}
+    assert scores(ppo(score_clip=2.0, **plain), [3.0, -5.0, 1.0])[0] == [2.0, -2.0, 1.0]
+    credit = [1.0, 3.0, 5.0]  # mean 3, std 2
+    found, metrics, state = scores(ppo(score_clip=0.5, rescale="normalise", **plain), credit)
+    assert found == [-0.5, 0.0, 0.5]
+    assert metrics["credit"] == pytest.approx(0.0)
+    assert state["moments"]["a"] == {"count": 3, "mean": 3.0, "squares": 8.0}
+    assert scores(ppo(score_clip=2.0, rescale="scale", **plain), credit)[0] == pytest.approx([0.5, 1.5, 2.0])
+
+
+def test_statistics_run_on():
+    # of 1, 3, 5 and then 3, 3, 3, 3: mean 3, variance 8 / 6
+    found, _, state = scores(ppo(rescale="scale", eta=0.0, whiten=False), [3.0] * 4, before=[1.0, 3.0, 5.0])
+    assert found == pytest.approx([3 / math.sqrt(8 / 6)] * 4)
+    assert state["moments"]["a"]["count"] == 7
+
+
+def test_the_weight_of_the_penalty_follows_the_kl():
+    given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])  # 3 nats a turn, wanted 2: at most 0.2 more
+    targets, state = learnt_from(ppo(eta=0.5, target_kl=2.0, horizon=10), given)
+    assert targets.eta == 0.5
+    assert state == {"kl": {"a": pytest.approx(0.5 * (1 + 0.2 * 1 / 10))}}
+    assert learnt_from(ppo(eta=0.5, target_kl=2.0, horizon=10), given, {"kl": {"a": 0.7}})[0].eta == 0.7
 
 
 def test_without_these_options_nothing_is_done_to_a_reward():
-    assert ppo().rescale is None
-    assert ppo(rescale="scale").rescale is scale
+    assert scores(ppo(eta=0.0, whiten=False), [30.0, -50.0])[::2] == ([30.0, -50.0], {})
     assert ppo().settings["score_clip"] is None
     torch.manual_seed(0)
     rows = [torch.randn(3, 4).tolist() for _ in range(4)]
@@ -123,7 +153,7 @@ def test_without_these_options_nothing_is_done_to_a_reward():
     adv_BT, return_BT = gae(
         token_rewards(given.credit_B, given.kl_BT, given.mask_BT, 0.3), given.value_BT, given.mask_BT, 1.0, 0.95
     )
-    targets = ppo().advantage(given, 0.3)
+    targets = targets_of(ppo(), given)
     assert torch.equal(targets.return_BT, return_BT)
     assert torch.equal(targets.adv_BT, whiten(adv_BT, given.mask_BT))
 
@@ -134,8 +164,8 @@ def test_defaults_are_the_papers():
     }
     assert found == {
         "eta": 0.3, "target_kl": None, "horizon": 10000, "gamma": 1.0, "lam": 0.95, "clip": 0.2, "value_clip": 0.2,
-        "value_coef": 0.1, "epochs": 4, "score_clip": None, "whiten_rewards": False, "whiten": True, "credit": "own",
-        "rescale": "none", "weights": "token", "penalty": "full",
+        "value_coef": 0.1, "epochs": 4, "score_clip": None, "whiten_rewards": False, "whiten": True,
+        "credit": "own_reward", "rescale": "none", "loss_aggregation": "token", "penalty": "full",
     }  # fmt: skip
 
 
@@ -145,7 +175,7 @@ def test_the_loss_literal():
     given = batch([[-1.0]], [[-1.0]], [[0.0]], [2.0])
     rule, targets = ppo(), Targets(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
     out = Outputs(torch.tensor([[-0.5]]), torch.tensor([[1.0]]))
-    loss, metrics = rule.loss(out, given, targets, rule.weights(given))
+    loss, metrics = rule.objective.loss(out, given, targets, rule.objective.loss_aggregation(given))
     assert loss.item() == pytest.approx(-1.2 + 0.162)
     assert metrics["loss/value"].item() == pytest.approx(1.62)
     assert metrics["loss/policy"].item() == pytest.approx(-1.2)

@@ -9,9 +9,8 @@ from typing import Any
 import played_gpu
 import pytest
 import torch
-from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged, turns_to_batch
 
-from coevolve.collate import _batch as turns_to_batch
 from coevolve.compute import kernels, torch_backend
 from coevolve.compute import partial_attention as partial
 from coevolve.compute.prefix_cache import PrefixCache
@@ -127,6 +126,6 @@ def test_bfloat16_reaches_the_kernel_as_such(
     found = policy.update(batch, make_targets(batch, 0), make_rule(), 0)
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=0.02)
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
-    batch = turns_to_batch(turns, *[[0.0] * len(turns)] * 2, 1.0)
+    batch = turns_to_batch(turns)
     assert policy.update(batch, make_targets(batch, 1), make_rule(), 0)["drift"] < 0.05
     assert len(met) > 20 and all(met)

@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import VOCABULARY, save_micro
-from policy_cases import Build, make_says, ragged, shaken
+from policy_cases import Build, make_says, ragged, shaken, turns_to_batch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from coevolve.collate import _batch as turns_to_batch
 from coevolve.compute import draw as plain
 from coevolve.compute import logprobs, prefix_cache
 from coevolve.compute.cpu.arrays import either
@@ -160,7 +159,7 @@ def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
             key = getattr(layer.self_attn.k_proj, "base_layer", layer.self_attn.k_proj)
             key.weight.mul_(10)  # so that attention looks at something
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(tokens))})["a"]
-    batch = turns_to_batch(turns, *[[0.0] * len(turns)] * 2, 1.0)
+    batch = turns_to_batch(turns)
     off = ((policy.outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT).abs().sum() / batch.mask_BT.sum()
     assert batch.mask_BT.sum() > 27 and off < 1e-4, off
 
@@ -171,7 +170,7 @@ def apart(policies: dict[str, LocalLearner], count: int) -> list[float]:
     says = {name: make_says(ragged(count + n, seed=n) * 3, Sampling(12)) for n, name in enumerate(policies)}
     found = []
     for name, turns in LocalEngine(policies).generate(says).items():
-        batch = turns_to_batch(turns, *[[0.0] * len(turns)] * 2, 1.0)
+        batch = turns_to_batch(turns)
         off_BT = (policies[name].outputs(batch).logp_BT - batch.logp_BT) * batch.mask_BT
         found.append(float(off_BT.abs().sum() / batch.mask_BT.sum()))
     return found

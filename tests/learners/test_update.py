@@ -9,9 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from policy_cases import Build, make_batch, make_family, make_rule, make_says, make_targets, plain, ragged, shaken
+from policy_cases import (
+    Build,
+    make_batch,
+    make_family,
+    make_rule,
+    make_says,
+    make_targets,
+    plain,
+    ragged,
+    shaken,
+    turns_to_batch,
+)
 
-from coevolve.collate import _batch as turns_to_batch
 from coevolve.compute import logprobs as head
 from coevolve.compute import partial_attention as partial
 from coevolve.engines.local import LocalEngine
@@ -206,13 +216,6 @@ def test_epochs_and_minibatches_are_optimiser_steps(build_policy: Build) -> None
     assert metrics["grad_norm"] > 0 and metrics["lr"] == policy.spec.learning_rate
 
 
-def test_minibatches_cover_every_row_once_in_another_order_each_epoch(build_policy: Build) -> None:
-    policy = build_policy()
-    epochs = [[row for rows in policy._mini_batches(10, 3, 4, epoch) for row in rows.tolist()] for epoch in (0, 1)]
-    assert all(sorted(rows) == list(range(10)) for rows in epochs) and epochs[0] != epochs[1]
-    assert [rows.tolist() for rows in policy._mini_batches(3, 3, 0, 0)] == [[0, 1, 2]]
-
-
 def test_the_value_loss_reaches_the_trunk(build_policy: Build) -> None:
     policy = shaken(build_policy(critic=True))
     batch = make_batch(4, seed=9)
@@ -300,7 +303,7 @@ def test_drift_is_what_scoring_rounds_otherwise_than_sampling(dtype: str, most: 
     layer = policy.weights.base.causal.get_output_embeddings()
     layer.bias = torch.nn.Parameter(torch.full((layer.out_features,), -100.0))
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
-    batch = turns_to_batch(turns, [0.0] * len(turns), 1.0)
+    batch = turns_to_batch(turns)
     shifted = batch.replace(logp_BT=batch.logp_BT - 0.25 * batch.mask_BT)
     before = copy.deepcopy(policy.weights.base.causal.state_dict())
     assert policy.update(batch, make_targets(batch, 1), make_rule(), 0)["drift"] < most

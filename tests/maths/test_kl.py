@@ -1,11 +1,11 @@
-"""Full-vocabulary KL and the controllers."""
+"""Full-vocabulary KL and the weight that adapts."""
 
 import math
 
 import pytest
 import torch
 
-from coevolve.maths.kl import AdaptiveKL, FixedKL, full
+from coevolve.maths.kl import adapted, full
 
 
 def test_full_literal():
@@ -32,17 +32,19 @@ def test_an_impossible_token_costs_nothing():
     assert full(certain, ref).item() == pytest.approx(math.log(2))
 
 
-def test_controllers():
-    assert FixedKL(0.3).after(99.0, 256) == FixedKL(0.3)
+def test_the_weight_follows_the_kl():
+    def after(observed):
+        return adapted(0.3, observed, 256, target=6.0, horizon=10000)
+
     # 12 / 6 - 1 = 1, clipped to 0.2: 0.3 * (1 + 0.2 * 256 / 10000)
-    assert AdaptiveKL(0.3).after(12.0, 256).coef == pytest.approx(0.301536)
+    assert after(12.0) == pytest.approx(0.301536)
     # 5.4 / 6 - 1 = -0.1: 0.3 * (1 - 0.1 * 256 / 10000)
-    assert AdaptiveKL(0.3).after(5.4, 256).coef == pytest.approx(0.299232)
-    assert AdaptiveKL(0.3).after(0.0, 256).coef == pytest.approx(0.298464)
+    assert after(5.4) == pytest.approx(0.299232)
+    assert after(0.0) == pytest.approx(0.298464)
 
 
 def test_a_step_longer_than_the_horizon_never_turns_the_penalty_round():
     # -0.2 * 64 / 10 would make it negative; one horizon is a step of 0.8 or 1.2
-    assert AdaptiveKL(0.5, 6.0, 10).after(0.0, 64).coef == pytest.approx(0.4)
-    assert AdaptiveKL(0.5, 6.0, 10).after(99.0, 64).coef == pytest.approx(0.6)
-    assert AdaptiveKL(0.5, 6.0, 10).after(0.0, 5).coef == pytest.approx(0.45)
+    assert adapted(0.5, 0.0, 64, target=6.0, horizon=10) == pytest.approx(0.4)
+    assert adapted(0.5, 99.0, 64, target=6.0, horizon=10) == pytest.approx(0.6)
+    assert adapted(0.5, 0.0, 5, target=6.0, horizon=10) == pytest.approx(0.45)

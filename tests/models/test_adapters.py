@@ -168,13 +168,13 @@ def test_an_update_is_that_of_peft(
     model, batch = request.getfixturevalue(family), make_batch(6, seed=3)
     ours, theirs = team(model), team(model)
     for name in "ac":
-        ours[name].update(batch, make_targets(batch, 1), make_rule(critic=False), 0)
+        ours[name].update(batch, make_targets(batch, 1), make_rule(), 0)
     monkeypatch.setattr(Weights, "active", lambda self: contextlib.nullcontext(self.base.causal))
     for name in "ac":
         base = theirs[name].weights.base
         base.backend = TorchBackend(base, uses_prefix_tree=True)
         with by_peft(theirs[name]):
-            theirs[name].update(batch, make_targets(batch, 1), make_rule(critic=False), 0)
+            theirs[name].update(batch, make_targets(batch, 1), make_rule(), 0)
         for mine, its in zip(ours[name].parameters, theirs[name].parameters, strict=True):
             scale = float(its.grad.abs().max())
             torch.testing.assert_close(mine.grad, its.grad, rtol=1e-5, atol=1e-5 * scale)

@@ -114,9 +114,7 @@ def test_each_precision_has_its_own_base(four_bit: Any, micro_model: str) -> Non
     assert len({id(base) for base in bases}) == 3 and bases[2] is bases[3]
     batch = make_batch(5, seed=1)
     for policy in policies.values():
-        assert (
-            policy.update(policy.annotate(batch), make_targets(batch, 3), make_rule(critic=False), 0)["grad_norm"] > 0
-        )
+        assert policy.update(policy.annotate(batch), make_targets(batch, 3), make_rule(), 0)["grad_norm"] > 0
 
 
 def test_gpt2_in_4_bits(four_bit: Any, micro_gpt2: str) -> None:

@@ -93,9 +93,15 @@ class Entry:
     beta: float = 0.0
     paid: bool = False
     gamma: float = 1.0
-    credits: Mapping[str, str] = field(default_factory=lambda: {"team": "team", "own": "own"})
+    credits: Mapping[str, str] = field(default_factory=lambda: {"team": "team_return", "own": "own_return"})
     plays: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def made(self, credit: str) -> Algorithm:
+        """The algorithm with the credit of the team's or of the agents' own pay, discounted."""
+        name = self.credits[credit]
+        spec: Any = name if self.gamma == 1.0 else {"name": name, "gamma": self.gamma}
+        return self.make(credit=spec, **self.settings)
 
 
 def _options() -> list[Entry]:
@@ -113,10 +119,14 @@ def _options() -> list[Entry]:
     return [
         one("std: group", "measured", None, settings={"std": "group"}),
         one("std: agent", "direction of g", free=True, settings={"std": "agent"}),
-        one("gamma: 0.5", "g without γᵗ", gamma=0.5, settings={"gamma": 0.5}),
+        one(
+            "gamma: 0.5",
+            "g without γᵗ",
+            gamma=0.5,
+        ),
         one("clip: 0.2", "g", settings={"clip": 0.2}),
-        one("weights: turn", "g / turns", turns=True, settings={"weights": "turn"}),
-        one("weights: token", "g / turns", turns=True, settings={"weights": "token"}),
+        one("loss_aggregation: turn", "g / turns", turns=True, settings={"loss_aggregation": "turn"}),
+        one("loss_aggregation: token", "g / turns", turns=True, settings={"loss_aggregation": "token"}),
         held("k1", "loss", "g, no KL", nothing),
         held("k2", "loss", "g − β k", kl),
         held("k3", "loss", "g − β k′", reverse_kl),
@@ -126,7 +136,7 @@ def _options() -> list[Entry]:
     ]
 
 
-_SUM = {"team": "team_sum", "own": "own"}
+_SUM = {"team": "team_sum", "own": "own_reward"}
 _ONE_STAGE = ("chain", "rounds(1), harmony", "rounds(1), chicken")
 _TWO_STAGES = ("rounds(2)", "discussion(1)")
 _PLAIN = {"eta": 0.0, "whiten": False}

@@ -85,7 +85,7 @@ def average(sample: Sample, found_NS: Tensor) -> tuple[Tensor, Tensor | None]:
 
 def compare(sample: Sample, entry: Entry, credit: str, role: str) -> Found:
     """One algorithm and credit of one agent."""
-    algorithm = entry.make(credit=entry.credits[credit], **entry.settings)
+    algorithm = entry.made(credit)
     mean_S, error_S = average(sample, estimates(sample, algorithm, role, batch_of(sample, algorithm, role)))
     table, worth = sample.tables[role], WORTHS[entry.credits[credit]]
     logp, reference = lookup(sample.tables)

@@ -54,7 +54,13 @@ def both(pay: Pay, role: str) -> float:
     return sum(pay)
 
 
-WORTHS: dict[str, Worth] = {"team": team, "own": own, "team_sum": both, "to_go": both}
+WORTHS: dict[str, Worth] = {
+    "team_return": team,
+    "own_return": own,
+    "own_reward": own,
+    "team_sum": both,
+    "to_go": both,
+}
 """Of an algorithm's credit: what it means to maximise."""
 
 

@@ -17,10 +17,10 @@ from exact import ROLES, prompts
 from tabular import EveryEngine, Table, TabularEngine
 from torch import Tensor
 
-from coevolve.collate import collate
+from coevolve.collate import collate, rows_of
 from coevolve.play import Stage, rollout
 from coevolve.tasks.games import Game
-from coevolve.types import Algorithm, Batch, Episode, Outputs, Problem, Sampling
+from coevolve.types import Algorithm, Batch, Episode, Lesson, Outputs, Problem, Sampling, State, Targets
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Sample:
     chances_N: Tensor | None = None
     """Of the groups, where they are all that there can be; None where they were drawn."""
     batches: dict[str, Batch] = field(default_factory=dict)
-    credits: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
+    credits: dict[str, list[float]] = field(default_factory=dict)
     places: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -71,14 +71,22 @@ def batch_of(sample: Sample, algorithm: Algorithm, role: str) -> Batch:
 
     Collated once per agent; the credits of further algorithms are put in their place, which a test compares.
     """
+    reward = Game(game=sample.protocol.game).reward
     if role not in sample.batches:
-        sample.batches[role] = annotated(sample, collate(sample.episodes, algorithm.credit, role), role)
-    key = (algorithm.critic, algorithm.settings["credit"], algorithm.settings["gamma"])
+        rows = rows_of(sample.episodes, algorithm.credit, reward)
+        sample.batches[role] = annotated(sample, collate(rows, role), role)
+    key = str(algorithm.settings["credit"])
     if key not in sample.credits:
-        sample.credits[key] = [number for e in sample.episodes for number in algorithm.credit(e)]
+        sample.credits[key] = [number for found in algorithm.credit(sample.episodes, reward) for number in found]
     roles = [t.policy for e in sample.episodes for t in e.turns]
     mine = [number for number, name in zip(sample.credits[key], roles, strict=True) if name == role]
     return sample.batches[role].replace(credit_B=torch.tensor(mine))
+
+
+def targets_of(algorithm: Algorithm, batch: Batch, episodes: list[Episode], state: State | None = None) -> Targets:
+    """What the algorithm's advantage makes of one agent's batch."""
+    lesson, before = Lesson(episodes, {"": batch}), algorithm.start if state is None else state
+    return algorithm.advantage(lesson, before)[0][""]
 
 
 def annotated(sample: Sample, batch: Batch, role: str) -> Batch:
@@ -94,19 +102,22 @@ def annotated(sample: Sample, batch: Batch, role: str) -> Batch:
     )
 
 
-def slopes(algorithm: Algorithm, batch: Batch) -> Tensor:
+def slopes(algorithm: Algorithm, batch: Batch, episodes: list[Episode], state: State | None = None) -> Tensor:
     """By how much the objective grows with the log-probability of each token, [B, T]."""
-    logp_BT = batch.logp_BT.double().requires_grad_()
-    targets = algorithm.advantage(batch, algorithm.kl.coef)
-    loss, _ = algorithm.loss(Outputs(logp_BT, batch.value_BT), batch, targets, algorithm.weights(batch))
+    logp_BT, objective = batch.logp_BT.double().requires_grad_(), algorithm.objective
+    targets = targets_of(algorithm, batch, episodes, state)
+    out = Outputs(logp_BT, batch.value_BT)
+    loss, _ = objective.loss(out, batch, targets, objective.loss_aggregation(batch))
     (slope_BT,) = torch.autograd.grad(-loss, logp_BT)
     return slope_BT
 
 
-def estimates(sample: Sample, algorithm: Algorithm, role: str, batch: Batch) -> Tensor:
+def estimates(sample: Sample, algorithm: Algorithm, role: str, batch: Batch, state: State | None = None) -> Tensor:
     """The ascent direction of every group, [N, S]; its mean is the gradient of the whole batch."""
     table, place_B = sample.tables[role], sample.places[role]
     p_B = table.logp_SA.detach()[place_B % len(table.prompts), 0].exp()
-    push_B = (slopes(algorithm, batch) * ((batch.action_BT == 0).double() - p_B[:, None])).sum(1)
+    push_B = (slopes(algorithm, batch, sample.episodes, state) * ((batch.action_BT == 0).double() - p_B[:, None])).sum(
+        1
+    )
     cells = sample.groups * len(table.prompts)
     return sample.groups * torch.bincount(place_B, push_B, cells).view(sample.groups, -1)

@@ -12,12 +12,12 @@ import torch
 from cases import PROTOCOLS
 from compare import LIMIT, distance
 from exact import ROLES, WORTHS, chance, expected
-from sample import slopes
+from lesson_cases import collated
+from sample import slopes, targets_of
 from tabular import TOKENS
 
 from coevolve import LocalEngine, PolicySpec, build_policies
 from coevolve.algorithms import cory, magrpo, mareinforce, marloo
-from coevolve.collate import collate
 from coevolve.play import Stage, rollout
 from coevolve.tasks.games import MODEL, Game
 from coevolve.types import Problem, Sampling
@@ -95,7 +95,7 @@ def by_group(policy, batch, algorithm, groups_B):
     pairs = sorted(set(said))
     gradient_WP = torch.stack([gradient(token_logps(policy, prompt)[token], policy) for prompt, token in pairs])
     pair_B = torch.tensor([pairs.index(one) for one in said])
-    slope_B = slopes(algorithm, batch).sum(1)
+    slope_B = slopes(algorithm, batch, []).sum(1)
     cells = torch.bincount(groups_B * len(pairs) + pair_B, slope_B, GROUPS * len(pairs)).view(GROUPS, -1)
     return GROUPS * cells @ gradient_WP.double()
 
@@ -105,7 +105,7 @@ CASES = [
     ("chain", cory(eta=0.0, whiten=False, epochs=1), 1.0, 0.0),
     ("rounds(1), chicken", marloo(beta=BETA, kl="loss", estimator="k2"), 1.0, BETA),
     ("rounds(1), chicken", marloo(beta=BETA, kl="reward", estimator="k1"), 1.0, BETA),
-    ("rounds(2)", marloo(credit="own"), 1.0, 0.0),
+    ("rounds(2)", marloo(credit="own_return"), 1.0, 0.0),
     ("rounds(2)", magrpo(), 3 / 4, 0.0),
     ("tree(2, 2), cross", mareinforce(clip=0.2), 1.0, 0.0),
     ("discussion(1)", marloo(), 1.0, 0.0),
@@ -116,10 +116,10 @@ CASES = [
 @pytest.mark.parametrize("role", ROLES)
 def test_an_update_follows_the_exact_gradient(policies, episodes, name, algorithm, factor, beta, role):
     policy, played = policies[role], episodes(name)
-    batch = policy.annotate(collate(played, algorithm.credit, role))
-    targets = algorithm.advantage(batch, algorithm.kl.coef)
+    batch = policy.annotate(collated(played, algorithm.credit, role))
+    targets = targets_of(algorithm, batch, played)
     before = copy.deepcopy(policy.weights.base.causal.state_dict())
-    policy.update(batch, targets, algorithm, 0)
+    policy.update(batch, targets, algorithm.objective, 0)
     assert all(torch.equal(value, before[key]) for key, value in policy.weights.base.causal.state_dict().items())
     taken_P = -torch.cat([weight.grad.flatten() for weight in policy.weights.parameters()]).double()
 

@@ -44,14 +44,14 @@ def last_token_dropped(batch):
     return batch.replace(mask_BT=batch.mask_BT & ~last_BT)
 
 
-def shares_of_the_root(batch):
+def weights_of_the_root(batch):
     """Deep turns of a tree count as much as those of its root."""
-    return batch.replace(share_B=batch.share_B.max().expand_as(batch.share_B))
+    return batch.replace(weight_B=batch.weight_B.max().expand_as(batch.weight_B))
 
 
-def shares_of_the_leaves(batch):
+def weights_of_the_leaves(batch):
     """All turns alike, weights of the same sum."""
-    return batch.replace(share_B=torch.ones_like(batch.share_B))
+    return batch.replace(weight_B=torch.ones_like(batch.weight_B))
 
 
 def summed_over_partners(batch):
@@ -76,18 +76,18 @@ def minus_one_member(batch):
 
 
 MISTAKES = [
-    ("chain", "team", last_token_dropped),
-    ("chain", "team", next_row),
-    ("chain", "own", minus_one_member),
-    ("rounds(1), harmony", "own", next_row),
-    ("tree(1, 3), cross", "team", summed_over_partners),
-    ("rounds(2)", "own", no_future),
-    ("rounds(2)", "team", minus_one_member),
-    ("tree(2, 2), cross", "team", summed_over_partners),
-    ("tree(2, 2), cross", "own", shares_of_the_root),
-    ("tree(2, 2), cross", "own", shares_of_the_leaves),
-    ("tree(2, 2), cross", "own", no_future),
-    ("discussion(1)", "own", no_future),
+    ("chain", "team_return", last_token_dropped),
+    ("chain", "team_return", next_row),
+    ("chain", "own_return", minus_one_member),
+    ("rounds(1), harmony", "own_return", next_row),
+    ("tree(1, 3), cross", "team_return", summed_over_partners),
+    ("rounds(2)", "own_return", no_future),
+    ("rounds(2)", "team_return", minus_one_member),
+    ("tree(2, 2), cross", "team_return", summed_over_partners),
+    ("tree(2, 2), cross", "own_return", weights_of_the_root),
+    ("tree(2, 2), cross", "own_return", weights_of_the_leaves),
+    ("tree(2, 2), cross", "own_return", no_future),
+    ("discussion(1)", "own_return", no_future),
 ]
 
 

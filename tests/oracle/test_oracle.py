@@ -11,13 +11,14 @@ import torch
 from cases import PROTOCOLS
 from compare import LIMIT, rows, slope
 from exact import ROLES, best_of_moments, chance, expected, moments, own, rounds, team
-from sample import annotated, batch_of, estimates, everything, played
+from lesson_cases import collated
+from sample import annotated, batch_of, estimates, everything, played, targets_of
 from theory import lookup, sizes
 
 from coevolve.algorithms import cory, magrpo, marloo
-from coevolve.collate import collate
 from coevolve.types import Outputs
 
+HALF = {"name": "team_return", "gamma": 0.5}
 BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
 
 
@@ -92,21 +93,22 @@ def test_moments_sum_to_the_gradient_of_the_expected_return(protocol):
 
 def test_row_by_row_is_the_gradient_through_the_table():
     sample = played(BY_NAME["tree(2, 2), cross"], 30)
-    for rule in (magrpo(gamma=0.5, std="agent"), cory(eta=0.0)):
+    for rule in (magrpo(credit=HALF, std="agent"), cory(eta=0.0)):
         batch = batch_of(sample, rule, "b")
         by_group_NS = estimates(sample, rule, "b", batch)
         policy = sample.tables["b"]
         logp_BT = policy.logp_SA[policy.prompts_of(batch)].gather(1, batch.action_BT)
-        targets = rule.advantage(batch, rule.kl.coef)
-        loss, _ = rule.loss(Outputs(logp_BT, batch.value_BT), batch, targets, rule.weights(batch))
+        targets, objective = targets_of(rule, batch, sample.episodes), rule.objective
+        out = Outputs(logp_BT, batch.value_BT)
+        loss, _ = objective.loss(out, batch, targets, objective.loss_aggregation(batch))
         assert torch.allclose(by_group_NS.mean(0), slope(-loss, policy), atol=1e-7)
 
 
 def test_credits_put_in_their_place_are_those_of_collate():
     sample = played(BY_NAME["tree(2, 2), aligned"], 5)
     batch_of(sample, marloo(), "a")
-    for rule in (marloo(gamma=0.5), magrpo(credit="own")):
-        want = annotated(sample, collate(sample.episodes, rule.credit, "a"), "a").tensors()
+    for rule in (marloo(credit=HALF), magrpo(credit="own_return")):
+        want = annotated(sample, collated(sample.episodes, rule.credit, "a"), "a").tensors()
         found = batch_of(sample, rule, "a").tensors()
         assert found.keys() == want.keys()
         assert all(torch.equal(found[name], want[name]) for name in want)

@@ -1,10 +1,10 @@
 """rounds, tree, best_of, discussion with the scripted engine: who hears what, in how many sweeps, who is compared."""
 
 import pytest
+from lesson_cases import asked, collated
 
-from coevolve.collate import collate
+from coevolve.credit import team_return
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.maths.credit import tree_to_go
 from coevolve.measure import endings
 from coevolve.play import Stage, rollout, score, together
 from coevolve.plays import PLAYS, best_of, discussion, rounds, tree
@@ -50,7 +50,7 @@ def test_one_round_is_one_sweep_in_which_nobody_hears_anybody():
     assert shapes(engine) == [{"ann": 6, "bob": 6}]
     assert all(heard == [] for _, _, heard in task.heard)
     assert [len(e.joints) for e in episodes] == [1] * 6
-    assert collate(episodes, tree_to_go(), "ann").peers_B.tolist() == [0, 0, 0, 1, 1, 1]
+    assert collated(episodes, team_return(), "ann").peers_B.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_rounds_hear_their_own_history_only():
@@ -60,7 +60,7 @@ def test_rounds_hear_their_own_history_only():
     assert task.heard[4] == ("p", "a", ["a0", "note on a0", "a1", "note on a1"])
     assert [joint.after for joint in episodes[0].joints] == [None, 0, 1]
     # turns pay 0, 2, 4: returns 6, 6, 4
-    assert tree_to_go()(episodes[0]) == [6.0, 6.0, 6.0, 6.0, 4.0, 4.0]
+    assert asked(team_return(), episodes[0]) == [6.0, 6.0, 6.0, 6.0, 4.0, 4.0]
 
 
 def test_rounds_without_feedback_hear_an_empty_note():
@@ -118,7 +118,7 @@ def test_a_draft_answers_for_the_joint_of_those_who_heard_it():
     script = {("a", "p", 0, 0): "0", ("a", "p", 0, 1): "3", ("b", "p", 0, 0): "0", ("b", "p", 0, 1): "7"}
     episodes, _, _ = played(play, script=script)
     assert [turn.role for turn in episodes[0].turns] == ["a", "b", "a", "b"]
-    assert tree_to_go()(episodes[0]) == [3.0, 7.0, 3.0, 7.0]
+    assert asked(team_return(), episodes[0]) == [3.0, 7.0, 3.0, 7.0]
 
 
 def ended(play, script):
@@ -138,7 +138,7 @@ def test_what_an_interaction_came_to():
 
 def test_members_of_the_same_round_are_peers():
     episodes, _, _ = played(rounds(2), members=2)
-    assert collate(episodes, tree_to_go(), "ann").peers_B.tolist() == [0, 1, 0, 1]
+    assert collated(episodes, team_return(), "ann").peers_B.tolist() == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("done", [0, 1.5, lambda rewards: rewards == [2.0, 2.0]])
@@ -155,10 +155,10 @@ def test_a_tree_has_its_nodes_groups_shares_and_returns():
     episode = episodes[0]
     assert shapes(engine) == [{"ann": 2, "bob": 2}, {"ann": 4, "bob": 4}]
     assert [joint.after for joint in episode.joints] == [None, None, 0, 0, 1, 1]
-    batch = collate(episodes, tree_to_go(0.5), "ann")
+    batch = collated(episodes, team_return(0.5), "ann")
     assert batch.peers_B.tolist() == [0, 0, 1, 1, 2, 2]
     # one root of two: 1/2 each; two nodes of two: 1/4 each; six turns an episode
-    assert batch.share_B.tolist() == [3.0, 3.0, 1.5, 1.5, 1.5, 1.5]
+    assert batch.weight_B.tolist() == [3.0, 3.0, 1.5, 1.5, 1.5, 1.5]
     # a and b say 0, 1 | 2, 3 | 4, 5; joints pay 0, 2 | 4, 6 | 8, 10: 0 + 0.5 * 5 = 2.5, 2 + 0.5 * 9 = 6.5
     assert batch.credit_B.tolist() == [2.5, 6.5, 4.0, 6.0, 8.0, 10.0]
     assert task.heard[4:6] == [("p", "a", ["a0", "note on a0"])] * 2
@@ -171,8 +171,8 @@ def test_crossed_responses_are_paid_the_mean_over_their_partners():
     episodes, _, _ = played(tree(1, 2, joint="cross"), script=script)
     # joints pay 11, 31, 12, 32: a gets 21 and 22, b 11.5 and 31.5
     assert len(episodes[0].joints) == 4
-    assert collate(episodes, tree_to_go(), "ann").credit_B.tolist() == [21.0, 22.0]
-    assert collate(episodes, tree_to_go(), "bob").credit_B.tolist() == [11.5, 31.5]
+    assert collated(episodes, team_return(), "ann").credit_B.tolist() == [21.0, 22.0]
+    assert collated(episodes, team_return(), "bob").credit_B.tolist() == [11.5, 31.5]
     assert [t.reward for t in episodes[0].turns] == [21.0, 22.0, 11.5, 31.5]
 
 
@@ -180,7 +180,7 @@ def test_the_crossed_tree_grows_from_every_combination():
     episodes, engine, _ = played(tree(2, 2, joint="cross"))
     assert shapes(engine) == [{"ann": 2, "bob": 2}, {"ann": 8, "bob": 8}]  # 4 joints, 2 responses below each
     # 10 turns an agent: a root of two, 1/2 each; below it four nodes of two, 1/8 each
-    assert collate(episodes, tree_to_go(), "ann").share_B.tolist() == [5.0] * 2 + [1.25] * 8
+    assert collated(episodes, team_return(), "ann").weight_B.tolist() == [5.0] * 2 + [1.25] * 8
     _, engine, _ = played(tree(1, 2, joint="cross"), cast={"a": "ann", "b": "bob", "c": "cat"})
     assert shapes(engine) == [{"ann": 2, "bob": 2, "cat": 2}]
 
@@ -216,11 +216,11 @@ def test_best_of_lets_the_best_joint_go_on_and_pays_each_turn_its_own():
     episodes, engine, task = played(best_of(2, 2, feedback=True, weights=[1.2, 0.8]), script=script)
     assert shapes(engine) == [{"ann": 2, "bob": 2}] * 2
     assert task.heard[4:] == [("p", "a", ["a5", "note on a5"])] * 2 + [("p", "b", ["b0", "note on b0"])] * 2
-    batch = collate(episodes, tree_to_go(), "ann")
+    batch = collated(episodes, team_return(), "ann")
     assert batch.credit_B.tolist() == [3.0, 5.0, 5.0, 2.0]  # 3 + 0, 5 + 0 | 1 + 4, 2 + 0
     assert [joint.after for joint in episodes[0].joints] == [None, None, 1, 1]
     assert batch.peers_B.tolist() == [0, 0, 1, 1]
-    assert batch.share_B.tolist() == pytest.approx([2.4, 2.4, 1.6, 1.6])  # 4 turns * 1.2 / 2, 4 * 0.8 / 2
+    assert batch.weight_B.tolist() == pytest.approx([2.4, 2.4, 1.6, 1.6])  # 4 turns * 1.2 / 2, 4 * 0.8 / 2
 
 
 def test_a_discussion_hears_everybody_and_pays_the_last_round():
@@ -228,7 +228,7 @@ def test_a_discussion_hears_everybody_and_pays_the_last_round():
     assert shapes(engine) == [{"ann": 1, "bob": 1}] * 2
     assert task.heard[2:] == [("p", "a", ["a0", "b0"]), ("p", "b", ["a0", "b0"])]
     assert [t.reward for t in episodes[0].turns] == [None, None, 2.0, 2.0]
-    assert tree_to_go()(episodes[0]) == [2.0] * 4  # the first round answers for the last
+    assert asked(team_return(), episodes[0]) == [2.0] * 4  # the first round answers for the last
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_mistake_names_its_key_and_the_nearest_known_one(recipe, override, sai
     [
         ("algorithm.etta=1", "algorithm: unknown key etta; did you mean 'eta'?"),
         ("algorithm.eta=high", "algorithm: eta: input should be a valid number"),
-        ("algorithm.credit=mine", "algorithm: credit is 'mine'; want one of own, team_sum, team_mean, to_go"),
+        ("algorithm.credit=mine", "algorithm.credit: unknown name 'mine'"),
         ("algorithm=ppoo", "algorithm: unknown name 'ppoo'; did you mean 'ppo'?"),
         ("play.transfer=perhaps", "play: transfer: input should be a valid boolean"),
         ("cast={name: exchange, evry: 2}", "cast: unknown key evry; did you mean 'every'?"),

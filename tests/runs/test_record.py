@@ -1,11 +1,13 @@
 """Episodes written down: pieces of text, and every token's numbers in its place."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
 from toy import LUCKY, toy
 
+from coevolve import mareinforce
 from coevolve.models.load import load_tokenizer
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.runs.record import pieces, records
@@ -98,13 +100,17 @@ def test_parts_are_written_with_the_episode(micro_model):
 
 
 def test_what_is_no_number_is_null_in_every_file(micro_model, tmp_path):
-    trainer = toy(micro_model, steps=1, batch_size=2)
-    trainer.task.parts = lambda cases: [{"odd": math.nan} for _ in cases]
+    rule = mareinforce()
+
+    def advantage(lesson, state):
+        found, state = rule.advantage(lesson, state)
+        return {name: dataclasses.replace(aims, metrics={"odd": math.nan}) for name, aims in found.items()}, state
+
+    trainer = toy(micro_model, steps=1, batch_size=2, algorithm=dataclasses.replace(rule, advantage=advantage))
     run = trainer.run(tmp_path / "run")
     for name in ("metrics", "episodes", "samples"):
-        text = (run / f"{name}.jsonl").read_text()
-        assert "NaN" not in text
-        assert '"parts/odd": null' in text or name == "metrics"
+        assert "NaN" not in (run / f"{name}.jsonl").read_text()
+    assert '"agents/ann/odd": null' in (run / "metrics.jsonl").read_text()
 
 
 def test_held_out_problems_are_played_with_the_same_noise_always(micro_model, tmp_path):

@@ -16,7 +16,7 @@ grpo = variant(
     baseline="mean",
     std="group",
     clip=0.2,
-    weights="turn",
+    loss_aggregation="turn",
     beta=0.04,
 )
 

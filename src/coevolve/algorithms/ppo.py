@@ -14,49 +14,26 @@ early TRL:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import Tensor
 
-from coevolve.maths import credit as credits
-from coevolve.maths import masked, moments
-from coevolve.maths.advantage import gae, token_rewards
-from coevolve.maths.kl import AdaptiveKL, FixedKL
-from coevolve.maths.losses import clipped_policy, clipped_value
-from coevolve.maths.weights import WEIGHTS
+from coevolve.algorithms.advantages import Rescale, against_critic, full_kl, log_ratio, per_policy, rescaled
+from coevolve.algorithms.losses import policy_gradient, with_value
+from coevolve.credit import CreditSpec, credit_name, credit_of
+from coevolve.maths import moments
+from coevolve.maths.kl import adapted
+from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
-from coevolve.types import Advantage, Algorithm, Batch, Credit, Loss, Outputs, Targets
+from coevolve.types import Algorithm, Objective
 
-
-def full_kl(batch: Batch) -> Tensor:
-    """KL(policy || reference) where each token was drawn, the same for any token.
-
-    So as a reward it steers only which states come next; the policy gradient does not feel the KL of its own state.
-    """
-    assert batch.kl_BT is not None, "the KL penalty needs a reference"
-    return batch.kl_BT
-
-
-def log_ratio(batch: Batch) -> Tensor:
-    """log pi(a) - log pi_0(a) of the sampled token: full_kl on average, with the gradient of the KL as a reward."""
-    assert batch.logp_ref_BT is not None, "the KL penalty needs a reference"
-    return batch.logp_BT - batch.logp_ref_BT
-
-
-_CREDITS: dict[str, Credit] = {
-    "own": credits.own,
-    "team_sum": credits.team_sum,
-    "team_mean": credits.team_mean,
-    "to_go": credits.to_go(),
-}
-Rescale = Callable[[Tensor, moments.Moments], Tensor]
 _RESCALES: dict[str, Rescale | None] = {
     "none": None,
     "scale": moments.scale,
     "normalise": moments.normalise,
 }
-_PENALTIES: dict[str, Callable[[Batch], Tensor]] = {"full": full_kl, "sampled": log_ratio}
+_PENALTIES = {"full": full_kl, "sampled": log_ratio}
 
 
 @checked_call("algorithm")
@@ -75,34 +52,38 @@ def ppo(
     score_clip: Positive | None = None,
     whiten_rewards: bool = False,
     whiten: bool = True,
-    credit: Literal["own", "team_sum", "team_mean", "to_go"] = "own",
+    credit: CreditSpec = "own_reward",
     rescale: Literal["none", "scale", "normalise"] = "none",
-    weights: Literal["token", "turn"] = "token",
+    loss_aggregation: Literal["token", "turn"] = "token",
     penalty: Literal["full", "sampled"] = "full",
 ) -> Algorithm:
     """PPO as a value. Defaults are the IMDB column of the paper's table 1.
 
     eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. minibatch: turns per
     optimiser step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what
-    a turn is paid. rescale: credit divided by its running standard deviation ("normalise" also centres it). score_clip:
-    credit, rescaled or not, is at most this far from 0. whiten_rewards: the tokens' rewards, KL included, divided by
-    their standard deviation over the batch around their mean, which stays. weights: does every token count alike, or
-    every turn. penalty: what eta multiplies at each token, the KL over the whole vocabulary (the paper) or the
-    log-ratio of the sampled token, which has the same mean and the gradient of the KL.
+    a turn is paid, a rule of ``coevolve.credit``. rescale: credit divided by its running standard deviation
+    ("normalise" also centres it). score_clip: credit, rescaled or not, is at most this far from 0. whiten_rewards: the
+    tokens' rewards, KL included, divided by their standard deviation over the batch around their mean, which stays.
+    loss_aggregation: does every token count alike, or every turn. penalty: what eta multiplies at each token, the KL
+    over the whole vocabulary (the paper) or the log-ratio of the sampled token, which has the same mean and the
+    gradient of the KL.
     Raises ValueError for a setting out of range.
     """
-    settings = dict(locals())
+    settings = {**locals(), "credit": credit_name(credit)}
+    rule = against_critic(_PENALTIES[penalty], gamma, lam, whiten=whiten, whiten_rewards=whiten_rewards)
+    adapt = None if target_kl is None else partial(adapted, target=target_kl, horizon=horizon)
+    advantage, rescale_credit = per_policy(rule, eta, adapt), _rescale(rescale, score_clip)
     return Algorithm(
-        credit=_CREDITS[credit],
-        advantage=_advantage(_PENALTIES[penalty], gamma, lam, whiten, whiten_rewards),
-        loss=_loss(clip, value_clip, value_coef),
-        weights=WEIGHTS[weights],
-        kl=FixedKL(eta) if target_kl is None else AdaptiveKL(eta, target_kl, horizon),
-        epochs=epochs,
-        minibatch=minibatch,
+        credit=credit_of(credit),
+        advantage=rescaled(advantage, rescale_credit) if rescale_credit else advantage,
+        objective=Objective(
+            loss=with_value(policy_gradient(clip), value_clip, value_coef),
+            loss_aggregation=LOSS_AGGREGATIONS[loss_aggregation],
+            epochs=epochs,
+            minibatch=minibatch,
+        ),
         reference=True,
         critic=True,
-        rescale=_rescale(rescale, score_clip),
         settings=settings,
     )
 
@@ -117,28 +98,3 @@ def _rescale(name: str, score_clip: float | None) -> Rescale | None:
         return credit_B.clamp(-score_clip, score_clip)
 
     return clipped
-
-
-def _advantage(
-    penalty: Callable[[Batch], Tensor], gamma: float, lam: float, whiten: bool, whiten_rewards: bool
-) -> Advantage:
-    def advantage(batch: Batch, eta: float) -> Targets:
-        assert batch.value_BT is not None, "PPO needs a critic"
-        reward_BT = token_rewards(batch.credit_B, penalty(batch), batch.mask_BT, eta)
-        if whiten_rewards:
-            reward_BT = masked.whiten(reward_BT, batch.mask_BT, shift_mean=False)
-        adv_BT, return_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, gamma, lam)
-        return Targets(masked.whiten(adv_BT, batch.mask_BT) if whiten else adv_BT, return_BT)
-
-    return advantage
-
-
-def _loss(clip: float, value_clip: float, value_coef: float) -> Loss:
-    def loss(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        assert out.value_BT is not None and batch.value_BT is not None and targets.return_BT is not None
-        policy, clipped = clipped_policy(out.logp_BT, batch.logp_BT, targets.adv_BT, batch.mask_BT, weight_BT, clip)
-        value = clipped_value(out.value_BT, batch.value_BT, targets.return_BT, batch.mask_BT, weight_BT, value_clip)
-        metrics = {"loss/policy": policy.detach(), "loss/value": value.detach(), "clip_fraction": clipped}
-        return policy + value_coef * value, metrics
-
-    return loss

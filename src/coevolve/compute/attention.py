@@ -1,4 +1,4 @@
-"""Our attention as an implementation that transformers' models call; ``probe`` tests which models can use it.
+"""Our attention as an implementation that transformers' models call; ``backend`` tests which models can use it.
 
 ``trunk(causal)(..., tree_attention=x)`` makes every layer hand its queries, keys and values to ``x.attend``: the packed
 tokens of a prefix tree, or the KV cache of a rollout. Without it, it is transformers' own attention (sdpa).

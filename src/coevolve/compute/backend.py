@@ -1,7 +1,7 @@
 """Which backend computes for a model: chosen when it is loaded, after what each computes was compared with the model.
 
-``auto`` is: on the CPU the compiled loops (``cpu``) where numba is installed and they give what the model gives, unless
-the recipe asks for several threads; else ``torch``.
+``auto`` is: on the CPU the compiled loops (``cpu``) where numba is installed and they give what the model gives; else
+``torch``, which then says why. (A recipe that asks for several threads asks for ``torch``: ``learners.build``.)
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def choose(base: Base, asked: Compute, model: str) -> Backend:
     if asked == "reference":
         return ReferenceBackend(base)
     tree = _use_our_attention(base)
-    why_not = "torch is asked for" if asked == "torch" else _why_not_cpu(base, tree)
+    why_not = "" if asked == "torch" else _why_not_cpu(base, tree)
     if why_not is None:
         made: Backend = importlib.import_module("coevolve.compute.cpu.backend").CpuBackend(base)
         return made
     if asked == "cpu":
         raise ValueError(f"compute is cpu, which does not fit the model {model!r}: {why_not}; say compute: auto")
-    return TorchBackend(base, tree)
+    return TorchBackend(base, tree, why_not)
 
 
 @torch.no_grad()

@@ -31,16 +31,19 @@ from coevolve.types import Batch, Sampling
 
 @dataclass(frozen=True)
 class TorchBackend:
-    """uses_prefix_tree: ``probe`` has found that our attention gives what the model's own does."""
+    """uses_prefix_tree: our attention gives what the model's own does (``backend``). why_not: why the compiled loops of
+    the CPU were not chosen, empty if nobody asked."""
 
     base: Base
     uses_prefix_tree: bool
+    why_not: str = ""
     name: str = "torch"
 
     @property
     def about(self) -> str:
-        """With whose attention."""
-        return "torch, prefix tree" if self.uses_prefix_tree else "torch, rows apart: attention of the model's own kind"
+        """With whose attention, and why not by compiled loops."""
+        kind = "prefix tree" if self.uses_prefix_tree else "rows apart (attention of the model's own kind)"
+        return f"torch, {kind}" + (f"; not cpu: {self.why_not}" if self.why_not else "")
 
     @contextmanager
     def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[TorchSampler]:

@@ -19,7 +19,8 @@ import numpy as np
 from coevolve import noise
 from coevolve.diagnose.paired import Numbers, interval, units
 from coevolve.diagnose.scene import Row, Scene, condition, measured
-from coevolve.types import Engine, PolicyName, Prompt, Role, Say, Turn
+from coevolve.interfaces import Engine
+from coevolve.types import PolicyName, Prompt, Role, Say, Turn
 
 Ends = Mapping[PolicyName, Sequence[int]]
 """Policy -> the ids of an empty turn: its end of sequence, if it has one."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.scene import Row, Scene, condition
-from coevolve.types import Case, Episode, Problem, Prompt, Role, Task, Turn
+from coevolve.interfaces import Task
+from coevolve.types import Case, Episode, Problem, Prompt, Role, Turn
 
 Change = Callable[[Turn | str], Turn | str]
 """What a role was let hear, its own turns apart -> what it hears instead."""

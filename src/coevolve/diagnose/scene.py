@@ -10,9 +10,10 @@ import numpy as np
 
 from coevolve.diagnose.paired import Numbers, interval, standard_error, units
 from coevolve.evaluate import SEED
+from coevolve.interfaces import Engine, Task
 from coevolve.measure import outcome
 from coevolve.play import Stage, rollout
-from coevolve.types import Engine, Episode, Play, PolicyName, Problem, Role, Sampling, Task
+from coevolve.types import Episode, Play, PolicyName, Problem, Role, Sampling
 
 Row = dict[str, Any]
 

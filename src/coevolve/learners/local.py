@@ -6,7 +6,6 @@ Letters: B rows, T action tokens, N the action tokens of all rows in one line, W
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,16 +15,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from coevolve import noise
 from coevolve.compute import forward
 from coevolve.learners.describe import describe
 from coevolve.learners.optim import adamw, lr_factor
+from coevolve.maths.minibatches import mini_batches
 from coevolve.models.exact import check_same, read
 from coevolve.models.policy import Policy
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Weights
 from coevolve.runtime.pool import Pool
-from coevolve.types import Algorithm, Batch, Metrics, Outputs, Targets
+from coevolve.types import Batch, Metrics, Objective, Outputs, Targets
 
 VALUE_FILE = "value_head.safetensors"
 
@@ -92,8 +91,8 @@ class LocalLearner(Policy):
                 whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
         return batch.replace(**found)
 
-    def update(self, batch: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
-        """Learn from the batch: the algorithm's epochs of its mini-batches, each one optimiser step.
+    def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
+        """Learn from the batch: the objective's epochs of its mini-batches, each one optimiser step.
 
         Returns the loss's metrics and grad_norm, averaged over the mini-batches; updates, how many there were; lr;
         entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt already); and
@@ -106,27 +105,21 @@ class LocalLearner(Policy):
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         seen = []
-        for epoch in range(algorithm.epochs):
-            for rows_B in self._mini_batches(len(batch), algorithm.minibatch, step, epoch):
+        for epoch in range(objective.epochs):
+            names = ("minibatch", self.seed, self.name, step, epoch)
+            for rows_B in mini_batches(batch.peers_B, objective.minibatch, objective.together, *names):
                 mini = batch.select(rows_B)
-                seen.append(self._learn(mini, targets.select(rows_B, mini.mask_BT.shape[1]), algorithm, step))
+                seen.append(self._learn(mini, targets.select(rows_B, mini.mask_BT.shape[1]), objective, step))
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
-        entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // algorithm.epochs]
+        entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // objective.epochs]
         mean = {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]}
         entropy = sum(entropies) / int(batch.mask_BT.sum())
         return mean | {"entropy": entropy, "drift": drift, "lr": rate, "updates": len(seen)}
 
-    def _mini_batches(self, rows: int, size: int | None, step: int, epoch: int) -> Iterator[Tensor]:
-        if size is None or size >= rows:
-            yield torch.arange(rows)
-            return
-        order = noise.permutation(rows, "minibatch", self.seed, self.name, step, epoch)
-        yield from (torch.tensor(order[start : start + size]) for start in range(0, rows, size))
-
-    def _learn(self, mini: Batch, targets: Targets, algorithm: Algorithm, step: int) -> Metrics:
+    def _learn(self, mini: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
         """One optimiser step on one mini-batch, its gradient added up over micro-batches."""
         assert self.optimizer is not None
-        weight_BT = algorithm.weights(mini)
+        weight_BT = objective.loss_aggregation(mini)
         whole = weight_BT.sum()
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
@@ -135,18 +128,19 @@ class LocalLearner(Policy):
             for rows_B in self.micro_batches(mini):
                 micro = mini.select(rows_B)
                 actions = micro.mask_BT.shape[1]
-                aims = _to(targets.select(rows_B, actions), self.device)
+                aims = targets.select(rows_B, actions).to(self.device)
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
                 out = outputs(micro)
                 assert out.entropy_BT is not None
-                loss, metrics = algorithm.loss(out, placed, aims, weight)
+                loss, metrics = objective.loss(out, placed, aims, weight)
                 loss.backward()  # type: ignore[no-untyped-call]
                 for key, value in {"loss": loss.detach(), **metrics}.items():
                     total[key] = total.get(key, 0.0) + (value if key.startswith("loss") else value / whole)
-                drift_BT = (out.logp_BT.detach() - placed.logp_BT).masked_fill(~placed.mask_BT, 0.0)
+                unsampled_BT = ~placed.mask_BT | placed.extra_B[:, None]
+                drift_BT = (out.logp_BT.detach() - placed.logp_BT).masked_fill(unsampled_BT, 0.0)
                 drift = drift + drift_BT.abs().sum()
                 entropy = entropy + out.entropy_BT.detach().sum()
-        return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / mini.mask_BT.sum())}
+        return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / _sampled(mini))}
 
     @contextlib.contextmanager
     def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
@@ -244,6 +238,6 @@ def _check_optimizer(training_state: Mapping[str, Any], parameters: Sequence[nn.
         raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
 
 
-def _to(targets: Targets, device: torch.device) -> Targets:
-    returns = None if targets.return_BT is None else targets.return_BT.to(device)
-    return dataclasses.replace(targets, adv_BT=targets.adv_BT.to(device), return_BT=returns)
+def _sampled(batch: Batch) -> int:
+    """Tokens that were sampled from their row's prompt; 1 if there are none."""
+    return max(1, int(batch.mask_BT[~batch.extra_B].sum()))

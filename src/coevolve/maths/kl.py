@@ -1,9 +1,8 @@
-"""The KL penalty: exact over the vocabulary, and the controllers of its weight. Letters: N positions, V vocabulary."""
+"""The KL penalty: exact over the vocabulary or from samples, and its weight. Letters: N positions, V vocabulary."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -38,28 +37,11 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k
 """Schulman's estimators of KL(pi || pi_0) from samples of pi, as functions of log pi - log pi_0 (any shape)."""
 
 
-@dataclass(frozen=True)
-class FixedKL:
-    """eta stays what it is."""
-
-    coef: float
-
-    def after(self, observed: float, n: int) -> FixedKL:
-        return self
-
-
-@dataclass(frozen=True)
-class AdaptiveKL:
-    """eta follows the observed KL (arXiv 1909.08593, section 2.2).
+def adapted(coef: float, observed: float, n: int, *, target: float, horizon: int) -> float:
+    """The next weight of the penalty, which follows the observed KL (arXiv 1909.08593, section 2.2).
 
     After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon. A step of
     more turns than the horizon counts as one of the horizon, lest the weight become negative and reward a distance.
     """
-
-    coef: float
-    target: float = 6.0
-    horizon: int = 10000
-
-    def after(self, observed: float, n: int) -> AdaptiveKL:
-        error = min(max(observed / self.target - 1, -0.2), 0.2)
-        return AdaptiveKL(self.coef * (1 + error * min(n, self.horizon) / self.horizon), self.target, self.horizon)
+    error = min(max(observed / target - 1, -0.2), 0.2)
+    return coef * (1 + error * min(n, horizon) / horizon)

@@ -26,7 +26,7 @@ def best_of(n: Count, k: Several, feedback: bool | Feedback = False, weights: li
     async def play(p: Problem, team: Roles) -> None:
         heard, best = silence(team), tuple[Turn, ...]()
         for turn in range(n):
-            says = (team[role](*heard[role], peers=turn, share=counts[turn] / k) for role in team for _ in range(k))
+            says = (team[role](*heard[role], peers=turn, weight=counts[turn] / k) for role in team for _ in range(k))
             said = await together(*says)
             joints = list(zip(*(said[first : first + k] for first in range(0, len(said), k)), strict=True))
             paid = await together(*(score(team, acts, after=best, answered=False) for acts in joints))

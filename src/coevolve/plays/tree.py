@@ -31,18 +31,18 @@ def tree(
     combine = {"aligned": zip, "cross": itertools.product}[joint]
 
     async def play(p: Problem, team: Roles) -> None:
-        async def grow(heard: Heard, node: tuple[int, ...], after: Sequence[Turn], share: float) -> None:
-            says = (team[role](*heard[role], peers=node, share=share / k) for role in team for _ in range(k))
+        async def grow(heard: Heard, node: tuple[int, ...], after: Sequence[Turn], weight: float) -> None:
+            says = (team[role](*heard[role], peers=node, weight=weight / k) for role in team for _ in range(k))
             said = await together(*says)
             joints = list(combine(*(said[first : first + k] for first in range(0, len(said), k))))
             paid = await together(*(score(team, acts, after) for acts in joints))
             if len(node) + 1 < n:
                 going = [i for i, rewards in enumerate(paid) if not is_done(rewards)]
-                await together(*(follow(heard, (*node, i), joints[i], share / len(joints)) for i in going))
+                await together(*(follow(heard, (*node, i), joints[i], weight / len(joints)) for i in going))
 
-        async def follow(heard: Heard, node: tuple[int, ...], acts: Sequence[Turn], share: float) -> None:
+        async def follow(heard: Heard, node: tuple[int, ...], acts: Sequence[Turn], weight: float) -> None:
             told = await notes(feedback, team, p, acts)
-            await grow(heard_next(heard, acts, told), node, acts, share)
+            await grow(heard_next(heard, acts, told), node, acts, weight)
 
         await grow(silence(team), (), (), 1.0)
 

@@ -86,7 +86,7 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     ]
     for name, count in turns.items():
         rows = episodes * count
-        trained = rows * longest * algorithm.epochs if recipe.policies[name].weights != "frozen" else 0
+        trained = rows * longest * algorithm.objective.epochs if recipe.policies[name].weights != "frozen" else 0
         lines.append(f"  {name}: {rows} turns, at most {rows * longest} tokens sampled and {trained} trained on")
     return lines
 

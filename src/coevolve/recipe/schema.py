@@ -20,15 +20,17 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.files import shown
+from coevolve.interfaces import Task
 from coevolve.models.spec import PolicySpec
 from coevolve.names import check_names, check_run
 from coevolve.play import blame
 from coevolve.plays import PLAYS
+from coevolve.recipe import renamed
 from coevolve.recipe.components import component, resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.tasks import TASKS
 from coevolve.trainer import Trainer
-from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling, Task
+from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling
 
 __all__ = [
     "A_FILE",
@@ -97,7 +99,8 @@ class Recipe(BaseModel):
     def _roles_match_policies(self) -> Recipe:
         check_run(self.output_dir.absolute().name)
         check_roles(self.roles, self.policies)
-        if idle := set(self.policies) - set(self.roles.values()):
+        idle = set(self.policies) - set(self.roles.values())
+        if idle and self.algorithm.get("name") in ALGORITHMS:  # another may have rows for a policy that never speaks
             raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
         return self
 
@@ -134,6 +137,7 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         tree = _spelt_out(apply_overrides(tree, [override]), Path.cwd())
     if "kind" in tree and "roles" not in tree:
         raise ValueError(f"{path}: a recipe with `kind` is for `coevolve pretrain`; the recipe of a team has `roles`")
+    renamed.check(tree, str(path))
     if tree.get("output_dir") is None:
         tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', _default('seed'))}"
     return validate(Recipe, tree, str(path))
@@ -141,11 +145,12 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 def parts(recipe: Recipe) -> Parts:
     """Check every component's name and settings; calling one builds it. Raises ValueError naming the key."""
+    algorithm = resolve(recipe.algorithm, ALGORITHMS, "algorithm")()  # a value, with components of its own to check
     return Parts(
         task=resolve(recipe.task, TASKS, "task"),
         play=resolve(recipe.play, PLAYS, "play"),
         cast=resolve(recipe.cast, CASTS, "cast", roles=recipe.roles),
-        algorithm=resolve(recipe.algorithm, ALGORITHMS, "algorithm"),
+        algorithm=lambda: algorithm,
     )
 
 

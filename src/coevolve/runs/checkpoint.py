@@ -2,7 +2,7 @@
 
     checkpoint-N/
       manifest.json             every file with its size and checksum; written last
-      trainer.json              step, KL weights, reward statistics, the recipe it belongs to
+      trainer.json              step, the algorithm's state (KL weights, reward statistics), the recipe it belongs to
       agents/<policy>/          a Hugging Face or PEFT folder that loads alone, and its value head
       training/<policy>.pt      optimiser
       training/rng.pt           generator states, for user code that draws from them
@@ -14,7 +14,6 @@ functions of the step and need no state. On a GPU, "the same weights" is as good
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pickle
@@ -30,8 +29,8 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve.faults import lacking
-from coevolve.maths.moments import Moments
 from coevolve.names import inside
+from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, one_line
 from coevolve.runs import durable, shapes
 from coevolve.runs.folder import RunDir, plain
@@ -76,7 +75,7 @@ def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
     durable.sweep_up(run.path)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
-        same_recipe(run.path, load_yaml(recipe), plain(identity))
+        same_recipe(run.path, renamed.recipe(load_yaml(recipe)), plain(identity))
     step = load(trainer, found[-1], identity) if found else 0
     run.truncate(step)
     return step
@@ -95,8 +94,9 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
         missing = set(trainer.policies) ^ set(state["policies"])
         if missing:
             raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
-        for name in trainer.policies:
-            _restore(trainer, folder, name, state["policies"][name])
+        for name, policy in trainer.policies.items():
+            policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
+        trainer.state = state["state"]
         _set_generators(_read(folder / "training" / "rng.pt"))
         return int(state["step"])
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -105,12 +105,6 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
         raise ValueError(
             f"{folder} does not fit this version of coevolve ({said}); resume with the one that wrote it"
         ) from error
-
-
-def _restore(trainer: Trainer, folder: Path, name: str, saved: Mapping[str, Any]) -> None:
-    trainer.policies[name].load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
-    trainer.kl[name] = dataclasses.replace(trainer.algorithm.kl, **saved["kl"])  # type: ignore[type-var]
-    trainer.moments[name] = Moments(**saved["moments"])
 
 
 def verify(folder: Path) -> dict[str, Any]:
@@ -130,21 +124,16 @@ def verify(folder: Path) -> dict[str, Any]:
         if not os.path.isfile(file) or _fingerprint(file) != expected:
             how = "changed since it was written" if file.exists() else "missing"
             raise ValueError(f"{folder} is torn: {name} is {how}; {older}")
-    return shapes.read(folder / _STATE)
+    return renamed.trainer_state(shapes.read(folder / _STATE))
 
 
 def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any]) -> None:
     (folder / "training").mkdir(parents=True)
-    policies = {}
     for name, policy in trainer.policies.items():
         policy.save(folder / "agents" / name)
         torch.save(policy.training_state(), folder / "training" / f"{name}.pt")
-        policies[name] = {
-            "kl": dataclasses.asdict(trainer.kl[name]),  # type: ignore[call-overload]
-            "moments": dataclasses.asdict(trainer.moments[name]),
-        }
     torch.save(_generators(), folder / "training" / "rng.pt")
-    state = {"step": step, "policies": policies, "identity": plain(identity)}
+    state = {"step": step, "policies": list(trainer.policies), "state": trainer.state, "identity": plain(identity)}
     (folder / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {p.relative_to(folder).as_posix(): _fingerprint(p) for p in files}

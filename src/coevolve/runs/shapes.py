@@ -100,14 +100,15 @@ class _Environment(_Strict):
     resumed: list[dict[str, Any]] = []
 
 
-class _Progress(_Strict):
+class _Progress(_Strict):  # of checkpoints from before there was a state
     kl: dict[str, Number]
     moments: dict[str, Number]
 
 
 class _Trainer(_Strict):
     step: NonNegativeInt
-    policies: dict[str, _Progress]
+    policies: list[str] | dict[str, _Progress]
+    state: dict[str, Any] = {}
     identity: dict[str, Any]
 
 

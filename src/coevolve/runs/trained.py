@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevolve.recipe.inputs import load_yaml
-from coevolve.recipe.schema import Recipe, load_recipe
+from coevolve.recipe import renamed
+from coevolve.recipe.inputs import load_yaml, validate
+from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.runs.folder import RunDir
 from coevolve.runs.signature import not_own
@@ -39,12 +40,13 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
     this user's own (see ``signature``), and if it was trained from Python, which no file describes.
     """
     file = run.path / "recipe.yaml"
-    if "roles" not in load_yaml(file):  # see ``Trainer.describe``
+    recorded = load_yaml(file)
+    if "roles" not in recorded:  # see ``Trainer.describe``
         raise ValueError(
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
             "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
-    recipe = load_recipe(file)
+    recipe = validate(Recipe, renamed.recipe(recorded), str(file))
     if not trust_code and (why := not_own(run.path)):
         need_trust(run.path, recipe.record(), why)
     return recipe

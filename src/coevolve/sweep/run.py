@@ -11,6 +11,7 @@ import torch
 
 from coevolve import faults
 from coevolve.console import WIDE, console
+from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.schema import Recipe
 from coevolve.runs.checkpoint import same_recipe
@@ -93,7 +94,7 @@ def _done(recipe: Recipe) -> int:
     if not (run.checkpoints() or read_lines(run.metrics)):
         return 0
     run.check_resume(recipe.steps)
-    same_recipe(run.path, load_yaml(run.path / "recipe.yaml"), recipe.record())
+    same_recipe(run.path, renamed.recipe(load_yaml(run.path / "recipe.yaml")), recipe.record())
     return max(map(steps_of, run.checkpoints()), default=0)
 
 

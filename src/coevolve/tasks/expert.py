@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import warnings
 from collections.abc import Mapping
 from time import monotonic
@@ -80,20 +81,27 @@ class Expert:
         self._client: Any = OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
         self._settings = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._silent_until = 0.0
+        self._counting, self._told = threading.Lock(), False  # reviews of one sweep are asked for side by side
         self.asked = self.failed = 0
 
     def edits(self, problem: str, codes: Mapping[Role, str], reports: Mapping[Role, str]) -> dict[Role, str]:
         """role -> the edit of its part, for the parts that should change; {} if there is no answer."""
-        self.asked += 1
+        with self._counting:
+            self.asked += 1
+        reason = ""
         if monotonic() >= self._silent_until:
             try:
                 return self._answered(_question(problem, codes, reports), list(codes))
             except _NoEditsError as error:
-                self._warn(str(error))
+                reason = str(error)
             except Exception as error:  # noqa: BLE001  (of the library, its HTTP client, ...: none may end a training)
                 self._silent_until = monotonic() + _REST
-                self._warn(f"{type(error).__name__}: {one_line(error)[:_REASON]}{self._without_key}")
-        self.failed += 1
+                reason = f"{type(error).__name__}: {one_line(error)[:_REASON]}{self._without_key}"
+        with self._counting:
+            self.failed += 1
+            if reason and not self._told:
+                self._told = True
+                self._warn(reason)
         return {}
 
     def _answered(self, question: str, roles: list[Role]) -> dict[Role, str]:
@@ -102,12 +110,11 @@ class Expert:
         return read_edits(answer.choices[0].message.content or "", roles)
 
     def _warn(self, reason: str) -> None:
-        if not self.failed:
-            warnings.warn(
-                f"feedback expert {self._settings['model']!r} gave no edits: {reason}; agents hear the report instead "
-                "(said once; see parts/expert_failed)",
-                stacklevel=2,
-            )
+        warnings.warn(
+            f"feedback expert {self._settings['model']!r} gave no edits: {reason}; agents hear the report instead "
+            "(said once; see parts/expert_failed)",
+            stacklevel=2,
+        )
 
 
 def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:

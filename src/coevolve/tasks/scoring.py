@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from coevolve.interfaces import Task
 from coevolve.rewards.function import silent
-from coevolve.types import Case, Metrics, Problem, Role, Task
+from coevolve.types import Case, Metrics, Problem, Role
 
 Scoring = Literal["ours", "paper"]
 """Whose rules a reward goes by where ours are stricter than the released code of its paper."""

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 from coevolve.engines.local import LocalEngine
+from coevolve.interfaces import Task
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.load import HUB_NAME, is_recipe
@@ -30,7 +31,7 @@ from coevolve.recipe.components import component
 from coevolve.recipe.schema import Component, StrictSampling, anchored, check_roles, load_yaml, validate
 from coevolve.recipe.trust import need_trust
 from coevolve.tasks import TASKS
-from coevolve.types import Case, Episode, Play, PolicyName, Problem, Prompt, Role, Sampling, Task, Turn
+from coevolve.types import Case, Episode, Play, PolicyName, Problem, Prompt, Role, Sampling, Turn
 
 FILE, AGENTS, BASES, CODE = "team.yaml", "agents", "bases", "code"
 

@@ -1,8 +1,9 @@
 """Who is held responsible for what."""
 
 import pytest
+from lesson_cases import asked
 
-from coevolve.maths.credit import own, own_reward, team_mean, team_sum, to_go, tree_to_go
+from coevolve.credit import own_return, own_reward, team_mean, team_return, team_sum, to_go
 from coevolve.types import Episode, Joint, Problem, Turn
 
 P = Problem("p")
@@ -13,23 +14,23 @@ def episode(*rewards):
 
 
 def test_literals():
-    assert team_sum(episode(0.25, 0.75)) == [1, 1]
-    assert team_mean(episode(0.25, 0.75)) == [0.5, 0.5]
-    assert own(episode(0.25, 0.75)) == [0.25, 0.75]
-    assert to_go(0.5)(episode(1, 2, 4)) == [3, 4, 4]
+    assert asked(team_sum(), episode(0.25, 0.75)) == [1, 1]
+    assert asked(team_mean(), episode(0.25, 0.75)) == [0.5, 0.5]
+    assert asked(own_reward(), episode(0.25, 0.75)) == [0.25, 0.75]
+    assert asked(to_go(0.5), episode(1, 2, 4)) == [3, 4, 4]
 
 
 def test_the_observer_of_a_chain_is_paid_its_own_reward_by_to_go():
-    assert to_go()(episode(0.25, 0.75)) == [1.0, 0.75]
+    assert asked(to_go(), episode(0.25, 0.75)) == [1.0, 0.75]
 
 
-@pytest.mark.parametrize("credit", [own, team_sum, team_mean, to_go(0.9)])
+@pytest.mark.parametrize("credit", [own_reward(), team_sum(), team_mean(), to_go(0.9)])
 def test_one_agent_alone_is_paid_its_reward(credit):
-    assert credit(episode(0.5)) == [0.5]
+    assert asked(credit, episode(0.5)) == [0.5]
 
 
 def test_a_turn_nobody_scored_was_paid_nothing():
-    assert team_sum(episode(None, 2.0)) == [2.0, 2.0]
+    assert asked(team_sum(), episode(None, 2.0)) == [2.0, 2.0]
 
 
 def spoke(role):
@@ -44,7 +45,7 @@ def test_a_trees_returns_come_back_to_its_root():
         Joint((t,), (pay,), after)
         for t, pay, after in zip(turns, (1.0, 0.0, 2.0, 4.0, 6.0, 8.0), (None, None, 0, 0, 1, 1), strict=True)
     ]
-    assert tree_to_go(0.5)(Episode(P, 0, turns, joints)) == [2.5, 3.5, 2, 4, 6, 8]
+    assert asked(team_return(0.5), Episode(P, 0, turns, joints)) == [2.5, 3.5, 2, 4, 6, 8]
 
 
 def test_rounds_are_trees_of_one_branch_and_the_team_is_paid_its_mean():
@@ -53,9 +54,9 @@ def test_rounds_are_trees_of_one_branch_and_the_team_is_paid_its_mean():
     pays = [(1.0, 3.0), (2.0, 2.0), (4.0, 0.0)]
     joints = [Joint(tuple(turns[2 * i : 2 * i + 2]), pay, i - 1 if i else None) for i, pay in enumerate(pays)]
     episode = Episode(P, 0, turns, joints)
-    assert tree_to_go(0.5)(episode) == [3.5, 3.5, 3.0, 3.0, 2.0, 2.0]
+    assert asked(team_return(0.5), episode) == [3.5, 3.5, 3.0, 3.0, 2.0, 2.0]
     # each its own: a gets 1 + 0.5 * (2 + 0.5 * 4) = 3, 2 + 2 = 4, 4; b gets 3 + 0.5 * (2 + 0) = 4, 2, 0
-    assert tree_to_go(0.5, own_reward)(episode) == [3.0, 4.0, 4.0, 2.0, 4.0, 0.0]
+    assert asked(own_return(0.5), episode) == [3.0, 4.0, 4.0, 2.0, 4.0, 0.0]
 
 
 def test_a_response_that_met_several_partners_is_paid_their_mean():
@@ -63,17 +64,17 @@ def test_a_response_that_met_several_partners_is_paid_their_mean():
     a0, a1, b0, b1 = spoke("a"), spoke("a"), spoke("b"), spoke("b")
     pays = {(0, 0): 1.0, (0, 1): 2.0, (1, 0): 5.0, (1, 1): 9.0}
     joints = [Joint(((a0, a1)[i], (b0, b1)[j]), (pay, pay)) for (i, j), pay in pays.items()]
-    assert tree_to_go()(Episode(P, 0, [a0, a1, b0, b1], joints)) == [1.5, 7.0, 3.0, 5.5]
+    assert asked(team_return(), Episode(P, 0, [a0, a1, b0, b1], joints)) == [1.5, 7.0, 3.0, 5.5]
 
 
 def test_an_unscored_turn_answers_for_what_is_scored_next():
     # a and b answer (unscored), revise (scored 3), say a last word nobody scores
     turns = [spoke(role) for role in "ababa"]
     joints = [Joint((turns[2], turns[3]), (3.0, 3.0))]
-    assert tree_to_go()(Episode(P, 0, turns, joints)) == [3.0, 3.0, 3.0, 3.0, 0.0]
+    assert asked(team_return(), Episode(P, 0, turns, joints)) == [3.0, 3.0, 3.0, 3.0, 0.0]
 
 
 def test_a_joint_does_not_answer_for_what_it_was_chosen_for():
     turns = [spoke("a") for _ in range(3)]
     joints = [Joint((turns[0],), (1.0,)), Joint((turns[1],), (3.0,)), Joint((turns[2],), (9.0,), 1, answered=False)]
-    assert tree_to_go()(Episode(P, 0, turns, joints)) == [1.0, 3.0, 9.0]
+    assert asked(team_return(), Episode(P, 0, turns, joints)) == [1.0, 3.0, 9.0]

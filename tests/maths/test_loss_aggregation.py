@@ -1,16 +1,16 @@
-"""How much a token counts: literals over turns of unequal length and share."""
+"""How much a token counts: literals over turns of unequal length and weight."""
 
 import pytest
 import torch
 from policy_cases import make_batch
 
-from coevolve.maths.weights import WEIGHTS, per_sequence, per_token, per_turn
+from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS, per_sequence, per_token, per_turn
 
 
-def batch(*shares):
+def batch(*weights):
     """Turns of two tokens and one token."""
     mask = torch.tensor([[True, True], [True, False]])
-    return make_batch(2, 0).replace(mask_BT=mask, share_B=torch.tensor(shares))
+    return make_batch(2, 0).replace(mask_BT=mask, weight_B=torch.tensor(weights))
 
 
 def test_literals():
@@ -20,7 +20,7 @@ def test_literals():
     torch.testing.assert_close(per_sequence(even), torch.tensor([[1 / 2, 1 / 2], [1 / 2, 0]]))
 
 
-def test_shares_literal():
+def test_weights_literal():
     # token: 3, 3, 1 of 7;  turn: 3/4 over two tokens, 1/4 over one;  sequence: 3/2 a token, 1/2
     uneven = batch(3.0, 1.0)
     torch.testing.assert_close(per_token(uneven), torch.tensor([[3 / 7, 3 / 7], [1 / 7, 0]]))
@@ -28,7 +28,7 @@ def test_shares_literal():
     torch.testing.assert_close(per_sequence(uneven), torch.tensor([[3 / 2, 3 / 2], [1 / 2, 0]]))
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("name", LOSS_AGGREGATIONS)
 def test_padding_weighs_nothing(name):
     given = make_batch(6, 1)
-    assert (WEIGHTS[name](given)[~given.mask_BT] == 0).all()
+    assert (LOSS_AGGREGATIONS[name](given)[~given.mask_BT] == 0).all()

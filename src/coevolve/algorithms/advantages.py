@@ -1,0 +1,137 @@
+"""Advantages, and what they are made of: from everybody's batches to what each policy is pushed by.
+
+Letters: B turns, T action tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from torch import Tensor
+
+from coevolve.maths import groups, masked
+from coevolve.maths.advantage import gae, token_rewards
+from coevolve.maths.moments import Moments
+from coevolve.types import Advantage, Batch, Lesson, PolicyName, State, Targets
+
+Rule = Callable[[Batch, float], Targets]
+"""(one policy's batch, weight of its KL penalty) -> its targets."""
+
+Adapt = Callable[[float, float, int], float]
+"""(weight of the KL penalty, KL per turn, turns) -> the next weight."""
+
+Rescale = Callable[[Tensor, Moments], Tensor]
+"""(credit_B, the policy's credits so far, these included) -> credit_B."""
+
+
+def per_policy(rule: Rule, eta: float = 0.0, adapt: Adapt | None = None) -> Advantage:
+    """A rule that looks at one policy's batch at a time, as an advantage.
+
+    eta: weight of the KL penalty that the rule is given; with ``adapt`` each policy's own, in ``state["kl"]``.
+    """
+
+    def advantage(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
+        weights = {name: state.get("kl", {}).get(name, eta) for name in lesson.batches}
+        targets = {
+            name: dataclasses.replace(rule(batch, weights[name]), eta=weights[name])
+            for name, batch in lesson.batches.items()
+        }
+        if adapt is None:
+            return targets, state
+        later = {n: adapt(weights[n], _kl_per_turn(batch), len(batch)) for n, batch in lesson.batches.items()}
+        return targets, {**state, "kl": {**state.get("kl", {}), **later}}
+
+    return advantage
+
+
+def _kl_per_turn(batch: Batch) -> float:
+    assert batch.kl_BT is not None, "a KL weight that adapts needs a reference"
+    return float(batch.kl_BT.sum(1).mean())
+
+
+def rescaled(advantage: Advantage, rescale: Rescale) -> Advantage:
+    """The advantage of credits that were rescaled by each policy's running statistics, ``state["moments"]``."""
+
+    def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
+        before = state.get("moments", {})
+        seen = {n: Moments(**before.get(n, {})).after(batch.credit_B) for n, batch in lesson.batches.items()}
+        batches = {n: batch.replace(credit_B=rescale(batch.credit_B, seen[n])) for n, batch in lesson.batches.items()}
+        moments = {**before, **{n: dataclasses.asdict(one) for n, one in seen.items()}}
+        targets, state = advantage(dataclasses.replace(lesson, batches=batches), {**state, "moments": moments})
+        return {n: _noted(aims, credit=float(batches[n].credit_B.mean())) for n, aims in targets.items()}, state
+
+    return wrapped
+
+
+def _noted(targets: Targets, **metrics: float) -> Targets:
+    return dataclasses.replace(targets, metrics={**targets.metrics, **metrics})
+
+
+def log_ratio(batch: Batch) -> Tensor:
+    """log pi(a) - log pi_0(a) of the sampled tokens, 0 outside the mask; its mean is the KL, its gradient as a reward
+    that of the KL."""
+    assert batch.logp_ref_BT is not None, "a KL penalty needs a reference"
+    return (batch.logp_BT - batch.logp_ref_BT).masked_fill(~batch.mask_BT, 0.0)
+
+
+def against_peers(
+    baseline: groups.Compare, scale: groups.Scale, penalty: Callable[[Tensor], Tensor] | None = None
+) -> Rule:
+    """Every token of a turn the difference of its credit to its peers' (``maths.groups``).
+
+    penalty: a function of log-ratios (``kl.ESTIMATORS``) that comes off the credit, times the KL weight, before it is
+    compared. Raises ValueError where nobody has a peer, though the baseline needs some.
+    """
+
+    def rule(batch: Batch, eta: float) -> Targets:
+        signal = {} if baseline is groups.as_it_is else _signal(batch)
+        if signal.get("groups_of_one") == 1.0:
+            raise ValueError(
+                "every turn is alone in its group, so there is nothing to compare it with; set members to at least 2, "
+                "use a play that samples several continuations (tree, best_of), or, where a role rarely speaks, more "
+                "problems a step"
+            )
+        credit_B = batch.credit_B
+        if penalty is not None and eta > 0:
+            credit_B = credit_B - eta * (penalty(log_ratio(batch)) * batch.mask_BT).sum(1)
+        adv_B = baseline(credit_B, batch.peers_B) / scale(credit_B, batch.peers_B, batch.paid_B)
+        return Targets(adv_B[:, None] * batch.mask_BT, metrics=signal)
+
+    return rule
+
+
+def _signal(batch: Batch) -> dict[str, float]:
+    """Which share of the turns had nobody to be compared with, and which only equals: neither teaches anything."""
+    alone_B = groups.size(batch.peers_B) == 1
+    flat_B = groups.flat(batch.credit_B, batch.peers_B, batch.paid_B) & ~alone_B
+    return {"groups_of_one": float(alone_B.float().mean()), "groups_flat": float(flat_B.float().mean())}
+
+
+def full_kl(batch: Batch) -> Tensor:
+    """KL(policy || reference) where each token was drawn, the same for any token.
+
+    So as a reward it steers only which states come next; the policy gradient does not feel the KL of its own state.
+    """
+    assert batch.kl_BT is not None, "the KL penalty needs a reference"
+    return batch.kl_BT
+
+
+def against_critic(
+    penalty: Callable[[Batch], Tensor], gamma: float, lam: float, *, whiten: bool, whiten_rewards: bool
+) -> Rule:
+    """Generalised advantage estimation over tokens: -eta * penalty at every token, the credit at the last one.
+
+    whiten: advantages to mean 0, variance 1 over the batch's tokens. whiten_rewards: rewards to variance 1, around
+    their mean.
+    """
+
+    def rule(batch: Batch, eta: float) -> Targets:
+        assert batch.value_BT is not None, "this advantage needs a critic"
+        reward_BT = token_rewards(batch.credit_B, penalty(batch), batch.mask_BT, eta)
+        if whiten_rewards:
+            reward_BT = masked.whiten(reward_BT, batch.mask_BT, shift_mean=False)
+        adv_BT, return_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, gamma, lam)
+        return Targets(masked.whiten(adv_BT, batch.mask_BT) if whiten else adv_BT, return_BT)
+
+    return rule

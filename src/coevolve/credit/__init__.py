@@ -1,0 +1,50 @@
+"""What a turn is held responsible for: one registry, each name one meaning, for the ``credit`` of any algorithm."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coevolve.credit.returns import own_return, team_return
+from coevolve.credit.rewards import by_episode, own_reward, team_mean, team_sum, to_go
+from coevolve.recipe.components import component
+from coevolve.types import Credit
+
+CREDITS: dict[str, Callable[..., Credit]] = {
+    "own_reward": own_reward,
+    "team_sum": team_sum,
+    "team_mean": team_mean,
+    "to_go": to_go,
+    "own_return": own_return,
+    "team_return": team_return,
+}
+
+CreditSpec = str | Mapping[str, Any] | Callable[..., Any]
+"""A name of ``CREDITS`` or ``file.py:Name``; that with settings, ``{"name": "to_go", "gamma": 0.9}``; or the rule."""
+
+
+def credit_of(spec: CreditSpec) -> Credit:
+    """The rule. Raises ValueError for an unknown name or setting."""
+    if not callable(spec):
+        return component(spec, CREDITS, "algorithm.credit")
+    if hasattr(spec, "makes"):
+        raise ValueError(f"algorithm.credit is the function {spec.__name__}; call it: {spec.__name__}(...)")
+    return spec
+
+
+def credit_name(spec: CreditSpec) -> Any:
+    """What a recipe would call it; a rule of Python's by its function, which no recipe names."""
+    return f"{spec.__module__}:{getattr(spec, '__qualname__', type(spec).__name__)}" if callable(spec) else spec
+
+
+__all__ = [
+    "CREDITS",
+    "CreditSpec",
+    "by_episode",
+    "credit_name",
+    "credit_of",
+    "own_return",
+    "own_reward",
+    "team_mean",
+    "team_return",
+    "team_sum",
+    "to_go",
+]

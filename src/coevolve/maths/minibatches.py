@@ -1,0 +1,42 @@
+"""Which rows take an optimiser step together. Letters: B rows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coevolve import noise
+
+
+def mini_batches(
+    peers_B: Tensor, size: int | None, together: Literal["row", "peers"], *names: Hashable
+) -> Iterator[Tensor]:
+    """The numbers of the rows of each mini-batch, shuffled by the noise of these names; all rows at once if they fit.
+
+    size: rows of a mini-batch. together: ``row`` cuts anywhere; ``peers`` only between groups of rows with the same
+    peers_B: as many groups as fit, one at least, so that a mini-batch may be smaller, and larger where a group is.
+    """
+    rows = len(peers_B)
+    if size is None or size >= rows:
+        yield torch.arange(rows)
+    elif together == "row":
+        order = noise.permutation(rows, *names)
+        yield from (torch.tensor(order[start : start + size]) for start in range(0, rows, size))
+    else:
+        yield from _whole_groups(peers_B, size, *names)
+
+
+def _whole_groups(peers_B: Tensor, size: int, *names: Hashable) -> Iterator[Tensor]:
+    groups: dict[int, list[int]] = {}
+    for row, group in enumerate(peers_B.tolist()):
+        groups.setdefault(group, []).append(row)
+    members, taken = list(groups.values()), list[int]()
+    for number in noise.permutation(len(members), *names):
+        if taken and len(taken) + len(members[number]) > size:
+            yield torch.tensor(taken)
+            taken = []
+        taken = taken + members[number]
+    yield torch.tensor(taken)

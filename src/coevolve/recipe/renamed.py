@@ -1,0 +1,66 @@
+"""Settings that were once written otherwise.
+
+What a run directory recorded is translated when it is read; in a recipe that somebody writes they are an error that
+names the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+_GROUP = {"magrpo", "marloo", "maremax", "mareinforce", "grpo", "rloo", "reinforce"}
+_CRITIC = {"ppo", "cory"}
+
+
+def recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded recipe (or what ``Trainer.describe`` wrote) in today's words."""
+    if not isinstance(tree.get("algorithm"), Mapping):
+        return dict(tree)
+    algorithm = _algorithm(tree["algorithm"])
+    credit = algorithm.get("credit")
+    if isinstance(credit, Mapping) and credit.keys() == {"name", "gamma"} and credit["gamma"] == 1.0:
+        algorithm["credit"] = credit["name"]  # the discount that was written down though nobody asked for one
+    return {**tree, "algorithm": algorithm}
+
+
+def check(tree: Mapping[str, Any], where: str) -> None:
+    """Raises ValueError that says how it is written now, for a recipe in old words."""
+    before = tree.get("algorithm")
+    if not isinstance(before, Mapping) or (after := _algorithm(before)) == before:
+        return
+    gone = " and ".join(key for key, value in before.items() if after.get(key) != value)
+    new = {key: value for key, value in after.items() if before.get(key) != value}
+    written = yaml.safe_dump(new, default_flow_style=True, sort_keys=False, width=1000).strip()
+    raise ValueError(f"{where}: algorithm: {gone} is written {written} now")
+
+
+def trainer_state(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's ``trainer.json``, in which KL weights and reward statistics once stood by policy."""
+    identity, policies = recipe(saved["identity"]), saved["policies"]
+    if "state" in saved:
+        return {**saved, "identity": identity}
+    kl = {name: one["kl"]["coef"] for name, one in policies.items() if "target" in one["kl"]}
+    moments = {name: one["moments"] for name, one in policies.items() if one["moments"]["count"]}
+    state = {key: value for key, value in {"kl": kl, "moments": moments}.items() if value}
+    return {**saved, "identity": identity, "policies": list(policies), "state": state}
+
+
+def _algorithm(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An algorithm of ours in today's words; anybody else's as it is. Python's has no name, but all settings."""
+    name, found = settings.get("name"), dict(settings)
+    group = name in _GROUP or (name is None and "baseline" in settings)
+    if not (group or name in _CRITIC or (name is None and "eta" in settings)):
+        return found
+    if "weights" in found:
+        found["loss_aggregation"] = found.pop("weights")
+    words = {"own": "own_return", "team": "team_return"} if group else {"own": "own_reward"}
+    if isinstance(found.get("credit"), str):
+        found["credit"] = words.get(found["credit"], found["credit"])
+    if group and "gamma" in found:
+        credit = found.get("credit", "team_return")
+        named = dict(credit) if isinstance(credit, Mapping) else {"name": credit}
+        found["credit"] = {**named, "gamma": found.pop("gamma")}
+    return found
