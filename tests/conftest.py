@@ -7,22 +7,13 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import string
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from micro import VOCABULARY, save_micro
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from coevolve.compute import backend
 from coevolve.learners.build import build_policies
@@ -30,30 +21,6 @@ from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import PolicySpec
 
 torch.set_num_threads(1)
-
-CHARACTERS = string.ascii_lowercase + string.digits + " \n.,!?'\"-:;()/+*=$%&#@_<>"
-VOCABULARY = ["<pad>", "<eos>", "<unk>", *CHARACTERS]
-
-
-def character_tokenizer() -> PreTrainedTokenizerFast:
-    """One lower-case character is one token: ids are easy to predict in a test. <pad> is 0, <eos> is 1."""
-    core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(VOCABULARY)}, unk_token="<unk>"))
-    core.normalizer = normalizers.Lowercase()
-    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    core.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", model_max_length=256
-    )
-
-
-def save_micro(model: PreTrainedModel, folder: Path) -> str:
-    with torch.no_grad():
-        for parameter in model.parameters():  # larger than a usual start, so that distributions are far from uniform
-            if parameter.ndim == 2:
-                parameter.mul_(6.0)
-    model.save_pretrained(folder)
-    character_tokenizer().save_pretrained(folder)
-    return str(folder)
 
 
 @pytest.fixture(scope="session", autouse=True)

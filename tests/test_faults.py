@@ -58,6 +58,9 @@ STUBBORN = """
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(cli.DEBUG, raising=False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -133,6 +136,13 @@ def test_termination_ends_like_an_interrupt(mine, capsys):
 def test_an_interrupt_before_there_is_a_run_does_not_speak_of_resuming(mine, capsys):
     assert mine("top", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")[0] == 130
     assert capsys.readouterr().err == "stopped at step 0; no run was begun; start it again\n"
+
+
+def test_an_interrupt_of_user_code_is_its_own_where_nobody_else_can_interrupt(mine, capsys):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    code, where = mine("reward", "raise KeyboardInterrupt")
+    assert code == 2
+    assert where in capsys.readouterr().err
 
 
 def test_a_plain_interrupt_outside_of_the_command_line_passes():

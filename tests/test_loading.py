@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import VOCABULARY, character_tokenizer
+from micro import VOCABULARY, character_tokenizer
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,

@@ -222,8 +222,8 @@ def test_the_newest_line_of_metrics_is_read_alone(tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text("")
     assert newest(tmp_path) is None
-    file.write_text("no json\n" + json.dumps({"step": 0, "long": "x" * 70_000}) + '\n{"step": 1}\n{"st')
-    assert newest(tmp_path) == {"step": 1}
+    file.write_text("no json\n" + json.dumps({"step": 0, "long": "x" * 70_000}) + '\n{"step": 1, "reward": 2}\n{"st')
+    assert newest(tmp_path) == {"step": 1, "reward": 2}
 
 
 def test_a_run_killed_by_the_system_says_so(tmp_path, monkeypatch):

@@ -88,10 +88,10 @@ def _interrupt(number: int, frame: object) -> None:
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether somebody asked this process to end. A plain KeyboardInterrupt may be that, or be raised by user code:
-    the latter where ``signals`` would have made another of the former."""
+    the latter where ``signals`` would have made another of the former, or where Ctrl-C is ignored."""
     if isinstance(error, Interrupted):
         return True
-    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not _interrupt
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) not in (_interrupt, signal.SIG_IGN)
 
 
 def lacking(error: BaseException) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from conftest import VOCABULARY
+from micro import VOCABULARY
 from policy_cases import ragged
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config

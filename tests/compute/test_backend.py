@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import save_micro
 from families import FAMILIES, SMALL, model
+from micro import save_micro
 from policy_cases import Build, make_batch, make_says, ragged
 from torch import Tensor, nn
 from transformers import (

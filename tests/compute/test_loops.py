@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from conftest import VOCABULARY, save_micro
+from micro import VOCABULARY, save_micro
 from policy_cases import Build, make_says, ragged, shaken, turns_to_batch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -43,12 +43,12 @@ def run_of(folder, text):
     turn = {"role": text, "policy": text, "round": 0, "text": text, "reward": 1.0, "tokens": 1, "finished": False,
             "heard": [text], "pieces": [text], "logps": [-1.0]}  # fmt: skip
     record = {"step": 0, "problem": text, "member": 0, "data": {text: text}, "turns": [turn], "parts": {text: 1.0},
-              "joints": [{"turns": [0], "rewards": [1.0], "after": text}]}  # fmt: skip
+              "joints": [{"turns": [0], "rewards": [1.0], "after": None}]}  # fmt: skip
     line = {"step": 0, "cast": {text: text}, "turns": 1, "reward": 1.0, f"agents/{text.replace('/', '')}/reward": 1.0}
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     for name in ("episodes", "samples"):
         (folder / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
-    (folder / "recipe.yaml").write_text(json.dumps({"task": {"name": text}, text: text}))
+    (folder / "recipe.yaml").write_text(json.dumps({"task": {"name": text}, "note": text}))
     (folder / "environment.json").write_text(json.dumps({text: text}))
     return folder
 

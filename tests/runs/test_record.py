@@ -59,11 +59,14 @@ def test_a_shorter_turn_has_the_numbers_at_the_front_of_its_row(micro_model):
         assert row["kl"] == kl_BT[b, : row["tokens"] - 1].tolist()
 
 
+RECORD = {"problem": "p", "member": 0, "data": {}, "turns": [], "joints": [], "parts": {}}
+
+
 def test_lines_from_a_step_on_are_forgotten_and_samples_of_its_start_kept(tmp_path):
     run = RunDir(tmp_path)
     for step in range(4):
-        run.append({"step": step}, [{}])
-        run.append_samples(step, [{}])
+        run.append({"step": step, "reward": 0.5}, [RECORD])
+        run.append_samples(step, [RECORD])
     run.truncate(2)
     kept = [[line["step"] for line in read_lines(file)] for file in (run.metrics, run.episodes, run.samples)]
     assert kept == [[0, 1], [0, 1], [0, 1, 2]]

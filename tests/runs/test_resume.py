@@ -171,7 +171,7 @@ def tree(folder):
 def test_no_run_is_resumed_where_there_is_none(micro_model, tmp_path):
     with pytest.raises(ValueError, match=r"nowhere holds no run to go on with; to start one there leave --resume out"):
         toy(micro_model).run(tmp_path / "nowhere", resume=True)
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "mine": 2}\n')  # somebody else's
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 2, "mine": 2}\n')  # somebody else's
     before = tree(tmp_path)
     with pytest.raises(ValueError, match=r"holds no run to go on with"):
         toy(micro_model).run(tmp_path, resume=True)
@@ -245,7 +245,7 @@ def test_a_checkpoint_of_another_version_is_named(micro_model, tmp_path, state):
     manifest["trainer.json"] = [len(state), zlib.crc32(state.encode())]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(
-        ValueError, match=r"checkpoint-4.*(fit this version|trainer\.json holds|another recipe)"
+        ValueError, match=r"checkpoint-4.*(fit this version|trainer\.json: |another recipe|differ in the policies)"
     ) as told:
         toy(micro_model).run(run, resume=True)
     assert "\n" not in str(told.value)

@@ -71,6 +71,8 @@ class PolicySpec:
     compute: Compute = "auto"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.chat, bool | dict | None):
+            raise ValueError(f"chat is {self.chat!r}; want true, false, none, or keywords for the chat template")
         check_fields(self, "policy")
         if self.load_in_4bit and self.weights == "full":
             raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")

@@ -73,12 +73,12 @@ class _Row(_Strict):
 class _Played(_Strict):
     checkpoint: NonNegativeInt
     problems: NonNegativeInt
-    samples: NonNegativeInt
+    samples: NonNegativeInt | None = None
 
 
 class _Evaluation(_Played):
-    max_new_tokens: NonNegativeInt
-    temperature: float
+    max_new_tokens: NonNegativeInt | None = None
+    temperature: float | None = None
     rows: list[_Row]
 
 
