@@ -54,7 +54,7 @@ def _ours(engine: LocalEngine, says: list[Say]) -> Callable[[], object]:
 
 
 def _theirs(policy: object, says: list[Say], new: int) -> Callable[[], object]:
-    model = policy.weights.shared.causal  # type: ignore[attr-defined]
+    model = policy.weights.base.causal  # type: ignore[attr-defined]
     width = max(len(say.prompt_ids) for say in says)
     ids = torch.tensor([[0] * (width - len(say.prompt_ids)) + list(say.prompt_ids) for say in says])
     mask = torch.tensor([[0] * (width - len(say.prompt_ids)) + [1] * len(say.prompt_ids) for say in says])

@@ -148,7 +148,7 @@ def report(case: Case, folder: str, device: str, dtype: str, rounds: int, trl: b
             found[name].append(seconds(run, device))
     median = {name: statistics.median(times[2:]) for name, times in found.items()}
     new = case.problems * case.members * case.tokens
-    model = ours.policies["a"].weights.shared.causal
+    model = ours.policies["a"].weights.base.causal
     head = model.get_output_embeddings().weight.numel()
     body = sum(p.numel() for p in model.parameters()) - head
     fed = case.problems * (case.prompt + case.members * (case.tokens - 1))

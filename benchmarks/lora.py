@@ -84,7 +84,7 @@ class Team:
 
     def state_mib(self) -> float:
         """Weights that are held once each, gradients at their most, and the optimisers' moments."""
-        held = {p.data_ptr(): p for policy in self.policies.values() for p in policy.weights.shared.causal.parameters()}
+        held = {p.data_ptr(): p for policy in self.policies.values() for p in policy.weights.base.causal.parameters()}
         trained = [p for policy in self.policies.values() for p in policy.parameters]
         moments = [
             x for p in self.policies.values() if p.optimizer for s in p.optimizer.state.values() for x in s.values()

@@ -39,7 +39,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from coevolve import LocalEngine, LocalPolicy, PolicySpec, Problem, Sampling, build_policies
+from coevolve import LocalEngine, LocalLearner, PolicySpec, Problem, Sampling, build_policies
 from coevolve.algorithms import ALGORITHMS
 from coevolve.collate import collate, rows_of
 from coevolve.credit import team_return
@@ -88,7 +88,9 @@ class Pair:
         self.models = [load_causal_lm(folder) for folder in folders]
         self.tokenizers = dict.fromkeys(ROLES, tokenizer)
         specs = {role: PolicySpec(model=folder, device="cpu") for role, folder in zip(ROLES, folders, strict=True)}
-        self.policies: Mapping[str, LocalPolicy] = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+        self.policies: Mapping[str, LocalLearner] = build_policies(
+            specs, reference=False, critic=False, steps=1, seed=0
+        )
         for policy in self.policies.values():
             policy.tokenizer = tokenizer  # transformers takes any tokenizer of a Qwen2's folder for Qwen2's own
         self.items = [{"prompt": prompt} for prompt in prompts]

@@ -14,7 +14,7 @@ from peers_account import STEPS, Account
 from peers_work import LEARNING_RATE, Case, lengths, prompts, tokenizer, told_next, worth
 from torch import Tensor
 
-from coevolve import LocalEngine, LocalPolicy, PolicySpec, Problem, Sampling, Trainer, build_policies, magrpo, noise
+from coevolve import LocalEngine, LocalLearner, PolicySpec, Problem, Sampling, Trainer, build_policies, magrpo, noise
 from coevolve.cast import fixed
 from coevolve.engines.local import speak
 from coevolve.plays import rounds, tree
@@ -107,7 +107,7 @@ class Words:
 class ForcedEngine(LocalEngine):
     """The library's engine, a process per policy; only the uniform numbers that it draws tokens with are replaced."""
 
-    def __init__(self, policies: Mapping[str, LocalPolicy], case: Case) -> None:
+    def __init__(self, policies: Mapping[str, LocalLearner], case: Case) -> None:
         super().__init__(policies, workers=True)
         self.case, self.lengths = case, lengths(case, 0)
 

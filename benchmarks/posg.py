@@ -20,7 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from transformers.utils import logging
 
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.tasks.games import GAMES, START, Pays
 
@@ -65,7 +65,7 @@ def train(game: str, credit: str, seed: int) -> Path2D:
 
 
 @torch.no_grad()
-def cooperates(policy: LocalPolicy) -> float:
+def cooperates(policy: LocalLearner) -> float:
     """The probability of move C, as C or c."""
     ids: Any = policy.tokenizer(START, return_tensors="pt").input_ids
     with policy.active() as causal:

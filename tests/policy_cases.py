@@ -10,11 +10,11 @@ import torch
 
 from coevolve import noise
 from coevolve.collate import collate, pad
-from coevolve.compute.attention import shares
-from coevolve.learners.local import LocalPolicy
+from coevolve.compute.torch_backend import TorchBackend
+from coevolve.learners.local import LocalLearner
 from coevolve.types import Batch, Objective, Outputs, Problem, Row, Sampling, Say, Targets, Turn
 
-Build = Callable[..., LocalPolicy]
+Build = Callable[..., LocalLearner]
 EOS = 1
 TOKENS = 60
 """Ids below this are in the micro models' vocabulary; 0 is padding, 1 the end of sequence."""
@@ -34,11 +34,13 @@ def ragged(n: int, seed: int, longest: int = 25) -> list[list[int]]:
     return [[rng.randrange(TOKENS) for _ in range(rng.randint(1, longest))] for _ in range(n)]
 
 
-def plain(policy: LocalPolicy, sharing: bool) -> LocalPolicy:
-    """The policy, without sharing if so wished: as a model that cannot compute with it."""
-    if not sharing:
-        policy.weights.shared.causal.set_attn_implementation("sdpa")
-    assert shares(policy.weights.shared.causal) == sharing
+def plain(policy: LocalLearner, tree: bool) -> LocalLearner:
+    """The policy, without prefix trees if so wished: as a model whose attention is of another kind."""
+    base = policy.weights.base
+    if not tree:
+        base.causal.set_attn_implementation("sdpa")
+        base.backend = TorchBackend(base, uses_prefix_tree=False)
+    assert base.backend.uses_prefix_tree == tree
     return policy
 
 
@@ -125,7 +127,7 @@ def make_rule(**changes: Any) -> Objective:
     return Objective(**(settings | changes))
 
 
-def shaken(policy: LocalPolicy, seed: int = 0) -> LocalPolicy:
+def shaken(policy: LocalLearner, seed: int = 0) -> LocalLearner:
     """The policy with its weights and value head moved, so that it is not its own reference."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

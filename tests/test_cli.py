@@ -2,11 +2,12 @@
 
 import errno
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
-from coevolve import cli
+from coevolve import cli, faults
 from coevolve.runs.folder import read_lines
 from coevolve.trainer import Trainer
 
@@ -39,7 +40,7 @@ def test_a_run_is_not_overwritten_but_resumed(capsys):
     assert cli.main([*command[:2], "--resume", *command[2:], "steps=3"]) == 0  # options may stand anywhere
     steps = [json.loads(line)["step"] for line in Path("out/metrics.jsonl").read_text().splitlines()]
     assert steps == [0, 1, 2]
-    assert cli.main([*command, "--resume", "seed=9"]) == 2
+    assert cli.main([*command, "--resume", "seed=9", "steps=3"]) == 2
     assert "belongs to another recipe: seed" in capsys.readouterr().err
 
 
@@ -110,13 +111,15 @@ def raising(error):
 def test_a_full_disk_is_exit_code_1(monkeypatch, capsys):
     monkeypatch.setattr(Trainer, "step", raising(OSError(errno.ENOSPC, "No space left on device")))
     assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 1
-    assert "No space left on device; free some space and try again, a training with --resume" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the disk is full (OSError: [Errno 28] No space left on device" in said
+    assert said.endswith("; free some space; continue with --resume\n")
 
 
 def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(monkeypatch, capsys):
     real = Trainer.step
     monkeypatch.setattr(
-        Trainer, "step", lambda self, i: real(self, i) if i < 1 else raising(KeyboardInterrupt)(self, i)
+        Trainer, "step", lambda self, i: real(self, i) if i < 1 else raising(faults.Interrupted(signal.SIGINT))(self, i)
     )
     assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 130
     assert "stopped at step 1; continue with --resume" in capsys.readouterr().err

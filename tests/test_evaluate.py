@@ -12,8 +12,9 @@ from toy import RECIPE, toy
 from toy import __file__ as toy_file
 
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
-from coevolve.evaluate import choose, evaluate, evaluate_recipe, evaluate_run
+from coevolve.evaluate import choose, evaluate
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
 from coevolve.types import Batch
 
 CAST = {"pioneer": "ann", "observer": "bob"}
@@ -195,7 +196,7 @@ def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = evaluate_recipe(run / "recipe.yaml", ["policies.ann.weights=frozen"], problems=4)
+    result = evaluate_recipe(run / "recipe.yaml", ["policies.ann.weights=frozen"], problems=4, trust_code=True)
     of_run = [row for row in evaluate_run(run, problems=4)["rows"] if row["weights"] == "start"]
     team = [row for row in result["rows"] if row["setting"] == "team"]
     # The run was asked with the roles of its last step, and both begin as the same model.
@@ -208,9 +209,9 @@ def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_recipes_threads_are_used(run: Path) -> None:
     try:
-        evaluate_recipe(run / "recipe.yaml", ["threads=3"], problems=1)
+        evaluate_recipe(run / "recipe.yaml", ["threads=3"], problems=1, trust_code=True)
         assert torch.get_num_threads() == 3
-        evaluate_recipe(run / "recipe.yaml", problems=1)  # says nothing about threads
+        evaluate_recipe(run / "recipe.yaml", problems=1, trust_code=True)  # says nothing about threads
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(1)

@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from rich.console import Console
 
+from coevolve.console import console
+from coevolve.progress import progress
 from coevolve.report.evaluation import show_evaluation
 from coevolve.report.plot import picture, reward_kl, rise
 from coevolve.report.samples import show_samples
 from coevolve.report.section import Plot, Series
-from coevolve.report.terminal import progress
 from coevolve.report.trackers import tracker
 
 
@@ -128,7 +128,7 @@ def test_the_rise_is_stated_in_standard_errors():
 
 def test_progress_is_plain_lines_without_a_terminal():
     out = io.StringIO()
-    with progress(3, Console(file=out, width=40)) as show:
+    with progress(3, console(file=out, width=40)) as show:
         for step in range(3):
             show(line(step) | {"tokens_per_second": 1234.5})
     said = out.getvalue().splitlines()
@@ -138,21 +138,27 @@ def test_progress_is_plain_lines_without_a_terminal():
 
 def test_progress_is_live_on_a_terminal():
     out = io.StringIO()
-    with progress(3, Console(file=out, width=120, force_terminal=True)) as show:
+    with progress(3, console(file=out, width=120, force_terminal=True)) as show:
         show(line(2))
     assert "3/3" in out.getvalue()
     assert "r-eta*KL 0.85" in out.getvalue()
 
 
+TURN = {"round": 0, "finished": True, "pieces": []}
+JUDGED = {"joints": [], "parts": {}}
+
+
 def test_dialogues_stand_side_by_side(tmp_path):
     def turns(text, reward):
-        return [{"role": "pioneer", "policy": "ann", "text": text, "reward": reward, "heard": []}]
+        return [{**TURN, "role": "pioneer", "policy": "ann", "text": text, "reward": reward, "heard": []}]
 
     steps = [(0, turns("so\ndull [b]", -1.5)), (4, turns("so so", 1.0)), (8, turns("so good", 2.0))]
-    rows = [{"step": i, "problem": p, "data": {}, "turns": t} for i, t in steps for p in ("p0", "p1")]
+    rows = [
+        {"step": i, "problem": p, "member": 0, "data": {}, "turns": t, **JUDGED} for i, t in steps for p in ("p0", "p1")
+    ]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = io.StringIO()
-    show_samples(tmp_path, Console(file=out), limit=1)
+    show_samples(tmp_path, console(file=out), limit=1)
     text = out.getvalue()
     assert text.count("problem p0") == 1
     row = next(one for one in text.splitlines() if "dull" in one)
@@ -160,12 +166,12 @@ def test_dialogues_stand_side_by_side(tmp_path):
 
 
 def test_a_dialogue_shows_what_a_turn_was_told(tmp_path):
-    first = {"role": "short", "policy": "ann", "text": "so", "reward": 1.0, "heard": []}
+    first = {**TURN, "role": "short", "policy": "ann", "text": "so", "reward": 1.0, "heard": []}
     second = first | {"text": "so much", "heard": [0, "Write\nmore."]}
-    row = {"step": 0, "problem": "p0", "data": {}, "turns": [first, second]}
+    row = {"step": 0, "problem": "p0", "member": 0, "data": {}, "turns": [first, second], **JUDGED}
     (tmp_path / "samples.jsonl").write_text(json.dumps(row) + "\n")
     out = io.StringIO()
-    show_samples(tmp_path, Console(file=out))
+    show_samples(tmp_path, console(file=out))
     lines = [" ".join(text.split()) for text in out.getvalue().splitlines()]
     assert lines.index("[Write more.]") == lines.index("short (ann, +1.00): so much") - 1
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
 from toy import without_times
 
 from coevolve import cli
+from coevolve.console import console
 from coevolve.recipe.schema import load_recipe
 from coevolve.report.runs import find, grouped
 from coevolve.runs.folder import read_lines
@@ -210,7 +210,7 @@ def test_the_table_has_a_row_per_group(tmp_path):
         written(tmp_path / "a-eta=0.1-1", [9.0] * 18 + [3.0, 4.0], seed=1, algorithm={"eta": 0.1}),
     ]
     out = io.StringIO()
-    Console(file=out, width=100).print(table(runs))
+    console(file=out, width=100).print(table(runs))
     rows = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     # The last tenth is two steps: finals 1.5 and 3.5, mean 2.5, deviation sqrt(2), over sqrt(2) seeds: 1
     assert "a-eta=0.1 0, 1 2.500 ± 1.000 40 s" in rows
@@ -242,7 +242,7 @@ def test_a_run_killed_by_the_system_says_so(tmp_path, monkeypatch):
 def test_progress_says_what_trains_and_what_has_ended(terminal, tmp_path):
     one, two = (r.model_copy(update={"output_dir": tmp_path / f"a-{r.seed}", "steps": 9}) for r in recipes(2))
     out = io.StringIO()
-    with progress(1, 4, Console(file=out, width=100, force_terminal=terminal)) as watch:
+    with progress(1, 4, console(file=out, width=100, force_terminal=terminal)) as watch:
         watch([one], {})
         written(one.output_dir, [1.0, 2.5])
         written(two.output_dir, [0.5])
@@ -346,12 +346,12 @@ def test_no_training_outlives_its_sweep(how, code, tmp_path):
     while not (metrics.exists() and read_lines(metrics)):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
-    with pytest.raises(ValueError, match="another sweep is at work in"):
+    with pytest.raises(ValueError, match=rf"{tmp_path} is in use by process {process.pid} on .*"):
         sweep(QUICKSTART, ["seed=0..1", "steps=9999", *SMALL], output=tmp_path)
     os.kill(process.pid, how)
     said = process.communicate()[1]
     assert process.returncode == code
-    with alone(tmp_path):  # waits for every process of the sweep to have ended
+    with alone(tmp_path, wait=True):  # waits for every process of the sweep to have ended
         log = (tmp_path / "quickstart-0" / pool.LOG).read_text()
     assert re.search(r"stopped at step \d+; continue with --resume\n$", log)
     assert not (tmp_path / "quickstart-1").exists()

@@ -17,7 +17,7 @@ from coevolve.trainer import batch_of
 
 
 def weights(trainer, name):
-    return {k: v.clone() for k, v in trainer.policies[name].weights.shared.causal.state_dict().items()}
+    return {k: v.clone() for k, v in trainer.policies[name].weights.base.causal.state_dict().items()}
 
 
 def same(a, b):
@@ -84,7 +84,7 @@ def test_a_team_of_other_models_other_weights_and_other_learning_rates(micro_mod
     trainer = Trainer(
         task=Lucky(), play=rounds(2), cast=fixed(roles), policies=policies, algorithm=magrpo(), batch_size=4, members=4
     )
-    frozen = trainer.policies["frozen"].weights.shared
+    frozen = trainer.policies["frozen"].weights.base
     before, base = weights(trainer, "full"), {k: v.clone() for k, v in frozen.bare_state().items()}
     for i in range(2):
         line = trainer.step(i)

@@ -1,20 +1,24 @@
 """The program ``coevolve``: one command of ``coevolve.commands``, and how it ends.
 
-Exit codes: 0 done, 1 the machine's fault (a full disk), 2 the user's (one line says what to change), 130 interrupted.
-``COEVOLVE_DEBUG=1`` shows the traceback of an error.
+Exit codes: 0 done, 1 the machine's fault (a full disk), 2 the user's (one line says what to change), 130 interrupted,
+143 terminated. Whatever ends a command is one line; ``COEVOLVE_DEBUG=1`` shows its traceback.
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
 import os
+import select
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from coevolve import faults
 from coevolve.commands import chat, diagnose, doctor, evaluate, export, pretrain, report, sweep, train
+from coevolve.console import say
 
 DEBUG = "COEVOLVE_DEBUG"
 
@@ -30,30 +34,64 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown argument {stray[0]!r}")
     args.overrides = [*getattr(args, "overrides", ()), *rest]  # argparse stops collecting at the first option
     command: Callable[[argparse.Namespace], None] = args.command
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _warn
+    with warnings.catch_warnings(), faults.signals():
+        warnings.showwarning, threading.excepthook = _warn, _thread_ended
+        try:
             command(args)
-    except KeyboardInterrupt as stop:
-        return _complain(str(stop) or "stopped", 130)
-    except OSError as error:
-        full = "; free some space and try again, a training with --resume" if error.errno == errno.ENOSPC else ""
-        return _complain(f"error: {error}{full}", 1, error)
-    except (ValueError, TypeError) as error:
-        return _complain(f"error: {error}", 2, error)
+            print(end="", flush=True)
+        except BaseException as error:
+            unread = _unread()
+            if os.environ.get(DEBUG) and not faults.is_interrupt(error):
+                raise
+            if unread and isinstance(error, BrokenPipeError | SystemExit):  # the latter is what rich makes of it
+                return 128 + signal.SIGPIPE
+            text, code = verdict(error)
+            say(" ".join(text.split()), error=True)
+            return code
+        finally:
+            threading.excepthook = threading.__excepthook__
     return 0
+
+
+def verdict(error: BaseException) -> tuple[str, int]:
+    """What to tell of an error that ends a command, and the exit code: 1 the machine's fault, 2 the user's."""
+    if faults.is_interrupt(error):
+        return str(error) or "stopped", 128 + getattr(error, "number", signal.SIGINT)
+    if line := faults.lacking(error):
+        return f"error: {line}", 1
+    if isinstance(error, OSError | ImportError):
+        return f"error: {error}", 1
+    if isinstance(error, ValueError):
+        return f"error: {error}", 2
+    if faults.user_line(error):
+        return f"error: {faults.raised(error)}", 2
+    return f"error: {faults.raised(error)}; this is a fault of coevolve; {DEBUG}=1 shows where", 1
+
+
+def _unread() -> bool:
+    """Whether standard output is a pipe that nobody reads any more (``| head``); if so, the rest of it is dropped."""
+    try:
+        number = sys.stdout.fileno()
+        poll = select.poll()
+        poll.register(number, 0)
+        if not any(event & select.POLLERR for _, event in poll.poll(0)):
+            return False
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    except (AttributeError, OSError, ValueError):  # none, no file, or no poll on this system
+        return False
+    return True
+
+
+def _thread_ended(args: threading.ExceptHookArgs) -> None:
+    """One line for a thread of the user's that an error ended; nobody waits for it."""
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        name = args.thread.name if args.thread else "?"
+        say(f"warning: the thread {name} ended: {faults.raised(args.exc_value)}", error=True)
 
 
 def _warn(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
     """One line, without the code that it came from."""
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
-
-
-def _complain(text: str, code: int, error: BaseException | None = None) -> int:
-    if error is not None and os.environ.get(DEBUG):
-        raise error
-    print(" ".join(text.split()), file=sys.stderr)
-    return code
+    say(f"warning: {' '.join(str(message).split())}", error=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,11 +19,9 @@ Problems and random numbers are the same in all rows, so rows compare problem by
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
@@ -34,12 +32,6 @@ from coevolve.maths.best import best_at
 from coevolve.measure import episode_parts, mean_reward, outcome, spoken
 from coevolve.play import Stage, rollout
 from coevolve.plays import chain
-from coevolve.recipe.schema import Recipe, build, load_recipe
-from coevolve.report.evaluation import show_evaluation
-from coevolve.runs import checkpoint as checkpoints
-from coevolve.runs.folder import RunDir, plain, write_text
-from coevolve.runs.trained import checkpoint_of, recipe_of, step_of, use_threads
-from coevolve.trainer import Trainer
 from coevolve.types import Batch, Episode, Play, PolicyName, Problem, Role, Sampling
 
 Row = dict[str, Any]
@@ -189,82 +181,6 @@ def _standard_error(paid: Sequence[tuple[str, float]]) -> float:
     return stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
 
 
-def evaluate_run(
-    run: Path, *, problems: int | None = None, checkpoint: int | None = None, samples: int = 1
-) -> dict[str, Any]:
-    """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
-
-    Prints a table, writes ``eval.json`` into the run and returns the same. The cast is that of the last step trained.
-    Raises ValueError for a folder that is no run, a step without a checkpoint, or more problems than the task has.
-    """
-    directory = RunDir(Path(run))
-    folder = checkpoint_of(directory, checkpoint)
-    trainer = _built(recipe_of(directory))
-    held_out = choose(trainer.task, problems)
-    step = step_of(folder)
-    cast = trainer.cast(max(step - 1, 0))
-    distinct = {policy.spec.model: name for name, policy in reversed(trainer.policies.items())}
-    rows = [
-        {"weights": "start", **row} for row in _evaluated(trainer, cast, list(distinct.values()), held_out, samples)
-    ]
-    checkpoints.load(trainer, folder)
-    rows += [{"weights": "trained", **row} for row in _evaluated(trainer, cast, None, held_out, samples)]
-    result = _shown(trainer, step, held_out, rows, samples)
-    write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
-    return result
-
-
-def evaluate_recipe(
-    path: Path, overrides: Sequence[str] = (), *, problems: int | None = None, samples: int = 1
-) -> dict[str, Any]:
-    """Evaluate the start weights of a recipe without training: an untrained baseline.
-
-    Prints a table and returns what it shows. Raises ValueError as ``load_recipe`` does, or for more problems than the
-    task has.
-    """
-    trainer = _built(load_recipe(path, overrides))
-    held_out = choose(trainer.task, problems)
-    rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out, samples)]
-    return _shown(trainer, 0, held_out, rows, samples)
-
-
-def _shown(
-    trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Sequence[Row], samples: int
-) -> dict[str, Any]:
-    """The rows with what they were made of, as plain data, printed."""
-    found = {
-        "checkpoint": step,
-        "problems": len(held_out),
-        "samples": samples,
-        "max_new_tokens": trainer.sampling.length_range[1],
-        "temperature": trainer.sampling.temperature,
-        "rows": rows,
-    }
-    result: dict[str, Any] = plain(found)
-    show_evaluation(result)
-    return result
-
-
-def _evaluated(
-    trainer: Trainer,
-    cast: Mapping[Role, PolicyName],
-    alone: Sequence[PolicyName] | None,
-    problems: Sequence[Problem],
-    samples: int,
-) -> list[Row]:
-    return evaluate(
-        task=trainer.task,
-        play=trainer.play,
-        cast_at=cast,
-        policies=trainer.policies,
-        engine=trainer.engine,
-        sampling=trainer.sampling,
-        problems=problems,
-        alone=alone,
-        samples=samples,
-    )
-
-
 def choose(task: Task, problems: int | None) -> list[Problem]:
     """This many held-out problems (None: PROBLEMS, or all if there are fewer), the same ones every time."""
     available = len(task.test)
@@ -272,8 +188,3 @@ def choose(task: Task, problems: int | None) -> list[Problem]:
     if not 1 <= wanted <= available:
         raise ValueError(f"{wanted} problems asked for; {type(task).__name__} has {available} held out")
     return [task.test[position] for position in noise.permutation(available, SEED, "evaluate")[:wanted]]
-
-
-def _built(recipe: Recipe) -> Trainer:
-    use_threads(recipe)
-    return build(recipe)

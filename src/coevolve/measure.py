@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
+from coevolve.files import shown
 from coevolve.interfaces import Task
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
 from coevolve.pay import LARGEST, is_payable
-from coevolve.recipe.inputs import shown
 from coevolve.types import Batch, Case, Episode, Joint, Metrics, Row, Targets, Turn
 
 _ALIKE = 1e-6

@@ -25,9 +25,10 @@ from typing import Any, cast
 import torch
 
 from coevolve import noise
+from coevolve.faults import ShortageError, is_interrupt, lacking, raised, user_line
+from coevolve.files import shown
 from coevolve.interfaces import Engine, Task
 from coevolve.pay import LARGEST, is_payable
-from coevolve.recipe.inputs import shown
 from coevolve.types import Case, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Turn
 
 _CALLS = 64
@@ -228,14 +229,23 @@ class _Live:
 
 @contextmanager
 def blame(where: str) -> Iterator[None]:
-    """Turn whatever user code raises into one line that says where; the original stays attached as its cause."""
+    """Turn whatever user code raises, ``sys.exit()`` too, into one line that says where and at which line of its file.
+
+    The original stays attached as the cause. What passes as it is: an interrupt; what becomes a ``ShortageError``: the
+    machine's want of memory, disk, files or processes.
+    """
     try:
         yield
-    except ForeignAwaitError as error:
-        raise ForeignAwaitError(f"{where}: {error}") from error
-    except Exception as error:
-        detail = str(error) if isinstance(error, ValueError) else f"raised {type(error).__name__}: {error}"
-        raise ValueError(f"{where}: {detail}") from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        if lack := lacking(error):
+            raise ShortageError(f"{where}: {lack}") from error
+        kind = ForeignAwaitError if isinstance(error, ForeignAwaitError) else ValueError
+        if isinstance(error, ValueError):  # its message is for people
+            line = user_line(error)
+            raise kind(f"{where}: {error}{f' ({line})' if line else ''}") from error
+        raise kind(f"{where}: raised {raised(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -273,7 +283,8 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
             waiting = [one for one in waiting if one.advance(answers[id(one.episode)])]
     finally:
         for one in live:
-            one.coroutine.close()
+            with blame(f"the play, on problem {one.episode.problem.id!r}, as it was ended"):
+                one.coroutine.close()
     for episode in episodes:
         if all(turn.reward is None for turn in episode.turns):
             raise ValueError(

@@ -7,11 +7,12 @@ from coevolve.credit import by_episode
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.play import Roles, do, score, together
 from coevolve.plays import best_of, chain, discussion, rounds, tree
 from coevolve.rewards.function import batched
+from coevolve.tasks.scoring import score_texts
 from coevolve.teams.team import Team
 from coevolve.trainer import Trainer
 from coevolve.types import (
@@ -41,7 +42,7 @@ __all__ = [
     "Joint",
     "Lesson",
     "LocalEngine",
-    "LocalPolicy",
+    "LocalLearner",
     "LoraSpec",
     "Message",
     "Objective",
@@ -78,6 +79,7 @@ __all__ = [
     "rotate",
     "rounds",
     "score",
+    "score_texts",
     "together",
     "tree",
 ]

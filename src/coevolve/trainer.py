@@ -9,23 +9,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coevolve import noise
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
+from coevolve.faults import during
 from coevolve.interfaces import Engine, Task
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.lessons import checked, plain_state
 from coevolve.measure import Clock, averaged_away, learnt, note_parts, spoken, step_metrics
 from coevolve.models.spec import PolicySpec
+from coevolve.names import check_names
 from coevolve.play import Stage, blame, pay, rollout
-from coevolve.report.terminal import Listener, progress
+from coevolve.progress import Listener, progress
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
+from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
-from coevolve.runtime.placement import desk, side_by_side
+from coevolve.runtime.placement import side_by_side
+from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
     Algorithm,
@@ -41,6 +45,8 @@ from coevolve.types import (
     State,
     Targets,
 )
+
+T = TypeVar("T")
 
 _CAST_WINDOW = 64
 """Steps of the cast that identify a run: long enough to see when it changes."""
@@ -78,7 +84,7 @@ class Trainer:
         task: Task,
         play: Play,
         cast: Cast,
-        policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy],
+        policies: Mapping[PolicyName, str | PolicySpec | LocalLearner],
         algorithm: Algorithm,
         sampling: Sampling = Sampling(max_new_tokens=(4, 16)),
         steps: int = 100,
@@ -93,7 +99,7 @@ class Trainer:
         self.steps, self.batch_size, self.members, self.seed = steps, batch_size, members, seed
         self.reset_every = reset_every
         _check(self, policies)
-        self.policies = _built(policies, algorithm, steps, seed)
+        self.policies = _built(policies, algorithm, steps, seed, workers)
         if not any(policy.trainable for policy in self.policies.values()):
             raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
         if sampling.truncated:
@@ -102,7 +108,7 @@ class Trainer:
                 "so gradients and ratios are approximations; the metric excess says how far off, in nats per token",
                 stacklevel=2,
             )
-        self.engine = engine or LocalEngine(self.policies, workers=workers)
+        self.engine = engine or LocalEngine(self.policies)
         self.state: State = plain_state(algorithm.start)
         """What the algorithm carries from step to step."""
         self.warned: set[str] = set()
@@ -115,7 +121,7 @@ class Trainer:
     def step(self, i: int) -> Metrics:
         """Play, pay, and update every trained policy of this step's cast from its own turns."""
         clock = Clock()
-        with clock("step"):
+        with clock("step"), during(f"step {i}"):
             if self.reset_every and i % self.reset_every == 0:
                 self.reset()
             cast = self.cast(i)
@@ -140,30 +146,32 @@ class Trainer:
         self.lessons = ready = {name: (lesson.batches[name], aims) for name, aims in targets.items()}
         metrics = {name: learnt(*pair) for name, pair in ready.items()}
         with clock("update"):
-            updated = side_by_side(
-                self.policies,
-                list(ready),
-                lambda there: {n: self.policies[n].update(*ready[n], self.algorithm.objective, i) for n in there},
-                desk,
-            )
+            objective = self.algorithm.objective
+            updated = self._side_by_side(list(ready), lambda n: self.policies[n].update(*ready[n], objective, i))
         self.state = state
         for name in ready:
             metrics[name] |= updated[name]
             self._warn_of_lonely_turns(name, metrics[name])
         return metrics
 
+    def _side_by_side(self, names: Sequence[PolicyName], work: Callable[[PolicyName], T]) -> dict[PolicyName, T]:
+        """What ``work`` finds for each policy."""
+
+        def there(some: Sequence[PolicyName]) -> dict[PolicyName, T]:
+            found = {}
+            for name in some:
+                with during(f"policy {name!r}"):
+                    found[name] = work(name)
+            return found
+
+        return side_by_side(self.policies, names, there, _place)
+
     def lesson(self, i: int, clock: Clock) -> Lesson:
         """What there is to learn: the step's turns with their credit and what the algorithm adds, annotated."""
         rows = self.rows(i, clock)
         speakers = dict.fromkeys((*self.cast(i).values(), *self.policies))
         names = [n for n in speakers if self.policies[n].trainable and any(row.turn.policy == n for row in rows)]
-        batches = side_by_side(
-            self.policies,
-            names,
-            lambda there: {n: self.policies[n].annotate(collate(rows, n)) for n in there},
-            desk,
-        )
-        return Lesson(self.episodes, batches)
+        return Lesson(self.episodes, self._side_by_side(names, lambda n: self.policies[n].annotate(collate(rows, n))))
 
     def rows(self, i: int, clock: Clock) -> list[Row]:
         """The step's turns with their credit, then what the algorithm adds."""
@@ -223,18 +231,19 @@ class Trainer:
         save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
         written per step, and held-out problems played at the start and at every checkpoint. listeners: called with the
         metrics of every step; None is progress on the terminal. recipe: the resolved recipe, kept for ``coevolve eval``
-        and compared on resume. Raises ValueError if the directory holds a run and resume is off, or a run of another
-        recipe.
+        and compared on resume. Raises ValueError if the directory holds a run and resume is off, no run and resume is
+        on, a run of another recipe or beyond the last step, anything else, and while another process trains there.
         """
         _run_numbers(save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
-        start = checkpoint.resume(self, run, identity) if resume else run.create()
-        run.describe(identity, self.seed, fresh=start == 0)
-        if start == 0:
-            noise.seed_everything(self.seed)
-            run.append_samples(0, self.sample(samples))
-        with _told(listeners, self.steps) as told:
+        run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
+        with alone(run.path), _told(listeners, self.steps) as told:
+            start = checkpoint.resume(self, run, identity) if resume else run.create()
+            run.describe(identity, self.seed, fresh=start == 0)
+            if start == 0:
+                noise.seed_everything(self.seed)
+                run.append_samples(0, self.sample(samples))
             for i in range(start, self.steps):
                 line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
                 run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
@@ -243,7 +252,8 @@ class Trainer:
                 if (i + 1) % save_every == 0 or i + 1 == self.steps:
                     run.append_samples(i + 1, self.sample(samples))
                     checkpoint.save(self, run, i + 1, identity, keep_last)
-        run.plot()
+                    trim()
+            run.plot()
         return run.path
 
     def sample(self, n: int) -> list[dict[str, Any]]:
@@ -276,6 +286,10 @@ class Trainer:
         }
 
 
+def _place(learner: LocalLearner) -> object:
+    return learner.place
+
+
 @contextmanager
 def _told(listeners: Sequence[Listener] | None, steps: int) -> Iterator[Sequence[Listener]]:
     """The listeners; by default the one that shows progress on the terminal."""
@@ -300,17 +314,21 @@ def _shuffle(n: int, seed: int, epoch: int) -> list[int]:
 
 
 def _built(
-    policies: Mapping[PolicyName, str | PolicySpec | LocalPolicy], algorithm: Algorithm, steps: int, seed: int
-) -> dict[PolicyName, LocalPolicy]:
+    policies: Mapping[PolicyName, str | PolicySpec | LocalLearner],
+    algorithm: Algorithm,
+    steps: int,
+    seed: int,
+    workers: bool,
+) -> dict[PolicyName, LocalLearner]:
     """Policies as given, the others loaded together so that equal start models share one reference."""
     specs = {
         name: PolicySpec(model=value) if isinstance(value, str) else value
         for name, value in policies.items()
-        if not isinstance(value, LocalPolicy)
+        if not isinstance(value, LocalLearner)
     }
     needs = {"reference": algorithm.reference, "critic": algorithm.critic}
-    made = build_policies(specs, **needs, steps=steps, seed=seed) if specs else {}
-    return {name: value if isinstance(value, LocalPolicy) else made[name] for name, value in policies.items()}
+    made = build_policies(specs, **needs, steps=steps, seed=seed, workers=workers) if specs else {}
+    return {name: value if isinstance(value, LocalLearner) else made[name] for name, value in policies.items()}
 
 
 @checked_call("trainer")
@@ -334,7 +352,9 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
             raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
         if not fits(part):
             raise ValueError(f"trainer: {label} is {part!r}; want {want}")
+    check_names("policies", policies)
     for step in range(trainer.steps):
+        check_names("roles", trainer.cast(step))
         for role, name in trainer.cast(step).items():
             if name not in policies:
                 known = ", ".join(policies)

@@ -8,7 +8,7 @@ from policy_cases import Build, make_batch, make_rule, make_says, make_targets, 
 
 from coevolve.compute import kernels
 from coevolve.compute import partial_attention as partial
-from coevolve.compute.lm_head import outlet
+from coevolve.compute.lm_head import lm_head
 from coevolve.engines.local import LocalEngine
 from coevolve.types import Sampling
 
@@ -86,6 +86,6 @@ def test_logits_are_float32_sums_of_bfloat16() -> None:
     torch.manual_seed(0)
     layer, hidden_NW = torch.nn.Linear(64, 300).cuda(), 3 * torch.randn(50, 64).cuda()
     with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
-        found_NV = outlet(layer, torch.bfloat16)(hidden_NW)
+        found_NV = lm_head(layer, torch.bfloat16)(hidden_NW)
     wanted_NV = hidden_NW.bfloat16().double() @ layer.weight.bfloat16().double().t() + layer.bias.double()
     torch.testing.assert_close(found_NV.double(), wanted_NV, rtol=1e-5, atol=1e-5)

@@ -11,12 +11,10 @@ import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged, turns_to_batch
 
-from coevolve.compute import kernels
+from coevolve.compute import kernels, torch_backend
 from coevolve.compute import partial_attention as partial
-from coevolve.compute import prefix_cache as cascade
-from coevolve.compute.cpu import prefix_cache as looped
+from coevolve.compute.prefix_cache import PrefixCache
 from coevolve.engines.local import LocalEngine
-from coevolve.models.weights import trunk
 from coevolve.types import Sampling
 
 
@@ -110,18 +108,20 @@ def test_bfloat16_reaches_the_kernel_as_such(
         met.append(q.dtype == k.dtype == v.dtype == torch.bfloat16)
         return kernels.GPU
 
+    def cache(*given: Any) -> PrefixCache:
+        return PrefixCache(*given[:-1], static=static)
+
     met: list[bool] = []
-    monkeypatch.setattr(looped, "module", lambda: None)
-    policy = build_policy(model=request.getfixturevalue(family), weights=weights, dtype="bfloat16")
-    trunk(policy.weights.shared.causal).takes_lean = False
+    settings = {"model": request.getfixturevalue(family), "weights": weights, "dtype": "bfloat16", "compute": "torch"}
+    policy = build_policy(**settings)
     batch = make_batch(12, seed=2)
     wanted = policy.update(batch, make_targets(batch, 0), make_rule(), 0)
     played_gpu.play(monkeypatch)
     monkeypatch.setattr(kernels, "wide", lambda _: False)
     monkeypatch.setattr(partial, "_kernel", kernel)
-    monkeypatch.setattr(cascade, "STATIC", static)
-    policy = build_policy(model=request.getfixturevalue(family), weights=weights, dtype="bfloat16")
-    trunk(policy.weights.shared.causal).takes_lean = False
+    monkeypatch.setattr(torch_backend, "PrefixCache", cache)
+    policy = build_policy(**settings)
+    assert policy.backend.uses_prefix_tree
     met.clear()  # a model is tried in float32 when it is loaded
     found = policy.update(batch, make_targets(batch, 0), make_rule(), 0)
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=0.02)

@@ -9,39 +9,34 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
-from conftest import save_micro
+from conftest import VOCABULARY, save_micro
 from policy_cases import Build, make_says, ragged, shaken, turns_to_batch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from coevolve.compute import logprobs as head
-from coevolve.compute.cpu import decoder as lean
-from coevolve.compute.cpu import prefix_cache as looped
+from coevolve.compute import draw as plain
+from coevolve.compute import logprobs, prefix_cache
 from coevolve.compute.cpu.arrays import either
-from coevolve.compute.cpu.panels import Panels
-from coevolve.compute.cpu.prefix_cache import Looped, usable
-from coevolve.compute.draw import draw
-from coevolve.compute.logprobs import _judged
-from coevolve.compute.packed_tokens import pack
-from coevolve.compute.prefix_cache import Cascade
 from coevolve.compute.prefix_tree import grow
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
-from coevolve.models.weights import trunk
 from coevolve.types import Sampling
 
 compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
 between: Any = pytest.importorskip("coevolve.compute.cpu.loops.between")
+by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
+cached: Any = pytest.importorskip("coevolve.compute.cpu.prefix_cache")
+Panels: Any = pytest.importorskip("coevolve.compute.cpu.panels").Panels
+TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.tree_attention").TreeAttention
 
 
 def arrays(*tensors: Tensor) -> list[Any]:
@@ -109,16 +104,17 @@ def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: i
 
 
 @pytest.mark.parametrize(("heads", "keys", "size"), [(5, 5, 64), (6, 2, 16), (4, 1, 6), (3, 1, 85)])
-def test_attention_over_a_forest_is_that_of_each_token_over_what_it_sees(heads: int, keys: int, size: int) -> None:
-    """A path of three segments, one of 150 tokens, one of a single token, two trees; and the filling tokens."""
+def test_attention_over_a_tree_is_that_of_each_token_over_what_it_sees(heads: int, keys: int, size: int) -> None:
+    """A path of three segments, one of 150 tokens, one of a single token, two roots; and the filling tokens."""
     torch.manual_seed(0)
     long, first, other = np.arange(150), np.arange(150, 190), np.arange(200, 210)
     rows = [np.concatenate((long, first, [n], long[:n])) for n in (1, 5, 40)]
-    packed = pack(grow([*rows, long, np.append(long, 7), other]), torch.device("cpu"), compiled)
-    assert packed.walk is not None and len(packed.walk.segments[0]) == 7
+    tree = grow([*rows, long, np.append(long, 7), other])
+    packed = TreeAttention(tree)
+    assert len(packed.segments[0]) == 7
     n = len(packed.ids_N)
     sees_NN = torch.zeros(n, n, dtype=torch.bool)
-    for leaf in grow([*rows, long, np.append(long, 7), other]).leaf_B:
+    for leaf in tree.leaf_B:
         for place, token in enumerate(leaf.path):
             sees_NN[token, leaf.path[: place + 1]] = True
     real_N = sees_NN.any(1)
@@ -139,7 +135,7 @@ def test_attention_over_a_forest_is_that_of_each_token_over_what_it_sees(heads: 
 
 def test_a_token_has_no_say_before_it_is_there_however_large_its_key() -> None:
     torch.manual_seed(0)
-    packed = pack(grow([np.arange(20)]), torch.device("cpu"), compiled)
+    packed = TreeAttention(grow([np.arange(20)]))
     q, k, v = torch.randn(3, 1, 2, len(packed.ids_N), 16)
     loud, found = k.clone(), list[list[Tensor]]()
     loud[:, :, 12] = 1000 * q[:, :, :12].mean(2)
@@ -157,9 +153,9 @@ def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
     weights: Literal["full", "lora"], tokens: int, build_policy: Build
 ) -> None:
     """Rounded ones: with others, what sampling and scoring find is some fifty times as far apart."""
-    policy = shaken(build_policy(dtype="bfloat16", weights=weights))
+    policy = shaken(build_policy(dtype="bfloat16", weights=weights, compute="cpu"))
     with torch.no_grad():
-        for layer in policy.weights.shared.causal.base_model.layers:
+        for layer in policy.weights.base.causal.base_model.layers:
             key = getattr(layer.self_attn.k_proj, "base_layer", layer.self_attn.k_proj)
             key.weight.mul_(10)  # so that attention looks at something
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(tokens))})["a"]
@@ -168,7 +164,8 @@ def test_in_bfloat16_scoring_sees_the_keys_that_sampling_remembered(
     assert batch.mask_BT.sum() > 27 and off < 1e-4, off
 
 
-def apart(policies: dict[str, LocalPolicy], count: int) -> list[float]:
+@torch.no_grad()
+def apart(policies: dict[str, LocalLearner], count: int) -> list[float]:
     """How far log-probabilities at scoring are from those at sampling, per token, of policies that sample together."""
     says = {name: make_says(ragged(count + n, seed=n) * 3, Sampling(12)) for n, name in enumerate(policies)}
     found = []
@@ -181,15 +178,15 @@ def apart(policies: dict[str, LocalPolicy], count: int) -> list[float]:
 
 def test_in_bfloat16_scoring_rounds_biases_as_sampling_does(tmp_path: Path) -> None:
     config = Qwen2Config(
-        vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=len(VOCABULARY), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=64,
     )  # fmt: skip
     folder = save_micro(Qwen2ForCausalLM(config), tmp_path)
     policies = build_policies(
-        {"a": PolicySpec(folder, dtype="bfloat16")}, reference=False, critic=False, steps=1, seed=0
+        {"a": PolicySpec(folder, dtype="bfloat16", compute="cpu")}, reference=False, critic=False, steps=1, seed=0
     )
     torch.manual_seed(0)
-    for name, parameter in policies["a"].weights.shared.causal.named_parameters():
+    for name, parameter in policies["a"].weights.base.causal.named_parameters():
         if "bias" in name:
             nn.init.normal_(parameter, std=0.5)
     assert apart(policies, 9)[0] < 1e-4
@@ -198,7 +195,7 @@ def test_in_bfloat16_scoring_rounds_biases_as_sampling_does(tmp_path: Path) -> N
 def test_in_bfloat16_teams_of_adapters_are_scored_as_they_sample(micro_model: str) -> None:
     """Each has another number of rows, so that runs are of different lengths."""
     specs = {
-        name: PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=rank), dtype="bfloat16")
+        name: PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=rank), dtype="bfloat16", compute="cpu")
         for name, rank in (("a", 3), ("b", 16), ("c", 5))
     }
     policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
@@ -224,15 +221,13 @@ def test_norm_and_gate_are_those_of_pytorch() -> None:
 
 
 @pytest.mark.parametrize("tokens", [7, 64, 1000])
-def test_what_logits_say_of_actions_is_what_pytorch_finds(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_logits_say_of_actions_is_what_pytorch_finds(tokens: int) -> None:
     torch.manual_seed(0)
     z_NV, temperature_N, action_N = 5 * torch.randn(9, tokens), torch.linspace(0.1, 3, 9), torch.randint(tokens, (9,))
     z_NV[0], z_NV[1, 3], action_N[1] = 2.0, 1000.0, 3  # all alike; one alone
     p_NV, right_NV = torch.empty(2, 9, tokens)
-    assert usable(z_NV.device)
-    found = _judged(z_NV.clone(), temperature_N, action_N, p_NV)
-    monkeypatch.setattr(head, "usable", lambda device: False)
-    right = _judged(z_NV.clone(), temperature_N, action_N, right_NV)
+    found = by_loops.OPERATIONS.softmax(z_NV.clone(), temperature_N, action_N, p_NV)
+    right = logprobs.PLAIN.softmax(z_NV.clone(), temperature_N, action_N, right_NV)
     for ours, theirs in zip((*found, p_NV), (*right, right_NV), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
@@ -241,11 +236,11 @@ def test_what_logits_say_of_actions_is_what_pytorch_finds(tokens: int, monkeypat
 def test_logits_that_are_not_finite_have_no_log_probability(bad: float) -> None:
     z_NV = torch.zeros(2, 70)
     z_NV[1, 67] = bad
-    logp_N, entropy_N = _judged(z_NV, torch.ones(2), torch.tensor([0, 0]), torch.empty(2, 70))
+    logp_N, entropy_N = by_loops.OPERATIONS.softmax(z_NV, torch.ones(2), torch.tensor([0, 0]), torch.empty(2, 70))
     assert logp_N[0].isfinite() and entropy_N[0].isfinite()
     assert not logp_N[1].isfinite() and not entropy_N[1].isfinite()
     with pytest.raises(AssertionError, match="outside the vocabulary"):
-        _judged(torch.zeros(1, 70), torch.ones(1), torch.tensor([70]), torch.empty(1, 70))
+        by_loops.OPERATIONS.softmax(torch.zeros(1, 70), torch.ones(1), torch.tensor([70]), torch.empty(1, 70))
 
 
 PRODUCTS = [((71,), 46), ((64, 32, 7), 18), ((5, 40, 64), 46), ((96,), 2)]
@@ -257,7 +252,7 @@ PRODUCTS = [((71,), 46), ((64, 32, 7), 18), ((5, 40, 64), 46), ((96,), 2)]
 def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(inputs, count, bias=n % 2 == 0) for n, count in enumerate(outputs)]
-    product = Panels(layers, dtype, compiled)
+    product = Panels(layers, dtype)
     for rows in (1, 3, 4, 8, 12, 13, 16, 28, 61):
         x = torch.randn(rows, 1, inputs).to(dtype)
         exact = torch.cat(
@@ -274,8 +269,15 @@ def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dt
         torch.testing.assert_close(out_NO.double(), more, **near)
 
 
+def test_a_product_of_bfloat16_takes_pairs_only() -> None:
+    """Of an odd number of inputs the last would be multiplied with what lies behind."""
+    Panels([nn.Linear(7, 40)], torch.float32)
+    with pytest.raises(AssertionError, match="pairs"):
+        Panels([nn.Linear(7, 40)], torch.bfloat16)
+
+
 def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is() -> None:
-    product = Panels([nn.Linear(6, 40)], torch.bfloat16, compiled)
+    product = Panels([nn.Linear(6, 40)], torch.bfloat16)
     for bad in (math.nan, math.inf):
         x = torch.ones(13, 6)
         x[5, 3] = bad
@@ -286,13 +288,12 @@ def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is
 OTHER = """
 import torch
 from torch import nn
-from coevolve.policies import compiled
 from coevolve.compute.cpu.panels import Panels
 
 torch.manual_seed(0)
 layer, x = nn.Linear(46, 71), torch.randn(13, 46).bfloat16()
 exact = x.double() @ layer.weight.bfloat16().double().t() + layer.bias.bfloat16()
-torch.testing.assert_close(Panels([layer], torch.bfloat16, compiled)(x).double(), exact, rtol=2**-8, atol=1e-5)
+torch.testing.assert_close(Panels([layer], torch.bfloat16)(x).double(), exact, rtol=2**-8, atol=1e-5)
 """
 
 
@@ -325,130 +326,45 @@ def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
     assert out_BHD[0].isfinite().all() and (out_BHD[1].isnan().any() or bad == -math.inf)  # nobody looks there
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_diverged_logits_have_no_log_probability(bad: float) -> None:
-    logits = torch.zeros(2, 200)
-    logits[1, 150] = bad
-    drawn = draw(logits, torch.tensor([0.5, 0.5]), Sampling(1))
-    assert drawn.logp_B[0].isfinite() and drawn.logp_B[1].isnan()
-    assert 0 <= int(drawn.token_B[1]) < 200
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_tokens_are_those_that_pytorch_draws(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_those_that_pytorch_draws(temperature: float) -> None:
     """Some logits are minus infinity, the uniform numbers reach from one end to the other."""
     torch.manual_seed(0)
     logits = 4 * torch.randn(400, 1000)
     logits[:, ::7] = -math.inf
     uniform = torch.rand(400)
     uniform[:2] = torch.tensor([0.0, 1 - 2**-24])
-    found = draw(logits, uniform, Sampling(1, temperature=temperature))
-    monkeypatch.setattr(looped, "module", lambda: None)
-    right = draw(logits, uniform, Sampling(1, temperature=temperature))
-    assert (found.token_B == right.token_B).float().mean() > 0.99
+    nothing: Any = None  # it draws without a model
+    sampler, sampling = by_loops.CpuSampler(nothing, nothing, nothing), Sampling(1, temperature=temperature)
+    found, right = (draw(logits, uniform, sampling, None) for draw in (sampler.draw, plain.draw))
     same = found.token_B == right.token_B
+    assert same.float().mean() > 0.99
     torch.testing.assert_close(found.logp_B[same], right.logp_B[same], rtol=1e-5, atol=1e-5)
     assert logits[range(400), found.token_B].isfinite().all()
 
 
-@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_rollouts_are_those_of_the_operators(
-    family: str, dtype: str, build_policy: Build, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of ragged prompts, most of which leave early; also of models that are not written out."""
-    policy = build_policy(model=request.getfixturevalue(family), dtype=dtype)
-    policy.eos = frozenset(range(0, 60, 9))
-    says = make_says([*ragged(6, seed=2) * 4], Sampling(16))
-    used: list[type] = []
-    honest = Cascade.keep
+def test_rollouts_are_those_of_the_operators(dtype: str, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of ragged prompts, most of which leave early."""
+    says, used, turns = make_says([*ragged(6, seed=2) * 4], Sampling(16)), list[type](), []
+    honest = prefix_cache.PrefixCache.keep
 
     def counting(self: Any, *given: Any) -> None:
         used.append(type(self))
         honest(self, *given)
 
-    monkeypatch.setattr(Cascade, "keep", counting)
-    ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
-    assert set(used) == {Looped}
-    monkeypatch.setattr(looped, "module", lambda: None)
-    theirs = LocalEngine({"a": policy}).generate({"a": says})["a"]
-    assert set(used) == {Looped, Cascade}
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.action_ids == b.action_ids]
+    monkeypatch.setattr(prefix_cache.PrefixCache, "keep", counting)
+    for compute, kind in (("cpu", cached.PrefixCache), ("torch", prefix_cache.PrefixCache)):
+        policy = build_policy(dtype=dtype, compute=compute)
+        policy.eos = frozenset(range(0, 60, 9))
+        turns.append(LocalEngine({"a": policy}).generate({"a": says})["a"])
+        assert set(used) == {kind}
+        used.clear()
+    pairs = [(a, b) for a, b in zip(*turns, strict=True) if a.action_ids == b.action_ids]
     assert len(pairs) == len(says) if dtype == "float32" else len(pairs) > len(says) // 2
     off = 1e-5 if dtype == "float32" else 0.1
     for a, b in pairs:
         torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=off, atol=off)
-
-
-def test_there_is_one_thread_or_there_are_no_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
-    assert usable(cpu) and not usable(torch.device("cuda"))
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert not usable(cpu)
-
-
-def test_threads_at_loading_have_no_say(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model is loaded with many threads and samples in processes of one."""
-    tried: list[type] = []
-    honest = Cascade.step
-
-    def step(self: Cascade, *given: Tensor) -> Tensor:
-        tried.append(type(self))
-        return honest(self, *given)
-
-    monkeypatch.setattr(Cascade, "step", step)
-    for threads in (1, 2):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        tried.clear()
-        spec = PolicySpec(model=micro_model)
-        policy = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)["a"]
-        assert trunk(policy.weights.shared.causal).takes_loops and set(tried) == {Looped, Cascade}
-
-
-def test_heads_of_an_odd_size_sample_alike(
-    build_policy: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """GPT-2 with heads of 15 numbers, which models that turn cannot have."""
-    torch.manual_seed(0)
-    odd = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=30, n_head=2, n_layer=2, n_positions=64))
-    policy = build_policy(model=save_micro(odd, tmp_path))
-    assert trunk(policy.weights.shared.causal).takes_loops
-    says = make_says([*ragged(5, seed=2) * 2], Sampling(9))
-    ours = LocalEngine({"a": policy}).generate({"a": says})["a"]
-    monkeypatch.setattr(looped, "module", lambda: None)
-    theirs = LocalEngine({"a": policy}).generate({"a": says})["a"]
-    for a, b in zip(ours, theirs, strict=True):
-        assert a.action_ids == b.action_ids
-        torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-5, atol=1e-5)
-
-
-def test_written_out_rollouts_leave_turning_to_the_loop(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    sines: list[float] = []
-    honest = Looped.attend_heads
-
-    def counted(self: Looped, layer: int, heads: Any, cos: Any, sin: Any, scaling: float) -> Tensor:
-        sines.append(float(abs(sin).max()))
-        return honest(self, layer, heads, cos, sin, scaling)
-
-    monkeypatch.setattr(Looped, "attend_heads", counted)
-    monkeypatch.setattr(lean._Layer, "loop", lambda layer: None)  # one loop for a layer calls nobody's
-    LocalEngine({"a": build_policy()}).generate({"a": make_says(ragged(5, seed=1), Sampling(9))})
-    assert sines and min(sines) > 0
-
-
-@pytest.mark.parametrize("way", ["missing", "broken", "disabled"])
-def test_without_numba_there_are_no_loops(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        def __getattr__(self, name: str) -> Any:
-            raise ImportError("numba needs another NumPy", name="numpy")
-
-    if way == "disabled":
-        monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
-    else:
-        monkeypatch.setitem(sys.modules, "numba", None if way == "missing" else Broken())
-    uncached = looped.module.__wrapped__
-    with pytest.warns(UserWarning, match="another NumPy") if way == "broken" else nullcontext():
-        assert uncached() is None
 
 
 def test_loops_that_nobody_can_keep_are_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Rows as a forest: the construction literally, and attention over it against attention over every row alone."""
+"""Rows as a prefix tree: the construction literally, and attention over it against attention over every row alone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import torch
 from policy_cases import Build, batch_of, make_batch, make_family, plain
 from torch.nn.functional import scaled_dot_product_attention
 
-from coevolve.compute import forward, kernels
+from coevolve.compute import forward, kernels, prefix_tree
 from coevolve.compute import partial_attention as partial
-from coevolve.compute import prefix_tree as forest
 from coevolve.compute.packed_tokens import filled, pack
 
 HEADS, KEYS, SIZE = 4, 2, 8
@@ -30,8 +29,8 @@ def random_rows(n: int, seed: int) -> list[np.ndarray]:
 
 
 def test_three_rows_literally(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forest, "SHORT", 1)
-    grown = forest.grow([np.array(row) for row in ([5, 6, 7, 8], [5, 6, 9], [1, 2, 3])])
+    monkeypatch.setattr(prefix_tree, "SHORT", 1)
+    grown = prefix_tree.grow([np.array(row) for row in ([5, 6, 7, 8], [5, 6, 9], [1, 2, 3])])
     assert grown.ids_N.tolist() == [1, 2, 3, 5, 6, 7, 8, 9]
     assert grown.position_N.tolist() == [0, 1, 2, 0, 1, 2, 3, 2]
     assert [leaf.path.tolist() for leaf in grown.leaf_B] == [[3, 4, 5, 6], [3, 4, 7], [0, 1, 2]]
@@ -39,54 +38,54 @@ def test_three_rows_literally(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_short_common_beginning_is_not_shared() -> None:
-    common = list(range(forest.SHORT - 1))
-    grown = forest.grow([np.array([*common, 50, 51]), np.array([*common, 60])])
+    common = list(range(prefix_tree.SHORT - 1))
+    grown = prefix_tree.grow([np.array([*common, 50, 51]), np.array([*common, 60])])
     assert len(grown.ids_N) == 2 * len(common) + 3
     common.append(20)
-    assert len(forest.grow([np.array([*common, 50, 51]), np.array([*common, 60])]).ids_N) == len(common) + 3
+    assert len(prefix_tree.grow([np.array([*common, 50, 51]), np.array([*common, 60])]).ids_N) == len(common) + 3
 
 
 @pytest.mark.parametrize("short", [1, 4])
 @pytest.mark.parametrize("seed", range(20))
 def test_paths_are_the_rows(short: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forest, "SHORT", short)
+    monkeypatch.setattr(prefix_tree, "SHORT", short)
     rows = random_rows(random.Random(seed).randint(1, 25), seed)
-    grown = forest.grow(rows)
+    grown = prefix_tree.grow(rows)
     for row, leaf in zip(rows, grown.leaf_B, strict=True):
         assert grown.ids_N[leaf.path].tolist() == row.tolist()
         assert grown.position_N[leaf.path].tolist() == list(range(len(row)))
     if short == 1:  # then every distinct beginning is there exactly once
         assert len(grown.ids_N) == len({tuple(row[: n + 1]) for row in rows for n in range(len(row))})
     assert len(grown.ids_N) == sum(s.end - s.start for s in grown.segments)
-    order, ends, new = forest.ordered(rows), list[int](), 0
+    order, ends, new = prefix_tree.ordered(rows), list[int](), 0
     for before, b in zip([None, *order], order, strict=False):
-        beginning = 0 if before is None else forest.common(rows[before], rows[b])
-        new += len(rows[b]) - forest.shared(ends, beginning, len(rows[b]))
+        beginning = 0 if before is None else prefix_tree.common(rows[before], rows[b])
+        new += len(rows[b]) - prefix_tree.prefix_length(ends, beginning, len(rows[b]))
     assert new == len(grown.ids_N)
 
 
 def test_micro_batches_keep_to_their_tokens(build_policy: Build) -> None:
-    """Packed where the model shares; padded where it does not."""
+    """Packed where the backend has prefix trees; padded where it does not."""
     batch = make_family(3, seed=4)
     rows = [batch.ids_BS[b, : int(n) - 1].numpy() for b, n in enumerate(batch.length_B)]
-    for sharing in (True, False):
-        causal = plain(build_policy(), sharing).weights.shared.causal
+    for tree in (True, False):
+        uses_prefix_tree = plain(build_policy(), tree).backend.uses_prefix_tree
         for micro_tokens in (1, 40, 100, 4096):
-            groups = [group.tolist() for group in forward.micro_batches(causal, batch, micro_tokens)]
+            groups = [group.tolist() for group in forward.micro_batches(batch, micro_tokens, uses_prefix_tree)]
             assert sorted(b for group in groups for b in group) == list(range(len(batch)))
             for group in groups:
-                packed = len(forest.grow([rows[b] for b in group]).ids_N)
+                packed = len(prefix_tree.grow([rows[b] for b in group]).ids_N)
                 padded = len(group) * max(len(rows[b]) for b in group)
-                assert len(group) == 1 or (packed if sharing else padded) <= micro_tokens
-    assert len(forest.grow(rows).ids_N) < 0.6 * sum(map(len, rows))
-    assert len(forward.micro_batches(build_policy().weights.shared.causal, make_batch(5, seed=1), 1)) == 5
+                assert len(group) == 1 or (packed if tree else padded) <= micro_tokens
+    assert len(prefix_tree.grow(rows).ids_N) < 0.6 * sum(map(len, rows))
+    assert len(forward.micro_batches(make_batch(5, seed=1), 1, uses_prefix_tree=True)) == 5
 
 
-def test_short_common_beginnings_count_as_often_as_they_are_packed(build_policy: Build) -> None:
-    common = [7] * (forest.SHORT - 1)
+def test_short_common_beginnings_count_as_often_as_they_are_packed() -> None:
+    common = [7] * (prefix_tree.SHORT - 1)
     batch = batch_of([common] * 20, [[i, i, i] for i in range(20)], seed=0)
-    groups = forward.micro_batches(build_policy().weights.shared.causal, batch, 40)
-    assert {len(group) for group in groups} == {40 // (forest.SHORT + 1)}
+    groups = forward.micro_batches(batch, 40, uses_prefix_tree=True)
+    assert {len(group) for group in groups} == {40 // (prefix_tree.SHORT + 1)}
 
 
 @pytest.mark.parametrize("kernel", [kernels.CPU, kernels.GPU, partial.PLAIN], ids=["cpu", "gpu", "plain"])
@@ -97,11 +96,11 @@ def test_attention_and_its_gradient_are_those_of_every_row_alone(
     seed: int, size: float, keys: int, kernel: kernels.Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with scores of several hundred, whose exponentials are infinite in float32."""
-    monkeypatch.setattr(forest, "SHORT", 2)
+    monkeypatch.setattr(prefix_tree, "SHORT", 2)
     monkeypatch.setattr(partial, "_kernel", lambda q, k, v: kernel)
     played_gpu.play(monkeypatch)
     rows = random_rows(12, seed + 100)
-    grown = forest.grow(rows)
+    grown = prefix_tree.grow(rows)
     packed = pack(grown, torch.device("cpu"))
     n = len(packed.ids_N)
     assert n % 8 == 0 and 0 < n - len(grown.ids_N) <= max(8, len(grown.ids_N) / 31)

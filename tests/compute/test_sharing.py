@@ -11,24 +11,24 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, Mamb
 
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.learners.optim import lr_factor, plan_memory
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.models.weights import check_model
 from coevolve.types import Sampling
 
 
-def team(model: str, *, reference: bool = True, critic: bool = True, **weights: str) -> dict[str, LocalPolicy]:
+def team(model: str, *, reference: bool = True, critic: bool = True, **weights: str) -> dict[str, LocalLearner]:
     specs = {name: PolicySpec(model, weights=kind, learning_rate=1e-2) for name, kind in weights.items()}  # type: ignore[arg-type]
     return build_policies(specs, reference=reference, critic=critic, steps=5, seed=0)
 
 
-def storages(policies: dict[str, LocalPolicy]) -> int:
+def storages(policies: dict[str, LocalLearner]) -> int:
     """Bytes of all distinct parameters the policies hold, references and value heads included."""
     found: dict[int, int] = {}
     for policy in policies.values():
-        modules = [policy.weights.shared.causal, policy.value_head]
-        modules += [policy.reference.shared.causal] if policy.reference else []
+        modules = [policy.weights.base.causal, policy.value_head]
+        modules += [policy.reference.base.causal] if policy.reference else []
         for module in modules:
             for parameter in module.parameters() if module is not None else ():
                 found[parameter.data_ptr()] = parameter.numel() * parameter.element_size()
@@ -46,12 +46,12 @@ def test_a_mixed_team_holds_one_base_and_one_copy_per_full_policy(micro_model: s
     base = storages(team(micro_model, a="frozen"))
     policies = team(micro_model, critic=False, a="full", b="full", c="frozen", d="frozen")
     assert storages(policies) == 3 * base
-    assert policies["a"].reference.shared is policies["b"].reference.shared is policies["c"].weights.shared
+    assert policies["a"].reference.base is policies["b"].reference.base is policies["c"].weights.base
     assert storages(team(micro_model, critic=False, reference=False, a="full", b="full")) == 2 * base
     assert storages(team(micro_model, critic=False, reference=False, a="full")) == base
 
 
-def logps(policy: LocalPolicy) -> torch.Tensor:
+def logps(policy: LocalLearner) -> torch.Tensor:
     with torch.no_grad():
         return policy.outputs(make_batch(5, seed=1)).logp_BT.clone()
 
@@ -155,8 +155,8 @@ def test_memory_plan_counts_four_bytes_a_number() -> None:
     [
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"max_grad_norm": -1.0}, "max_grad_norm is -1.0"),
-        ({"betas": (0.9, 1.0)}, "betas are"),
-        ({"micro_tokens": 0}, "micro_tokens >= 1"),
+        ({"betas": (0.9, 1.0)}, r"betas\.1 is 1\.0; want below 1"),
+        ({"micro_tokens": 0}, "micro_tokens is 0; want at least 1"),
     ],
 )
 def test_settings_out_of_range_are_named(settings: dict[str, float], message: str) -> None:

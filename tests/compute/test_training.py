@@ -7,21 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from policy_cases import Build, make_batch, ragged, shaken
-from test_decoder import FAMILIES, model, ready
+from families import FAMILIES, model, ready, some_tree
+from policy_cases import Build, make_batch, shaken
 from torch import Tensor
 from torch.nn import functional
 
-from coevolve.compute.cpu import prefix_cache as looped
-from coevolve.compute.cpu import training as fused
-from coevolve.compute.forward import by_modules
-from coevolve.compute.linear import use_fast_linear
-from coevolve.compute.packed_tokens import Packed, pack
-from coevolve.compute.prefix_tree import grow
-from coevolve.compute.probe import use_lean, use_loops, use_sharing
+from coevolve.compute.packed_tokens import pack
+from coevolve.compute.torch_backend import tree_hidden
 from coevolve.models.spec import LoraSpec
+from coevolve.models.weights import trunk
 
-pytest.importorskip("numba")
+training: Any = pytest.importorskip("coevolve.compute.cpu.training")
+TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.tree_attention").TreeAttention
 
 
 def turned(x_NHD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> Tensor:
@@ -39,11 +36,11 @@ def heads(x_NAD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> tuple[Tensor, ...]:
 
 
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]] = {
-    "added": (lambda x, y, w: fused._Added.apply(x, y, w, 0.01, y.dtype), added, [(7, 12), (7, 12), (12,)]),
+    "added": (lambda x, y, w: training._Added.apply(x, y, w, 0.01, y.dtype), added, [(7, 12), (7, 12), (12,)]),
     # The halves of cos and sin differ here, which in models they do not.
-    "heads": (lambda x, *turn: fused._Heads.apply(x, (3, 2, 2), *turn), heads, [(7, 7, 36), (7, 36), (7, 36)]),
+    "heads": (lambda x, *turn: training._Heads.apply(x, (3, 2, 2), *turn), heads, [(7, 7, 36), (7, 36), (7, 36)]),
     "gate": (
-        lambda both: (fused._Gate.apply(both),),
+        lambda both: (training._Gate.apply(both),),
         lambda both: (functional.silu(both[:, :12]) * both[:, 12:],),
         [(7, 24)],
     ),
@@ -77,46 +74,43 @@ def test_values_and_gradients_are_those_of_the_formula(case: str, dtype: torch.d
     assert {x.dtype for x, _ in pairs} == ({torch.float32, dtype} if case != "gate" else {dtype})
 
 
-@pytest.fixture
-def packed() -> Packed:
-    rows = [torch.tensor(row).numpy() for row in ragged(7, seed=3)]
-    rows += [torch.cat([torch.from_numpy(rows[0]), torch.tensor(end)]).numpy() for end in ([5, 6], [7])]
-    return pack(grow(rows), torch.device("cpu"))
+def by_modules(causal: Any, where_X: Tensor) -> Tensor:
+    return tree_hidden(causal, pack(some_tree(), torch.device("cpu")), where_X)
 
 
-def learnt(
-    causal: Any, packed: Packed, forward: Callable[[Any, Packed, Tensor], Tensor]
-) -> tuple[Tensor, list[Tensor]]:
+def by_loops(causal: Any, where_X: Tensor) -> Tensor:
+    found: Tensor = training.forward(trunk(causal), TreeAttention(some_tree()), where_X, None)
+    return found
+
+
+def learnt(causal: Any, forward: Callable[[Any, Tensor], Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Some hidden states, one of them twice, and every parameter's gradient of some function of them."""
     causal.zero_grad()
-    hidden_NW = forward(causal, packed, torch.tensor([3, *range(0, 60, 2), 3, 7]))
+    hidden_NW = forward(causal, torch.tensor([3, *range(0, 60, 2), 3, 7]))
     generator = torch.Generator().manual_seed(1)
     (hidden_NW * torch.randn(hidden_NW.shape, generator=generator)).sum().backward()
-    return hidden_NW.detach(), [p.grad.clone() for p in causal.base_model.parameters()]
+    return hidden_NW.detach(), [p.grad.clone() for p in trunk(causal).parameters()]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_it_is_the_forward_of_transformers_and_so_is_its_gradient(family: str, packed: Packed) -> None:
+def test_it_is_the_forward_of_transformers_and_so_is_its_gradient(family: str) -> None:
     causal = model(FAMILIES[family])
-    assert ready(causal)
-    use_fast_linear(causal)
-    assert fused.serves(causal)
-    right, right_grads = learnt(causal, packed, by_modules)
-    found, grads = learnt(causal, packed, fused.forward)
+    assert ready(causal).backend.name == "cpu"
+    right, right_grads = learnt(causal, by_modules)
+    found, grads = learnt(causal, by_loops)
     torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5 * float(right.abs().max()))
     for ours, theirs in zip(grads, right_grads, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_in_bfloat16_its_gradient_is_as_near_to_float32_as_that_of_the_modules(family: str, packed: Packed) -> None:
+def test_in_bfloat16_its_gradient_is_as_near_to_float32_as_that_of_the_modules(family: str) -> None:
     causal = model(FAMILIES[family])
-    assert ready(causal)
-    use_fast_linear(causal)
-    _, exact = learnt(causal, packed, by_modules)
+    ready(causal)
+    _, exact = learnt(causal, by_modules)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        _, theirs = learnt(causal, packed, by_modules)
-        _, ours = learnt(causal, packed, fused.forward)
+        _, theirs = learnt(causal, by_modules)
+        _, ours = learnt(causal, by_loops)
 
     def off(grads: list[Tensor]) -> float:
         return float(sum((x - y).square().sum() for x, y in zip(grads, exact, strict=True)))
@@ -127,54 +121,33 @@ def test_in_bfloat16_its_gradient_is_as_near_to_float32_as_that_of_the_modules(f
 @pytest.mark.parametrize("settings", [{}, {"weights": "lora", "lora": LoraSpec(rank=3)}])
 def test_policies_learn_with_it(settings: dict[str, Any], build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """And with adapters: the linear layers are the model's own."""
-    policy, batch = shaken(build_policy(**settings)), make_batch(6, seed=3)
-    calls: list[int] = []
-    honest = fused.forward
+    batch, calls, found, honest = make_batch(6, seed=3), list[int](), [], training.forward
 
     def counted(*given: Any) -> Tensor:
         calls.append(len(given[2]))
-        return honest(*given)
+        made: Tensor = honest(*given)
+        return made
 
-    monkeypatch.setattr(fused, "forward", counted)
-    policy.outputs(batch).logp_BT.sum().backward()
-    assert calls == [int(batch.mask_BT.sum())]
-    grads = [p.grad.clone() for p in policy.parameters]
-    for p in policy.parameters:
-        p.grad = None
-    monkeypatch.setattr(looped, "module", lambda: None)
-    policy.outputs(batch).logp_BT.sum().backward()
-    assert len(calls) == 1
-    for ours, p in zip(grads, policy.parameters, strict=True):
-        torch.testing.assert_close(ours, p.grad, rtol=1e-5, atol=1e-5 * float(p.grad.abs().max()))
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_loops_that_are_wrong_are_not_used_and_say_so(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wrong everywhere, or at late positions only. The model stays lean."""
-    causal = model(FAMILIES["llama"])
-    assert use_sharing(causal) and use_lean(causal)
-    honest = fused.forward
-
-    def wrong(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
-        off = 1.01 if not late or int(packed.position_N.max()) > 40 else 1.0
-        return honest(causal, packed, where_X) * off
-
-    monkeypatch.setattr(fused, "forward", wrong)
-    with pytest.warns(UserWarning, match="LlamaForCausalLM"):
-        assert not use_loops(causal)
-    assert use_lean(causal) and not fused.serves(causal)
+    monkeypatch.setattr(training, "forward", counted)
+    for compute in ("cpu", "torch"):
+        policy = shaken(build_policy(compute=compute, **settings))
+        calls.clear()  # of the trial of a model that is loaded
+        policy.outputs(batch).logp_BT.sum().backward()
+        assert calls == ([int(batch.mask_BT.sum())] if compute == "cpu" else [])
+        found.append([p.grad for p in policy.parameters])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
 
 
 def test_products_have_few_shapes(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN keeps something for every number of rows it has seen."""
-    policy, seen = build_policy(), set()
-    honest = fused.side_by_side
+    policy, seen, honest = build_policy(compute="cpu"), set(), training.side_by_side
 
-    def counted(layers: Any, x_NW: Tensor) -> Tensor:
+    def counted(layers: Any, x_NW: Tensor, adapters: Any) -> Any:
         seen.add(len(x_NW))
-        return honest(layers, x_NW)
+        return honest(layers, x_NW, adapters)
 
-    monkeypatch.setattr(fused, "side_by_side", counted)
+    monkeypatch.setattr(training, "side_by_side", counted)
     for seed in range(9):
         policy.outputs(make_batch(40, seed))
     assert len(seen) > 1 and all(rows % 8 == 0 for rows in seen)

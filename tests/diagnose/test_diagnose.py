@@ -96,7 +96,7 @@ def test_its_own_start_does_not_differ_from_itself(run):
     twin.load(policies)
 
     def weights(name):
-        return next(iter(policies[name].weights.shared.causal.state_dict().values()))
+        return next(iter(policies[name].weights.base.causal.state_dict().values()))
 
     assert not weights("ann").equal(weights("run@2/ann"))
     assert twin.cast == {"pioneer": "run@2/ann", "observer": "run@2/bob"}
@@ -108,7 +108,7 @@ def test_adapters_of_all_teams_share_one_base(trained):
     host = entrant(trained("lora0", *lora))
     guests = others([trained("lora1", "seed=1", *lora)], host)
     policies = build_teams([host, *guests])
-    assert len({id(policy.weights.shared) for policy in policies.values()}) == 1
+    assert len({id(policy.weights.base) for policy in policies.values()}) == 1
     for one in (host, *guests):
         one.load(policies)
     assert len({tuple(p.detach().flatten()[:3].tolist()) for n in policies for p in policies[n].parameters[1:2]}) == 4
@@ -135,9 +135,9 @@ def test_who_cannot_play_with_whom(run, tmp_path):
         ([run / "checkpoint-3"], "has no checkpoint of step 3; there are 2, 4"),
     ]:
         with pytest.raises(ValueError, match=why):
-            diagnose(run, beside=paths)
+            diagnose(run, beside=paths, trust_code=True)
     with pytest.raises(ValueError, match="one role, pioneer; a mixed team takes two"):
-        diagnose(single, beside=[run])
+        diagnose(single, beside=[run], trust_code=True)
 
 
 def test_nothing_is_written_when_it_fails(seed1):

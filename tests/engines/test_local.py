@@ -11,12 +11,14 @@ from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
 
 from coevolve import noise
 from coevolve.compute import partial_attention as partial
-from coevolve.compute import prefix_cache as cascade
-from coevolve.compute.cpu.prefix_cache import Looped
-from coevolve.compute.prefix_cache import Cascade
+from coevolve.compute import torch_backend
+from coevolve.compute.prefix_cache import PrefixCache, _even
+from coevolve.compute.row_cache import RowCache
+from coevolve.compute.torch_backend import TorchBackend
 from coevolve.engines import decode
 from coevolve.engines.local import LocalEngine, chunks
 from coevolve.learners.build import build_policies
+from coevolve.models.adapters import Adapters
 from coevolve.models.spec import PolicySpec
 from coevolve.types import Sampling, Say, Turn
 
@@ -53,28 +55,31 @@ def naive_turn(model: torch.nn.Module, say: Say) -> tuple[list[int], list[float]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
-@pytest.mark.parametrize("way", ["sharing", "static", "unshared"])
+@pytest.mark.parametrize("way", ["tree", "static", "rows"])
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 def test_turns_are_those_of_a_plain_forward(
     family: str, way: str, temperature: float, build_policy: Build, each_way: str, request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    sharing = way != "unshared"
-    monkeypatch.setattr(cascade, "STATIC", way == "static")
-    if way == "static":  # and the attention of GPUs
+    policy = plain(build_policy(model=request.getfixturevalue(family)), way != "rows")
+    if way == "static":  # as on GPUs, with their attention
+        policy.weights.base.backend = TorchBackend(policy.weights.base, uses_prefix_tree=True)
         monkeypatch.setattr(partial, "_kernel", lambda q, k, v: partial.PLAIN)
-    policy = plain(build_policy(model=request.getfixturevalue(family)), sharing)
+        honest_cache = torch_backend.PrefixCache
+        monkeypatch.setattr(torch_backend, "PrefixCache", lambda *given: honest_cache(*given[:-1], static=True))
     prompts = ragged(9, seed=3)
     prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
     says = make_says([*prompts, *prompts, *prompts[:3]], Sampling(9, temperature=temperature))
-    kinds = {"sharing": Looped if each_way == "loops" else Cascade, "static": Cascade, "unshared": decode.Cache}
-    used: list[type] = []
-    honest = kinds[way].step
-    monkeypatch.setattr(kinds[way], "step", lambda self, *given: (used.append(type(self)), honest(self, *given))[1])
+    kind = RowCache if way == "rows" else PrefixCache
+    used: list[bool] = []
+    honest = kind.step
+    monkeypatch.setattr(
+        kind, "step", lambda self, *given: (used.append(getattr(self, "static", False)), honest(self, *given))[1]
+    )
     turns = LocalEngine({"a": policy}).generate({"a": says})["a"]
-    assert set(used) == {kinds[way]}
+    assert set(used) == {way == "static"}
     for say, turn in zip(says, turns, strict=True):
-        actions, logps = naive_turn(policy.weights.shared.causal, say)
+        actions, logps = naive_turn(policy.weights.base.causal, say)
         assert turn.action_ids == actions
         torch.testing.assert_close(torch.tensor(turn.logps), torch.tensor(logps), rtol=1e-5, atol=1e-5)
         assert turn.finished == (actions[-1] == EOS)
@@ -95,15 +100,15 @@ def test_a_row_does_not_depend_on_its_batch(family: str, build_policy: Build, re
     assert [t.action_ids for t in backwards] == [t.action_ids for t in together]
 
 
-@pytest.mark.parametrize("sharing", [True, False])
-def test_compaction_changes_nothing(sharing: bool, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tree", [True, False])
+def test_compaction_changes_nothing(tree: bool, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of all ids end a turn, so rows leave at every step; never leaving must give the same turns."""
-    policy = plain(build_policy(), sharing)
+    policy = plain(build_policy(), tree)
     policy.eos = frozenset(range(0, TOKENS, 5))
     prompts = ragged(11, seed=5)
     engine, says = LocalEngine({"a": policy}), make_says([*prompts * 4], Sampling(16))
     sizes: list[int] = []
-    memory = decode.Cascade if sharing else decode.Cache
+    memory: Any = PrefixCache if tree else RowCache
     keep = memory.keep
 
     def counting(self: Any, order_B: torch.Tensor, holes: torch.Tensor) -> None:
@@ -142,7 +147,7 @@ def test_end_of_sequence_is_part_of_the_turn_and_not_of_its_text(build_policy: B
 def test_members_prefill_their_prompt_once(build_policy: Build) -> None:
     policy = build_policy()
     shapes: list[tuple[int, ...]] = []
-    embedding = policy.weights.shared.causal.model.embed_tokens
+    embedding = policy.weights.base.causal.model.embed_tokens
     embedding.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(inputs[0].shape)))
     prompts = ragged(3, seed=7)
     turns = LocalEngine({"a": policy}).generate({"a": make_says([*prompts * 5], Sampling(4))})["a"]
@@ -153,10 +158,10 @@ def test_members_prefill_their_prompt_once(build_policy: Build) -> None:
 
 def test_rows_spread_unevenly_over_prompts_are_cut_into_even_groups() -> None:
     prompt_B = np.array([0] * 6 + [1, 2])
-    group_B, prompt_E = cascade._even(prompt_B)
+    group_B, prompt_E = _even(prompt_B)
     assert prompt_E[group_B].tolist() == prompt_B.tolist()
     assert sorted(np.bincount(group_B)) == [1, 1, 3, 3]
-    group_B, prompt_E = cascade._even(np.array([0, 0, 1, 1]))
+    group_B, prompt_E = _even(np.array([0, 0, 1, 1]))
     assert group_B.tolist() == [0, 0, 1, 1] and prompt_E.tolist() == [0, 1]
 
 
@@ -164,8 +169,13 @@ def test_rows_spread_unevenly_over_prompts_are_cut_into_even_groups() -> None:
 def test_whichever_prompts_rows_leave_the_others_go_on(stay: list[int], build_policy: Build) -> None:
     policy = build_policy()
     prompts = ragged(4, seed=9)
-    with torch.no_grad(), policy.active() as causal:
-        memory = cascade.Cascade(causal, prompts, [0] * 4, [0, 0, 1, 1, 2, 2, 3, 3], 3, None)
+    adapters = Adapters([None], policy.device)
+    with (
+        torch.no_grad(),
+        policy.active() as causal,
+        policy.backend.sampler(adapters, torch.float32) as sampler,
+    ):
+        memory = sampler.session(prompts, [0] * 4, [0, 0, 1, 1, 2, 2, 3, 3], 3)
         lengths = torch.tensor([len(prompts[b // 2]) for b in range(8)])
         memory.step(torch.full((8,), 5), lengths)
         order = stay + [b for b in range(8) if b not in stay]
@@ -221,7 +231,7 @@ def test_truncation_says_how_far_off_it_is(build_policy: Build) -> None:
     says = make_says(prompts, Sampling(6, top_k=3, top_p=0.9, repetition_penalty=1.3))
     turns = engine.generate({"a": says})["a"]
     assert sum(turn.excess for turn in turns) > 0
-    model = policy.weights.shared.causal
+    model = policy.weights.base.causal
     for turn in turns:
         ids = list(turn.prompt_ids)
         for token, logp in zip(turn.action_ids, turn.logps, strict=True):
@@ -270,10 +280,10 @@ def test_bfloat16_runs_and_stays_near(build_policy: Build) -> None:
     """The log-probability kept is the bfloat16 model's own; against float32 it is off by rounding only."""
     policy = build_policy(dtype="bfloat16")
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(8, seed=11), Sampling(5))})["a"]
-    assert all(p.dtype == torch.float32 for p in policy.weights.shared.causal.parameters())
+    assert all(p.dtype == torch.float32 for p in policy.weights.base.causal.parameters())
     for turn in turns:
         ids = list(turn.prompt_ids)
         for token, logp in zip(turn.action_ids, turn.logps, strict=True):
-            exact = naive_logits(policy.weights.shared.causal, ids).log_softmax(-1)[token]
+            exact = naive_logits(policy.weights.base.causal, ids).log_softmax(-1)[token]
             assert logp == pytest.approx(float(exact), abs=0.25)
             ids.append(token)

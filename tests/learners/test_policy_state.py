@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import PolicySpec
 
 
-def train(policy: LocalPolicy, steps: range) -> None:
+def train(policy: LocalLearner, steps: range) -> None:
     for step in steps:
         batch = make_batch(6, seed=step)
         policy.update(policy.annotate(batch), make_targets(batch, step), make_rule(epochs=2, minibatch=4), step)
@@ -45,7 +45,7 @@ def test_a_loaded_policy_continues_bit_for_bit(
         assert torch.equal(getattr(whole.annotate(probe), name), getattr(loaded.annotate(probe), name))
 
 
-def saved_logits(policy: LocalPolicy, ids: torch.Tensor) -> torch.Tensor:
+def saved_logits(policy: LocalLearner, ids: torch.Tensor) -> torch.Tensor:
     with torch.no_grad(), policy.active() as causal:
         return causal(input_ids=ids).logits
 

@@ -25,7 +25,7 @@ from policy_cases import (
 from coevolve.compute import logprobs as head
 from coevolve.compute import partial_attention as partial
 from coevolve.engines.local import LocalEngine
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec
 from coevolve.types import Batch, Outputs, Sampling, Targets
 
@@ -52,7 +52,7 @@ def test_annotations_are_those_of_a_plain_forward(
     family: str, kind: str, weights: str, micro_tokens: int, build_policy: Build, request: pytest.FixtureRequest
 ) -> None:
     model = request.getfixturevalue(family)
-    start = build_policy(model=model).weights.shared.causal
+    start = build_policy(model=model).weights.base.causal
     policy = shaken(build_policy(model=model, reference=True, critic=True, weights=weights, micro_tokens=micro_tokens))
     plain(policy, kind != "unshared")
     batch = some_batch(kind, seed=1)
@@ -97,7 +97,7 @@ def test_pieces_of_the_vocabulary_head_change_nothing(build_policy: Build, monke
         torch.testing.assert_close(getattr(pieces, name), getattr(whole, name))
 
 
-def naive_gradient(policy: LocalPolicy, batch: Batch, targets: Targets) -> dict[int, torch.Tensor]:
+def naive_gradient(policy: LocalLearner, batch: Batch, targets: Targets) -> dict[int, torch.Tensor]:
     """The gradient of test loss summed row by row and token by token, on unpadded rows."""
     tokens = int(batch.mask_BT.sum())
     for parameter in policy.parameters:
@@ -115,7 +115,7 @@ def naive_gradient(policy: LocalPolicy, batch: Batch, targets: Targets) -> dict[
     return {i: p.grad.clone() for i, p in enumerate(policy.parameters) if p.grad is not None}
 
 
-def update_gradient(policy: LocalPolicy, batch: Batch, targets: Targets) -> dict[int, torch.Tensor]:
+def update_gradient(policy: LocalLearner, batch: Batch, targets: Targets) -> dict[int, torch.Tensor]:
     """The gradient that update hands to the optimiser."""
     caught: dict[int, torch.Tensor] = {}
 
@@ -192,7 +192,7 @@ def test_entropy_is_that_of_the_first_epoch_whatever_the_mini_batches(build_poli
         rule = make_rule(epochs=epochs, minibatch=minibatch)
         entropies.append(policy.update(batch, make_targets(batch, 8), rule, 0)["entropy"])
     with torch.no_grad():
-        rows = [naive_row(policy.weights.shared.causal, batch, b)[0] for b in range(len(batch))]
+        rows = [naive_row(policy.weights.base.causal, batch, b)[0] for b in range(len(batch))]
     naive = torch.cat([-(logp.exp() * logp).sum(-1) for logp in rows]).mean()
     assert entropies == pytest.approx([float(naive)] * 3, rel=1e-5)
     loud = build_policy(learning_rate=0.03)
@@ -282,7 +282,7 @@ def test_a_bfloat16_gradient_is_float32s_but_for_rounding(build_policy: Build) -
 
 def test_dropout_stays_off(build_policy: Build, micro_gpt2: str) -> None:
     policy = build_policy(model=micro_gpt2)
-    assert policy.weights.shared.causal.config.resid_pdrop > 0
+    assert policy.weights.base.causal.config.resid_pdrop > 0
     batch = make_batch(4, seed=18)
     assert torch.equal(policy.outputs(batch).logp_BT, policy.outputs(batch).logp_BT)
 
@@ -290,7 +290,7 @@ def test_dropout_stays_off(build_policy: Build, micro_gpt2: str) -> None:
 def test_frozen_policies_are_not_updated(build_policy: Build) -> None:
     policy, batch = build_policy(weights="frozen", reference=True, critic=True), make_batch(2, seed=19)
     assert not policy.trainable and policy.optimizer is None and policy.value_head is None
-    assert not any(p.requires_grad for p in policy.weights.shared.causal.parameters())
+    assert not any(p.requires_grad for p in policy.weights.base.causal.parameters())
     with pytest.raises(AssertionError, match="frozen"):
         policy.update(batch, make_targets(batch, 0), make_rule(), 0)
     assert policy.annotate(batch) is batch
@@ -300,12 +300,12 @@ def test_frozen_policies_are_not_updated(build_policy: Build) -> None:
 def test_drift_is_what_scoring_rounds_otherwise_than_sampling(dtype: str, most: float, build_policy: Build) -> None:
     """A constant added to all logits changes no probability, but bfloat16 logits of -100 would be half a nat apart."""
     policy = build_policy(dtype=dtype)
-    layer = policy.weights.shared.causal.get_output_embeddings()
+    layer = policy.weights.base.causal.get_output_embeddings()
     layer.bias = torch.nn.Parameter(torch.full((layer.out_features,), -100.0))
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
     batch = turns_to_batch(turns)
     shifted = batch.replace(logp_BT=batch.logp_BT - 0.25 * batch.mask_BT)
-    before = copy.deepcopy(policy.weights.shared.causal.state_dict())
+    before = copy.deepcopy(policy.weights.base.causal.state_dict())
     assert policy.update(batch, make_targets(batch, 1), make_rule(), 0)["drift"] < most
-    policy.weights.shared.causal.load_state_dict(before)
+    policy.weights.base.causal.load_state_dict(before)
     assert policy.update(shifted, make_targets(batch, 1), make_rule(), 0)["drift"] == pytest.approx(0.25, abs=most)

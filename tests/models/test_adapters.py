@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from policy_cases import EOS, TOKENS, make_batch, make_rule, make_says, make_targets, ragged
+from policy_cases import EOS, TOKENS, make_batch, make_rule, make_says, make_targets, plain, ragged
 
 from coevolve.compute import prefix_tree as forest
+from coevolve.compute.torch_backend import TorchBackend
 from coevolve.engines import decode
 from coevolve.engines.decode import _closed
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
-from coevolve.models.adapters import grouped
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.models.weights import Weights
 from coevolve.types import Sampling, Turn
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -29,14 +30,16 @@ TEAM: dict[str, dict[str, Any]] = {
     "a": {"weights": "lora", "lora": LoraSpec(rank=4, alpha=8)},
     "b": {"weights": "frozen"},
     "c": {"weights": "lora", "lora": LoraSpec(rank=7, alpha=3)},
-    "d": {"weights": "lora", "lora": LoraSpec(rank=2, targets=["q_proj", "c_attn", "down_proj"])},
+    "d": {"weights": "lora", "lora": LoraSpec(rank=2)},  # on fewer modules: ``team``
 }
 """Ranks, scales and modules differ, and one is the bare base."""
 
 
-def team(model: str, seed: int = 0, **changes: Any) -> dict[str, LocalPolicy]:
+def team(model: str, seed: int = 0, **changes: Any) -> dict[str, LocalLearner]:
     """The team, its adapters moved away from their start, at which they change nothing."""
-    specs = {name: PolicySpec(model, **(settings | changes)) for name, settings in TEAM.items()}
+    few = LoraSpec(rank=2, targets=["c_attn"] if "gpt2" in model else ["q_proj", "down_proj"])
+    own = TEAM | {"d": TEAM["d"] | {"lora": few}}
+    specs = {name: PolicySpec(model, **(settings | changes)) for name, settings in own.items()}
     policies = build_policies(specs, reference=False, critic=False, steps=5, seed=0)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -46,18 +49,31 @@ def team(model: str, seed: int = 0, **changes: Any) -> dict[str, LocalPolicy]:
     return policies
 
 
-def adapters_of(policies: dict[str, LocalPolicy]) -> list[str | None]:
+def adapters_of(policies: dict[str, LocalLearner]) -> list[str | None]:
     return [policy.weights.adapter for policy in policies.values()]
 
 
-def with_peft(policies: dict[str, LocalPolicy], rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+@contextlib.contextmanager
+def by_peft(policy: LocalLearner) -> Iterator[Any]:
+    """The model, whose layers compute this policy's adapter as PEFT does."""
+    base, adapter = policy.weights.base, policy.weights.adapter
+    assert base.adapters is None
+    for layer in base.lora_layers:
+        layer.enable_adapters(adapter is not None)
+        if adapter is not None:
+            layer.set_adapter(adapter)
+    yield base.causal
+    base._take_over()
+
+
+def with_peft(policies: dict[str, LocalLearner], rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Each policy's own rows through PEFT's layers."""
     found = []
     for policy, ids in zip(policies.values(), rows, strict=True):
         if len(ids) == 0:
             continue
-        policy.weights.shared.use(policy.weights.adapter)
-        found.append(policy.weights.shared.causal(input_ids=ids).logits)
+        with by_peft(policy) as causal:
+            found.append(causal(input_ids=ids).logits)
     return found
 
 
@@ -74,10 +90,10 @@ def speakers(counts: Sequence[int], each: int) -> list[int]:
 @pytest.mark.parametrize("counts", [(3, 3, 3, 3), (1, 4, 2, 3), (0, 5, 2, 0), (0, 0, 2, 0)])
 def test_every_row_has_its_own_adapter(family: str, counts: tuple[int, ...], request: pytest.FixtureRequest) -> None:
     policies = team(request.getfixturevalue(family))
-    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    causal, rows = policies["a"].weights.base.causal, some_rows(counts)
     with torch.no_grad():
         expected = torch.cat(with_peft(policies, rows))
-        with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+        with policies["a"].weights.base.speaking(adapters_of(policies)) as adapters:
             adapters.split(speakers(counts, 6))
             found = causal(input_ids=torch.cat(rows)).logits
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -89,7 +105,7 @@ def test_gradients_of_all_adapters_are_those_of_each_alone(
     family: str, counts: tuple[int, ...], request: pytest.FixtureRequest
 ) -> None:
     policies = team(request.getfixturevalue(family))
-    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    causal, rows = policies["a"].weights.base.causal, some_rows(counts)
     parameters = [p for policy in policies.values() for p in policy.parameters]
     weight = torch.randn(sum(counts), 6, 1, generator=torch.Generator().manual_seed(2))
 
@@ -102,12 +118,12 @@ def test_gradients_of_all_adapters_are_those_of_each_alone(
     expected = [torch.zeros_like(p) for p in parameters]
     for policy, ids, own in zip(policies.values(), rows, weight.split(counts), strict=True):
         if policy.trainable:
-            policy.weights.shared.use(policy.weights.adapter)
-            found = gradients(causal(input_ids=ids).logits, own)
+            with by_peft(policy) as causal:
+                found = gradients(causal(input_ids=ids).logits, own)
             expected = [e + f for e, f in zip(expected, found, strict=True)]
     for parameter in parameters:
         parameter.requires_grad_(True)
-    with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+    with policies["a"].weights.base.speaking(adapters_of(policies)) as adapters:
         adapters.split(speakers(counts, 6))
         found = gradients(causal(input_ids=torch.cat(rows)).logits, weight)
     for ours, theirs in zip(found, expected, strict=True):
@@ -118,12 +134,12 @@ def test_gradients_of_all_adapters_are_those_of_each_alone(
 def test_under_bfloat16(micro_model: str) -> None:
     """As near to float32 as PEFT's own layers are."""
     policies, counts = team(micro_model), (2, 4, 3, 3)
-    causal, rows = policies["a"].weights.shared.causal, some_rows(counts)
+    causal, rows = policies["a"].weights.base.causal, some_rows(counts)
     with torch.no_grad():
         exact = torch.cat(with_peft(policies, rows))
         with torch.autocast("cpu", torch.bfloat16):
             theirs = torch.cat(with_peft(policies, rows))
-            with grouped(policies["a"].weights.shared, adapters_of(policies)) as adapters:
+            with policies["a"].weights.base.speaking(adapters_of(policies)) as adapters:
                 adapters.split(speakers(counts, 6))
                 found = causal(input_ids=torch.cat(rows)).logits
     assert found.dtype == theirs.dtype == torch.bfloat16
@@ -133,12 +149,14 @@ def test_under_bfloat16(micro_model: str) -> None:
 
 def test_afterwards_nothing_has_changed(micro_model: str) -> None:
     policies = team(micro_model)
-    causal, ids = policies["a"].weights.shared.causal, some_rows([2])[0]
-    shared = policies["c"].weights.shared
-    shared.use(policies["c"].weights.adapter)
+    causal, ids = policies["a"].weights.base.causal, some_rows([2])[0]
+    base = policies["c"].weights.base
     before = causal(input_ids=ids).logits
-    with pytest.raises(RuntimeError), grouped(shared, adapters_of(policies)), grouped(shared, [None]):
-        raise RuntimeError
+    with base.speaking([policies["c"].weights.adapter]):
+        assert not torch.equal(causal(input_ids=ids).logits, before)
+        with pytest.raises(RuntimeError), base.speaking(adapters_of(policies)), base.speaking([None]):
+            raise RuntimeError
+        assert not torch.equal(causal(input_ids=ids).logits, before)
     assert torch.equal(causal(input_ids=ids).logits, before)
     assert not any("forward" in module.__dict__ for module in causal.modules())
 
@@ -151,9 +169,12 @@ def test_an_update_is_that_of_peft(
     ours, theirs = team(model), team(model)
     for name in "ac":
         ours[name].update(batch, make_targets(batch, 1), make_rule(), 0)
-    monkeypatch.setattr("coevolve.models.weights.grouped", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(Weights, "active", lambda self: contextlib.nullcontext(self.base.causal))
     for name in "ac":
-        theirs[name].update(batch, make_targets(batch, 1), make_rule(), 0)
+        base = theirs[name].weights.base
+        base.backend = TorchBackend(base, uses_prefix_tree=True)
+        with by_peft(theirs[name]):
+            theirs[name].update(batch, make_targets(batch, 1), make_rule(), 0)
         for mine, its in zip(ours[name].parameters, theirs[name].parameters, strict=True):
             scale = float(its.grad.abs().max())
             torch.testing.assert_close(mine.grad, its.grad, rtol=1e-5, atol=1e-5 * scale)
@@ -167,17 +188,17 @@ def alike(ours: Sequence[Turn], theirs: Sequence[Turn]) -> None:
 
 
 @FAMILIES
-@pytest.mark.parametrize("sharing", [True, False])
+@pytest.mark.parametrize("tree", [True, False])
 @pytest.mark.parametrize("ends", [frozenset({EOS}), frozenset(range(0, TOKENS, 5))])
 def test_turns_in_one_batch_are_those_of_each_policy_alone(
-    family: str, sharing: bool, ends: frozenset[int], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    family: str, tree: bool, ends: frozenset[int], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prompts of different policies are the same in part; with many ends, rows leave at every step."""
     policies = team(request.getfixturevalue(family))
     for policy in policies.values():
         policy.eos = ends
-        if not sharing:
-            policy.weights.shared.causal.set_attn_implementation("sdpa")
+        if not tree and policy.weights.base.backend.uses_prefix_tree:
+            plain(policy, tree)
     prompts = ragged(4, seed=3, longest=12)
     prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
     said = {
@@ -223,7 +244,7 @@ def test_adapters_elsewhere_speak_alone(micro_gpt2: str) -> None:
     """PEFT's adapters on embeddings are not a matrix product; such policies sample one after the other, as before."""
     spec = PolicySpec(micro_gpt2, weights="lora", lora=LoraSpec(rank=3, targets=["wte", "c_attn"]))
     policies = build_policies({"a": spec, "b": spec}, reference=False, critic=False, steps=5, seed=0)
-    assert not policies["a"].weights.shared.groupable()
+    assert not policies["a"].weights.base.groupable()
     said = {name: make_says(ragged(5, seed=1), Sampling(4), name) for name in policies}
     together = LocalEngine(policies).generate(said)
     for name in policies:

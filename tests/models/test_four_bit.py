@@ -14,12 +14,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.learners.optim import plan_memory
 from coevolve.models.spec import PolicySpec
 from coevolve.types import Sampling
 
-Team = Callable[..., dict[str, LocalPolicy]]
+Team = Callable[..., dict[str, LocalLearner]]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def four_bit() -> Any:
     return pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes (coevolve[quant])")
 
 
-def team(model: str, *, critic: bool = True, **settings: dict[str, Any]) -> dict[str, LocalPolicy]:
+def team(model: str, *, critic: bool = True, **settings: dict[str, Any]) -> dict[str, LocalLearner]:
     specs = {name: PolicySpec(model, **({"learning_rate": 1e-2} | given)) for name, given in settings.items()}
     return build_policies(specs, reference=True, critic=critic, steps=5, seed=0)
 
@@ -37,7 +37,7 @@ LORA = {"weights": "lora", "load_in_4bit": True}
 
 def written_out(bnb: Any, model: str, folder: Path) -> str:
     """The model with its 4-bit weights as float32, in a folder."""
-    quantised = team(model, a=LORA)["a"].weights.shared.causal
+    quantised = team(model, a=LORA)["a"].weights.base.causal
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     for name, module in quantised.named_modules():
         if isinstance(module, bnb.nn.Linear4bit):
@@ -50,7 +50,7 @@ def written_out(bnb: Any, model: str, folder: Path) -> str:
 
 
 def test_linear_layers_are_small_and_the_rest_is_float32(four_bit: Any, micro_model: str) -> None:
-    causal = team(micro_model, a=LORA)["a"].weights.shared.causal
+    causal = team(micro_model, a=LORA)["a"].weights.base.causal
     kinds = {name: p.dtype for name, p in causal.named_parameters() if "lora" not in name}
     assert {name for name, dtype in kinds.items() if dtype == torch.uint8} == {
         f"model.layers.{layer}.{module}.base_layer.weight"
@@ -96,8 +96,8 @@ def test_every_adapter_gets_a_gradient(four_bit: Any, micro_model: str) -> None:
 
 def test_policies_share_one_base_and_do_not_touch_it(four_bit: Any, micro_model: str) -> None:
     policies = team(micro_model, a=LORA, b=LORA, c={"weights": "frozen", "load_in_4bit": True})
-    assert len({id(p.weights.shared) for p in policies.values()}) == 1
-    assert policies["a"].reference is not None and policies["a"].reference.shared is policies["c"].weights.shared
+    assert len({id(p.weights.base) for p in policies.values()}) == 1
+    assert policies["a"].reference is not None and policies["a"].reference.base is policies["c"].weights.base
     batch = make_batch(5, seed=1)
     before = {name: p.outputs(batch).logp_BT.detach() for name, p in policies.items()}
     for step in range(2):
@@ -110,7 +110,7 @@ def test_each_precision_has_its_own_base(four_bit: Any, micro_model: str) -> Non
     policies = team(
         micro_model, critic=False, a=LORA, b=LORA | {"dtype": "bfloat16"}, c={"weights": "lora"}, d={"weights": "full"}
     )
-    bases = [policies[name].reference.shared for name in "abcd"]  # type: ignore[union-attr]
+    bases = [policies[name].reference.base for name in "abcd"]  # type: ignore[union-attr]
     assert len({id(base) for base in bases}) == 3 and bases[2] is bases[3]
     batch = make_batch(5, seed=1)
     for policy in policies.values():

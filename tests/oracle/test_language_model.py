@@ -58,7 +58,7 @@ def episodes(policies):
 
 def token_logps(policy, prompt):
     """log pi of all four tokens, by a plain forward of the transformers model."""
-    causal = policy.weights.shared.causal
+    causal = policy.weights.base.causal
     ids = torch.tensor([[TOKENS.index(token) for token in prompt]])
     return causal(input_ids=ids).logits[0, -1].log_softmax(-1)
 
@@ -118,9 +118,9 @@ def test_an_update_follows_the_exact_gradient(policies, episodes, name, algorith
     policy, played = policies[role], episodes(name)
     batch = policy.annotate(collated(played, algorithm.credit, role))
     targets = targets_of(algorithm, batch, played)
-    before = copy.deepcopy(policy.weights.shared.causal.state_dict())
+    before = copy.deepcopy(policy.weights.base.causal.state_dict())
     policy.update(batch, targets, algorithm.objective, 0)
-    assert all(torch.equal(value, before[key]) for key, value in policy.weights.shared.causal.state_dict().items())
+    assert all(torch.equal(value, before[key]) for key, value in policy.weights.base.causal.state_dict().items())
     taken_P = -torch.cat([weight.grad.flatten() for weight in policy.weights.parameters()]).double()
 
     groups_B = torch.tensor([int(t.problem.id) for e in played for t in e.turns if t.policy == role])

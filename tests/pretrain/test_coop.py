@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from coevolve.pretrain import pretrain
-from coevolve.pretrain.coop import OPERATIONS, Kind, Split, Step, Wanted, split_of, wanted
 from coevolve.pretrain.coop_answers import AUX, FITTING, MAIN, Answer, aux, coder, main
 from coevolve.pretrain.coop_documents import answers, heard
 from coevolve.pretrain.coop_notes import Trusted, noted
 from coevolve.rewards.code import Job, grade
 from coevolve.rewards.sandbox import Sandbox
+from coevolve.tasks.worlds.coop import OPERATIONS, Kind, Split, Step, Wanted, split_of, wanted
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "pretrain-coop.yaml"
 BY_WORDS = {operation.words: operation for operation in OPERATIONS}

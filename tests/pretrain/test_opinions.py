@@ -5,9 +5,9 @@ from statistics import mean
 
 import pytest
 
-from coevolve.pretrain.opinion_words import ADJECTIVES, CLAUSES, TOPICS
-from coevolve.pretrain.opinions import GRADES, openings, opinion, plain_opinions
 from coevolve.rewards.sentiment import lexicon
+from coevolve.tasks.worlds.opinion_words import ADJECTIVES, CLAUSES, TOPICS
+from coevolve.tasks.worlds.opinions import GRADES, openings, opinion, plain_opinions
 
 
 def test_the_splits_share_nothing_and_are_large_enough() -> None:

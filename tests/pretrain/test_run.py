@@ -14,6 +14,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from coevolve import cli
 from coevolve.pretrain import pretrain
 from coevolve.runs.lock import alone
 
@@ -217,3 +218,35 @@ def test_a_training_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None
     with pytest.raises(ValueError, match=r"run of coevolve train; choose another output_dir"):
         pretrain(recipe, [f"output_dir={run}"], False)
     assert (run / "recipe.yaml").read_text() == "task: sentiment\n"
+
+
+@pytest.mark.parametrize("there", ["", "null", "[]"])
+def test_a_broken_recipe_in_the_folder_is_named(recipe: Path, tmp_path: Path, there: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.yaml").write_text(there)
+    with pytest.raises(ValueError, match=r"run/recipe\.yaml: want keys and values"):
+        pretrain(recipe, [f"output_dir={run}"], resume=True)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_that_is_something_else_is_left_alone(recipe: Path, tmp_path: Path, resume: bool) -> None:
+    model = tmp_path / "model"
+    (model / "tokenizer").mkdir(parents=True)
+    (model / "tokenizer" / "mine").write_text("mine")
+    with pytest.raises(ValueError, match=r"model holds 'tokenizer' and no run; choose an empty or a new folder"):
+        pretrain(recipe, [f"output_dir={model}"], resume=resume)
+    assert [file.name for file in model.iterdir()] == ["tokenizer"]
+    assert (model / "tokenizer" / "mine").read_text() == "mine"
+
+
+def test_who_starts_what_another_trains_is_told_at_once(recipe: Path, tmp_path: Path) -> None:
+    with alone(tmp_path / "run"), pytest.raises(ValueError, match=rf"run is in use by process {os.getpid()}"):
+        pretrain(recipe, [f"output_dir={tmp_path / 'run'}"], resume=False)
+
+
+def test_resuming_is_for_a_run_that_is_there(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pretrain", str(recipe), f"output_dir={tmp_path / 'run'}", "--resume"]
+    assert cli.main(words) == 2
+    assert "run holds no run to go on with; to start one there leave --resume out" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

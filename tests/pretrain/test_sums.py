@@ -11,9 +11,9 @@ import yaml
 
 from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
 from coevolve.pretrain import pretrain
-from coevolve.pretrain.sums import Split, WordProblem, apply, possible, problems
 from coevolve.pretrain.sums_answers import answers, flawed, references, right
-from coevolve.pretrain.sums_test import pass_rates
+from coevolve.tasks.worlds.sums import Split, WordProblem, apply, possible, problems
+from sums_test import pass_rates
 
 SENTENCES = {
     r"(?:\w+|At first \w+) has (\d+) \w+\.": lambda value, n: n,

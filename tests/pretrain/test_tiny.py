@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
-from coevolve.pretrain.reference_test import reference_test
+from reference_test import reference_test
 
 
 def test_it_is_small_enough_to_ship() -> None:

@@ -132,9 +132,9 @@ def test_a_bad_override_is_named(override):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [1\nb: 2", ", line 2: not a recipe in YAML"),
-        ("a: 1\nb: 2\na: 3", ", line 3: not a recipe in YAML: the key 'a' is there twice"),
-        ("a: {1: 2}", ", line 1: not a recipe in YAML: the key 1 is no text"),
+        ("a: [1\nb: 2", ", line 2: not YAML"),
+        ("a: 1\nb: 2\na: 3", ", line 3: not YAML: the key 'a' is there twice"),
+        ("a: {1: 2}", ", line 1: not YAML: the key 1 is no text"),
         ("- a", "want keys and values, found list"),
         ("", "want keys and values, found nothing"),
     ],

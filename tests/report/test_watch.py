@@ -2,6 +2,8 @@
 
 import json
 import urllib.request
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import pytest
 from until import until
@@ -89,3 +91,47 @@ def test_a_taken_port_and_a_missing_folder_are_named(tmp_path):
             watch([tmp_path], port)
     with pytest.raises(ValueError, match="nowhere does not exist; start the training"):
         watch([tmp_path / "nowhere"])
+
+
+def status(address, path="/", **headers):
+    """What a request with exactly these headers is answered."""
+    host = urlsplit(address)
+    connection = HTTPConnection(host.hostname, host.port, timeout=10)
+    connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
+    for name, values in headers.items():
+        for value in values if isinstance(values, list) else [values]:
+            connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, body
+
+
+def test_only_its_own_page_reads_it(tmp_path):
+    """A name of a stranger that leads to this machine (DNS rebinding) is refused, and so is another site's script."""
+    (tmp_path / "run-0").mkdir()
+    (tmp_path / "run-0" / "metrics.jsonl").write_text("")
+    step(tmp_path / "run-0", 0)
+    with serving([tmp_path]) as address:
+        port = urlsplit(address).port
+        own = [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", f"LOCALHOST:{port}"]
+        for host in own:
+            for path in ("/", "/data?seen="):
+                assert status(address, path, Host=host)[0] == 200
+            assert status(address, "/data?seen=", Host=host, Origin=f"http://{host}")[0] == 200
+        hosts = [
+            "evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", f"localhost.evil.example:{port}",
+            "127.0.0.1", "localhost", "[::1]", f"127.0.0.1:{port + 1}", f"0.0.0.0:{port}", f"[::]:{port}",
+            f"127.1:{port}", f"2130706433:{port}", f"[::ffff:127.0.0.1]:{port}", f"::1:{port}", f"127.0.0.1:{port}0",
+            f"127.0.0.1:{port}@evil.example", f"user@127.0.0.1:{port}", f"127.0.0.1:{port}, evil.example", "",
+            f":{port}", [f"127.0.0.1:{port}", "evil.example"], [],
+        ]  # fmt: skip
+        for host in hosts:
+            for path in ("/", "/data?seen=", "/chunk/none", "http://127.0.0.1/data"):
+                code, body = status(address, path, Host=host)
+                assert code == 403, (host, path)
+                assert b"text 0" not in body
+        for origin in ("null", "http://evil.example", f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}", "",
+                       [f"http://127.0.0.1:{port}", "http://evil.example"]):  # fmt: skip
+            assert status(address, "/data?seen=", Host=own[0], Origin=origin)[0] == 403, origin

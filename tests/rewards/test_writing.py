@@ -249,7 +249,7 @@ def test_components_as_in_the_papers_tables() -> None:
     }
     ungated = {f"ungated_{key}": value for key, value in expected.items()}  # no level failed
     ratios = {"length_ratio": 1.35, "unique_ratio": 2.0}
-    assert components(pair, TLDR) == pytest.approx(expected | ungated | ratios)
+    assert components(pair, TLDR) == pytest.approx(expected | ungated | ratios | {"levels_passed": 4.0})
 
 
 @pytest.mark.parametrize(
@@ -267,6 +267,22 @@ def test_gated_and_ungated(changes: dict[str, Any], gated: tuple[float, ...], un
     names = ("structure", "consistency", "coherence", "return")
     assert tuple(found[name] for name in names) == pytest.approx(gated)
     assert tuple(found[f"ungated_{name}"] for name in names) == pytest.approx(ungated)
+
+
+@pytest.mark.parametrize(
+    ("changes", "passed"),
+    [
+        ({}, 4),
+        ({"words": (7, 25)}, 0),
+        ({"ratio": 6.0}, 1),
+        ({"ratio": 5.0}, 4),  # on the edge it earns nothing and does not stop
+        ({"unique": 1.0}, 2),
+        ({"ratio": 6.0, "unique": 1.0}, 1),
+        ({"jaccard": 0.0, "found": ()}, 4),  # the last level earns nothing, and is not failed
+    ],
+)
+def test_the_level_that_stopped_is_a_component(changes: dict[str, Any], passed: int) -> None:
+    assert components(replace(GOOD, **changes), TLDR)["levels_passed"] == passed
 
 
 def test_two_texts_from_beginning_to_end() -> None:

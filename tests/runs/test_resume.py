@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,11 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {here!r})
 from toy import toy
+from pathlib import Path
 from coevolve import cory
+from coevolve.runs.folder import RunDir
 rule = cory(eta=0.3, target_kl=0.5, rescale="normalise")
-toy({model!r}, steps=12, algorithm=rule).run({out!r}, resume=True, save_every=2)
+toy({model!r}, steps=12, algorithm=rule).run({out!r}, resume=RunDir(Path({out!r})).begun, save_every=2)
 """
 
 
@@ -125,13 +128,6 @@ def test_a_checkpoint_of_another_recipe_is_named(micro_model, tmp_path):
         toy(micro_model, batch_size=4).run(run, resume=True)
 
 
-def test_a_torn_manifest_is_named(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
-    (run / "checkpoint-4" / "manifest.json").write_text("")
-    with pytest.raises(ValueError, match=r"checkpoint-4 is torn: its manifest"):
-        toy(micro_model).run(run, resume=True)
-
-
 def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, tmp_path):
     run = finished(micro_model, tmp_path)
     for folder in RunDir(run).checkpoints():
@@ -166,6 +162,101 @@ def test_steps_may_not_change_under_a_schedule(micro_model, tmp_path):
     run = scheduled(2).run(tmp_path / "run")
     with pytest.raises(ValueError, match=r"another recipe: steps is 2 there and 3 here"):
         scheduled(3).run(run, resume=True)
+
+
+def tree(folder):
+    return {p.relative_to(folder): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def test_no_run_is_resumed_where_there_is_none(micro_model, tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere holds no run to go on with; to start one there leave --resume out"):
+        toy(micro_model).run(tmp_path / "nowhere", resume=True)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "mine": 2}\n')  # somebody else's
+    before = tree(tmp_path)
+    with pytest.raises(ValueError, match=r"holds no run to go on with"):
+        toy(micro_model).run(tmp_path, resume=True)
+    assert tree(tmp_path) == before
+
+
+def test_a_run_beyond_its_last_step_is_told(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    before = tree(run)
+    with pytest.raises(ValueError, match=r"is at step 4, beyond the 3 steps asked for; ask for more \(steps=\.\.\.\)"):
+        toy(micro_model, steps=3).run(run, resume=True)
+    assert tree(run) == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_no_run_goes_into_a_folder_that_is_something_else(micro_model, tmp_path, resume):
+    folder = tmp_path / "model"
+    shutil.copytree(micro_model, folder)
+    before = tree(folder)
+    with pytest.raises(ValueError, match=r"model holds (no run to go on with|'config.json'.* and no run; choose)"):
+        toy(micro_model).run(folder, resume=resume)
+    assert tree(folder) == before
+
+
+def test_a_run_of_pretraining_is_not_resumed_as_a_training(micro_model, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n')
+    (tmp_path / "recipe.yaml").write_text("kind: causal_lm\n")
+    with pytest.raises(ValueError, match="belongs to another recipe"):
+        toy(micro_model).run(tmp_path, resume=True)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": 2}\n'
+
+
+def test_what_a_power_cut_left_behind_the_last_checkpoint_is_dropped(micro_model, tmp_path):
+    whole = toy(micro_model).run(tmp_path / "whole")
+    run = finished(micro_model, tmp_path)
+    for name in ("metrics.jsonl", "episodes.jsonl", "samples.jsonl"):
+        with (run / name).open("ab") as file:
+            file.write(b'\0\0\0\n{"step": 4, "rew\xff\n{"step": 5}\n\0')
+    toy(micro_model).run(run, resume=True)
+    assert lines(run) == lines(whole)
+
+
+def test_a_line_broken_among_those_that_are_kept_is_named(micro_model, tmp_path):
+    run = finished(micro_model, tmp_path)
+    _, *rest = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("[1]\n" + "".join(rest))
+    with pytest.raises(ValueError, match=r"metrics.jsonl, line 1"):
+        toy(micro_model, steps=5).run(run, resume=True)
+
+
+@pytest.mark.parametrize("error", [Exception("No space left on device (os error 28)"), OSError(28, "No space left")])
+def test_a_full_disk_in_a_library_leaves_the_run_loadable(micro_model, tmp_path, monkeypatch, error):
+    run = finished(micro_model, tmp_path)
+
+    def full(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.save_pretrained", full)
+    with pytest.raises(OSError, match=r"could not write .*checkpoint-6.*No space left.*intact"):
+        toy(micro_model, steps=6).run(run, resume=True)
+    assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-2", "checkpoint-4"]
+    assert not list(run.glob(".checkpoint*"))
+
+
+@pytest.mark.parametrize("state", ["{}", "[]", "null", '{"step": 4}', '{"step": 4, "policies": [], "identity": {}}'])
+def test_a_checkpoint_of_another_version_is_named(micro_model, tmp_path, state):
+    run = finished(micro_model, tmp_path)
+    folder = run / "checkpoint-4"
+    (folder / "trainer.json").write_text(state)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["trainer.json"] = [len(state), zlib.crc32(state.encode())]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        ValueError, match=r"checkpoint-4.*(fit this version|trainer\.json holds|another recipe)"
+    ) as told:
+        toy(micro_model).run(run, resume=True)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("manifest", ["", "null", "[]", "3", "{}"])
+def test_a_broken_manifest_is_named(micro_model, tmp_path, manifest):
+    run = finished(micro_model, tmp_path)
+    (run / "checkpoint-4" / "manifest.json").write_text(manifest)
+    with pytest.raises(ValueError, match=r"checkpoint-4 is torn: its manifest.*delete the folder"):
+        toy(micro_model).run(run, resume=True)
 
 
 def test_resuming_with_fewer_samples(micro_model, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import pickle
@@ -22,19 +23,21 @@ from toy import toy, without_times
 from coevolve.algorithms.magrpo import magrpo
 from coevolve.engines import local as engine
 from coevolve.engines.local import LocalEngine
+from coevolve.faults import ShortageError
+from coevolve.learners import build as building
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.plays import rounds
 from coevolve.runtime.placement import side_by_side
-from coevolve.runtime.pool import JobError, Worker, Workers
+from coevolve.runtime.pool import Failure, JobError, Pool, Worker
 from coevolve.types import Sampling, Say, Turn
 
 
 @pytest.fixture(scope="module", autouse=True)
 def two_cores() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "cores", lambda: 2)
+        patch.setattr(building, "cores", lambda: 2)
         yield
 
 
@@ -62,11 +65,20 @@ def pair(micro_model: str, micro_gpt2: str) -> Iterator[Pair]:
         "bob": PolicySpec(micro_gpt2, weights="lora", lora=lora, learning_rate=1e-2),
         "own": PolicySpec(micro_gpt2, learning_rate=1e-2, dtype="bfloat16"),
     }
-    policies = build_policies(specs, reference=True, critic=True, steps=10, seed=0)
-    found = Pair(LocalEngine(policies), LocalEngine(policies, workers=True))
+    policies = build_policies(specs, reference=True, critic=True, steps=10, seed=0, workers=True)
+    here = {}
+    for name, policy in policies.items():
+        here[name] = copy.copy(policy)
+        here[name].pool = None
+    found = Pair(LocalEngine(here), LocalEngine(policies))
     yield found
-    assert found.away.workers is not None
-    found.away.workers.close()
+    pool_of(found).close()
+
+
+def pool_of(pair: Pair) -> Pool:
+    pool = pair.away.policies["full"].pool
+    assert pool is not None
+    return pool
 
 
 def says(*names: str, sampling: Sampling = Sampling(9)) -> dict[str, list[Say]]:
@@ -83,18 +95,19 @@ def test_the_turns_are_the_same(pair: Pair, sampling: Sampling) -> None:
 def test_processes_start_only_if_there_is_work_for_two(micro_model: str, micro_gpt2: str) -> None:
     models = {"full": micro_model, "ann": micro_gpt2, "bob": micro_gpt2}
     specs = {n: PolicySpec(m, weights="full" if n == "full" else "lora") for n, m in models.items()}
-    policies = build_policies(specs, reference=False, critic=False, steps=10, seed=0)
-    idle = LocalEngine(policies, workers=True)
+    policies = build_policies(specs, reference=False, critic=False, steps=10, seed=0, workers=True)
+    idle = LocalEngine(policies)
     idle.generate(says("full"))
     idle.generate(says("ann", "bob"))
     idle.generate({**says("full"), "ann": []})
-    assert idle.workers is not None and idle.workers._running == []
+    pool = policies["full"].pool
+    assert pool is not None and pool._running == []
 
 
 def test_without_a_second_core_there_are_no_processes(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "cores", lambda: 1)
-    policies = build_policies({"a": PolicySpec(micro_model)}, reference=False, critic=False, steps=10, seed=0)
-    assert LocalEngine(policies, workers=True).workers is None
+    monkeypatch.setattr(building, "cores", lambda: 1)
+    how: Any = {"reference": False, "critic": False, "steps": 10, "seed": 0, "workers": True}
+    assert build_policies({"a": PolicySpec(micro_model)}, **how)["a"].pool is None
 
 
 def test_an_error_names_who_had_rows_in_that_process() -> None:
@@ -103,9 +116,11 @@ def test_an_error_names_who_had_rows_in_that_process() -> None:
     asked = {"ann": [], **says("bob"), "cid": []}
     job = LocalEngine({})._job(asked, {name: range(len(some)) for name, some in asked.items()})
     worker.ask(job, 1)
-    theirs.send_bytes(pickle.dumps((None, "IndexError")))
-    with pytest.raises(JobError, match="the process that worked for bob failed:"):
-        worker.answer()
+    for error, kind in ((IndexError("7"), JobError), (SystemExit(0), JobError), (MemoryError(), ShortageError)):
+        theirs.send_bytes(pickle.dumps((None, Failure.of(error))))
+        with pytest.raises(kind, match=f"the process that worked for bob failed: .*{type(error).__name__}") as told:
+            worker.answer()
+        assert "\n" not in str(told.value)
 
 
 def test_rows_in_parts() -> None:
@@ -122,22 +137,22 @@ def test_rows_in_parts() -> None:
     assert parts({}, 2) == [{}]
 
 
-def test_rows_of_one_base_are_spread(pair: Pair) -> None:
+def test_rows_of_one_base_are_split(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row as it is alone; but for rounding, since each process has a batch of its own."""
     asked = {
         "ann": make_says(ragged(40, seed=1), Sampling(9), "ann"),
         "bob": make_says(ragged(41, seed=2), Sampling(9), "bob"),
     }
-    assert pair.away.workers is not None
     given: list[dict[str, int]] = []
 
-    def watched(jobs: Any) -> Any:
-        given.extend({name: len(some) for name, some in job.given[0].items()} for job in jobs)
-        return Workers.__call__(pair.away.workers, jobs)  # type: ignore[arg-type]
+    honest = Pool.__call__
 
-    away = LocalEngine(pair.away.policies)
-    away.workers = watched  # type: ignore[assignment]
-    found, wanted = away.generate(asked), pair.here.generate(asked)
+    def watched(self: Pool, jobs: Any) -> Any:
+        given.extend({name: len(some) for name, some in job.given[0].items()} for job in jobs)
+        return honest(self, jobs)
+
+    monkeypatch.setattr(Pool, "__call__", watched)
+    found, wanted = pair.away.generate(asked), pair.here.generate(asked)
     assert given == [{"ann": 40, "bob": 0}, {"ann": 0, "bob": 41}]
     for name, turns in wanted.items():
         assert [turn.action_ids for turn in found[name]] == [turn.action_ids for turn in turns]
@@ -145,7 +160,7 @@ def test_rows_of_one_base_are_spread(pair: Pair) -> None:
             assert ours.logps == pytest.approx(theirs.logps, abs=1e-5)
 
 
-def learn(policies: dict[str, LocalPolicy], step: int) -> None:
+def learn(policies: dict[str, LocalLearner], step: int) -> None:
     for i, policy in enumerate(policies.values()):
         batch = policy.annotate(make_batch(8, seed=i))
         policy.update(batch, make_targets(batch, i), make_rule(), step)
@@ -164,11 +179,11 @@ def test_processes_see_updates_and_restored_weights(pair: Pair, tmp_path: Path) 
     for name, policy in policies.items():
         policy.load(tmp_path / name, state[name])
     assert pair.same(asked) == before
-    memory = pair.away.workers._memory  # type: ignore[union-attr]
+    memory = pool_of(pair)._memory
     assert memory is not None
-    weights = [(t, home) for t, home in zip(memory.tensors, memory.homes, strict=True) if not t.is_meta]
-    assert len(weights) < len(memory.homes)  # the others are room for gradients
-    assert all(t.data_ptr() == home.data_ptr() for t, home in weights)
+    weights = [(t, view) for t, view in zip(memory.tensors, memory.views, strict=True) if not t.is_meta]
+    assert len(weights) < len(memory.views)  # the others are for gradients
+    assert all(t.data_ptr() == view.data_ptr() for t, view in weights)
 
 
 def test_weights_that_somebody_moved_are_found(pair: Pair) -> None:
@@ -188,15 +203,14 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
     asked = says("full", "own")
     before = pair.same(asked)
     bad = {**asked, "own": make_says([[1 << 20]], Sampling(4), "own")}
-    with pytest.raises(RuntimeError, match=r"the process that worked for own failed:\n(.|\n)*IndexError"):
+    with pytest.raises(JobError, match=r"the process that worked for own failed: IndexError"):
         pair.away.generate(bad)
     assert pair.same(asked) == before
-    workers = pair.away.workers
-    assert workers is not None
+    workers = pool_of(pair)
     process = workers._running[0].process
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
-    with pytest.raises(RuntimeError, match="for full ended with exit code -9"):
+    with pytest.raises(ShortageError, match="for full ended with exit code -9"):
         pair.away.generate(asked)
     assert workers._running == []
 
@@ -206,25 +220,27 @@ def test_training_is_the_same(micro_model: str) -> None:
     lines = []
     for workers in (False, True):
         trainer = toy(micro_model, play=rounds(), members=2, algorithm=magrpo(), workers=workers, steps=3)
-        assert (trainer.engine.workers is not None) == workers
+        pool = trainer.policies["ann"].pool
+        assert (pool is not None) == workers
         lines.append([without_times(trainer.step(i)) for i in range(3)])
-        if workers:
-            assert trainer.engine.workers._running
+        if pool is not None:
+            assert pool._running
+            pool.close()
     assert lines[0] == lines[1]
 
 
 SCRIPT = """
 import sys
-from coevolve.policies import LocalEngine, PolicySpec, build_policies, engine
+from coevolve import LocalEngine, PolicySpec, build_policies
+from coevolve.learners import build
 from coevolve.types import Problem, Sampling, Say
 
 print("imported")
-engine.cores = lambda: 2
+build.cores = lambda: 2
 specs = {"a": PolicySpec(sys.argv[1]), "b": PolicySpec(sys.argv[1])}
-policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
-away = LocalEngine(policies, workers=True)
-away.generate({n: [Say("r", n, Problem("p"), 0, 0, [5, 6], Sampling(3), 7)] for n in specs})
-print(*[worker.process.pid for worker in away.workers._running])
+policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0, workers=True)
+LocalEngine(policies).generate({n: [Say("r", n, Problem("p"), 0, 0, [5, 6], Sampling(3), 7)] for n in specs})
+print(*[worker.process.pid for worker in policies["a"].pool._running])
 """
 
 
@@ -259,26 +275,26 @@ def test_policies_on_different_devices_learn_side_by_side(micro_model: str, monk
     assert lines[0] == lines[1]
     assert list(lines[0][0]) == list(lines[1][0])
     meet = threading.Barrier(2, timeout=20)  # passed only by two at once
-    update = LocalPolicy.update
+    update = LocalLearner.update
 
-    def meeting(self: LocalPolicy, *args: Any) -> Any:
+    def meeting(self: LocalLearner, *args: Any) -> Any:
         meet.wait()
         return update(self, *args)
 
-    monkeypatch.setattr(LocalPolicy, "update", meeting)
+    monkeypatch.setattr(LocalLearner, "update", meeting)
     line = apart(toy(micro_model)).step(0)
     assert line["time/update"] <= line["time/step"]
 
 
 def test_an_error_beside_others_is_raised(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    update = LocalPolicy.update
+    update = LocalLearner.update
 
-    def failing(self: LocalPolicy, *args: Any) -> Any:
+    def failing(self: LocalLearner, *args: Any) -> Any:
         if self.name == "bob":
             raise ValueError("policy 'bob' has diverged")
         return update(self, *args)
 
-    monkeypatch.setattr(LocalPolicy, "update", failing)
+    monkeypatch.setattr(LocalLearner, "update", failing)
     with pytest.raises(ValueError, match="policy 'bob' has diverged"):
         apart(toy(micro_model)).step(0)
 
@@ -286,7 +302,13 @@ def test_an_error_beside_others_is_raised(micro_model: str, monkeypatch: pytest.
 def test_side_by_side_keeps_order_and_threads(micro_model: str) -> None:
     trainer = apart(toy(micro_model))
     names = ["bob", "ann"]
-    found = side_by_side(trainer.policies, names, lambda there: {n: (torch.get_num_threads(), there) for n in there})
+
+    def place(learner: LocalLearner) -> object:
+        return learner.place
+
+    found = side_by_side(
+        trainer.policies, names, lambda there: {n: (torch.get_num_threads(), there) for n in there}, place
+    )
     assert found == {"bob": (1, ["bob"]), "ann": (1, ["ann"])}
     assert list(found) == names
-    assert side_by_side(trainer.policies, [], lambda there: {}) == {}
+    assert side_by_side(trainer.policies, [], lambda there: {}, place) == {}

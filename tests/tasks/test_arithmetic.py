@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from coevolve.models.load import load_tokenizer
-from coevolve.pretrain.sums import problems
 from coevolve.pretrain.sums_answers import prompt
 from coevolve.recipe.schema import load_recipe
 from coevolve.tasks import TASKS
 from coevolve.tasks.arithmetic import Arithmetic
+from coevolve.tasks.worlds.sums import problems
 from coevolve.types import Case, Instruction, Problem, Turn
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from coevolve.evaluate import evaluate_recipe
 from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
-from coevolve.pretrain.coop import wanted
 from coevolve.pretrain.coop_documents import first
 from coevolve.pretrain.coop_notes import noted
+from coevolve.runs.evaluated import evaluate_recipe
 from coevolve.tasks import TASKS
 from coevolve.tasks.mini_coop import MiniCoop
+from coevolve.tasks.worlds.coop import wanted
 from coevolve.types import Case, Problem, Turn
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -316,7 +316,7 @@ def test_no_roles(write: Callable[..., str]) -> None:
         (b"", "posts.jsonl holds no rows"),
         (b'{"a": 1}\n[1]\n', "posts.jsonl, line 2: a list; want a JSON object"),
         (b'{"a": 1}\n{"a": x\n', "posts.jsonl, line 2: Expecting value at column 7; want a JSON object"),
-        (b"\xff\n", "posts.jsonl, after line 0: 'utf-8' codec can't decode byte 0xff"),
+        (b"\xff\n", "posts.jsonl, after line 0: byte 0xff is no UTF-8; save the file as UTF-8 text"),
     ],
 )
 def test_a_broken_file(write: Callable[..., str], content: bytes, said: str) -> None:

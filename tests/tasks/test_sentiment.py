@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from coevolve.models.load import resolve
-from coevolve.pretrain.opinions import openings
 from coevolve.tasks import TASKS, Sentiment
+from coevolve.tasks.worlds.opinions import openings
 from coevolve.types import Case
 
 

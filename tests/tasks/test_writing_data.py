@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coevolve.pretrain.opinions import openings
 from coevolve.recipe.components import component
 from coevolve.tasks import TASKS, Arxiv, Tldr, WritingMini, data
+from coevolve.tasks.worlds.opinions import openings
 from coevolve.tasks.writing import first_words
 from coevolve.types import Case, Problem, Turn
 

@@ -244,11 +244,13 @@ def test_parts_are_the_components_and_the_words_of_each(tldr: Tldr) -> None:
             "ungated_return": WORTH / 3,
             "length_ratio": 70 / 31,
             "unique_ratio": 14 / 8,
+            "levels_passed": 4.0,
             "words_1": 8.0,
             "words_2": 14.0,
         }
     )
     assert (bad["return"], bad["consistency"], bad["ungated_consistency"]) == (0.5 / 3, 0.0, 1.0)
+    assert bad["levels_passed"] == 1.0  # the second text is the shorter one
     assert (bad["words_1"], bad["words_2"]) == (14.0, 8.0)
 
 

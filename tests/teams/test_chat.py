@@ -106,4 +106,6 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(
     lines = iter(["The soup was\n", ""])
     monkeypatch.setattr(sys.stdin, "readline", lambda: next(lines))
     terminal.chat(opinions)
-    assert "a\N{REPLACEMENT CHARACTER}[2Jb\nc\N{REPLACEMENT CHARACTER}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "a\N{REPLACEMENT CHARACTER}[2Jb\nc" in shown
+    assert not {"\x1b", "\x07"} & set(shown)

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from coevolve import Team
 from coevolve.cli import main
-from coevolve.evaluate import evaluate_run
+from coevolve.runs.evaluated import evaluate_run
 from coevolve.teams.export import export
 
 IDS = torch.arange(7, 27)[None]
@@ -212,7 +212,7 @@ def test_own_code_goes_along(own: Path, tmp_path: Path) -> None:
     (own.parent / "mine.py").unlink()
     assert (team / "code" / "mine.py").read_text() == OWN
     assert yaml.safe_load((team / "team.yaml").read_text())["task"] == {"name": "./code/mine.py:Mine"}
-    with pytest.raises(ValueError, match=r"comes with code of its own \(\./code/mine\.py\), which this would"):
+    with pytest.raises(ValueError, match=r"comes with code of its own \(\S+team/code/mine\.py\), which this would"):
         Team.load(team)
     episode = Team.load(team, trust_code=True).play("cat", temperature=0)
     assert [turn.role for turn in episode.turns] == ["first", "second"]
@@ -222,7 +222,7 @@ def test_own_code_goes_along(own: Path, tmp_path: Path) -> None:
 def test_code_that_needs_more_than_itself(own: Path, tmp_path: Path) -> None:
     (own.parent / "mine.py").write_text(f"open(__file__ + '.txt')\n{OWN}")
     with pytest.warns(UserWarning, match=r"this team will not load: task: .*mine\.py cannot be imported: FileNotFound"):
-        team = export(own, tmp_path / "team")
+        team = export(own, tmp_path / "team", trust_code=True)
     assert "What the roles were told" not in (team / "README.md").read_text()
     assert (team / "agents" / "ann" / "model.safetensors").is_file()
     (own.parent / "mine.py").write_text(OWN)
@@ -245,6 +245,18 @@ def test_a_reward_and_its_rows(micro_model: str, tmp_path: Path) -> None:
     loaded = Team.load(team, trust_code=True)
     assert loaded.asks == ("word",)
     assert len(loaded.play("bat").turns) == 2
+
+
+def test_a_list_of_words_goes_along(tmp_path: Path) -> None:
+    (tmp_path / "stop.txt").write_text("the\na\n")
+    recipe = OWN_RECIPE.format(model="coevolve-tiny").replace(
+        "mine.py:Mine", "{name: writing-mini, roles: [first, second], stop_words: stop.txt}"
+    )
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    team = export(trained(tmp_path / "recipe.yaml", tmp_path / "run"), tmp_path / "team")
+    (tmp_path / "stop.txt").unlink()
+    assert (team / "code" / "stop.txt").read_text() == "the\na\n"
+    assert len(Team.load(team).play(text="The cat sat.", opening="The cat").turns) == 2  # a list needs no trust
 
 
 # --- what cannot be exported -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import yaml
 from exported import RECIPES, trained
 
 from coevolve import Problem, Sampling, Team
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.play import Stage, rollout
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.runs import checkpoint
@@ -126,10 +126,10 @@ def test_nobody_is_paid_and_nobody_learns(made: Any) -> None:
     episode = team.play(QUERY)
     assert [turn.reward for turn in episode.turns] == [0.0, 0.0]
     for policy in team.policies.values():
-        assert isinstance(policy, LocalPolicy)
+        assert isinstance(policy, LocalLearner)
         assert policy.reference is None
         assert policy.value_head is None
-    assert len({id(policy.weights.shared) for policy in team.policies.values()}) == 1  # two adapters, one base
+    assert len({id(policy.weights.base) for policy in team.policies.values()}) == 1  # two adapters, one base
 
 
 def test_columns_by_name(made: Any) -> None:

@@ -23,15 +23,24 @@ def command(
     return one
 
 
+def trusting(one: argparse.ArgumentParser) -> None:
+    """``--trust-code``, for commands that build what somebody else may have written."""
+    one.add_argument("--trust-code", action="store_true", help="run the code that it names, whoever wrote it")
+
+
 def quiet() -> None:
     """Let our own notices through, and keep transformers from drawing progress bars between them."""
     import logging
 
     from transformers.utils import logging as noise
 
+    from coevolve.console import Plain
+
     ours = logging.getLogger("coevolve")
     if not ours.handlers:
-        ours.addHandler(logging.StreamHandler())
+        handler = logging.StreamHandler()
+        handler.setFormatter(Plain())
+        ours.addHandler(handler)
         ours.setLevel(logging.INFO)
     chatter: Any = noise
     chatter.set_verbosity_error()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coevolve.commands import Commands, command, quiet
+from coevolve.commands import Commands, command, quiet, trusting
 
 
 def add(commands: Commands) -> None:
@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
     one.add_argument("team", type=Path, help="a folder that `coevolve export` wrote")
     one.add_argument("--greedy", action="store_true", help="the most likely token always, instead of sampling")
     one.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampling; the same one says the same")
-    one.add_argument("--trust-code", action="store_true", help="run the Python files that came with the team")
+    trusting(one)
 
 
 def chat(args: argparse.Namespace) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coevolve.commands import Commands, command, quiet
+from coevolve.commands import Commands, command, quiet, trusting
+from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
@@ -19,23 +20,26 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+    trusting(one)
 
 
 def diagnose(args: argparse.Namespace) -> None:
-    from rich.console import Console
+    from rich.text import Text
 
+    from coevolve.console import console
     from coevolve.diagnose import diagnose as measure
     from coevolve.report.findings.diagnostics import FILE, sections, show
     from coevolve.report.runs import read
 
     quiet()
-    with Console().status("playing the team as it was trained") as status:
+    with console().status("playing the team as it was trained") as status:
         measure(
             args.run,
             beside=args.beside,
             problems=args.problems,
             checkpoint=args.checkpoint,
-            listener=lambda row: status.update(f"played: {row['kind']}, {row['setting']}, {row['role']}"),
+            trust_code=args.trust_code,
+            listener=lambda row: status.update(Text(f"played: {row['kind']}, {row['setting']}, {row['role']}")),
         )
     show(sections(read(args.run)))
-    print(f"diagnostics: {args.run / FILE}")
+    say(f"diagnostics: {args.run / FILE}")

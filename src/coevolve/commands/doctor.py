@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from coevolve.commands import Commands, command
+from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
@@ -19,4 +20,4 @@ def add(commands: Commands) -> None:
 def doctor(args: argparse.Namespace) -> None:
     from coevolve import doctor as machine
 
-    print("\n".join(machine.doctor()))
+    say("\n".join(machine.doctor()))

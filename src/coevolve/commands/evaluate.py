@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coevolve.commands import OVERRIDES, Commands, command, quiet
+from coevolve.commands import OVERRIDES, Commands, command, quiet, trusting
 
 
 def add(commands: Commands) -> None:
@@ -15,17 +15,19 @@ def add(commands: Commands) -> None:
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
     one.add_argument("--samples", type=int, default=1, metavar="N", help="samples of each, for pass@k and best of k")
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+    trusting(one)
 
 
 def evaluate(args: argparse.Namespace) -> None:
-    from coevolve.evaluate import evaluate_recipe, evaluate_run
+    from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
 
     quiet()
+    how = {"problems": args.problems, "samples": args.samples, "trust_code": args.trust_code}
     if args.run.suffix in (".yaml", ".yml"):
         if args.checkpoint is not None:
             raise ValueError("--checkpoint is for runs; a recipe is played untrained")
-        evaluate_recipe(args.run, args.overrides, problems=args.problems, samples=args.samples)
+        evaluate_recipe(args.run, args.overrides, **how)
         return
     if args.overrides:
         raise ValueError(f"{args.overrides[0]}: a run is evaluated as it was trained; only a recipe takes overrides")
-    evaluate_run(args.run, problems=args.problems, checkpoint=args.checkpoint, samples=args.samples)
+    evaluate_run(args.run, checkpoint=args.checkpoint, **how)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from coevolve.commands import OVERRIDES, Commands, command
+from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
@@ -18,4 +19,6 @@ def add(commands: Commands) -> None:
 def pretrain(args: argparse.Namespace) -> None:
     from coevolve import pretrain as pretraining
 
-    print(f"model: {pretraining.pretrain(args.recipe, args.overrides, args.resume)}")
+    if args.resume:  # in Python, where several may want one model, resume means: if it is there
+        pretraining.check_resume(args.recipe, args.overrides)
+    say(f"model: {pretraining.pretrain(args.recipe, args.overrides, args.resume)}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coevolve.commands import Commands, command
+from coevolve.console import say
 
 if TYPE_CHECKING:
     from coevolve.report.runs import Run
@@ -40,16 +41,18 @@ def report(args: argparse.Namespace) -> None:
         raise ValueError("--port is for --watch")
     from coevolve.report.plot import rise
     from coevolve.report.runs import find
+    from coevolve.runs.lock import LOCK, alone
 
     output = args.output or _inside(args.runs) / "report.html"
     if output.suffix not in _FORMS:
         raise ValueError(f"--output {output}: want a name that ends in {', '.join(_FORMS)}")
     runs = find(args.runs)
-    written = _write(runs, output)
+    with alone(output.parent, wait=True, name=f".{output.name}{LOCK}"):  # of its own: a training may hold the run's
+        written = _write(runs, output)
     for run in runs:
-        print(f"{run.path}: {rise(run.lines)}")
+        say(f"{run.path}: {rise(run.lines)}")
     for file in written:
-        print(f"report: {file}")
+        say(f"report: {file}")
     return None
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from coevolve.commands import Commands, command
+from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
@@ -23,6 +24,6 @@ def sweep(args: argparse.Namespace) -> None:
     from coevolve import sweep as sweeping
 
     if args.dry_run:
-        print(sweeping.plan(args.recipe, args.overrides, output=args.output, jobs=args.jobs))
+        say(sweeping.plan(args.recipe, args.overrides, output=args.output, jobs=args.jobs))
         return
     sweeping.sweep(args.recipe, args.overrides, output=args.output, jobs=args.jobs)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coevolve.commands import OVERRIDES, Commands, command, quiet
+from coevolve.console import say
 
 if TYPE_CHECKING:
     from coevolve.recipe.schema import Recipe
+    from coevolve.runs.folder import RunDir
 
 
 def add(commands: Commands) -> None:
@@ -28,34 +31,33 @@ def train(args: argparse.Namespace) -> None:
     if args.dry_run:
         from coevolve.recipe.plan import plan, problems
 
-        print(plan(recipe))
-        print(problems(recipe))  # last: where the task cannot be built here, the plan has been said
+        say(plan(recipe))
+        say(problems(recipe))  # last: where the task cannot be built here, the plan has been said
         return
     train_recipe(recipe, args.resume)
     _show(recipe.output_dir)
 
 
 def train_recipe(recipe: Recipe, resume: bool) -> None:
-    """Train, with progress on the terminal; an interruption says how to go on."""
-    import torch
-
+    """Train, with progress on the terminal; an interruption and a shortage say how to go on."""
+    from coevolve.faults import Interrupted, ShortageError, during, is_interrupt, lacking
+    from coevolve.progress import progress
     from coevolve.recipe.schema import build
-    from coevolve.report.terminal import progress
     from coevolve.report.trackers import tracker
     from coevolve.runs.folder import RunDir
+    from coevolve.runs.trained import use_threads
 
     done: list[int] = []
+    record, run = recipe.record(), RunDir(recipe.output_dir)
     try:
-        if recipe.threads is not None:
-            torch.set_num_threads(recipe.threads)
-        record, run = recipe.record(), recipe.output_dir
-        if not resume:
-            RunDir(run).check_free()  # before models are loaded, or pre-trained
-        with tracker(recipe.report_to, run, record) as track:
-            trainer = build(recipe)
+        use_threads(recipe)
+        run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
+        with tracker(recipe.report_to, run.path, record) as track:
+            with during("building the team"):
+                trainer = build(recipe)
             with progress(recipe.steps) as show:
                 trainer.run(
-                    run,
+                    run.path,
                     resume=resume,
                     save_every=recipe.save_every,
                     keep_last=recipe.keep_last,
@@ -63,8 +65,19 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
                     listeners=[show, track, lambda line: done.append(line["step"] + 1)],
                     recipe=record,
                 )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped at step {done[-1] if done else 0}; continue with --resume") from None
+    except KeyboardInterrupt as stop:
+        if not is_interrupt(stop):  # code of the user's raised it
+            raise
+        said = f"stopped at step {done[-1] if done else 0}; {_how_to_go_on(run)}"
+        raise Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
+    except Exception as error:
+        if line := lacking(error):
+            raise ShortageError(f"{line}; {_how_to_go_on(run)}") from error
+        raise
+
+
+def _how_to_go_on(run: RunDir) -> str:
+    return "continue with --resume" if run.begun else "no run was begun; start it again"
 
 
 def _show(run: Path) -> None:
@@ -74,7 +87,7 @@ def _show(run: Path) -> None:
     from coevolve.runs.folder import read_lines
 
     show_samples(run)
-    print(rise(read_lines(run / "metrics.jsonl")))
-    print(f"plot: {run / 'reward-kl.png'}")
-    print(f"run:  {run}")
-    print(f"look at it: coevolve report {run}")
+    say(rise(read_lines(run / "metrics.jsonl")))
+    say(f"plot: {run / 'reward-kl.png'}")
+    say(f"run:  {run}")
+    say(f"look at it: coevolve report {run}")

@@ -1,7 +1,7 @@
-"""Our attention as an implementation that transformers' models call; ``probe`` tests which models can use it.
+"""Our attention as an implementation that transformers' models call; ``backend`` tests which models can use it.
 
-``trunk(causal)(..., sharing=x)`` makes every layer hand its queries, keys and values to ``x.attend``: a ``Packed``
-forest or the ``Cascade`` of a rollout. Without ``sharing`` it is transformers' own attention (sdpa).
+``trunk(causal)(..., tree_attention=x)`` makes every layer hand its queries, keys and values to ``x.attend``: the packed
+tokens of a prefix tree, or the KV cache of a rollout. Without it, it is transformers' own attention (sdpa).
 """
 
 from __future__ import annotations
@@ -22,18 +22,28 @@ _OURS = ("sliding_window", "softcap", "s_aux", "position_bias")
 """Kinds of attention that we do not compute."""
 
 
-class Sharing(Protocol):
-    """Attention in which rows share what they have in common."""
+class Attention(Protocol):
+    """Attention of a whole model, layer by layer: [B, H, S, D] and twice [B, K, S, D] to [B, S, H, D]."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor: ...
+
+
+class TreeAttention(Attention, Protocol):
+    """Attention over the packed tokens of a prefix tree; ids_N and position_N: what is fed."""
+
+    @property
+    def ids_N(self) -> Tensor: ...
+
+    @property
+    def position_N(self) -> Tensor: ...
 
 
 def attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
     """What transformers calls in every layer: [B, heads, S, D] in, [B, S, heads, D] out."""
-    sharing: Sharing | None = kwargs.pop("sharing", None)
-    if sharing is None:
+    ours: Attention | None = kwargs.pop("tree_attention", None)
+    if ours is None:
         found: tuple[Tensor, Tensor | None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
         )
@@ -46,16 +56,11 @@ def attention(
     if not kernels.wide(query.device):  # under autocast, rotations leave queries and keys in float32
         query, key = query.to(value.dtype), key.to(value.dtype)
     scaling = kwargs.get("scaling")
-    return sharing.attend(module.layer_idx, query, key, value, scaling or query.shape[-1] ** -0.5), None
+    return ours.attend(module.layer_idx, query, key, value, scaling or query.shape[-1] ** -0.5), None
 
 
 AttentionInterface.register(NAME, attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
-
-
-def shares(causal: Any) -> bool:
-    """Whether the model computes with ``sharing``."""
-    return bool(causal.config.get_text_config()._attn_implementation == NAME)
 
 
 def no_mask(device: torch.device) -> Tensor:

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.compute.cpu.arrays import array
-from coevolve.compute.cpu.prefix_cache import module, usable
 from coevolve.types import Sampling
 
 BLOCK = 64
@@ -35,8 +32,6 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tens
     """
     logits_BV = logits_BV.float()
     greedy = sampling.temperature == 0
-    if not (greedy or sampling.truncated) and usable(logits_BV.device):
-        return _by_loop(logits_BV.contiguous(), uniform_B, sampling.temperature)
     scaled_BV = logits_BV if greedy or sampling.temperature == 1 else logits_BV / sampling.temperature
     top_B1 = scaled_BV.amax(-1, keepdim=True)
     mass_BV = (scaled_BV - top_B1).exp_()
@@ -53,14 +48,6 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tens
     token_B = chosen_BV.argmax(-1) if greedy else _invert(drawn_BV, _block_sums(drawn_BV), uniform_B)
     logp_B = _at(scaled_BV, token_B) - lse_B
     return Draw(token_B, logp_B, _at(drawn_BV, token_B).log() - logp_B)
-
-
-def _by_loop(logits_BV: Tensor, uniform_B: Tensor, temperature: float) -> Draw:
-    token_B, logp_B = torch.empty(len(logits_BV), dtype=torch.long), torch.empty(len(logits_BV))
-    compiled = module()
-    assert compiled is not None
-    compiled.draw(array(logits_BV), np.float32(temperature), array(uniform_B), token_B.numpy(), logp_B.numpy())
-    return Draw(token_B, logp_B, None)
 
 
 def truncate(logits_BV: Tensor, top_k: int, top_p: float) -> Tensor:

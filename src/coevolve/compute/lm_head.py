@@ -1,4 +1,4 @@
-"""The output layer: logits of hidden states, in float32 whatever else is computed in.
+"""The LM head: logits of hidden states, in float32 whatever else is computed in.
 
 In bfloat16 its inputs and weights are rounded, as those of all other layers are; sums and logits are not, because at a
 logit of 40 bfloat16's steps are 0.25. Letters: N rows, W hidden size, V vocabulary.
@@ -6,46 +6,38 @@ logit of 40 bfloat16's steps are 0.25. Letters: N rows, W hidden size, V vocabul
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from coevolve.compute.cpu.panels import Panels
-from coevolve.compute.cpu.prefix_cache import module, usable
-from coevolve.compute.linear import MOST, laid_out, times
-
-Outlet = Callable[[Tensor], Tensor]
-"""hidden_NW to logits_NV."""
+from coevolve.interfaces import LMHead
 
 
-def outlet(layer: Any, dtype: torch.dtype, often: bool = False) -> Outlet:
+def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
     """How this layer makes logits of hidden states while its weights do not change. dtype: of what is multiplied.
 
     In bfloat16 it keeps a copy of the weights, and logits have no gradient. What is more than a matrix, such as a layer
-    with adapters, computes in float32 as it is. often: asked so often for few rows that in float32, too, a copy pays.
+    with adapters, computes in float32 as it is.
     """
-    copied = dtype != torch.float32 or (often and layer.weight.numel() <= MOST)
-    if not (copied and isinstance(layer, nn.Linear)):
-        return partial(_as_it_is, layer)
-    compiled = module() if usable(layer.weight.device) else None
-    if compiled is not None and Panels.serve([layer], dtype):
-        return Panels([layer], dtype, compiled, torch.float32)
-    return laid_out([layer], dtype, None) if dtype == torch.float32 else _of_rounded(layer, dtype)
+    if dtype == torch.float32 or not isinstance(layer, nn.Linear):
+        return partial(as_it_is, layer)
+    return _of_rounded(layer, dtype)
 
 
-def _as_it_is(layer: Any, hidden_NW: Tensor) -> Tensor:
+def as_it_is(layer: Any, hidden_NW: Tensor) -> Tensor:
+    """By the layer itself in float32; differentiable."""
     with torch.autocast(hidden_NW.device.type, enabled=False):
         found: Tensor = layer(hidden_NW.float())
     return found
 
 
-def _of_rounded(layer: nn.Linear, dtype: torch.dtype) -> Outlet:
+def _of_rounded(layer: nn.Linear, dtype: torch.dtype) -> LMHead:
     """Where there is no product of these numbers with float32 sums, float32's is the same."""
     weight_VW, bias_V = layer.weight.detach().to(dtype), None if layer.bias is None else layer.bias.detach().float()
-    product = _summed if _sums_wide(weight_VW.device, dtype) else times
+    product = _summed if _sums_wide(weight_VW.device, dtype) else functional.linear
     weight_VW = weight_VW if product is _summed else weight_VW.float()
 
     def logits(hidden_NW: Tensor) -> Tensor:

@@ -5,17 +5,16 @@ Letters: N action tokens, V vocabulary, W hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 from torch.utils.checkpoint import checkpoint
 
-from coevolve.compute.cpu.prefix_cache import module, usable
-from coevolve.compute.linear import inner, times
-from coevolve.compute.lm_head import Outlet, outlet
+from coevolve.compute.lm_head import as_it_is, lm_head
+from coevolve.interfaces import LMHead
 
 LOGITS_AT_ONCE = 1 << 20
 """Logits made at a time: few enough for a processor's cache."""
@@ -38,118 +37,139 @@ def pieces(n: int, vocabulary: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, n, size))
 
 
-def log_softmax(logits: Outlet, hidden_NW: Tensor, temperature_N: Tensor) -> Tensor:
+class Operations(NamedTuple):
+    """What log-probabilities are made with. lm_head: (layer, dtype) -> logits of hidden states.
+
+    softmax: (z_NV, temperature_N, action_N, p_NV) -> the actions' log-probabilities and the entropies, [N] each, and
+    softmax(z / temperature) into p; uses z up. times: x W'. inner: a' b.
+    """
+
+    lm_head: Callable[[Any, torch.dtype], LMHead]
+    softmax: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    times: Callable[[Tensor, Tensor], Tensor]
+    inner: Callable[[Tensor, Tensor], Tensor]
+
+
+def log_softmax(logits: LMHead, hidden_NW: Tensor, temperature_N: Tensor) -> Tensor:
     """log softmax(logits / temperature) over the vocabulary in float32, [N, V]."""
     return (logits(hidden_NW) / temperature_N[:, None]).log_softmax(-1)
 
 
-def action_logps(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
-    """log pi of each action token, [N], differentiable, and the entropy of its distribution, [N], which is not.
+def action_logps(
+    layer: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, use: Operations | None = None
+) -> tuple[Tensor, Tensor]:
+    """log pi of each action token and the entropy of its distribution in nats, [N] each; differentiable.
 
-    Memory does not grow with N * V.
+    layer: the LM head. Memory does not grow with N * V.
     """
-    if not isinstance(head, nn.Linear):
-        return _by_calling(head, hidden_NW, action_N, temperature_N)
+    if not isinstance(layer, nn.Linear):
+        return _by_calling(layer, hidden_NW, action_N, temperature_N)
     n, fill, kind = len(action_N), -len(action_N) % ROUND, hidden_NW.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     hidden_NW, action_N = pad(hidden_NW.float(), (0, 0, 0, fill)), pad(action_N, (0, fill))
     temperature_N = pad(temperature_N, (0, fill), value=1.0)
     logp_N, entropy_N = _ActionLogps.apply(  # type: ignore[no-untyped-call]
-        head, dtype, hidden_NW, head.weight, head.bias, action_N, temperature_N
+        use or PLAIN, layer, dtype, hidden_NW, layer.weight, layer.bias, action_N, temperature_N
     )
     return logp_N[:n], entropy_N[:n]
 
 
-def _by_calling(head: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
+def _by_calling(layer: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
     """The same of a head that is more than a matrix, such as one with adapters."""
 
     def piece(hidden: Tensor, action: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        logp_NV = log_softmax(outlet(head, torch.float32), hidden, temperature)
-        entropy_N = _entropy(logp_NV.exp(), logp_NV)
-        return logp_NV.gather(-1, action[:, None])[:, 0], entropy_N.detach()
+        logp_NV = (as_it_is(layer, hidden) / temperature[:, None]).log_softmax(-1)
+        return logp_NV.gather(-1, action[:, None])[:, 0], _entropy(logp_NV.exp(), logp_NV)
 
     made = [
         checkpoint(piece, hidden_NW[n], action_N[n], temperature_N[n], use_reentrant=False)
-        for n in pieces(len(action_N), head.weight.shape[0])
+        for n in pieces(len(action_N), layer.weight.shape[0])
     ]
     logp_N, entropy_N = (torch.cat(parts) for parts in zip(*made, strict=True))
     return logp_N, entropy_N
 
 
 class _ActionLogps(torch.autograd.Function):
-    """With p = softmax(z / T): d log p(a) / d z = (1[a] - p) / T. p is kept if it is small, else made again.
+    """With p = softmax(z / T) and H its entropy: d log p(a) / d z = (1[a] - p) / T and d H / d z = -p (log p + H) / T.
 
-    z is the layer's output for hidden; all products are of numbers in dtype, as those of all other layers.
+    p is kept if it is small, else made again. z is the layer's output for hidden; all products are of numbers in dtype,
+    as those of all other layers.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, layer: nn.Linear, dtype: torch.dtype, hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None,
-        action_N: Tensor, temperature_N: Tensor,
+        ctx: Any, use: Operations, layer: nn.Linear, dtype: torch.dtype, hidden_NW: Tensor, weight_VW: Tensor,
+        bias_V: Tensor | None, action_N: Tensor, temperature_N: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        shape, logits = (len(action_N), len(weight_VW)), outlet(layer, dtype)
+        shape, logits = (len(action_N), len(weight_VW)), use.lm_head(layer, dtype)
         keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
         ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
-        ctx.layer, ctx.dtype = layer, dtype  # not the logits, which may have a copy of the weights
+        ctx.use, ctx.layer, ctx.dtype = use, layer, dtype  # not the logits, which may have a copy of the weights
+        ctx.set_materialize_grads(False)
         found = []
         for n in pieces(*shape):
             z_NV = logits(hidden_NW[n])
             p_NV = ctx.kept_NV[n] if keep else torch.empty_like(z_NV)
-            found.append(_judged(z_NV, temperature_N[n], action_N[n], p_NV))
+            found.append(use.softmax(z_NV, temperature_N[n], action_N[n], p_NV))
         logp_N, entropy_N = (torch.cat(parts) for parts in zip(*found, strict=True))
-        ctx.save_for_backward(hidden_NW, weight_VW, bias_V, action_N, temperature_N)
-        ctx.mark_non_differentiable(entropy_N)
+        ctx.save_for_backward(hidden_NW, weight_VW, bias_V, action_N, temperature_N, entropy_N)
         return logp_N, entropy_N
 
     @staticmethod
-    def backward(ctx: Any, grad_N: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_NW, weight_VW, bias_V, action_N, temperature_N = ctx.saved_tensors
+    def backward(ctx: Any, grad_N: Tensor | None, grad_entropy_N: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden_NW, weight_VW, bias_V, action_N, temperature_N, entropy_N = ctx.saved_tensors
         dhidden_NW, dweight_VW, dbias_V = (
             None if x is None or not needed else torch.zeros_like(x)
-            for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad[2:], strict=False)
+            for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad[3:], strict=False)
         )
-        scale_N, kept_NV = grad_N / temperature_N, ctx.kept_NV
-        logits = None if kept_NV is not None else outlet(ctx.layer, ctx.dtype)
+        scales = [None if x is None else x / temperature_N for x in (grad_N, grad_entropy_N)]
+        kept_NV = ctx.kept_NV
+        logits = None if kept_NV is not None else ctx.use.lm_head(ctx.layer, ctx.dtype)
         hidden, weight = hidden_NW.to(ctx.dtype), weight_VW.to(ctx.dtype)
         for n in pieces(len(action_N), len(weight_VW)) if kept_NV is None else (slice(None),):
             p_NV = kept_NV
             if logits is not None:
                 z_NV = logits(hidden_NW[n])
                 p_NV = torch.empty_like(z_NV)
-                _judged(z_NV, temperature_N[n], action_N[n], p_NV)
-            # Into the same memory: nobody else needs the probabilities.
-            dz_NV = p_NV.mul_(-scale_N[n, None]).scatter_add_(-1, action_N[n, None], scale_N[n, None])
+                ctx.use.softmax(z_NV, temperature_N[n], action_N[n], p_NV)
+            dz_NV = _logits_gradient(p_NV, action_N[n], entropy_N[n], *(None if x is None else x[n] for x in scales))
             if dbias_V is not None:
                 dbias_V += dz_NV.sum(0)
             dz_NV = dz_NV.to(ctx.dtype)
             if dhidden_NW is not None:
-                dhidden_NW[n] = times(dz_NV, weight.t())
+                dhidden_NW[n] = ctx.use.times(dz_NV, weight.t())
             if dweight_VW is not None and kept_NV is None:
-                _add_product(dweight_VW, dz_NV, hidden[n])
+                _add_product(dweight_VW, dz_NV, hidden[n], ctx.use)
             elif dweight_VW is not None:  # of all tokens: one product is the fastest
-                dweight_VW = inner(dz_NV, hidden).to(dweight_VW.dtype)
+                dweight_VW = ctx.use.inner(dz_NV, hidden).to(dweight_VW.dtype)
         ctx.kept_NV = None
-        return None, None, dhidden_NW, dweight_VW, dbias_V, None, None
+        return None, None, None, dhidden_NW, dweight_VW, dbias_V, None, None
 
 
-def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor) -> None:
+def _logits_gradient(
+    p_NV: Tensor, action_N: Tensor, entropy_N: Tensor, scale_N: Tensor | None, entropy_scale_N: Tensor | None
+) -> Tensor:
+    """Of the logits, from those of log-probabilities and entropies over the temperature; into the memory of p, which
+    nobody else needs."""
+    extra_NV = None
+    if entropy_scale_N is not None:
+        logp_NV = p_NV.clamp(min=torch.finfo(p_NV.dtype).tiny).log_()
+        extra_NV = logp_NV.add_(entropy_N[:, None]).mul_(p_NV).mul_(-entropy_scale_N[:, None])
+    if scale_N is None:
+        return p_NV.zero_() if extra_NV is None else extra_NV
+    dz_NV = p_NV.mul_(-scale_N[:, None]).scatter_add_(-1, action_N[:, None], scale_N[:, None])
+    return dz_NV if extra_NV is None else dz_NV.add_(extra_NV)
+
+
+def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor, use: Operations) -> None:
     """total += dz' hidden. In one dtype without the product in memory, which is as large as the weights."""
     if dz_NV.dtype == total_VW.dtype:
         total_VW.addmm_(dz_NV.t(), hidden_NW)
     else:
-        total_VW += inner(dz_NV, hidden_NW)
+        total_VW += use.inner(dz_NV, hidden_NW)
 
 
-def _judged(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """softmax(z / temperature) into p; the actions' log-probabilities and the entropies. Uses z up."""
-    if usable(z_NV.device):
-        logp_N, entropy_N = torch.empty(2, len(z_NV))
-        compiled = module()
-        assert compiled is not None and p_NV.is_contiguous()
-        assert int(action_N.min()) >= 0 and int(action_N.max()) < z_NV.shape[1], "an action outside the vocabulary"
-        given = (x.contiguous().numpy() for x in (z_NV, temperature_N, action_N))
-        compiled.judge(*given, p_NV.numpy(), logp_N.numpy(), entropy_N.numpy())
-        return logp_N, entropy_N
+def _softmax(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor) -> tuple[Tensor, Tensor]:
     z_NV.div_(temperature_N[:, None])
     z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))  # in place, because fresh memory of this size is slow
     torch.exp(z_NV, out=p_NV)
@@ -161,3 +181,7 @@ def _entropy(p_NV: Tensor, logp_NV: Tensor) -> Tensor:
     with torch.autocast(p_NV.device.type, enabled=False):
         found: Tensor = -torch.linalg.vecdot(p_NV, logp_NV)
     return found
+
+
+PLAIN = Operations(lm_head, _softmax, linear, lambda a_NO, b_NI: a_NO.t() @ b_NI)
+"""PyTorch's."""

@@ -1,8 +1,7 @@
-"""Attention over a forest of packed tokens: a token sees its path and its own segment up to itself, nothing else.
+"""Attention over packed tokens of a prefix tree: a token sees its path and its own segment up to itself, nothing else.
 
-Where there are compiled loops they do so token by token (``walked``). Else the two are attention over different keys,
-put together by their log-sum-exp; segments of similar length are handled side by side, and a path is read once for all
-tokens that continue it (their *family*). Letters: N packed tokens; M
+The two are attention over different keys, put together by their log-sum-exp; segments of similar length are handled
+side by side, and a path is read once for all tokens that continue it (their *family*). Letters: N packed tokens; M
 segments, families or paths in a block, L places of each; H query heads, K key heads, D head dimension.
 """
 
@@ -18,9 +17,8 @@ from torch import Tensor
 
 from coevolve.compute import kernels
 from coevolve.compute import partial_attention as partial
-from coevolve.compute.cpu.tree_attention import Walk
 from coevolve.compute.kernels import Seen
-from coevolve.compute.prefix_tree import Forest, Ids
+from coevolve.compute.prefix_tree import Ids, PrefixTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +43,8 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """A forest on a device. own: its segments. families: all that continues a path, and the path. walk: instead of
-    these two, where there are compiled loops.
+class PackedTokens:
+    """A tree on a device. own: its segments. families: all that continues a path, and the path.
 
     N is filled up, by one token at least, with tokens that nobody looks at.
     """
@@ -56,36 +53,35 @@ class Packed:
     position_N: Tensor
     own: list[Places]
     families: list[tuple[Places, Places]]
-    walk: Walk | None = None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """[1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]; the same in every layer."""
         q, k, v = map(_rows, (query, key, value))
-        if self.walk is not None:
-            return self.walk.attend(q, k, v, scaling)[None].to(query.dtype)
         out: Tensor = _Attention.apply(q, k, v, self, scaling)  # type: ignore[no-untyped-call]
         return out[None].to(query.dtype)
 
 
-def pack(forest: Forest, device: torch.device, compiled: Any | None = None) -> Packed:
-    """The forest as index tensors on the device, or for compiled loops."""
-    n = len(forest.ids_N)
-    padded = (np.pad(x, (0, filled(n) - n)) for x in (forest.ids_N, forest.position_N))
-    ids_N, position_N = (torch.from_numpy(x).to(device) for x in padded)
-    if compiled is not None:
-        return Packed(ids_N, position_N, [], [], Walk(forest, compiled))
-    own = [np.arange(s.place, s.place + s.end - s.start) for s in forest.segments]
+def padded(tree: PrefixTree, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The tree's token ids and positions on the device, filled up."""
+    n = len(tree.ids_N)
+    ids_N, position_N = (torch.from_numpy(np.pad(x, (0, filled(n) - n))) for x in (tree.ids_N, tree.position_N))
+    return ids_N.to(device), position_N.to(device)
+
+
+def pack(tree: PrefixTree, device: torch.device) -> PackedTokens:
+    """The tree as index tensors on the device."""
+    n = len(tree.ids_N)
+    own = [np.arange(s.place, s.place + s.end - s.start) for s in tree.segments]
     family: dict[int, list[Ids]] = {}
     path: dict[int, Ids] = {}
-    for segment, tokens in zip(forest.segments, own, strict=True):
+    for segment, tokens in zip(tree.segments, own, strict=True):
         if segment.parent is not None:
             family.setdefault(segment.parent.place, []).append(tokens)
             path[segment.parent.place] = segment.parent.path
     continuing = [np.concatenate(tokens) for tokens in family.values()]
     paths = list(path.values())
-    return Packed(
-        ids_N,
-        position_N,
+    return PackedTokens(
+        *padded(tree, device),
         [places([own[i] for i in block], n, device) for block in _similar(own)],
         [
             (places([continuing[i] for i in block], n, device), places([paths[i] for i in block], n, device))
@@ -130,7 +126,7 @@ class _Attention(torch.autograd.Function):
     """Attention of [N, H, D] over [N, K, D]; keeps no scores for the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Packed, scaling: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: PackedTokens, scaling: float) -> Tensor:
         # Filling tokens keep an infinite log-sum-exp: as queries they then weigh nothing in the gradient.
         out, lse = torch.zeros_like(q), q.new_full(q.shape[:2], torch.inf, dtype=torch.float32)
         for own in packed.own:

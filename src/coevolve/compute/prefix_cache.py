@@ -1,5 +1,5 @@
-"""The keys and values of a rollout: a prompt's once for all rows that continue it, each row's own in room made
-beforehand.
+"""The KV cache of a rollout: a prompt's keys and values once for all rows that continue it, each row's own in memory
+made beforehand.
 
 A new token attends over its prompt together with all other rows of that prompt, over its own row alone, and the two
 are put together by their log-sum-exp: the same sum in another order. Letters: B rows, U prompts, G most rows of a
@@ -9,7 +9,7 @@ head dimension, W hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,20 @@ from torch import Tensor
 
 from coevolve.compute import kernels
 from coevolve.compute import partial_attention as partial
-from coevolve.compute.attention import no_mask
+from coevolve.compute.attention import TreeAttention
 from coevolve.compute.cuda_graph import Recorded
-from coevolve.compute.packed_tokens import Packed, pack, places
-from coevolve.compute.prefix_tree import Forest, Ids, grow
+from coevolve.compute.packed_tokens import pack, places
+from coevolve.compute.prefix_tree import Ids, PrefixTree, grow
 from coevolve.models.adapters import Adapters
-from coevolve.models.weights import trunk
 
-STATIC = False
-"""Whether shapes stay the same while rows do, as a recording needs (which is made on GPUs); tests set it on the CPU."""
+Forward = Callable[[Tensor, Tensor, Any], Tensor]
+"""(ids_BS, position_BS, attention) -> last hidden states [B, S, W]: the model below its head, without gradient."""
 
 
 class _Prefill:
     """Attention over packed prompts that keeps every layer's keys and values, [N, K, D]."""
 
-    def __init__(self, packed: Packed) -> None:
+    def __init__(self, packed: TreeAttention) -> None:
         self.packed = packed
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -44,11 +43,11 @@ class _Prefill:
         return self.packed.attend(layer, query, key, value, scaling)
 
 
-class Cascade:
-    """What the rows of a rollout remember. prompt_B: the number of each row's prompt. steps: new tokens at most.
+class PrefixCache:
+    """The keys and values of a rollout's rows. prompt_B: the number of each row's prompt. steps: new tokens at most.
 
-    speaker_U: whose each prompt is, as a number of ``adapters`` (which None needs not); prompts of one come together.
-    On a GPU a token's step is recorded, and recorded again when rows leave.
+    speaker_U: whose each prompt is, as a number of ``adapters``; prompts of one come together. static: shapes stay the
+    same while rows do, as a CUDA graph needs: on a GPU a token's step is recorded, and again when rows leave.
     """
 
     recorded: Recorded | None = None
@@ -56,33 +55,33 @@ class Cascade:
 
     def __init__(
         self,
-        causal: Any,
+        forward: Forward,
         prompts: Sequence[Sequence[int]],
         speaker_U: Sequence[int],
         prompt_B: Sequence[int],
         steps: int,
-        adapters: Adapters | None,
+        adapters: Adapters,
+        static: bool,
     ) -> None:
-        self.causal, self.device, self.steps, self.filled = causal, causal.device, steps, 0
-        self.recording = self.device.type == "cuda"
+        self.forward, self.device, self.steps, self.filled = forward, adapters.device, steps, 0
+        self.static, self.recording = static, self.device.type == "cuda"
         self.dead_share = 2 if self.recording else 8
         self.prompt_B, prompt_E = _even(np.array(prompt_B))
         self.grid = (len(prompt_E), 0)
-        forest = grow([np.array(prompt) for prompt in prompts], speaker_U)
-        packed = self._pack(forest)
-        if adapters is not None:  # tokens that fill up are anybody's
-            adapters.split(np.pad(forest.kind_N, (0, len(packed.ids_N) - len(forest.kind_N)), "edge"))
+        tree = grow([np.array(prompt) for prompt in prompts], speaker_U)
+        packed = self._pack(tree)
+        # Tokens that fill up are anybody's.
+        adapters.split(np.pad(tree.kind_N, (0, len(packed.ids_N) - len(tree.kind_N)), "edge"))
         prefill = _Prefill(packed)
-        hidden_1NW = self._forward(packed.ids_N[None], packed.position_N[None], prefill)
-        last_U = torch.tensor([int(leaf.path[-1]) for leaf in forest.leaf_B], device=self.device)
+        hidden_1NW = forward(packed.ids_N[None], packed.position_N[None], prefill)
+        last_U = torch.tensor([int(leaf.path[-1]) for leaf in tree.leaf_B], device=self.device)
         self.hidden_UW = hidden_1NW[0, last_U]
-        walked = places([forest.leaf_B[u].path for u in prompt_E], 0, self.device)
+        walked = places([tree.leaf_B[u].path for u in prompt_E], 0, self.device)
         self.prompt: dict[int, tuple[Tensor, ...]] = {
             layer: self._stored(walked.take(key), walked.take(value)) for layer, (key, value) in prefill.kept.items()
         }
         self.late_EP = walked.late_ML
         self.own: dict[int, Tensor] = {}
-        self.static = STATIC or self.recording
         self.filled_1 = torch.zeros(1, dtype=torch.long, device=self.device)
         self._arrange()
 
@@ -98,7 +97,7 @@ class Cascade:
     def _token(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
         if self.static:
             self.late_1T = torch.arange(self.steps, device=self.device)[None] > self.filled_1
-        return self._forward(ids_B[:, None], position_B[:, None], self)[:, 0]
+        return self.forward(ids_B[:, None], position_B[:, None], self)[:, 0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """One new token a row: [B, H, 1, D] and twice [B, K, 1, D] to [B, 1, H, D]."""
@@ -121,18 +120,8 @@ class Cascade:
             self.own[layer] = own[: len(order_B)]
         self._arrange()
 
-    def _pack(self, forest: Forest) -> Packed:
-        return pack(forest, self.device)
-
-    def _forward(self, ids: Tensor, positions: Tensor, sharing: Any) -> Tensor:
-        found: Tensor = trunk(self.causal)(
-            input_ids=ids,
-            position_ids=positions,
-            attention_mask=no_mask(self.device),
-            use_cache=False,
-            sharing=sharing,
-        ).last_hidden_state
-        return found
+    def _pack(self, tree: PrefixTree) -> TreeAttention:
+        return pack(tree, self.device)
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write the new token's key and value; returns all of the row's own so far, [B, K, t, D] (static: all T).

@@ -1,4 +1,4 @@
-"""Rows of tokens as a forest: what rows have in common at their beginning is there once.
+"""Rows of tokens as a prefix tree: what rows have in common at their beginning is there once.
 
     5 6 7 8                5 6 ── 7 8
     5 6 9         is            └ 9          (with SHORT = 1)
@@ -38,7 +38,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Forest:
+class PrefixTree:
     """segments: parents before children, children of one parent side by side. leaf_B: where each row ends.
 
     kind_N: of the rows that a token is of.
@@ -65,8 +65,8 @@ def ordered(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> list[in
     return sorted(range(len(rows)), key=keys.__getitem__)
 
 
-def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> Forest:
-    """The forest of these rows, of at least one token each.
+def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> PrefixTree:
+    """The tree of these rows, of at least one token each.
 
     Rows of different kinds share nothing, and all packed tokens of a kind come before those of the next.
     """
@@ -91,7 +91,7 @@ def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> Forest:
     return _packed(made, [leaf[b] for b in range(len(rows))], rows, kind_B)
 
 
-def shared(ends: list[int], beginning: int, length: int) -> int:
+def prefix_length(ends: list[int], beginning: int, length: int) -> int:
     """How many tokens of a row ``grow`` finds there already, of a beginning in common with the row before.
 
     ends: where the segments of the row before end, from the root; becomes those of this row, of ``length`` tokens.
@@ -116,7 +116,7 @@ def _split(below: Segment, at: int, made: list[Segment]) -> Segment:
     return upper
 
 
-def _packed(made: list[Segment], leaf_B: list[Segment], rows: Sequence[Ids], kind_B: Sequence[int]) -> Forest:
+def _packed(made: list[Segment], leaf_B: list[Segment], rows: Sequence[Ids], kind_B: Sequence[int]) -> PrefixTree:
     for segment in sorted(made, key=lambda s: s.start):  # parents end where children start
         segment.depth = 0 if segment.parent is None else segment.parent.depth + 1
     order = {id(segment): i for i, segment in enumerate(made)}
@@ -127,7 +127,7 @@ def _packed(made: list[Segment], leaf_B: list[Segment], rows: Sequence[Ids], kin
         place += segment.end - segment.start
         own = np.arange(segment.place, place)
         segment.path = own if segment.parent is None else np.concatenate((segment.parent.path, own))
-    return Forest(
+    return PrefixTree(
         made,
         leaf_B,
         np.concatenate([rows[s.row][s.start : s.end] for s in made]),

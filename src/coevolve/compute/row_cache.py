@@ -1,4 +1,4 @@
-"""The keys and values of a rollout for models that keep transformers' own attention: every row has its prompt's too.
+"""The KV cache of a rollout for models that keep transformers' own attention: every row has its prompt's too.
 
 Letters: B rows, U prompts, H heads, S positions (prompt padding, prompt, tokens to come), D head dimension, W hidden
 size.
@@ -19,17 +19,17 @@ from coevolve.models.adapters import Adapters
 from coevolve.models.weights import trunk
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A full-attention layer that writes into preallocated memory and hands out views of what is filled.
 
     Transformers' own DynamicLayer copies the whole cache at every token.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, rows_B: Tensor, room: int) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, rows_B: Tensor, capacity: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._length, heads = int(keys.shape[2]), keys.shape[1]
-        self._keys = keys.new_empty((len(rows_B), heads, self._length + room, keys.shape[3]))
-        self._values = values.new_empty((len(rows_B), heads, self._length + room, values.shape[3]))
+        self._keys = keys.new_empty((len(rows_B), heads, self._length + capacity, keys.shape[3]))
+        self._values = values.new_empty((len(rows_B), heads, self._length + capacity, values.shape[3]))
         self._keys[:, :, : self._length] = keys[rows_B]
         self._values[:, :, : self._length] = values[rows_B]
         self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
@@ -57,8 +57,8 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return keys, values
 
 
-class Cache:
-    """What the rows of a rollout remember, as ``cascade.Cascade``. mask_BS covers prompt and all tokens to come."""
+class RowCache:
+    """The keys and values of a rollout's rows, as ``prefix_cache``. mask_BS covers prompt and all tokens to come."""
 
     dead_share = 8
 
@@ -69,7 +69,7 @@ class Cache:
         speaker_U: Sequence[int],
         prompt_B: Sequence[int],
         steps: int,
-        adapters: Adapters | None,
+        adapters: Adapters,
     ) -> None:
         self.causal, device = causal, causal.device
         row_B = torch.tensor(prompt_B, device=device)
@@ -77,8 +77,7 @@ class Cache:
         ids_US = torch.tensor([[0] * (self.width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
         length_U = torch.tensor([len(prompt) for prompt in prompts], device=device)
         mask_US = torch.arange(self.width, device=device) >= (self.width - length_U)[:, None]
-        if adapters is not None:
-            adapters.split(np.repeat(speaker_U, self.width))
+        adapters.split(np.repeat(speaker_U, self.width))
         found = trunk(causal)(
             input_ids=ids_US,
             attention_mask=mask_US.long(),
@@ -88,7 +87,7 @@ class Cache:
         )
         self.hidden_UW: Tensor = found.last_hidden_state[:, -1]
         self.mask_BS = torch.nn.functional.pad(mask_US.long(), (0, steps), value=1)[row_B]
-        self.layers = spread(found.past_key_values, row_B, steps)
+        self.layers = repeat_rows(found.past_key_values, row_B, steps)
         self.filled = 0
 
     def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
@@ -109,21 +108,21 @@ class Cache:
         differ."""
         self.mask_BS = self.mask_BS[order_B]
         for layer in self.layers.layers:
-            if isinstance(layer, RoomyLayer):
+            if isinstance(layer, PreallocatedLayer):
                 layer.keep(order_B, holes)
             else:
                 layer.reorder_cache(cast(LongTensor, order_B))
 
 
-def spread(cache: DynamicCache, rows_B: Tensor, room: int) -> DynamicCache:
-    """The cache of a prefill, row ``rows_B[b]`` of it for each row b, with room for that many more tokens.
+def repeat_rows(cache: DynamicCache, rows_B: Tensor, capacity: int) -> DynamicCache:
+    """The cache of a prefill, row ``rows_B[b]`` of it for each row b, with capacity for that many more tokens.
 
     Layers that are not plain full attention (sliding windows, recurrent states) keep transformers' own kind.
     """
     for i, layer in enumerate(cache.layers):
         if type(layer) is DynamicLayer:
             assert layer.keys is not None and layer.values is not None
-            cache.layers[i] = RoomyLayer(layer.keys, layer.values, rows_B, room)
+            cache.layers[i] = PreallocatedLayer(layer.keys, layer.values, rows_B, capacity)
         else:
             layer.reorder_cache(cast(LongTensor, rows_B))
     return cache

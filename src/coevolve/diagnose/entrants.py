@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
@@ -35,21 +36,24 @@ class Entrant:
         cast = parts(self.recipe).cast()(max(self.step - 1, 0))
         return {role: self.prefix + name for role, name in cast.items()}
 
-    def load(self, policies: dict[PolicyName, LocalPolicy]) -> None:
+    def load(self, policies: dict[PolicyName, LocalLearner]) -> None:
         """Give these policies the weights of the checkpoint."""
         for name in self.recipe.policies:
             if (policy := policies[self.prefix + name]).trainable:
                 policy.weights.load(self.folder / "agents" / name)
 
 
-def entrant(run: Path, step: int | None = None) -> Entrant:
-    """The team of a run at its newest checkpoint or at this step. Raises ValueError if there is none, or a torn one."""
+def entrant(run: Path, step: int | None = None, trust_code: bool = False) -> Entrant:
+    """The team of a run at its newest checkpoint or at this step. trust_code: as in ``recipe_of``.
+
+    Raises ValueError if there is none, a torn one, or one of code that is not trusted.
+    """
     folder = checkpoint_of(RunDir(run), step)
     checkpoint.verify(folder)
-    return Entrant(run.resolve().name, recipe_of(RunDir(run)), folder)
+    return Entrant(run.resolve().name, recipe_of(RunDir(run), trust_code), folder)
 
 
-def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
+def others(paths: Sequence[Path], host: Entrant, trust_code: bool = False) -> list[Entrant]:
     """The teams of these runs, or checkpoint folders of runs, that are to play with the host.
 
     Raises ValueError that says what differs if one has other roles or another task, for a team given twice, and for
@@ -59,7 +63,8 @@ def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
         raise ValueError(f"--with: this run has one role, {next(iter(host.recipe.roles))}; a mixed team takes two")
     found = []
     for path in paths:
-        one = entrant(path.parent, step_of(path)) if _is_checkpoint(path) else entrant(path)
+        run, step = (path.parent, step_of(path)) if _is_checkpoint(path) else (path, None)
+        one = entrant(run, step, trust_code)
         _check_fits(path, one, host)
         found.append(one)
     teams = [one.folder.resolve() for one in (host, *found)]
@@ -73,11 +78,12 @@ def others(paths: Sequence[Path], host: Entrant) -> list[Entrant]:
     return [Entrant(label, one.recipe, one.folder, f"{label}/") for label, one in zip(labels, found, strict=True)]
 
 
-def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalPolicy]:
+def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalLearner]:
     """The policies of all teams with the weights they started from; a base that several use is there once."""
     specs = {one.prefix + name: spec for one in entrants for name, spec in one.recipe.policies.items()}
     first = entrants[0].recipe
-    return build_policies(specs, reference=False, critic=False, steps=first.steps, seed=first.seed)
+    how: dict[str, Any] = {"steps": first.steps, "seed": first.seed, "workers": first.workers}
+    return build_policies(specs, reference=False, critic=False, **how)
 
 
 def _is_checkpoint(path: Path) -> bool:

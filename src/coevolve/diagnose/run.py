@@ -12,10 +12,11 @@ from coevolve.diagnose.entrants import Entrant, build, entrant, others
 from coevolve.diagnose.scene import Row, Scene, measured
 from coevolve.engines.local import LocalEngine
 from coevolve.evaluate import SEED, choose
-from coevolve.learners.local import LocalPolicy
+from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
-from coevolve.runs.folder import plain, write_text
+from coevolve.runs.durable import write_text
+from coevolve.runs.folder import plain
 from coevolve.runs.trained import use_threads
 from coevolve.types import PolicyName
 
@@ -35,16 +36,18 @@ def diagnose(
     beside: Sequence[Path] = (),
     problems: int | None = None,
     checkpoint: int | None = None,
+    trust_code: bool = False,
     listener: Listener = lambda row: None,
 ) -> dict[str, Any]:
     """Diagnose a run at its newest checkpoint, or at step ``checkpoint``; see the package.
 
-    beside: runs, or checkpoint folders of runs, for cross-play. listener: is given every row as it is found. Writes
+    beside: runs, or checkpoint folders of runs, for cross-play. trust_code: run the code that these runs name, whoever
+    made them (see ``trained.recipe_of``). listener: is given every row as it is found. Writes
     ``diagnostics.json`` into the run and returns the same. Raises ValueError for a folder that is no run, a step
     without a checkpoint, more problems than the task has, and a run beside it that has other roles or another task.
     """
-    host = entrant(Path(run), checkpoint)
-    guests = others(beside, host)
+    host = entrant(Path(run), checkpoint, trust_code)
+    guests = others(beside, host, trust_code)
     use_threads(host.recipe)
     policies = build([host, *guests])
     scene = _scene(host, policies, problems)
@@ -66,7 +69,7 @@ def diagnose(
     return result
 
 
-def _scene(host: Entrant, policies: Mapping[PolicyName, LocalPolicy], problems: int | None) -> Scene:
+def _scene(host: Entrant, policies: Mapping[PolicyName, LocalLearner], problems: int | None) -> Scene:
     made, sampling = parts(host.recipe), host.recipe.sampling
     task = made.task()
     held_out = choose(task, min(PROBLEMS, len(task.test)) if problems is None else problems)
@@ -76,14 +79,14 @@ def _scene(host: Entrant, policies: Mapping[PolicyName, LocalPolicy], problems: 
         play=made.play(),
         cast=host.cast,
         task=task,
-        engine=LocalEngine(policies, workers=host.recipe.workers),
+        engine=LocalEngine(policies),
         sampling=sampling.at_length(sampling.length_range[1]),
         problems=held_out,
         members=members,
     )
 
 
-def _rows(scene: Scene, policies: dict[PolicyName, LocalPolicy], entrants: Sequence[Entrant]) -> Iterator[Row]:
+def _rows(scene: Scene, policies: dict[PolicyName, LocalLearner], entrants: Sequence[Entrant]) -> Iterator[Row]:
     """All conditions, the untrained start first: only then are the weights there."""
     start_PM = scene.returns(scene.played())
     for one in entrants:
@@ -101,6 +104,6 @@ def _rows(scene: Scene, policies: dict[PolicyName, LocalPolicy], entrants: Seque
         yield from crossplay.rows(scene, [(one.label, one.cast) for one in entrants])
 
 
-def _end(policy: LocalPolicy) -> list[int]:
+def _end(policy: LocalLearner) -> list[int]:
     end = policy.tokenizer.eos_token_id
     return [] if end is None else [end]

@@ -7,20 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from coevolve import noise
-from coevolve.compute.attention import shares
-from coevolve.compute.cpu.prefix_cache import Looped, loops
-from coevolve.compute.draw import draw
-from coevolve.compute.lm_head import Outlet
-from coevolve.compute.prefix_cache import Cascade
-from coevolve.compute.row_cache import Cache
+from coevolve.interfaces import KVCache, Sampler
 from coevolve.models.adapters import Adapters
-from coevolve.models.weights import trunk
 from coevolve.types import Say
 
 ROUND = 4
@@ -28,26 +21,13 @@ ROUND = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class Sample:
     """What one row sampled; excess is how much likelier truncation made its tokens, summed over them (nats)."""
 
     action_ids: list[int]
     logps: list[float]
     finished: bool
     excess: float
-
-
-class Memory(Protocol):
-    """The keys and values of a rollout: ``Cascade``, or ``Cache`` where the model cannot.
-
-    dead_share: finished rows leave once they are one in so many.
-    """
-
-    dead_share: int
-
-    def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor: ...
-
-    def keep(self, order_B: Tensor, holes: Tensor) -> None: ...
 
 
 @dataclass(slots=True)
@@ -57,14 +37,14 @@ class _State:
     speaker_B: whose each is, as a number of ``adapters``. Rows of one speaker stand side by side.
     """
 
-    adapters: Adapters | None
+    adapters: Adapters
     speaker_B: list[int]
     row_B: Tensor
     key_B: Tensor
     length_B: Tensor
     seen_BV: Tensor | None
     done_B: Tensor
-    memory: Memory
+    cache: KVCache
     logits_BV: Tensor
 
     def compact(self, done: Sequence[bool]) -> None:
@@ -74,7 +54,7 @@ class _State:
         """
         alive = len(done) - sum(done)
         kept = -(-alive // ROUND) * ROUND
-        if (len(done) - kept) * self.memory.dead_share < len(done):
+        if (len(done) - kept) * self.cache.dead_share < len(done):
             return
         order, holes = _closed(done, self.speaker_B, kept)
         self.speaker_B = [self.speaker_B[b] for b in order]
@@ -82,9 +62,8 @@ class _State:
         for name in ("row_B", "key_B", "length_B", "seen_BV", "done_B"):
             value = getattr(self, name)
             setattr(self, name, None if value is None else value[order_B])
-        self.memory.keep(order_B, torch.tensor(holes, dtype=torch.long, device=order_B.device))
-        if self.adapters is not None:
-            self.adapters.split(self.speaker_B)
+        self.cache.keep(order_B, torch.tensor(holes, dtype=torch.long, device=order_B.device))
+        self.adapters.split(self.speaker_B)
 
 
 def _closed(done: Sequence[bool], speaker_B: Sequence[int], kept: int) -> tuple[list[int], list[int]]:
@@ -102,63 +81,66 @@ def _closed(done: Sequence[bool], speaker_B: Sequence[int], kept: int) -> tuple[
 
 
 def decode(
-    causal: Any,
-    logits: Outlet,
+    sampler: Sampler,
+    adapters: Adapters,
     says: Sequence[Say],
+    speaker_R: Sequence[int],
     eos: Collection[int],
     device: torch.device,
-    speaker_R: Sequence[int] | None = None,
-    adapters: Adapters | None = None,
-) -> list[Spoken]:
+) -> list[Sample]:
     """Sample all rows; they share one Sampling. Each row's tokens depend on its own prompt, key and speaker only.
 
-    speaker_R: whose each row is, as a number of ``adapters``; non-decreasing. None if all are one policy's.
+    speaker_R: whose each row is, as a number of ``adapters``; non-decreasing.
     """
     sampling = says[0].sampling
     assert isinstance(sampling.max_new_tokens, int), "a Say has one fixed length"
     steps = sampling.max_new_tokens
-    state = _prefill(causal, logits, says, speaker_R or [0] * len(says), steps, adapters)
+    state = _prefill(sampler, adapters, says, speaker_R, steps, device)
     eos_ = torch.tensor(sorted(eos), dtype=torch.long, device=device)
     ids_RT = torch.zeros((len(says), steps), dtype=torch.long, device=device)
     logp_RT = torch.zeros((len(says), steps), device=device)
     excess_RT = torch.zeros((len(says), steps), device=device)
     for t in range(steps):
-        token_B, logp_B, excess_B = draw(state.logits_BV, noise.uniform(state.key_B, t), sampling, state.seen_BV)
+        uniform_B = noise.uniform(state.key_B, t)
+        token_B, logp_B, excess_B = sampler.draw(state.logits_BV, uniform_B, sampling, state.seen_BV)
         ids_RT[state.row_B, t], logp_RT[state.row_B, t] = token_B, logp_B
         if excess_B is not None:
             excess_RT[state.row_B, t] = excess_B
         if state.seen_BV is not None:
             state.seen_BV.scatter_(1, token_B[:, None], True)
         state.done_B |= torch.isin(token_B, eos_)
-        if t + 1 == steps or not _advance(logits, state, ids_RT, t):
+        if t + 1 == steps or not _advance(sampler, state, ids_RT, t):
             break
     return _collect(ids_RT, logp_RT, excess_RT, eos_)
 
 
-def _advance(logits: Outlet, state: _State, ids_RT: Tensor, t: int) -> bool:
+def _advance(sampler: Sampler, state: _State, ids_RT: Tensor, t: int) -> bool:
     """Feed new token t of the rows that go on; False if none does. One wait for the device: which rows are done."""
     done = state.done_B.tolist()
     if all(done):
         return False
     state.compact(done)
-    hidden_BW = state.memory.step(ids_RT[state.row_B, t], state.length_B + t)
-    state.logits_BV = logits(hidden_BW)
+    hidden_BW = state.cache.step(ids_RT[state.row_B, t], state.length_B + t)
+    state.logits_BV = sampler.logits(hidden_BW)
     return True
 
 
 def _prefill(
-    causal: Any, logits: Outlet, says: Sequence[Say], speaker_R: Sequence[int], steps: int, adapters: Adapters | None
+    sampler: Sampler,
+    adapters: Adapters,
+    says: Sequence[Say],
+    speaker_R: Sequence[int],
+    steps: int,
+    device: torch.device,
 ) -> _State:
     """Each speaker's distinct prompts once; then one row per say."""
-    device, numbers = causal.device, dict[tuple[int, tuple[int, ...]], int]()
+    numbers = dict[tuple[int, tuple[int, ...]], int]()
     pairs = zip(speaker_R, says, strict=True)
     row_R = [numbers.setdefault((speaker, tuple(say.prompt_ids)), len(numbers)) for speaker, say in pairs]
     speaker_U, prompts = zip(*numbers, strict=True)
-    kind = Cache if not shares(causal) else Looped if loops(trunk(causal)) is not None else Cascade
-    memory = kind(causal, prompts, speaker_U, row_R, steps, adapters)
-    if adapters is not None:
-        adapters.split(speaker_R)
-    logits_UV = logits(memory.hidden_UW)
+    cache = sampler.session(prompts, speaker_U, row_R, steps)
+    adapters.split(speaker_R)
+    logits_UV = sampler.logits(cache.hidden_UW)
     seen_BV = None
     if says[0].sampling.repetition_penalty != 1.0:
         seen_BV = torch.zeros((len(says), logits_UV.shape[1]), dtype=torch.bool, device=device)
@@ -172,12 +154,12 @@ def _prefill(
         length_B=torch.tensor([len(say.prompt_ids) for say in says], device=device),
         seen_BV=seen_BV,
         done_B=torch.zeros(len(says), dtype=torch.bool, device=device),
-        memory=memory,
+        cache=cache,
         logits_BV=logits_UV[torch.tensor(row_R, device=device)],
     )
 
 
-def _collect(ids_RT: Tensor, logp_RT: Tensor, excess_RT: Tensor, eos_: Tensor) -> list[Spoken]:
+def _collect(ids_RT: Tensor, logp_RT: Tensor, excess_RT: Tensor, eos_: Tensor) -> list[Sample]:
     """Rows cut after their first end of sequence; what a finished row still sampled in the batch is dropped."""
     end_RT = torch.isin(ids_RT, eos_)
     finished_R = end_RT.any(1)
@@ -185,6 +167,6 @@ def _collect(ids_RT: Tensor, logp_RT: Tensor, excess_RT: Tensor, eos_: Tensor) -
     inside_RT = torch.arange(ids_RT.shape[1], device=ids_RT.device) < length_R[:, None]
     columns = (ids_RT, logp_RT, finished_R, (excess_RT * inside_RT).sum(1), length_R)
     return [
-        Spoken(ids[:length], logps[:length], finished, excess)
+        Sample(ids[:length], logps[:length], finished, excess)
         for ids, logps, finished, excess, length in zip(*(column.tolist() for column in columns), strict=True)
     ]

@@ -5,28 +5,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from coevolve.compute.cpu.decoder import lean
-from coevolve.compute.lm_head import outlet
-from coevolve.engines.decode import Spoken, decode
-from coevolve.learners.local import LocalPolicy
-from coevolve.learners.processes import Away
-from coevolve.models import tokens as encoding
-from coevolve.models.adapters import grouped
-from coevolve.models.spec import DTYPES
-from coevolve.models.weights import head
+from coevolve.engines.decode import Sample, decode
+from coevolve.faults import during
+from coevolve.models import tokens
+from coevolve.models.policy import Policy
 from coevolve.runtime.placement import side_by_side
-from coevolve.runtime.pool import Job, There, Workers, cores
+from coevolve.runtime.pool import Job, Pool, There
 from coevolve.types import PolicyName, Problem, Prompt, Say, Turn
-
-_REPAID = 8
-"""Tokens of a turn from which on it pays to copy the weights for them."""
 
 _ROWS = 32
 """Rows of a process at least: each reads all weights at every token."""
@@ -36,61 +26,64 @@ _PADDING = 64
 
 
 class LocalEngine:
-    """Samples turns from policies on this machine.
+    """Samples turns from policies on this machine, where they are: in this process or in the pool of each.
 
     max_tokens: positions (prompt padding and new tokens included) decoded at a time, by each process if there are
-    several; it bounds the cache's memory.
-    workers: sampling on the CPU is spread over processes (see ``runtime.pool``), a base each at least, and the rows
-    of one in parts while there are cores and rows for them. Trained policies learn there too (``learners.processes``).
-    All is the same but for rounding.
+    several; it bounds the cache's memory. In a pool, the rows of a base are split while there are cores and rows for
+    them. All is the same but for rounding.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
     """
 
-    def __init__(
-        self, policies: Mapping[PolicyName, LocalPolicy], *, max_tokens: int = 1 << 16, workers: bool = False
-    ) -> None:
+    def __init__(self, policies: Mapping[PolicyName, Policy], *, max_tokens: int = 1 << 16) -> None:
         self.policies, self.max_tokens = policies, max_tokens
         for name, policy in policies.items():
-            encoding.check_chat(policy.tokenizer, policy.spec.chat, name)
-        self.workers = self._processes() if workers else None
+            tokens.check_chat(policy.tokenizer, policy.spec.chat, name)
 
     def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
         """Token ids of a prompt (see ``models.tokens``)."""
         speaker = self.policies[policy]
-        return encoding.encode(speaker.tokenizer, prompt, policy, speaker.spec.chat)
+        return tokens.encode(speaker.tokenizer, prompt, policy, speaker.spec.chat)
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
         """One turn per say, in the order given.
 
-        Raises ValueError for a prompt with no room left in the context, and for weights that have diverged.
+        Raises ValueError for a prompt too long for the context, and for weights that have diverged.
         """
         for name, asked in says.items():
             for say in asked:
-                _check_room(say, self.policies[name])
-        spoken = side_by_side(self.policies, says, lambda names: self._on_device(names, says))
+                _check_context(say, self.policies[name])
+        spoken = side_by_side(self.policies, says, lambda names: self._on_device(names, says), lambda p: p.device)
         return {name: _turns(self.policies[name], says[name], spoken[name]) for name in says}
 
     def _on_device(
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
-    ) -> dict[PolicyName, list[Spoken]]:
+    ) -> dict[PolicyName, list[Sample]]:
         """What the policies on one device say, base by base, or in processes."""
-        bases = self._bases(names)
-        found = self._away([base for base in bases if all(map(self._movable, base))], says)
+        with during(f"policies {', '.join(names)}"):
+            return self._by_base(names, says)
+
+    def _by_base(
+        self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Sample]]:
+        bases, found = self._bases(names), dict[PolicyName, list[Sample]]()
+        for pool in dict.fromkeys(pool for pool in (self.policies[name].pool for name in names) if pool is not None):
+            members = [base for base in bases if all(self.policies[name].pool is pool for name in base)]
+            found |= self._in_processes(pool, members, says)
         for base in bases:
             if not found.keys() >= set(base):
-                found |= speak(self.policies, {name: says[name] for name in base}, self.max_tokens)
+                found |= sample(self.policies, {name: says[name] for name in base}, self.max_tokens)
         return found
 
-    def _away(
-        self, bases: Sequence[Sequence[PolicyName]], says: Mapping[PolicyName, Sequence[Say]]
-    ) -> dict[PolicyName, list[Spoken]]:
-        """What these bases say in processes; nothing if that is not asked for, or not work for two."""
+    def _in_processes(
+        self, pool: Pool, bases: Sequence[Sequence[PolicyName]], says: Mapping[PolicyName, Sequence[Say]]
+    ) -> dict[PolicyName, list[Sample]]:
+        """What these bases say in processes; nothing if that is not work for two."""
         rows = [{name: len(says[name]) for name in base} for base in bases if any(says[name] for name in base)]
-        parts = [part for base in rows for part in _parts(base, cores() // len(rows))]
-        if self.workers is None or len(parts) < 2:
+        parts = [part for base in rows for part in _parts(base, pool.most // len(rows))]
+        if len(parts) < 2:
             return {}
-        found: dict[PolicyName, list[Spoken]] = {}
-        for spoken in self.workers([self._job(says, part) for part in parts]):
+        found: dict[PolicyName, list[Sample]] = {}
+        for spoken in pool([self._job(says, part) for part in parts]):
             for name, some in spoken.items():  # parts of one policy come in order
                 found.setdefault(name, []).extend(some)
         return found
@@ -101,29 +94,14 @@ class LocalEngine:
             name: [dataclasses.replace(says[name][row], problem=Problem(says[name][row].problem.id)) for row in some]
             for name, some in part.items()
         }
-        return Job([name for name, some in asked.items() if some], spoken_there, (asked, self.max_tokens))
-
-    def _processes(self) -> Workers | None:
-        """Workers for all policies that can be elsewhere, if there are any and cores for them."""
-        movable = {name: policy for name, policy in self.policies.items() if self._movable(name)}
-        if not movable or cores() < 2:
-            return None
-        workers = Workers(movable, cores())
-        self._homes = [Away(name, workers) for name in workers.learners]
-        for home in self._homes:  # they know of it as long as this engine is there
-            home.policy.home = weakref.ref(home)
-        return workers
+        return Job([name for name, some in asked.items() if some], sample_there, (asked, self.max_tokens))
 
     def _bases(self, names: Sequence[PolicyName]) -> list[list[PolicyName]]:
         """The policies that compute with the same model together."""
         groups: dict[int, list[PolicyName]] = {}
         for name in names:
-            groups.setdefault(id(self.policies[name].weights.shared), []).append(name)
+            groups.setdefault(id(self.policies[name].weights.base), []).append(name)
         return list(groups.values())
-
-    def _movable(self, name: PolicyName) -> bool:
-        """Whether another process can speak as this policy. Bases in 4 bits are more than plain tensors."""
-        return self.policies[name].device.type == "cpu" and not self.policies[name].spec.load_in_4bit
 
 
 def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, range]]:
@@ -138,60 +116,55 @@ def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, r
     ]
 
 
-def spoken_there(there: There, says: Mapping[PolicyName, Sequence[Say]], max_tokens: int) -> Any:
-    """``speak`` in a worker."""
-    return speak(there.policies, says, max_tokens)
+def sample_there(there: There, says: Mapping[PolicyName, Sequence[Say]], max_tokens: int) -> Any:
+    """``sample`` in a worker."""
+    return sample(there.policies, says, max_tokens)
 
 
 @torch.inference_mode()
-def speak(
-    policies: Mapping[PolicyName, LocalPolicy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
-) -> dict[PolicyName, list[Spoken]]:
+def sample(
+    policies: Mapping[PolicyName, Policy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
+) -> dict[PolicyName, list[Sample]]:
     """What policies of one base say, in this process or in a worker: one row per say, in the order given."""
     groups: dict[object, list[PolicyName]] = {}
     for name in says:
         policy = policies[name]
-        together = (policy.spec.dtype, policy.eos) if policy.weights.shared.groupable() else name
+        together = (policy.spec.dtype, policy.eos) if policy.weights.base.groupable() else name
         groups.setdefault(together, []).append(name)
-    found: dict[PolicyName, list[Spoken]] = {}
+    found: dict[PolicyName, list[Sample]] = {}
     for names in groups.values():
         found |= _sampled({name: policies[name] for name in names}, says, max_tokens)
     return {name: found[name] for name in says}
 
 
 def _sampled(
-    team: Mapping[PolicyName, LocalPolicy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
-) -> dict[PolicyName, list[Spoken]]:
+    team: Mapping[PolicyName, Policy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
+) -> dict[PolicyName, list[Sample]]:
     """Rows of all these policies in the same batches, each row with its policy's adapter."""
     first = next(iter(team.values()))
-    dtype = DTYPES[first.spec.dtype]
     asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
-    spoken: dict[int, Spoken] = {}
-    longest = max((say.sampling.length_range[1] for _, say in asked), default=0)
-    # In bfloat16 modules round elsewhere than updates do, so short turns would be scored otherwise than sampled.
-    repaid = longest >= _REPAID or dtype != torch.float32
+    found: dict[int, Sample] = {}
     with (
-        first.active() as causal,
-        grouped(first.weights.shared, [policy.weights.adapter for policy in team.values()]) as adapters,
-        lean(causal, dtype, adapters) if repaid else nullcontext(),
+        first.weights.base.speaking([policy.weights.adapter for policy in team.values()]) as adapters,
+        first.computing(),
+        first.backend.sampler(adapters, first.dtype) as sampler,
     ):
-        logits = outlet(head(causal), dtype, often=repaid)
         for chunk in chunks([say for _, say in asked], max_tokens):
             rows = sorted(chunk)  # policy after policy
             speakers, together = zip(*(asked[row] for row in rows), strict=True)
-            found = decode(causal, logits, together, first.eos, first.device, speakers, adapters)
-            spoken |= zip(rows, found, strict=True)
-    inorder = iter([spoken[row] for row in range(len(asked))])
+            samples = decode(sampler, adapters, together, speakers, first.eos, first.device)
+            found |= zip(rows, samples, strict=True)
+    inorder = iter([found[row] for row in range(len(asked))])
     return {name: [next(inorder) for _ in says[name]] for name in team}
 
 
-def _turns(policy: LocalPolicy, says: Sequence[Say], spoken: Sequence[Spoken]) -> list[Turn]:
+def _turns(policy: Policy, says: Sequence[Say], spoken: Sequence[Sample]) -> list[Turn]:
     """The rows as turns, with their text. Raises ValueError for probabilities that are not finite."""
     if not says:
         return []
     for say, row in zip(says, spoken, strict=True):
         _check_finite(say, row)
-    texts = encoding.said(policy.tokenizer, [(s.prompt_ids, r.action_ids) for s, r in zip(says, spoken, strict=True)])
+    texts = tokens.said(policy.tokenizer, [(s.prompt_ids, r.action_ids) for s, r in zip(says, spoken, strict=True)])
     return [
         say.answered(row.action_ids, row.logps, text, row.finished, row.excess)
         for say, row, text in zip(says, spoken, texts, strict=True)
@@ -217,7 +190,7 @@ def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
     return groups
 
 
-def _check_room(say: Say, policy: LocalPolicy) -> None:
+def _check_context(say: Say, policy: Policy) -> None:
     prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
     if prompt + new > policy.context:
         raise ValueError(
@@ -227,7 +200,7 @@ def _check_room(say: Say, policy: LocalPolicy) -> None:
         )
 
 
-def _check_finite(say: Say, row: Spoken) -> None:
+def _check_finite(say: Say, row: Sample) -> None:
     if not math.isfinite(sum(row.logps)):
         raise ValueError(
             f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "

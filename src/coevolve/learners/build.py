@@ -3,67 +3,102 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from coevolve import noise
-from coevolve.compute.linear import use_fast_linear
-from coevolve.compute.probe import use_lean, use_loops, use_sharing
-from coevolve.learners.local import LocalPolicy
-from coevolve.models.load import load_tokenizer
-from coevolve.models.spec import DTYPES, PolicySpec
-from coevolve.models.weights import Shared, Weights, check_model, load_base, need_4bit
+from coevolve.compute.backend import choose
+from coevolve.learners.local import LocalLearner
+from coevolve.learners.processes import ProcessLearner
+from coevolve.models.load import check_vocabulary, load_tokenizer
+from coevolve.models.spec import DTYPES, Compute, PolicySpec
+from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
+from coevolve.runtime.placement import Workers, processes, use_threads
+from coevolve.runtime.pool import Pool, cores
 from coevolve.types import PolicyName
 
 
 def build_policies(
-    specs: Mapping[PolicyName, PolicySpec], *, reference: bool, critic: bool, steps: int, seed: int
-) -> dict[PolicyName, LocalPolicy]:
+    specs: Mapping[PolicyName, PolicySpec],
+    *,
+    reference: bool,
+    critic: bool,
+    steps: int,
+    seed: int,
+    workers: Workers = False,
+    threads: int | None = None,
+    tokens: int = 0,
+) -> dict[PolicyName, LocalLearner]:
     """Policies that share what they can: per model and device there is one base, which carries all lora adapters, is
     every frozen policy, and is the reference (adapters off) of all. A full policy has its own copy. A base in 4 bits is
-    another one, per dtype it computes in.
+    another one, per dtype it computes in, and so is one of another backend.
 
     reference, critic: whether the algorithm needs them. steps, seed: of the run, for the learning-rate schedule, the
-    adapters' first values and the order of mini-batches. Raises ValueError for a model that cannot be loaded or is of
-    a family Coevolve does not reproduce, and for 4 bits where bitsandbytes is missing.
+    adapters' first values and the order of mini-batches. workers: those on the CPU sample and learn in a pool of
+    processes (``runtime.placement``); tokens: of a step, at most. threads: of PyTorch here; None is one where
+    a policy's backend is cpu, which a number above one excludes.
+
+    Raises ValueError for a model that cannot be loaded or is of a family Coevolve does not reproduce, for a backend
+    that does not fit, and for 4 bits where bitsandbytes is missing.
     """
-    groups: dict[tuple[str, torch.device, torch.dtype | None], list[PolicyName]] = {}
+    groups: dict[tuple[str, torch.device, torch.dtype | None, Compute], list[PolicyName]] = {}
     for name, spec in specs.items():
         if spec.load_in_4bit:
             need_4bit(name)
         four_bit = DTYPES[spec.dtype] if spec.load_in_4bit else None
-        groups.setdefault((spec.model, _device(spec.device), four_bit), []).append(name)
-    built: dict[PolicyName, LocalPolicy] = {}
-    for (model, device, four_bit), names in groups.items():
-        causal = load_base(model, device, four_bit)
-        weights, base = _weights(causal, model, {name: specs[name] for name in names}, reference, seed)
+        groups.setdefault((spec.model, _device(spec.device), four_bit, spec.compute), []).append(name)
+    made: dict[PolicyName, tuple[Any, Weights, Weights | None]] = {}
+    for (model, device, four_bit, compute), names in groups.items():
+        base = Base(load_base(model, device, four_bit))
+        check_model(base.causal, model)
+        base.backend = choose(base, _asked(compute, threads), model)
+        weights, start = _weights(base, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
-        for name in names:
-            built[name] = LocalPolicy(
-                name, specs[name], tokenizer, weights[name], reference=base, critic=critic, steps=steps, seed=seed
-            )
+        check_vocabulary(tokenizer, base.causal, model)
+        made |= {name: (tokenizer, weights[name], start) for name in names}
+    use_threads(threads, one=any(own.base.backend.name == "cpu" for _, own, _ in made.values()))
+    on_cpu = {name: own.base.causal for name, (_, own, _) in made.items() if _movable(specs[name], own)}
+    parameters = sum(causal.num_parameters() for causal in {id(c): c for c in on_cpu.values()}.values())
+    count = processes(workers, cores(), parameters, tokens)
+    pool = Pool(count) if count and on_cpu else None
+    built: dict[PolicyName, LocalLearner] = {}
+    for name, (tokenizer, own, start) in made.items():
+        make: Any = partial(ProcessLearner, pool=pool) if pool is not None and name in on_cpu else LocalLearner
+        built[name] = make(name, specs[name], tokenizer, own, reference=start, critic=critic, steps=steps, seed=seed)
     return {name: built[name] for name in specs}
 
 
+def _asked(compute: Compute, threads: int | None) -> Compute:
+    """The rule is for one thread; who wants several has no use for loops that have one."""
+    several = threads is not None and threads > 1
+    if compute == "cpu" and several:
+        raise ValueError(
+            f"compute is cpu, which has one thread a process, and threads is {threads}; remove one of them"
+        )
+    return "torch" if compute == "auto" and several else compute
+
+
+def _movable(spec: PolicySpec, weights: Weights) -> bool:
+    """Whether another process can compute for it: 4 bits are more than plain tensors."""
+    return weights.base.causal.device.type == "cpu" and not spec.load_in_4bit
+
+
 def _weights(
-    causal: Any, model: str, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
+    base: Base, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
 ) -> tuple[dict[PolicyName, Weights], Weights | None]:
     """The weights of the policies on one loaded model, and the reference if there is to be one."""
-    check_model(causal, model)
-    use_sharing(causal)
-    use_lean(causal)
-    use_loops(causal)
-    use_fast_linear(causal)
     full = [name for name, spec in specs.items() if spec.weights == "full"]
     # Copied before adapters are put on it; without another use, the first full policy takes the loaded model itself.
     spare = not reference and len(full) == len(specs)
-    copies = [causal] * spare + [copy.deepcopy(causal) for _ in full[spare:]]
-    weights = {name: Weights(Shared(own)) for name, own in zip(full, copies, strict=True)}
+    copies = [base] * spare + [_copy(base) for _ in full[spare:]]
+    weights = {name: Weights(own) for name, own in zip(full, copies, strict=True)}
     if spare:
         return weights, None
-    base = Shared(causal.requires_grad_(False))
+    base.causal.requires_grad_(False)
     for i, (name, spec) in enumerate(specs.items()):
         if spec.weights == "lora":
             base.add(f"agent{i}", spec.lora, noise.key("lora", seed, name))
@@ -71,6 +106,13 @@ def _weights(
         elif spec.weights == "frozen":
             weights[name] = Weights(base)
     return weights, Weights(base) if reference else None
+
+
+def _copy(base: Base) -> Base:
+    """Weights of its own, computed by the same backend."""
+    copied = Base(copy.deepcopy(base.causal))
+    copied.backend = dataclasses.replace(base.backend, base=copied)  # type: ignore[type-var]
+    return copied
 
 
 def _device(name: str) -> torch.device:

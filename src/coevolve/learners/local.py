@@ -1,4 +1,4 @@
-"""A policy on this machine: what it says about a batch (annotate), and how it learns from one (update).
+"""A learner in this process: what a policy says about a batch (annotate), and how it learns from one (update).
 
 Letters: B rows, T action tokens, N the action tokens of all rows in one line, W hidden size.
 """
@@ -7,37 +7,32 @@ from __future__ import annotations
 
 import contextlib
 import math
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coevolve.compute import forward
-from coevolve.compute.logprobs import action_logps
 from coevolve.learners.describe import describe
 from coevolve.learners.optim import adamw, lr_factor
 from coevolve.maths.minibatches import mini_batches
-from coevolve.models.spec import DTYPES, PolicySpec
-from coevolve.models.weights import Weights, head
+from coevolve.models.exact import check_same, read
+from coevolve.models.policy import Policy
+from coevolve.models.spec import PolicySpec
+from coevolve.models.weights import Weights
+from coevolve.runtime.pool import Pool
 from coevolve.types import Batch, Metrics, Objective, Outputs, Targets
 
-if TYPE_CHECKING:
-    from coevolve.learners.processes import Away
-
-UNLIMITED = 1 << 31
 VALUE_FILE = "value_head.safetensors"
 
 
-class LocalPolicy:
-    """A named set of weights with its tokenizer, optimiser and, where the algorithm wants them, reference and critic.
+class LocalLearner(Policy):
+    """A policy with its optimiser and, where the algorithm wants them, reference and critic.
 
-    trainable: False if frozen. context: positions the model has, UNLIMITED where the architecture sets none. eos: ids
-    that end a turn. The model is always in evaluation mode: with dropout, the distribution that is trained would be
-    another one than was sampled.
+    trainable: False if frozen. micro_tokens: tokens per forward and backward.
     """
 
     def __init__(
@@ -51,41 +46,33 @@ class LocalPolicy:
         critic: bool,
         steps: int,
         seed: int,
+        pool: Pool | None = None,
     ) -> None:
-        self.name, self.spec, self.tokenizer, self.weights = name, spec, tokenizer, weights
+        super().__init__(name, spec, tokenizer, weights, pool)
         self.steps, self.seed = steps, seed
         self.trainable = spec.weights != "frozen"
         self.reference = reference if self.trainable else None
-        config = weights.shared.causal.config.get_text_config()
-        self.context = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
-        self.device: torch.device = weights.shared.causal.device
-        self.eos = _end_ids(weights.shared.causal, tokenizer)
-        self.value_head = _value_head(config.hidden_size, self.device) if critic and self.trainable else None
+        hidden_size = weights.base.causal.config.get_text_config().hidden_size
+        self.value_head = _value_head(hidden_size, self.device) if critic and self.trainable else None
         value = [] if self.value_head is None else list(self.value_head.parameters())
         self.parameters = [*self.weights.parameters(), *value] if self.trainable else []
         self.optimizer = adamw(self.parameters, spec) if self.trainable else None
-        self.home: weakref.ref[Away] | None = None
-        """The processes that its engine has for it."""
 
     def __repr__(self) -> str:
-        return f"LocalPolicy({self.name!r}, {self.spec.model!r}, {self.spec.weights}, {self.device})"
+        return f"{type(self).__name__}({self.name!r}, {self.spec.model!r}, {self.spec.weights}, {self.device})"
 
     @property
-    def away(self) -> Away | None:
-        """Processes to annotate and learn in, while an engine has some for this very object; a copy of it has none."""
-        found = None if self.home is None else self.home()
-        return found if found is not None and found.policy is self else None
+    def place(self) -> object:
+        """Where it learns: policies of several places learn side by side."""
+        return self.device
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[Any]:
-        """The transformers model, computing as this policy in its dtype."""
-        with self.weights.active() as causal, self.computing():
-            yield causal
+    @property
+    def micro_tokens(self) -> int:
+        return self.spec.micro_tokens
 
-    def computing(self) -> torch.autocast:
-        """The computation's dtype; weights stay float32."""
-        dtype = DTYPES[self.spec.dtype]
-        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
+    def micro_batches(self, batch: Batch) -> list[Tensor]:
+        """Row numbers of the batch in groups of at most so many tokens."""
+        return forward.micro_batches(batch, self.micro_tokens, self.backend.uses_prefix_tree)
 
     @torch.no_grad()
     def annotate(self, batch: Batch) -> Batch:
@@ -95,12 +82,11 @@ class LocalPolicy:
         """
         if self.reference is None and self.value_head is None:
             return batch
-        if self.away is not None:
-            return self.away.annotate(batch)
         found: dict[str, Tensor] = {}
-        for rows_B in forward.micro_batches(self.weights.shared.causal, batch, self.spec.micro_tokens):
+        value = None if self.value_head is None else self.value
+        for rows_B in self.micro_batches(batch):
             micro = batch.select(rows_B)
-            for name, x_N in describe(self, micro).items():
+            for name, x_N in describe(self, self.reference, value, micro).items():
                 whole_BT = found.setdefault(name, torch.zeros(batch.mask_BT.shape))
                 whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
         return batch.replace(**found)
@@ -135,12 +121,11 @@ class LocalPolicy:
         assert self.optimizer is not None
         weight_BT = objective.loss_aggregation(mini)
         whole = weight_BT.sum()
-        at_once = self.spec.micro_tokens * (1 if self.away is None else self.away.workers.share)
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
         entropy = drift = torch.zeros((), device=self.device)
         with self._learning() as outputs:
-            for rows_B in forward.micro_batches(self.weights.shared.causal, mini, at_once):
+            for rows_B in self.micro_batches(mini):
                 micro = mini.select(rows_B)
                 actions = micro.mask_BT.shape[1]
                 aims = targets.select(rows_B, actions).to(self.device)
@@ -154,25 +139,21 @@ class LocalPolicy:
                 unsampled_BT = ~placed.mask_BT | placed.extra_B[:, None]
                 drift_BT = (out.logp_BT.detach() - placed.logp_BT).masked_fill(unsampled_BT, 0.0)
                 drift = drift + drift_BT.abs().sum()
-                entropy = entropy + out.entropy_BT.sum()
+                entropy = entropy + out.entropy_BT.detach().sum()
         return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / _sampled(mini))}
 
     @contextlib.contextmanager
     def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
-        """What says things to differentiate, here or away; behind it the parameters have their gradients."""
-        if self.away is not None:
-            with self.away.learning() as outputs:
-                yield outputs
-        else:
-            with self.weights.active():
-                yield self.outputs
+        """What says things to differentiate; behind it the parameters have their gradients."""
+        with self.weights.active():
+            yield self.outputs
 
     def outputs(self, micro: Batch) -> Outputs:
         """What the policy says about the actions, differentiable, on its device."""
         action_N, temperature_N = forward.actions(micro, self.device)
-        with self.active() as causal:
-            hidden_NW = forward.hidden_states(causal, micro, self.device)
-            logp_N, entropy_N = action_logps(head(causal), hidden_NW, action_N, temperature_N)
+        with self.active():
+            hidden_NW = self.backend.hidden(micro)
+            logp_N, entropy_N = self.backend.logprobs(hidden_NW, action_N, temperature_N)
         mask_BT = micro.mask_BT.to(self.device)
         value_BT = None if self.value_head is None else forward.to_BT(self.value(hidden_NW), mask_BT)
         return Outputs(forward.to_BT(logp_N, mask_BT), value_BT, forward.to_BT(entropy_N, mask_BT))
@@ -213,6 +194,12 @@ class LocalPolicy:
         if self.value_head is not None:
             save_file({k: v.cpu() for k, v in self.value_head.state_dict().items()}, folder / VALUE_FILE)
 
+    def bare(self) -> LocalLearner:
+        """The learner without what only the optimiser and text need, for another process."""
+        made = LocalLearner.__new__(LocalLearner)
+        made.__dict__ |= self.__dict__ | {"tokenizer": None, "optimizer": None, "pool": None}
+        return made
+
     def training_state(self) -> dict[str, Any]:
         """What a resumed run needs beyond the folder of ``save``: the optimiser (empty if frozen)."""
         return {} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}
@@ -224,8 +211,11 @@ class LocalPolicy:
             return
         self.weights.load(folder)
         if self.value_head is not None:
-            self.value_head.load_state_dict(load_file(folder / VALUE_FILE))
+            head = read(folder / VALUE_FILE)
+            check_same(head, self.value_head.state_dict(), folder / VALUE_FILE)
+            self.value_head.load_state_dict(head)
         assert self.optimizer is not None
+        _check_optimizer(training_state, self.parameters, folder)
         self.optimizer.load_state_dict(training_state["optimizer"])
 
 
@@ -237,12 +227,15 @@ def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
     return layer
 
 
-def _end_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a sequence: chat models name several."""
-    generation = getattr(causal, "generation_config", None)
-    named = [getattr(generation, "eos_token_id", None), tokenizer.eos_token_id]
-    flat = [i for ids in named if ids is not None for i in (ids if isinstance(ids, list | tuple) else [ids])]
-    return frozenset(flat)
+def _check_optimizer(training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], folder: Path) -> None:
+    """Raises ValueError unless this is the state of AdamW on parameters of these shapes."""
+    try:
+        moments = training_state["optimizer"]["state"]
+        wrong = [i for i, state in moments.items() if state["exp_avg"].shape != parameters[i].shape]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
+    if wrong or len(moments) not in (0, len(parameters)):
+        raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
 
 
 def _sampled(batch: Batch) -> int:

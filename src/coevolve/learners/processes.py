@@ -1,7 +1,7 @@
-"""A policy that annotates and learns in processes: the model there, the loss and the optimiser here.
+"""A learner whose model computes in worker processes: the model there, the loss and the optimiser here.
 
 A loss needs a few numbers per token of the model, and the model their gradients of the loss; only these are sent, so
-neither the algorithm nor the optimiser has to be elsewhere. The rows of a policy are spread over its processes, each of
+neither the algorithm nor the optimiser has to be elsewhere. The rows of a policy are split over its processes, each of
 which adds up its gradients of the weights in memory that this process sees. Letters: B rows, T action tokens.
 """
 
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from coevolve.compute.forward import fed
 from coevolve.compute.prefix_tree import ordered
-from coevolve.runtime.pool import Job, There, Workers
+from coevolve.learners.local import LocalLearner
+from coevolve.runtime.pool import Job, Pool, There
 from coevolve.types import Batch, Outputs, PolicyName
 
 _TOKENS = 256
@@ -27,30 +28,44 @@ _TOKENS = 256
 Ask = Callable[[Sequence[Job]], list[Any]]
 
 
-class Away:
-    """The processes of the policy of this name, an equal share of all for each policy that learns."""
+class ProcessLearner(LocalLearner):
+    """A learner that annotates and learns in its share of the pool's processes."""
 
-    def __init__(self, name: PolicyName, workers: Workers) -> None:
-        self.name, self.workers, self.policy = name, workers, workers.policies[name]
+    pool: Pool
+
+    def __init__(self, *args: Any, pool: Pool, **kwargs: Any) -> None:
+        super().__init__(*args, pool=pool, **kwargs)
+        pool.add(self)
+
+    @property
+    def place(self) -> object:
+        """Its own processes."""
+        return self.name
+
+    @property
+    def micro_tokens(self) -> int:
+        """Of all processes together."""
+        return self.spec.micro_tokens * self.pool.processes_per_policy
 
     def annotate(self, batch: Batch) -> Batch:
-        """What ``LocalPolicy.annotate`` finds."""
-        parts = spread(batch, self.workers.share)
-        with self.workers.lent() as ask:
+        """What ``LocalLearner.annotate`` finds."""
+        if self.reference is None and self.value_head is None:
+            return batch
+        parts = split_rows(batch, self.pool.processes_per_policy)
+        with self.pool.borrowed() as ask:
             answers = ask([self._job(annotate, batch.select(rows_B)) for rows_B in parts])
         return batch.replace(**{key: _whole(batch, parts, [a[key] for a in answers]) for key in answers[0]})
 
     @contextmanager
-    def learning(self) -> Iterator[Callable[[Batch], Outputs]]:
-        """Inside, what the policy says about a micro-batch, differentiable; behind it parameters have gradients."""
-        learnt = [set[int]() for _ in range(self.workers.share)]
-        with self.workers.lent() as ask:
+    def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
+        learnt = [set[int]() for _ in range(self.pool.processes_per_policy)]
+        with self.pool.borrowed() as ask:
             yield lambda micro: self._outputs(micro, ask, learnt)
-        _gather(self.policy.parameters, self.workers.rooms[self.name], learnt)
+        _gather(self.parameters, self.pool.grad_buffers[self.name], learnt)
 
     def _outputs(self, micro: Batch, ask: Ask, learnt: Sequence[set[int]]) -> Outputs:
         """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
-        parts = spread(micro, self.workers.share)
+        parts = split_rows(micro, self.pool.processes_per_policy)
         said = zip(*ask([self._job(say, micro.select(rows_B)) for rows_B in parts]), strict=True)
         logp_BT, value_BT, entropy_BT = (None if x[0] is None else _whole(micro, parts, x) for x in said)
 
@@ -64,8 +79,7 @@ class Away:
                 numbers |= new
 
         hook = torch.zeros((), requires_grad=True)
-        logp_BT, value_BT = _Said.apply(hook, teach, logp_BT, value_BT)  # type: ignore[no-untyped-call]
-        return Outputs(logp_BT, value_BT, entropy_BT)
+        return Outputs(*_Said.apply(hook, teach, logp_BT, value_BT, entropy_BT))  # type: ignore[no-untyped-call]
 
     def _job(self, work: Callable[..., Any], *given: Any) -> Job:
         return Job([self.name], work, (self.name, *given))
@@ -86,7 +100,7 @@ class _Said(torch.autograd.Function):
         return (None,) * (2 + len(grads))
 
 
-def spread(batch: Batch, most: int) -> list[Tensor]:
+def split_rows(batch: Batch, most: int) -> list[Tensor]:
     """Row numbers in at most so many parts of about as many action tokens; rows that begin alike stay together."""
     order = ordered(fed(batch))
     tokens_B = batch.mask_BT.sum(1).numpy()[order]
@@ -105,15 +119,15 @@ def _whole(batch: Batch, parts: Sequence[Tensor], found: Sequence[Tensor]) -> Te
     return whole_BT
 
 
-def _views(room: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """The gradients' places in a room."""
+def _views(buffer: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """The gradients' places in a buffer."""
     ends = accumulate((p.numel() for p in parameters), initial=0)
-    return [room[a:b].view(p.shape) for (a, b), p in zip(pairwise(ends), parameters, strict=True)]
+    return [buffer[a:b].view(p.shape) for (a, b), p in zip(pairwise(ends), parameters, strict=True)]
 
 
-def _gather(parameters: Sequence[nn.Parameter], rooms: Sequence[Tensor], learnt: Sequence[set[int]]) -> None:
+def _gather(parameters: Sequence[nn.Parameter], buffers: Sequence[Tensor], learnt: Sequence[set[int]]) -> None:
     """Give the parameters their gradients, the sum of all processes'; none to those that have none anywhere."""
-    views = [_views(room, parameters) for room in rooms]
+    views = [_views(buffer, parameters) for buffer in buffers]
     for number, parameter in enumerate(parameters):
         found = [view[number] for view, numbers in zip(views, learnt, strict=True) if number in numbers]
         for more in found[1:]:
@@ -123,33 +137,33 @@ def _gather(parameters: Sequence[nn.Parameter], rooms: Sequence[Tensor], learnt:
 
 def annotate(there: There, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
     """In a process: what annotation finds."""
-    there.kept = None
+    there.outputs = None
     found, before = there.policies[name].annotate(batch).tensors(), batch.tensors()
     return {key: value for key, value in found.items() if value is not before.get(key)}
 
 
 def say(there: There, name: PolicyName, micro: Batch) -> tuple[Tensor | None, ...]:
     """In a process: what the policy says, which is kept for ``learn``."""
-    policy, there.kept = there.policies[name], None
+    policy, there.outputs = there.policies[name], None
     for parameter in policy.parameters:
         parameter.requires_grad_()
         parameter.grad = None  # a backward that failed may have left one
-    there.kept = out = policy.outputs(micro)
+    there.outputs = out = policy.outputs(micro)
     return tuple(None if x is None else x.detach() for x in (out.logp_BT, out.value_BT, out.entropy_BT))
 
 
-def learn(there: There, name: PolicyName, room: int, learnt: set[int], grads_BT: Sequence[Tensor | None]) -> set[int]:
-    """In a process: add the gradients of what was said to a room, where those ``learnt`` are there already.
+def learn(there: There, name: PolicyName, buffer: int, learnt: set[int], grads_BT: Sequence[Tensor | None]) -> set[int]:
+    """In a process: add the gradients of what was said to a buffer, where those ``learnt`` are there already.
 
     Returns the numbers of the parameters that have one by now.
     """
-    out, there.kept = there.kept, None
-    said = zip((out.logp_BT, out.value_BT), grads_BT, strict=True)
+    out, there.outputs = there.outputs, None
+    said = zip((out.logp_BT, out.value_BT, out.entropy_BT), grads_BT, strict=True)
     outputs, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
     parameters = there.policies[name].parameters
     with there.policies[name].weights.active():  # what is computed again for the gradient needs the adapter
         torch.autograd.backward(outputs, grads)
-    views = _views(there.rooms[name][room], parameters)
+    views = _views(there.grad_buffers[name][buffer], parameters)
     for number, parameter in enumerate(parameters):
         if parameter.grad is not None:
             (views[number].add_ if number in learnt else views[number].copy_)(parameter.grad)

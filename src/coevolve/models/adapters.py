@@ -8,10 +8,8 @@ rows, L rows of the longest, X = M L, R the largest rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,22 +17,20 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from coevolve.compute.cpu.panels import laid
-
-if TYPE_CHECKING:
-    from coevolve.models.weights import Shared
-
 Stack = tuple[Tensor, Tensor]
 
 
 class Adapters:
-    """The adapters that speak while ``grouped`` is active; rows are in the order of ``names`` (None: the bare base)."""
+    """Adapters that compute together; rows are in the order of ``names`` (None: the bare base).
+
+    All rows are of the first one until ``split`` says otherwise. present, runs_M: whose rows there are, as numbers of
+    names, and how many rows each has.
+    """
 
     def __init__(self, names: Sequence[str | None], device: torch.device) -> None:
         self.names, self.device = list(names), device
         self._stacks: dict[tuple[int, ...], Stack | None] = {}
-        self._panels: dict[tuple[int, ...], tuple[Any, Any, int]] = {}
-        self._present, self.runs_M = [0], np.ones(1, np.int64)
+        self.present, self.runs_M = [0], np.ones(1, np.int64)
         self._places: Stack | None = None
         self._seen: tuple[Tensor, Tensor] | None = None
 
@@ -46,8 +42,8 @@ class Adapters:
     def split(self, speaker_N: ArrayLike) -> None:
         """Whose each row of every layer's input is from now on, as the number of a name; non-decreasing."""
         present_M, count_M = np.unique(speaker_N, return_counts=True)
-        if present_M.tolist() != self._present:
-            self._present, self._stacks, self._panels = present_M.tolist(), {}, {}
+        if present_M.tolist() != self.present:
+            self.present, self._stacks = present_M.tolist(), {}
         self._seen, self.runs_M = None, count_M
         self._places = None if (count_M == count_M[0]).all() else self._grid(count_M)
 
@@ -59,10 +55,6 @@ class Adapters:
         row_X = np.zeros(len(count_M) * count_M.max(), np.int64)  # where a run is over, row 0 fills up
         row_X[place_N] = np.arange(len(run_N))
         return torch.from_numpy(row_X).to(self.device), torch.from_numpy(place_N).to(self.device)
-
-    def forward(self, layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """What PEFT's layer computes, each row with its own adapter."""
-        return self.add([layer], x, layer.base_layer(x, *args, **kwargs))
 
     def add(self, layers: Sequence[Any], x: Tensor, y: Tensor) -> Tensor:
         """y, what layers without adapters make of x, side by side, and what each row's adapter adds to it."""
@@ -79,7 +71,7 @@ class Adapters:
         if self._seen is None or self._seen[0] is not x or self._seen[1].dtype != dtype:
             x_NI = x.to(dtype).flatten(0, -2)
             x_XI = x_NI if self._places is None else x_NI.index_select(0, self._places[0])
-            self._seen = x, x_XI.view(len(self._present), -1, x.shape[-1])
+            self._seen = x, x_XI.view(len(self.present), -1, x.shape[-1])
         return self._seen[1]
 
     def _plus(self, y: Tensor, x_MLR: Tensor, up_MRO: Tensor) -> Tensor:
@@ -102,7 +94,7 @@ class Adapters:
         return self._stacks[key]
 
     def _stacked(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
-        both = [_side_by_side(self.names[i], layers) for i in self._present]
+        both = [joined(self.names[i], layers) for i in self.present]
         rank = max(len(down_RI) for down_RI, _ in both)
         if not rank:
             return None
@@ -112,22 +104,8 @@ class Adapters:
         down_MRI, up_MOR = ((x[0][None] if len(x) == 1 else torch.stack(x)) for x in (downs, ups))
         return down_MRI.transpose(1, 2), up_MOR.transpose(1, 2)
 
-    @torch.no_grad()
-    def panels(self, layers: Sequence[Any], dtype: torch.dtype, compiled: Any) -> tuple[Any, Any, int]:
-        """All runs' adapters on these layers as the compiled layer takes them: A and B in panels, a run each, and the
-        rank, which is even (bfloat16 comes in pairs), and 0 if no run has one."""
-        key = tuple(map(id, layers))
-        if key not in self._panels:
-            both = [_side_by_side(self.names[i], layers) for i in self._present]
-            rank = max(len(down_RI) for down_RI, _ in both)
-            rank += rank % 2
-            downs = [laid([pad(down_RI, (0, 0, 0, rank - len(down_RI)))], dtype, compiled) for down_RI, _ in both]
-            ups = [laid([pad(up_OR, (0, rank - up_OR.shape[1]))], dtype, compiled) for _, up_OR in both]
-            self._panels[key] = np.stack(downs), np.stack(ups), rank
-        return self._panels[key]
 
-
-def _side_by_side(name: str | None, layers: Sequence[Any]) -> Stack:
+def joined(name: str | None, layers: Sequence[Any]) -> Stack:
     """One adapter's A [R, I] and scaled B [O, R] on layers of the same input: their A beside each other, their B as
     blocks of one matrix. R is 0 where it has none."""
     downs, ups = [], []
@@ -140,26 +118,6 @@ def _side_by_side(name: str | None, layers: Sequence[Any]) -> Stack:
             downs.append(weight.new_zeros((0, layer.in_features)))
             ups.append(weight.new_zeros((layer.out_features, 0)))
     return (downs[0], ups[0]) if len(layers) == 1 else (torch.cat(downs), torch.block_diag(*ups))  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def grouped(shared: Shared, names: Sequence[str | None]) -> Iterator[Adapters]:
-    """While active, every LoRA layer of the base computes for these adapters at once.
-
-    All rows are of the first one until ``Adapters.split`` says otherwise. Adapters that train must require gradients.
-    """
-    adapters = Adapters(names, shared.causal.device)
-    layers = [layer for layer in shared.lora_layers if plain(layer)]
-    before = [layer.__dict__.get("forward") for layer in layers]
-    for layer in layers:
-        layer.__dict__["forward"] = partial(adapters.forward, layer)
-    try:
-        yield adapters
-    finally:
-        for layer, forward in zip(layers, before, strict=True):
-            del layer.__dict__["forward"]
-            if forward is not None:
-                layer.__dict__["forward"] = forward
 
 
 def lora_layers(causal: nn.Module) -> list[Any]:

@@ -1,5 +1,11 @@
-"""Model names of a recipe turned into folders and loaded: packaged, local, pre-trained by us on demand, or the hub."""
+"""Model names of a recipe turned into folders and loaded: packaged, local, pre-trained by us on demand, or the hub.
 
+Nothing that is loaded runs code: no Python of a model's own (``trust_remote_code``), no pickled weights. What is loaded
+is what the files say, or a ValueError (see ``exact``).
+"""
+
+import re
+import string
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.resources import files
@@ -8,8 +14,8 @@ from typing import Any
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
-from safetensors import SafetensorError
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -18,8 +24,16 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from coevolve.models.exact import check_files, check_loaded, weight_files
+
 PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+"""What a model of the Hugging Face hub may be called."""
+
 _HUB_SECONDS = 10.0
+_WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)
+_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+_TRIED = 256  # ids of a tokenizer whose texts it must know itself
 
 
 def resolve(name: str) -> Path | str:
@@ -32,7 +46,7 @@ def resolve(name: str) -> Path | str:
     if name in PACKAGED:
         return Path(str(files("coevolve"))) / "assets" / name
     path = Path(name)
-    if is_recipe(name):
+    if is_recipe(name) and not path.is_dir():
         if not path.is_file():
             raise ValueError(f"model {name!r}: no such recipe file; check the path (it is relative to where you are)")
         from coevolve.pretrain import pretrain  # here: pre-training itself loads models
@@ -52,22 +66,40 @@ def is_recipe(name: str) -> bool:
     return name.endswith((".yaml", ".yml"))
 
 
+def load_config(name: str) -> Any:
+    """The configuration of a model; ValueError if it cannot be had."""
+    return _load(AutoConfig, name)
+
+
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model; ValueError if it cannot be had."""
+    """The tokenizer of a model; ValueError if it cannot be had, or makes no tokens of any text."""
     found: PreTrainedTokenizerBase = _load(AutoTokenizer, name)
+    if not _speaks(found):
+        raise ValueError(
+            f"model {name!r}: its tokenizer makes no tokens of any text; is tokenizer.json missing? Copy the "
+            "tokenizer's files into the folder"
+        )
     return found
 
 
 def load_causal_lm(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> PreTrainedModel:
     """A language model with weights of `dtype`; ValueError if it cannot be had. options: of `from_pretrained`."""
-    found: PreTrainedModel = _load(AutoModelForCausalLM, name, dtype=dtype, **options)
-    return found
+    return _load_weights(AutoModelForCausalLM, name, dtype=dtype, **options)
 
 
 def load_classifier(name: str) -> PreTrainedModel:
     """A sequence classifier with float32 weights; ValueError if it cannot be had."""
-    found: PreTrainedModel = _load(AutoModelForSequenceClassification, name, dtype=torch.float32)
-    return found
+    return _load_weights(AutoModelForSequenceClassification, name, dtype=torch.float32)
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: Any, name: str) -> None:
+    """Raises ValueError if the tokenizer has ids that the model's embedding has not."""
+    rows, largest = model.get_input_embeddings().weight.shape[0], max(tokenizer.get_vocab().values())
+    if largest >= rows:
+        raise ValueError(
+            f"model {name!r}: its tokenizer has ids up to {largest} ({tokenizer.convert_ids_to_tokens(largest)!r}), "
+            f"its embedding has {rows} rows; it is the tokenizer of another model, or tokens were added to it alone"
+        )
 
 
 @contextmanager
@@ -84,22 +116,85 @@ def without_bars() -> Iterator[None]:
         noise.enable_progress_bar()
 
 
+def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
+    config = load_config(name)
+    if quantised := getattr(config, "quantization_config", None):
+        method = dict(quantised).get("quant_method", "some method") if isinstance(quantised, dict) else quantised
+        raise ValueError(
+            f"model {name!r} is quantised already ({method}); name the model that it was made of, with load_in_4bit: "
+            "true where memory is short"
+        )
+    options |= {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    model, info = _load(auto, name, **options)
+    try:
+        check_loaded(info, model)
+    except ValueError as error:
+        raise ValueError(f"model {name!r}: {error}; copy it again, or name another one") from error
+    found: PreTrainedModel = model
+    return found
+
+
 def _load(auto: Any, name: str, **options: Any) -> Any:
     where = resolve(name)
-    here = isinstance(where, Path) or _is_cached(where)
+    here = isinstance(where, Path) or _is_cached(where, auto)
     if here:
         options["local_files_only"] = True
     else:
         _require_on_hub(str(where))
+    if here and auto in _WEIGHTS:
+        _check_folder(name, where)
     try:
         with without_bars() if here else nullcontext():  # a download may take minutes
-            return auto.from_pretrained(where, **options)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+            found = auto.from_pretrained(where, trust_remote_code=False, **options)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever the library makes of a stranger's files
         raise _unusable(name, error) from error
+    if not here and auto in _WEIGHTS:
+        _check_folder(name, where)
+    return found
 
 
-def _is_cached(name: str) -> bool:
-    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+def _check_folder(name: str, where: Path | str) -> None:
+    folder = where if isinstance(where, Path) else _snapshot(where)
+    assert folder is not None, f"{name} was loaded and is not in the cache"
+    if (folder / "adapter_config.json").exists():
+        raise ValueError(f"model {name!r} is an adapter; merge it into its base, or name the base")
+    try:
+        check_files(folder)
+    except ValueError as error:
+        raise ValueError(f"model {name!r}: {error}") from error
+
+
+def _speaks(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether some text has tokens that mean something: all of ASCII, or what one of its first ids stands for."""
+    special = set(tokenizer.all_special_ids)
+    own = [i for i in sorted(tokenizer.get_vocab().values())[:_TRIED] if i not in special]
+    for text in (string.printable, *(str(tokenizer.decode([i])) for i in own)):
+        try:
+            if not special.issuperset(tokenizer(text, add_special_tokens=False)["input_ids"]):
+                return True
+        except Exception:  # noqa: BLE001  # tokenizers has no other for a character in no token; games know few
+            continue
+    return False
+
+
+def _is_cached(name: str, auto: Any) -> bool:
+    """Whether all that is asked for was downloaded before: a model's configuration alone may have been."""
+    folder = _snapshot(name)
+    if folder is None or auto is AutoConfig:
+        return folder is not None
+    if auto is AutoTokenizer:
+        return any((folder / file).is_file() for file in _TOKENIZERS)
+    try:
+        return all(file.is_file() for file in weight_files(folder))
+    except ValueError:
+        return False
+
+
+def _snapshot(name: str) -> Path | None:
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def _require_on_hub(name: str) -> None:
@@ -112,6 +207,11 @@ def _require_on_hub(name: str) -> None:
 
 def _unusable(name: str, error: Exception) -> ValueError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if "trust_remote_code" in str(error):
+        return ValueError(
+            f"model {name!r} comes with Python of its own (auto_map), which Coevolve never runs; use a model of a "
+            "family that transformers knows"
+        )
     return ValueError(
         f"model {name!r} cannot be loaded ({type(error).__name__}: {reason[:160]}); use {PACKAGED[0]!r}, a model "
         "folder, a pre-training recipe, or a name of the Hugging Face hub while it can be reached"

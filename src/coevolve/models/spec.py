@@ -15,6 +15,9 @@ _OURS = frozenset(
 )
 """Keywords of a chat template that are not a recipe's to set."""
 
+Compute = Literal["auto", "reference", "torch", "cpu"]
+"""The backends (``compute.backend``), and the rule that chooses one."""
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -45,7 +48,8 @@ class PolicySpec:
     ends. chat: whether a task's instructions are messages of the model's chat template: None if it has one, False
     never, True always (an error without one), or always with these keywords for it, such as ``{enable_thinking:
     false}``. load_in_4bit: hold the linear layers of the base in 4 bits (QLoRA, arXiv 2305.14314: NF4, double
-    quantisation) and compute with them in ``dtype``; only for lora and frozen.
+    quantisation) and compute with them in ``dtype``; only for lora and frozen. compute: the backend, "auto" by the
+    rule of ``compute.backend``; "reference" is slow and plain, to compare with.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -64,6 +68,7 @@ class PolicySpec:
     micro_tokens: Count = 2048
     chat: bool | dict[str, Any] | None = None
     load_in_4bit: bool = False
+    compute: Compute = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self, "policy")

@@ -6,29 +6,45 @@ from it, and as the frozen partner.
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
-from coevolve.models.adapters import grouped, lora_layers, plain
+from coevolve.interfaces import Backend
+from coevolve.models.adapters import Adapters, lora_layers, plain
+from coevolve.models.exact import check_same, read
 from coevolve.models.load import load_causal_lm, without_bars
 from coevolve.models.spec import LoraSpec
+from coevolve.recipe.inputs import one_line
+
+ADAPTER_FILE = "adapter_model.safetensors"
+
+_ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
+"""What of an adapter's description changes what its tensors compute."""
 
 
-class Shared:
-    """One causal language model in memory and the adapters on it. ``causal`` is the transformers model."""
+class Base:
+    """One causal language model in memory and the adapters on it. ``causal`` is the transformers model.
+
+    backend: what computes for it. adapters: those that compute now (``speaking``), None for the bare model.
+    """
+
+    backend: Backend
 
     def __init__(self, causal: Any) -> None:
         self.causal = causal
         self.peft: Any = None
         self.lora_layers: list[Any] = []
-        self._current: str | None = None
+        self.adapters: Adapters | None = None
 
     def add(self, adapter: str, spec: LoraSpec, seed: int) -> None:
         """A new adapter that changes nothing yet (B = 0). Its A is random, as a function of ``seed``."""
@@ -39,19 +55,33 @@ class Shared:
         config = LoraConfig(
             r=spec.rank, lora_alpha=spec.alpha, target_modules=spec.targets, lora_dropout=0.0, task_type="CAUSAL_LM"
         )
+        _check_targets(self.causal, spec.targets)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             # GPT-2's Conv1D stores weights transposed; peft warns and then does the right thing.
             warnings.filterwarnings("ignore", message="fan_in_fan_out")
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
             torch.manual_seed(seed & ((1 << 63) - 1))
-            if self.peft is None:
-                self.peft = get_peft_model(self.causal, config, adapter_name=adapter)
-            else:
-                self.peft.add_adapter(adapter, config)
+            try:
+                if self.peft is None:
+                    self.peft = get_peft_model(self.causal, config, adapter_name=adapter)
+                else:
+                    self.peft.add_adapter(adapter, config)
+            except ValueError as error:
+                raise ValueError(f"lora.targets: {spec.targets!r} takes no adapter; {_linear(self.causal)}") from error
         self.peft.eval()
-        self.lora_layers = lora_layers(self.causal)
-        self._current = self.peft.active_adapter
-        self.use(None)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Have matrix products with adapters computed by ``Adapters``: PEFT's own layer then gives the base's output,
+        and a hook adds to it."""
+        before, self.lora_layers = set(map(id, self.lora_layers)), lora_layers(self.causal)
+        for layer in self.lora_layers:
+            layer.enable_adapters(False)
+            if plain(layer):
+                for part in (*layer.lora_A.values(), *layer.lora_B.values()):
+                    part.requires_grad_(True)
+                if id(layer) not in before:
+                    layer.register_forward_hook(partial(_add_adapters, self))
 
     def bare_state(self) -> dict[str, Tensor]:
         """The model's own weights under their own names, whatever adapters sit on it."""
@@ -66,36 +96,42 @@ class Shared:
         top = head(self.causal)
         return all(plain(layer) and layer is not top for layer in self.lora_layers)
 
-    def use(self, adapter: str | None) -> None:
-        """Switch to an adapter, or to the bare base. Costs nothing if it is the one in use."""
-        if self.peft is None or adapter == self._current:
-            return
-        if adapter is None:
-            self.peft.base_model.disable_adapter_layers()
-        else:
-            if self._current is None:
-                self.peft.base_model.enable_adapter_layers()
-            self.peft.set_adapter(adapter)
-        self._current = adapter
+    @contextmanager
+    def speaking(self, names: Sequence[str | None]) -> Iterator[Adapters]:
+        """Inside, the model computes for these adapters at once (None: the bare base)."""
+        before, self.adapters = self.adapters, Adapters(names, self.causal.device)
+        for layer in self.lora_layers:
+            if not plain(layer):  # PEFT computes these, one adapter at a time
+                layer.enable_adapters(names[0] is not None)
+                if names[0] is not None:
+                    layer.set_adapter(names[0])
+        try:
+            yield self.adapters
+        finally:
+            self.adapters = before
+
+
+def _add_adapters(base: Base, layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    """A forward hook: what the adapters that compute now add to a layer's output."""
+    return output if base.adapters is None else base.adapters.add([layer], inputs[0], output)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What one policy (or reference) computes with: a shared model and its adapter on it, None for the bare model."""
+    """What one policy (or reference) computes with: a base and its adapter on it, None for the bare model."""
 
-    shared: Shared
+    base: Base
     adapter: str | None = None
 
     @contextmanager
     def active(self) -> Iterator[Any]:
         """The transformers model, computing as this policy. Not to be nested with others on the same base."""
-        self.shared.use(self.adapter)
-        with grouped(self.shared, [self.adapter]):
-            yield self.shared.causal
+        with self.base.speaking([self.adapter]):
+            yield self.base.causal
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters that training this policy changes."""
-        named = self.shared.causal.named_parameters()
+        named = self.base.causal.named_parameters()
         if self.adapter is None:
             return [parameter for _, parameter in named]
         return [parameter for name, parameter in named if f".{self.adapter}." in name]
@@ -104,28 +140,32 @@ class Weights:
         """A folder that transformers or, for an adapter, peft loads alone."""
         if self.adapter is None:
             with without_bars():
-                self.shared.causal.save_pretrained(folder, state_dict=self.shared.bare_state())
+                self.base.causal.save_pretrained(folder, state_dict=self.base.bare_state())
             return
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
-        tensors = get_peft_model_state_dict(self.shared.peft, adapter_name=self.adapter)
+        tensors = get_peft_model_state_dict(self.base.peft, adapter_name=self.adapter)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, _adapter_file(folder))
-        config = self.shared.peft.peft_config[self.adapter]
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / ADAPTER_FILE)
+        config = self.base.peft.peft_config[self.adapter]
         config.save_pretrained(folder)
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
-        """Take over the weights that ``save`` wrote, bit for bit."""
-        if self.adapter is not None:
-            from peft import set_peft_model_state_dict
-            from safetensors.torch import load_file
-
-            set_peft_model_state_dict(self.shared.peft, load_file(_adapter_file(folder)), self.adapter)
+        """Take over the weights that ``save`` wrote, bit for bit. Raises ValueError for what is not of this policy."""
+        if self.adapter is None:
+            saved = load_causal_lm(str(folder.absolute())).state_dict()
+            check_same(saved, self.base.bare_state(), folder)
+            self.base.causal.load_state_dict(saved)
             return
-        saved = type(self.shared.causal).from_pretrained(folder, dtype=torch.float32)
-        self.shared.causal.load_state_dict(saved.state_dict())
+        from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+        file = folder / ADAPTER_FILE
+        tensors = read(file)
+        check_same(tensors, get_peft_model_state_dict(self.base.peft, adapter_name=self.adapter), file)
+        _check_adapter(folder / "adapter_config.json", self.base.peft.peft_config[self.adapter])
+        set_peft_model_state_dict(self.base.peft, tensors, self.adapter)
 
 
 def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) -> Any:
@@ -143,13 +183,43 @@ def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) ->
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=four_bit
     )
     causal = load_causal_lm(model, torch.float32, quantization_config=config, device_map={"": device})
-    for module in causal.modules():
+    for name, module in causal.named_modules():
         if isinstance(module, Linear4bit):
+            weight: Any = module.weight
+            found, wanted = list(weight.quant_state.shape), [module.out_features, module.in_features]
+            if found != wanted:  # which transformers does not look at here
+                raise ValueError(f"model {model!r}: the tensor {name}.weight has the shape {found}, not {wanted}")
             # On CPUs with AVX512-BF16 it would turn the weights of a model in evaluation mode, as ours always is, into
             # a format for sampling that no gradient passes.
             module.support_avx512bf16_for_cpu = False
     causal.hf_quantizer = None  # with it, save_pretrained would write the adapters into the model and ignore bare_state
     return causal.eval()
+
+
+def _check_adapter(file: Path, config: Any) -> None:
+    """Raises ValueError unless the adapter is computed there as it is here, which names and shapes do not say."""
+    try:
+        saved = json.loads(file.read_text("utf-8"))
+        differ = [key for key in _ADAPTER_KEYS if saved.get(key, getattr(config, key)) != getattr(config, key)]
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{file} is not the description of an adapter ({one_line(error)})") from error
+    if differ:
+        key = differ[0]
+        raise ValueError(f"{file}: {key} is {saved[key]!r} there and {getattr(config, key)!r} for this policy")
+
+
+def _check_targets(causal: nn.Module, targets: list[str] | str) -> None:
+    """Raises ValueError naming a target that no module of the model is called by, and those that there are."""
+    names = [name.removesuffix(".base_layer") for name, _ in causal.named_modules()]
+    for target in [] if isinstance(targets, str) else targets:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            raise ValueError(f"lora.targets: no module of this model is called {target!r}; {_linear(causal)}")
+
+
+def _linear(causal: nn.Module) -> str:
+    named = [(n.removesuffix(".base_layer"), module) for n, module in causal.named_modules() if ".lora_" not in n]
+    last = dict.fromkeys(name.rpartition(".")[2] for name, m in named if isinstance(m, nn.Linear | Conv1D))
+    return f"its linear layers are {', '.join(last)}"
 
 
 def need_4bit(policy: str) -> None:
@@ -190,7 +260,3 @@ def check_model(causal: Any, model: str) -> None:
             f"model {model!r} ({type(causal).__name__}) changes its logits after the output layer, which Coevolve "
             "does not reproduce; use a model of another family"
         )
-
-
-def _adapter_file(folder: Path) -> Path:
-    return folder / "adapter_model.safetensors"

@@ -38,7 +38,9 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTraine
     is_lm = isinstance(recipe, CausalLMRecipe)
     torch.manual_seed(recipe.seed)
     if recipe.start is not None:
-        return models.load_causal_lm(recipe.start) if is_lm else models.load_classifier(recipe.start)
+        start = models.load_causal_lm(recipe.start) if is_lm else models.load_classifier(recipe.start)
+        models.check_vocabulary(tokenizer, start, recipe.start)
+        return start
     assert recipe.architecture is not None  # checked by the schema
     config = _config(recipe.architecture, tokenizer)
     if not is_lm:

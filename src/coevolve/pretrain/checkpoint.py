@@ -1,7 +1,6 @@
 """The resumable state of a pre-training run: one file, written beside and renamed, so that it is never torn."""
 
 import json
-import os
 import pickle
 import shutil
 from pathlib import Path
@@ -9,6 +8,9 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from coevolve.runs import durable
+from coevolve.runs.folder import lines_before
 
 NAME = "checkpoint.pt"
 
@@ -18,13 +20,11 @@ def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optim
     beside = folder / (NAME + ".new")
     try:
         torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, beside)
-    except RuntimeError as error:  # torch's word for a full disk
+        durable.publish(beside, folder / NAME)
+    except (OSError, RuntimeError) as error:  # the latter is torch's word for a full disk
         beside.unlink(missing_ok=True)
         free = shutil.disk_usage(folder).free >> 20
         raise OSError(f"could not write {folder / NAME}: {error}; {free} MiB are free there") from error
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(beside, folder / NAME)
 
 
 def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
@@ -45,7 +45,4 @@ def drop_metrics_after(path: Path, step: int) -> None:
     """Removes the lines that an interrupted run wrote after its last checkpoint; they will be written again."""
     if not path.is_file():
         return
-    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    beside = path.with_suffix(".new")
-    beside.write_text("".join(line for line in whole if json.loads(line)["step"] <= step))
-    os.replace(beside, path)
+    durable.write_text(path, "".join(json.dumps(line) + "\n" for line in lines_before(path, step + 1)))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from coevolve.pretrain.coop import ENTRY, Kind, Step, Wanted
+from coevolve.tasks.worlds.coop import ENTRY, Kind, Step, Wanted
 
 WRONG_CONSTANT = 0.1  # of a step
 FORGOTTEN = 0.15  # the second step of two in one function

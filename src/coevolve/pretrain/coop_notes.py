@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from coevolve.pretrain.coop import ENTRY, Split, Wanted
 from coevolve.pretrain.coop_answers import AUX, Answer, aux, coder, main
 from coevolve.pretrain.coop_documents import ALONE, WRITE, again, drawn, first
-from coevolve.pretrain.coop_prompts import NOTES
 from coevolve.rewards.code import Grade, Job, grade
 from coevolve.rewards.sandbox import Program, Verdict
 from coevolve.tasks.coding_feedback import MODES, Notes, Seen
+from coevolve.tasks.worlds.coop import ENTRY, Split, Wanted
+from coevolve.tasks.worlds.coop_prompts import NOTES
 
 KEEPS = 0.9  # of the authors whose work is good: they write it again as it is
 HEEDS = 0.5  # of the others: they write a function without a flaw, and mend what the note names

@@ -11,12 +11,12 @@ from random import Random
 from coevolve.pretrain.coop_documents import answers as coop_answers
 from coevolve.pretrain.coop_documents import heard as coop_heard
 from coevolve.pretrain.coop_notes import noted as coop_notes
-from coevolve.pretrain.opinions import Split, plain_opinions
 from coevolve.pretrain.references import correction, opinion_references, sentence_references
 from coevolve.pretrain.sums_answers import answers as sum_answers
 from coevolve.pretrain.sums_answers import references as sum_references
 from coevolve.rewards.sentiment import lexicon
 from coevolve.tasks.data import Row, read
+from coevolve.tasks.worlds.opinions import Split, plain_opinions
 
 Source = Callable[[Random, bool], list[str]]  # (randomness of this copy, whether the held-out part) -> documents
 

@@ -1,10 +1,11 @@
 """The schema of a pre-training recipe: two kinds, strict keys."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from coevolve.files import shown
 from coevolve.recipe.inputs import apply_overrides, load_yaml, validate
 
 Precision = Literal["float32", "bfloat16"]
@@ -62,9 +63,14 @@ class ClassifierRecipe(_Common):
 
 
 Recipe = CausalLMRecipe | ClassifierRecipe
-_RECIPE: TypeAdapter[Recipe] = TypeAdapter(Annotated[Recipe, Field(discriminator="kind")])
+_KINDS: dict[str, type[Recipe]] = {"causal_lm": CausalLMRecipe, "classifier": ClassifierRecipe}
 
 
 def load(path: Path, overrides: list[str]) -> Recipe:
     """The recipe of a YAML file with `key.sub=value` overrides; ValueError names the file and the key at fault."""
-    return validate(_RECIPE, apply_overrides(load_yaml(path), overrides), str(path))
+    tree = apply_overrides(load_yaml(path), overrides)
+    kind = tree.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        team = "; this is a team's, for `coevolve train` or `coevolve chat`" if "roles" in tree else ""
+        raise ValueError(f"{path}: kind is {shown(kind)}; a pre-training recipe has {' or '.join(_KINDS)}{team}")
+    return cast(Recipe, validate(_KINDS[kind], tree, str(path)))

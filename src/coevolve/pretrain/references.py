@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from re import escape, search, split, sub
 
-from coevolve.pretrain.opinions import Opinion, Split, openings, opinion, random_grade
 from coevolve.rewards.sentiment import lexicon
 from coevolve.tasks.continuation import OBSERVER, observer_prompt
+from coevolve.tasks.worlds.opinions import Opinion, Split, openings, opinion, random_grade
 
 _POINTS_A_GRADE = 2.2  # VADER points that one grade moves an average opinion
 

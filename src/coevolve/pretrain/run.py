@@ -1,7 +1,6 @@
 """One pre-training run from recipe to model folder."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,27 +11,58 @@ import yaml
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from coevolve.console import say
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, load
 from coevolve.pretrain.training import train
-from coevolve.runs.lock import alone
+from coevolve.recipe.inputs import load_yaml
+from coevolve.runs import durable
+from coevolve.runs.lock import LOCK, alone
+from coevolve.runtime.placement import set_threads
 
 
 def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     """Trains what the recipe describes and returns its model folder, `model/` in the output folder.
 
     A run that was killed continues from its last checkpoint with `resume` and ends in the same weights as one never
-    interrupted. With `resume` a finished run is returned as it is. Raises ValueError for the user's mistakes.
+    interrupted. With `resume` a finished run is returned as it is, and one that another process is at is waited for.
+    Raises ValueError for the user's mistakes.
     """
     resolved = load(recipe, overrides)
-    folder = resolved.output_dir or Path("runs") / f"{recipe.stem}-{resolved.seed}"
-    with alone(folder):  # several trainings that start side by side may all want this model
+    folder = _folder(recipe, resolved)
+    _check(folder)
+    with alone(folder, wait=resume):  # several trainings that start side by side may all want this model
+        durable.sweep_up(folder)
         _claim(folder, resolved, resume)
         if not (folder / "model").is_dir():
             with _threads(resolved.threads):
                 _run(resolved, folder)
     return folder / "model"
+
+
+def check_resume(recipe: Path, overrides: list[str]) -> None:
+    """Raises ValueError if the recipe's folder holds no run to go on with."""
+    folder = _folder(recipe, load(recipe, overrides))
+    if not (folder / "recipe.yaml").is_file():
+        raise ValueError(f"{folder} holds no run to go on with; to start one there leave --resume out")
+
+
+def _folder(recipe: Path, resolved: Recipe) -> Path:
+    return resolved.output_dir or Path("runs") / f"{recipe.stem}-{resolved.seed}"
+
+
+def _check(folder: Path) -> None:
+    """Raises ValueError for a folder that holds something else than a run of pre-training. Changes nothing."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"output_dir: {folder} is a file; choose another output_dir")
+    recipe = folder / "recipe.yaml"
+    if recipe.is_file() and "kind" not in load_yaml(recipe):
+        raise ValueError(f"{folder} holds a run of coevolve train; choose another output_dir")
+    found = sorted(file.name for file in folder.iterdir()) if folder.exists() else []
+    names = [name for name in found if name != LOCK and not durable.is_left_over(name)]
+    if names and not recipe.is_file():
+        raise ValueError(f"output_dir: {folder} holds {names[0]!r} and no run; choose an empty or a new folder")
 
 
 def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
@@ -45,17 +75,14 @@ def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
         if not resume:
             raise ValueError(f"{folder} already holds a run; pass --resume to continue it, or delete it")
         return
-    if path.is_file() and "kind" not in yaml.safe_load(path.read_text(encoding="utf-8")):
-        raise ValueError(f"{folder} holds a run of coevolve train; choose another output_dir")
-    shutil.rmtree(folder / "tokenizer", ignore_errors=True)  # of a run that ended before its first checkpoint
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(mine, encoding="utf-8")
+    durable.remove(folder / "tokenizer")  # of a run that ended before its first checkpoint
+    durable.write_text(path, mine)
 
 
 def _run(recipe: Recipe, folder: Path) -> None:
     tokenizer = build_tokenizer(recipe, folder)
     model = build_model(recipe, tokenizer)
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer):,} tokens", flush=True)
+    say(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer):,} tokens")
     if isinstance(recipe, CausalLMRecipe):
         train(model, causal.objective(model, tokenizer, recipe), recipe, folder)
         names = [source.name for source in recipe.sources]
@@ -63,9 +90,9 @@ def _run(recipe: Recipe, folder: Path) -> None:
     else:
         train(model, classifier.objective(model, tokenizer, recipe), recipe, folder)
         held_out = classifier.accuracies(model, tokenizer, recipe)
-    (folder / "held_out.json").write_text(json.dumps(held_out, indent=1) + "\n")
+    durable.write_text(folder / "held_out.json", json.dumps(held_out, indent=1) + "\n")
     for name, value in held_out.items():
-        print(f"held out  {name}  {value:.3f}", flush=True)
+        say(f"held out  {name}  {value:.3f}")
     _save(model, tokenizer, recipe, folder)
 
 
@@ -76,13 +103,13 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: Re
     nn.Module.to(model, dtype=getattr(torch, recipe.save_dtype))
     model.save_pretrained(beside)
     tokenizer.save_pretrained(beside)
-    os.replace(beside, folder / "model")
+    durable.publish(beside, folder / "model")
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    set_threads(count)
     try:
         yield
     finally:

@@ -9,8 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from coevolve.console import say
 from coevolve.pretrain import checkpoint
 from coevolve.pretrain.recipe import Recipe
+from coevolve.runs import durable
 
 _FINAL_RATE = 0.05  # of the peak learning rate, at the end of the cosine
 _MAX_GRADIENT_NORM = 1.0
@@ -38,6 +40,7 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
             _log(metrics, done, sum(window) / len(window), rate, (time.monotonic() - began) / len(window), recipe)
             window, began = [], time.monotonic()
         if done % recipe.checkpoint_every == 0 or done == recipe.steps:
+            durable.sync(metrics)  # a checkpoint says that the lines before it are there
             checkpoint.save(folder, done, model, optimizer)
 
 
@@ -83,4 +86,4 @@ def _log(path: Path, step: int, loss: float, rate: float, seconds: float, recipe
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
     left = (recipe.steps - step) * seconds / 60
-    print(f"step {step}/{recipe.steps}  loss {loss:.3f}  {seconds:.2f} s/step  {left:.1f} min left", flush=True)
+    say(f"step {step}/{recipe.steps}  loss {loss:.3f}  {seconds:.2f} s/step  {left:.1f} min left")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from coevolve.recipe.inputs import did_you_mean, one_line, validate
+from coevolve.faults import is_interrupt, raised
+from coevolve.files import cut, shown
+from coevolve.recipe.inputs import did_you_mean, validate
 
 Made = TypeVar("Made")
 
@@ -32,7 +35,7 @@ def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, *
     """``component`` up to the call: everything is checked, nothing is built."""
     settings = {"name": spec} if isinstance(spec, str) else spec
     if not isinstance(settings, Mapping) or not isinstance(settings.get("name"), str):
-        raise ValueError(f"{kind}: want a name, or a mapping with `name` and its settings; found {spec!r}")
+        raise ValueError(f"{kind}: want a name, or a mapping with `name` and its settings; found {shown(spec)}")
     name = settings["name"]
     rest = {key: value for key, value in settings.items() if key != "name"}
     factory = registry[name] if name in registry else from_file(name, registry, kind)
@@ -82,10 +85,10 @@ def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
     if not colon or not file.endswith(".py"):
         known = sorted(registry)
         listed = ", ".join([*known, "file.py:Name"])
-        raise ValueError(f"{kind}: unknown name {name!r}{did_you_mean(name, known)}; known: {listed}")
-    path = Path(file).resolve()
-    if not path.is_file():
-        raise ValueError(f"{kind}: no file {path}, named by {name!r}")
+        raise ValueError(f"{kind}: unknown name {shown(name)}{did_you_mean(name, known)}; known: {listed}")
+    path = Path(file).absolute()
+    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
+        raise ValueError(f"{kind}: no file {cut(path)}, named by {shown(name)}")
     module = _import(path, kind)
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
@@ -105,7 +108,9 @@ def _import(path: Path, kind: str) -> Any:
     sys.modules[name] = module  # before it runs: dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:
         del sys.modules[name]
-        raise ValueError(f"{kind}: {path} cannot be imported: {type(error).__name__}: {one_line(error)}") from error
+        if is_interrupt(error):
+            raise
+        raise ValueError(f"{kind}: {path} cannot be imported: {raised(error)}") from error
     return module

@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import math
+import os
 import re
 import types
 import typing
@@ -19,25 +21,47 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from coevolve.files import cut, kind_of, read_text, shown
+
 Tree = dict[str, Any]
 Schema = TypeVar("Schema")
 
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
+_MIB = 1 << 20
+_BYTES = 1 * _MIB  # of a YAML file; a recipe is a page or two, and reading YAML is slow
+_LONGEST = 200  # characters of a key
+_DEEP = 32  # levels of keys and lists
+_VALUES = 100_000  # in a tree, with what its aliases repeat
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 numbers (PyYAML reads 1e-4 as text); a key given twice, or one that is not text, is an error."""
+    """YAML 1.2 numbers (PyYAML reads 1e-4 as text); a key given twice, or one that is not text, is an error.
+
+    Whatever a value's constructor raises (a date of month 13, ``!!int x``) is one that names the value's line.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                problem = "`<<` is not read; write the keys out, or lay the recipe over a `base`"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(problem=f"the key {key!r} is no text", problem_mark=key_node.start_mark)
+                problem = f"the key {shown(key)} is no text; put it in quotes"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
             if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key!r} is there twice", problem_mark=key_node.start_mark)
+                problem = f"the key {shown(key)} is there twice; leave one"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            problem = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}; put it in quotes if it is a text"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
 
 _Loader.add_implicit_resolver(
@@ -48,17 +72,13 @@ _Loader.add_implicit_resolver(
 def load_yaml(path: str | Path) -> Tree:
     """The mapping in a YAML file. Raises ValueError for no file, bad YAML (with its line) or another kind of value."""
     path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"no file {path}{did_you_mean(str(path), map(str, path.parent.glob('*.yaml')))}")
-    try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ValueError(f"{path}{line}: not a recipe in YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not YAML: {one_line(error)}") from error
+    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
+        raise ValueError(f"no file {cut(path)}{did_you_mean(cut(path), map(str, path.parent.glob('*.yaml')))}")
+    if (size := path.stat().st_size) > _BYTES:
+        raise ValueError(f"{path} has {size / _MIB:.1f} MiB; a file of settings has at most {_BYTES // _MIB}")
+    tree = _parsed(read_text(path), str(path), lines=True)
     if not isinstance(tree, dict):
-        raise ValueError(f"{path}: want keys and values, found {'nothing' if tree is None else type(tree).__name__}")
+        raise ValueError(f"{path}: want keys and values, found {kind_of(tree).removeprefix('a ')}")
     return tree
 
 
@@ -68,20 +88,75 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
     for override in overrides:
         path, equals, text = override.partition("=")
         keys = path.strip().split(".")
+        named = f"override {shown(override)}"
         if not equals or not all(keys):
-            raise ValueError(f"override {override!r}: want key=value or key.sub=value")
-        try:
-            value = yaml.load(text, _Loader)
-        except yaml.YAMLError as error:
-            raise ValueError(f"override {override!r}: the value is not YAML: {one_line(error)}") from error
+            raise ValueError(f"{named}: want key=value or key.sub=value")
+        if len(keys) > _DEEP:
+            raise ValueError(f"{named}: want at most {_DEEP} keys with dots between them")
+        for key in keys:
+            _check_key(key, named)
+        value = _parsed(text, named, lines=False)
         place = result
         for depth, key in enumerate(keys[:-1], 1):
             inner = place.setdefault(key, {})
             if not isinstance(inner, dict):
-                raise ValueError(f"override {override!r}: {'.'.join(keys[:depth])} is {inner!r}, with no keys below it")
+                above = ".".join(keys[:depth])
+                raise ValueError(f"{named}: {above} is {shown(inner)}, with no keys below it; set {above} as a whole")
             place = inner
         place[keys[-1]] = value
     return result
+
+
+def _parsed(text: str, where: str, *, lines: bool) -> Any:
+    """What YAML makes of a text: dicts, lists, text, numbers, none of them twice.
+
+    Raises ValueError that begins with ``where`` and names the line, if it is a text of ``lines``."""
+    try:
+        value = yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if lines and error.problem_mark else ""
+        raise ValueError(f"{where}{line}: not YAML: {error.problem or error.context}") from error
+    except yaml.reader.ReaderError as error:
+        line = f", line {text.count(chr(10), 0, error.position) + 1}" if lines else ""
+        raise ValueError(f"{where}{line}: not YAML: the character U+{error.character:04X}; want plain text") from error
+    except RecursionError as error:
+        raise ValueError(f"{where}: {_TOO_DEEP}") from error
+    return _unshared(value, where, (), [_VALUES])
+
+
+_TOO_DEEP = f"nested deeper than {_DEEP} levels, or in itself; want a few levels of keys and lists"
+
+
+def _unshared(value: Any, where: str, path: tuple[str, ...], left: list[int]) -> Any:
+    """A copy in which what aliases repeat is there as often as they say. left: how many values more it may have."""
+    left[0] -= 1
+    at = f"{where}: {'.'.join(path)}" if path else where
+    if len(path) > _DEEP:
+        raise ValueError(f"{where}: {path[0]}: {_TOO_DEEP}")
+    if left[0] < 0:
+        raise ValueError(f"{where}: more than {_VALUES:,} values, aliases (*name) written out; want far fewer")
+    if isinstance(value, dict):
+        for key in value:
+            _check_key(key, at)
+        return {key: _unshared(inner, where, (*path, key), left) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_unshared(inner, where, (*path, str(place)), left) for place, inner in enumerate(value)]
+    if isinstance(value, str) and (bad := _UNWRITABLE.search(value)):
+        raise ValueError(f"{at} holds the character U+{ord(bad[0]):04X}, which no file or prompt can; leave it out")
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise ValueError(f"{at} is beyond 64 bits; want a smaller number")
+    if not isinstance(value, str | int | float | None):
+        raise ValueError(f"{at} is {kind_of(value)}; put it in quotes if it is a text")
+    return value
+
+
+def _check_key(key: str, at: str) -> None:
+    if not key.isprintable() or len(key) > _LONGEST:
+        raise ValueError(f"{at}: the key {shown(key)} is too long or cannot be seen; want a name of a few letters")
+
+
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+"""NUL ends a path; a lone surrogate is half a character."""
 
 
 def validate(schema: type[Schema] | TypeAdapter[Schema], tree: Any, where: str) -> Schema:
@@ -93,22 +168,43 @@ def validate(schema: type[Schema] | TypeAdapter[Schema], tree: Any, where: str) 
         if isinstance(schema, TypeAdapter):
             return schema.validate_python(tree)
         assert issubclass(schema, BaseModel)
-        return schema.model_validate(tree)
+        found = schema.model_validate(tree)
     except ValidationError as error:
         kind = schema._type if isinstance(schema, TypeAdapter) else schema
         raise ValueError(f"{where}: {_explain(error, kind)}") from error
+    _check_numbers(found, where, ())
+    return found
+
+
+def _check_numbers(value: Any, where: str, path: tuple[str, ...]) -> None:
+    """Raises ValueError naming the key of a number that is not finite, or that 64 bits do not hold.
+
+    Of what became of a tree, since ``"nan"`` is a text until something wants a number.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where}: {'.'.join(path)} is {value}; want a finite number")
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise ValueError(f"{where}: {'.'.join(path)} is beyond 64 bits; want a smaller number")
+    for key, inner in _inside(value):
+        _check_numbers(inner, where, (*path, str(key)))
+
+
+_INT64 = 1 << 63
+
+
+def _inside(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Keys, or places, and values of what settings are made of."""
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    return ((key, getattr(value, key)) for key in _fields(type(value)))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"``, or nothing if no known word is near."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def shown(value: Any) -> str:
-    """For a message: ``repr``, or for a whole number too long for Python to print (5,000 digits) its length."""
-    long = isinstance(value, int) and value.bit_length() > 1000
-    return f"a whole number of {value.bit_length()} bits" if long else repr(value)
 
 
 def one_line(error: BaseException) -> str:
@@ -125,7 +221,7 @@ def _explain(error: ValidationError, schema: Any) -> str:
         return f"unknown key {path}{did_you_mean(str(first['loc'][-1]), known)}; known: {', '.join(known) or 'none'}"
     if want := _want(first):
         return f"{path} is {shown(first['input'])}; want {want}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = _OUR_NAMES.sub("", first["msg"].removeprefix("Value error, "))
     given = "" if first["type"].startswith(("missing", "value_error")) else f", found {shown(first['input'])}"
     return f"{path}: {message[0].lower()}{message[1:]}{given}" if path else message
 
@@ -145,6 +241,10 @@ def _want(error: ErrorDetails) -> str:
         words = re.findall("'([^']*)'", error["ctx"]["expected"])
         return f"one of {', '.join(words)}{did_you_mean(shown(error['input']), words)}"
     return _RANGES.get(error["type"], "").format(**error.get("ctx", {}))
+
+
+_OUR_NAMES = re.compile(r" or an instance of \w+")
+"""What pydantic says of a Python class, which a file cannot name."""
 
 
 def _locate(schema: Any, loc: Sequence[str | int]) -> tuple[str, list[str]]:

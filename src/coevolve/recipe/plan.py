@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from coevolve.recipe.schema import Recipe, parts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
 _MIB = 1 << 20
+_MOST = 100_000  # turns of an episode that are played to be counted
 
 
 class _NoTask:
@@ -63,12 +65,19 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     """Tokens of one step. Turns and sweeps are counted by playing one episode without models."""
     checked = parts(recipe)
     cast = checked.cast()(0)
-    engine = ScriptedEngine(lambda role, problem, member, number: "")
+    said = itertools.count()
+
+    def nothing(role: str, problem: str, member: int, number: int) -> str:
+        if next(said) >= _MOST:
+            raise ValueError(f"more than {_MOST:,} turns an episode, too many to count here")
+        return ""
+
+    engine = ScriptedEngine(nothing)
     stage = Stage(cast, _NoTask(), engine, recipe.sampling)
     try:
         rollout(checked.play(), [Problem("planned")], stage)
     except ValueError as error:
-        return [f"the work of a step depends on the problem: this play does not run without one ({error})"]
+        return [f"the work of a step is not known: this play does not run without its problems ({error})"]
     turns: Counter[PolicyName] = Counter(say.policy for call in engine.calls for says in call.values() for say in says)
     episodes, longest = recipe.batch_size * recipe.members, recipe.sampling.length_range[1]
     lines = [
@@ -105,7 +114,7 @@ def sizes(model: str) -> tuple[int, int] | str:
     if models.is_recipe(model):
         return f"size unknown until {model} has been run, which training does first if need be"
     try:
-        config = AutoConfig.from_pretrained(models.resolve(model))
+        config = AutoConfig.from_pretrained(models.resolve(model), trust_remote_code=False)
     except OSError as error:
         return f"size unknown: no config of {model!r} can be had ({str(error).splitlines()[0]})"
     auto: Any = AutoModelForCausalLM

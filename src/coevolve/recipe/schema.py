@@ -2,7 +2,8 @@
 
 A recipe may begin with ``base: other.yaml`` (one level, relative to the recipe): it is laid over that one key by key.
 ``key: null`` removes a key of the base; a component of another name replaces the base's with all its settings.
-A value that ends in ``.yaml`` or ``.jsonl(.gz)``, or is ``file.py:Name``, is relative to the recipe it stands in.
+A value that ends in ``.yaml``, ``.jsonl(.gz)`` or ``.txt``, or is ``file.py:Name``, is relative to the recipe that it
+stands in.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
+from coevolve.files import shown
 from coevolve.interfaces import Task
 from coevolve.models.spec import PolicySpec
+from coevolve.names import check_names, check_run
 from coevolve.play import blame
 from coevolve.plays import PLAYS
 from coevolve.recipe import renamed
@@ -47,7 +50,7 @@ __all__ = [
 ]
 
 _COMPONENTS = ("task", "play", "cast", "algorithm")
-A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.py:\w+)$")
+A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.txt|\.py:\w+)$")
 """A value that names a file."""
 
 Component = dict[str, Any]
@@ -94,6 +97,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _roles_match_policies(self) -> Recipe:
+        check_run(self.output_dir.absolute().name)
         check_roles(self.roles, self.policies)
         idle = set(self.policies) - set(self.roles.values())
         if idle and self.algorithm.get("name") in ALGORITHMS:  # another may have rows for a policy that never speaks
@@ -106,7 +110,9 @@ class Recipe(BaseModel):
 
 
 def check_roles(roles: Mapping[Role, PolicyName], policies: Iterable[PolicyName]) -> None:
-    """Raises ValueError naming a role and the policy that is not there."""
+    """Raises ValueError for names that cannot be, and naming a role and the policy that is not there."""
+    check_names("policies", policies)
+    check_names("roles", roles)
     for role, policy in roles.items():
         if policy not in policies:
             near = did_you_mean(policy, policies)
@@ -126,15 +132,11 @@ class Parts:
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, its base and the ``key.sub=value`` overrides. Raises ValueError of one line for any mistake."""
     path = Path(path)
-    tree = _read(path)
-    if "base" in tree:
-        over = {key: value for key, value in tree.items() if key != "base"}
-        base = path.parent / str(tree["base"])
-        tree = _read(base)
-        if "base" in tree:
-            raise ValueError(f"{path}: its base {base} has a base itself; one level is the limit")
-        tree = _laid_over(tree, over)
-    tree = _spelt_out(apply_overrides(tree, overrides), Path.cwd())
+    tree = _over_its_base(path, _read(path))
+    for override in overrides:  # one by one: what `algorithm=cory` names, `algorithm.eta=1` may set
+        tree = _spelt_out(apply_overrides(tree, [override]), Path.cwd())
+    if "kind" in tree and "roles" not in tree:
+        raise ValueError(f"{path}: a recipe with `kind` is for `coevolve pretrain`; the recipe of a team has `roles`")
     renamed.check(tree, str(path))
     if tree.get("output_dir") is None:
         tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', _default('seed'))}"
@@ -177,6 +179,20 @@ def build(recipe: Recipe) -> Trainer:
 
 def _read(path: Path) -> dict[str, Any]:
     return _spelt_out(load_yaml(path), path.parent)
+
+
+def _over_its_base(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of this path laid over the one that it names as its base, if it does."""
+    if "base" not in tree:
+        return tree
+    over = {key: value for key, value in tree.items() if key != "base"}
+    if not isinstance(tree["base"], str):
+        raise ValueError(f"{path}: base is {shown(tree['base'])}; want the path of another recipe")
+    base = path.parent / tree["base"]
+    below = _read(base)
+    if "base" in below:
+        raise ValueError(f"{path}: its base {base} has a base itself; one level is the limit")
+    return _laid_over(below, over)
 
 
 def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:

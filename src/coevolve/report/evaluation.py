@@ -6,27 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from coevolve.console import WIDE, console
 
 NAMES = ("weights", "setting", "role", "policy", "decoding")
 _DIGITS = {"kl": 2, "length": 1, "eos_rate": 2, "distinct_1": 3, "distinct_2": 3}
 _PART = "parts/"
 _BEST = "best@"
-_LOG_WIDTH = 120  # where there is no terminal to ask; rich's 80 columns would cut the names
 
 
 def show_evaluation(result: Mapping[str, Any]) -> None:
     """Print what ``evaluate_run`` found."""
-    terminal = Console().is_terminal
-    console = Console(width=None if terminal else _LOG_WIDTH)
-    console.print(_table(result))
+    out = console(WIDE)
+    out.print(_table(result))
     whole = [row for row in result["rows"] if any(key.startswith(_PART) for key in row)]
     if whole:
-        console.print(_parts(whole))
+        out.print(_parts(whole))
     drawn = [row for row in result["rows"] if any(key.startswith(_BEST) for key in row)]
     if drawn:
-        console.print(_best(drawn, result["samples"]))
+        out.print(_best(drawn, result["samples"]))
 
 
 def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -12,7 +12,7 @@ from coevolve.report.plot import picture, reward_kl
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
 from coevolve.report.wording import and_list, many, number
-from coevolve.runs.folder import write_text
+from coevolve.runs.durable import write_text
 
 _MARKS = re.compile(r"[|*]|<(?=[A-Za-z/!])")
 _NAMED = 4  # runs that the title names

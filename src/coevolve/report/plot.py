@@ -109,7 +109,9 @@ def _curve(axis: Axes, group: Group, key: str, label: str | None, style: str, co
 
 def rise(lines: Sequence[Mapping[str, Any]]) -> str:
     """How the reward of a run moved: its mean over the first and the last fifth of the steps, with the difference."""
-    reward = np.array([float(line["reward"]) for line in lines])
+    reward = np.array([float(line["reward"]) for line in lines if line["reward"] is not None])
+    if not len(reward):
+        return "no turn was scored"
     part = max(1, len(reward) // 5)
     first, last = reward[:part], reward[-part:]
     text = f"reward {first.mean():.3f} -> {last.mean():.3f}"

@@ -9,10 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from coevolve.files import shown
 from coevolve.recipe import renamed
+from coevolve.recipe.inputs import load_yaml
+from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
+from coevolve.runs.signature import check_stays
 
 _ELSEWHERE = frozenset({"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
 """Keys of a recipe in which two seeds of one experiment may differ."""
@@ -49,7 +51,7 @@ class Run:
     def written(self, name: str) -> Any:
         """A JSON file of the run, such as ``eval.json``; None if there is none."""
         file = self.path / name
-        return json.loads(file.read_text("utf-8")) if file.is_file() else None
+        return shapes.read(file) if file.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,15 @@ def find(paths: Iterable[Path]) -> list[Run]:
 
 
 def read(folder: Path) -> Run:
-    """One run. Raises ValueError if it has not finished a step."""
+    """One run. Raises ValueError if it has not finished a step, or is somebody else's and leads out of itself."""
+    check_stays(folder, folder.glob("*.*"))
     lines = read_lines(RunDir(folder).metrics)
     if not lines:
         raise ValueError(f"{folder} has no metrics yet: it has not finished a step")
     file = folder / "recipe.yaml"
-    recipe = (yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None) or {}
+    recipe = load_yaml(file) if file.is_file() else {}
+    if not isinstance(recipe.get("seed", 0), int):
+        raise ValueError(f"{file}: seed is {shown(recipe['seed'])}; want a whole number")
     return Run(folder, folder.resolve().name, renamed.recipe(recipe), lines)
 
 

@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from coevolve.console import console
 from coevolve.runs.folder import read_lines
 
 _DATA = 80  # characters of a problem's columns that are shown
-_WIDTH = 110  # where the output is not a terminal, and so has no width
+_WIDTH = 110  # where the output is not a terminal, and so has none
 
 
-def show_samples(run: Path, console: Console | None = None, limit: int = 3) -> None:
+def show_samples(run: Path, out: Console | None = None, limit: int = 3) -> None:
     """Print the first ``limit`` problems of ``run/samples.jsonl``, as they were first and last played.
 
     Raises ValueError if there is no such file.
@@ -26,13 +27,11 @@ def show_samples(run: Path, console: Console | None = None, limit: int = 3) -> N
     if not file.is_file():
         raise ValueError(f"{file} does not exist: the run wrote no samples")
     rows = read_lines(file)
-    console = console or Console()
-    if not console.is_terminal:
-        console.width = max(console.width, _WIDTH)
+    out = out or console(_WIDTH)
     steps = sorted({row["step"] for row in rows})
     for row in [row for row in rows if row["step"] in steps[:1]][:limit]:
         last = [r for r in rows if r["step"] == steps[-1] and r["problem"] == row["problem"]]
-        console.print(_table(row, last[0] if len(steps) > 1 and last else None))
+        out.print(_table(row, last[0] if len(steps) > 1 and last else None))
 
 
 def _table(first: Mapping[str, Any], last: Mapping[str, Any] | None) -> Table:

@@ -13,8 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from coevolve.console import say
 from coevolve.report.page.build import Content, content, html
 from coevolve.report.runs import Run, find
+
+_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_HTTP = 80  # which browsers leave out of the address
 
 _REST = 5.0  # times as long as reading and packing took, before it is done again: training needs the processor
 
@@ -23,11 +27,11 @@ def watch(paths: Sequence[Path], port: int = 0) -> None:
     """Serve the page of these runs until Ctrl-C; port 0 is any free one. A run that has not finished a step is waited
     for. Raises ValueError for a path that does not exist, or a port that is taken."""
     with serving(paths, port) as address:
-        print(f"{address}  (Ctrl-C stops it)", flush=True)
+        say(f"{address}  (Ctrl-C stops it)")
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
-            print("stopped")
+            say("stopped")
 
 
 @contextmanager
@@ -108,6 +112,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """``/`` the page, ``/data?seen=VERSION`` what is new, ``/chunk/ID`` dialogues."""
+        if not self._is_ours():
+            self.send_error(
+                HTTPStatus.FORBIDDEN, "this page is for browsers on this machine that were given its address"
+            )
+            return
         address = urlsplit(self.path)
         if address.path == "/":
             self._answer(self.server.page, "text/html; charset=utf-8")
@@ -117,6 +126,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(chunk.encode(), "text/plain")
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _is_ours(self) -> bool:
+        """Whether the page was asked for by its own address, and by nobody but itself.
+
+        A site in the same browser can point its own name at this machine (DNS rebinding), and would read what the
+        runs say; its requests still carry its name.
+        """
+        hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
+        own = {f"{name}:{self.server.server_address[1]}" for name in _NAMES}
+        own |= set(_NAMES) if self.server.server_address[1] == _HTTP else set()
+        asked = [host.lower() for host in hosts]
+        from_us = {f"http://{host}" for host in own}
+        return len(asked) == 1 and asked[0] in own and {origin.lower() for origin in origins} <= from_us
 
     def _news(self, seen: str) -> str:
         self.server.refresh()

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
-from coevolve.models.load import load_classifier, load_tokenizer
+from coevolve.models.load import check_vocabulary, load_classifier, load_tokenizer
 
 Score = Callable[[Sequence[str]], list[float]]
 """Texts -> one number each, higher for more positive."""
@@ -58,6 +58,7 @@ class Classifier:
     def __init__(self, name: str, device: str = "auto", batch_size: int = 64) -> None:
         model = load_classifier(name)
         self.tokenizer = load_tokenizer(name)
+        check_vocabulary(self.tokenizer, model, name)
         self.positive = _positive(name, {int(i): str(label) for i, label in (model.config.id2label or {}).items()})
         self.name = name
         self.batch_size = batch_size

@@ -23,11 +23,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, TypeAdapter
 
 from coevolve.recipe.inputs import validate
-from coevolve.rewards.writing_words import STOP_WORDS, TRANSITIONS
+from coevolve.rewards.writing_words import OURS, Words
 
 Ramp = tuple[float, float, float, float]
 """(zero_low, full_low, full_high, zero_high) of a ratio: 1 in the inner two, linear to 0 at the outer two, all
 included. Two equal neighbours are a cliff; a last pair of infinities is no upper bound."""
+
+LEVELS = 4
 
 _WORD = re.compile(r"\w+")
 
@@ -61,7 +63,7 @@ class Bands:
             raise ValueError(f"words are {list(self.words)}; want 0 <= fewest <= most")
         for name in ("ratio", "unique"):
             edges = getattr(self, name)
-            if edges[0] <= 0 or list(edges) != sorted(edges) or edges[0] == inf:
+            if not 0 < edges[0] <= edges[1] <= edges[2] <= edges[3] or edges[0] == inf:  # NaN is in no order
                 raise ValueError(f"{name} is {list(edges)}; want 0 < zero_low <= full_low <= full_high <= zero_high")
         if self.searched not in ("second", "both"):
             raise ValueError(f"searched is {self.searched!r}; want second or both")
@@ -94,14 +96,14 @@ class Pair:
     """The transition categories of the text or texts that are searched."""
 
 
-def compare(first: str, second: str, bands: Bands) -> Pair:
+def compare(first: str, second: str, bands: Bands, words: Words = OURS) -> Pair:
     """The statistics of two texts. Texts count as they are, white space at their ends included."""
     return Pair(
         words=(len(first.split()), len(second.split())),
         ratio=_ratio(len(second), len(first)),
         unique=_ratio(len(vocabulary(second)), len(vocabulary(first))),
-        jaccard=jaccard(first, second),
-        found=transitions(first + second if bands.searched == "both" else second),
+        jaccard=jaccard(first, second, words),
+        found=transitions(first + second if bands.searched == "both" else second, words),
     )
 
 
@@ -110,16 +112,17 @@ def vocabulary(text: str) -> set[str]:
     return set(_WORD.findall(text.lower()))
 
 
-def jaccard(first: str, second: str) -> float:
+def jaccard(first: str, second: str, words: Words = OURS) -> float:
     """Shared content words / all content words of both, 0 to 1; 1 where neither text has one."""
-    a, b = vocabulary(first) - STOP_WORDS, vocabulary(second) - STOP_WORDS
+    a, b = vocabulary(first) - words.stop, vocabulary(second) - words.stop
     return len(a & b) / len(a | b) if a | b else 1.0
 
 
-def transitions(text: str) -> tuple[str, ...]:
+def transitions(text: str, words: Words = OURS) -> tuple[str, ...]:
     """The categories of transition words in a text, found as substrings whatever their case."""
     lower = text.lower()
-    return tuple(category for category, phrases in TRANSITIONS.items() if any(phrase in lower for phrase in phrases))
+    found = (name for name, phrases in words.transitions.items() if any(phrase in lower for phrase in phrases))
+    return tuple(found)
 
 
 def ramp(x: float, edges: Ramp) -> float | None:
@@ -155,7 +158,8 @@ def components(pair: Pair, bands: Bands) -> dict[str, float]:
 
     structure: levels 1-3 / 2.0. consistency: the Jaccard part / 0.6. coherence: the transition part / 0.4. return: the
     sum / 3. All of them gated, and ``ungated_``: every level on its own, whether or not an earlier one failed. Then
-    length_ratio (characters) and unique_ratio (different words), second / first.
+    length_ratio (characters) and unique_ratio (different words), second / first; and levels_passed, 0 to 4: of 2 the
+    third level has failed.
     """
     earned = shares(pair, bands)
     return {
@@ -163,6 +167,7 @@ def components(pair: Pair, bands: Bands) -> dict[str, float]:
         **_columns([share or 0.0 for share in earned], bands, "ungated_"),
         "length_ratio": pair.ratio,
         "unique_ratio": pair.unique,
+        "levels_passed": float(min(_passed(earned), LEVELS)),
     }
 
 
@@ -177,8 +182,13 @@ def _columns(earned: list[float], bands: Bands, prefix: str) -> dict[str, float]
 
 def _gated(earned: list[float | None]) -> list[float]:
     """Zeros from the first level that fails."""
-    kept = list(takewhile(lambda share: share is not None, earned))
-    return [share or 0.0 for share in kept] + [0.0] * (len(earned) - len(kept))
+    kept = _passed(earned)
+    return [share or 0.0 for share in earned[:kept]] + [0.0] * (len(earned) - kept)
+
+
+def _passed(earned: list[float | None]) -> int:
+    """How many parts come before the first level that fails. The two of the last level never do."""
+    return len(list(takewhile(lambda share: share is not None, earned)))
 
 
 def _paid(earned: list[float], bands: Bands) -> float:

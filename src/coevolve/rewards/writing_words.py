@@ -1,4 +1,21 @@
-"""The word lists of the writing reward: what carries no content, and what connects sentences."""
+"""The word lists of the writing reward: what carries no content, and what connects sentences; ours, or from files.
+
+A file is text in UTF-8 whose name ends in ``.txt``, with one word or phrase a line; empty lines and lines that begin
+with "#" are passed over, and case does not matter. In a file of transition words, a line in brackets begins a category,
+of which each counts once:
+
+    [contrast]
+    however
+    on the other hand
+    [time]
+    meanwhile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 STOP_WORDS = frozenset(
     """
@@ -64,3 +81,75 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Category -> phrases, found as substrings: "so" is in "also" and "as" in "was". Some phrases are in several."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """The lists that a reward goes by, in lower case. stop: words that carry no content. transitions: category ->
+    phrases."""
+
+    stop: frozenset[str]
+    transitions: Mapping[str, tuple[str, ...]]
+
+
+OURS = Words(STOP_WORDS, TRANSITIONS)
+
+
+def read_words(stop_words: str | None, transition_words: str | None) -> Words:
+    """The lists of these files, ours where there is none. ValueError, in one line, for a file that cannot be used."""
+    return Words(
+        stop=OURS.stop if stop_words is None else _stop_words(stop_words),
+        transitions=OURS.transitions if transition_words is None else _transitions(transition_words),
+    )
+
+
+def _stop_words(file: str) -> frozenset[str]:
+    where = f"task.stop_words: {file}"
+    found = set()
+    for number, line in _lines(file, where):
+        if _category(line):
+            raise ValueError(f"{where}, line {number}: {line!r} begins a category, as in a file of transition words")
+        found.add(line)
+    return frozenset(found)
+
+
+def _transitions(file: str) -> dict[str, tuple[str, ...]]:
+    where = f"task.transition_words: {file}"
+    found: dict[str, tuple[str, ...]] = {}
+    category = ""
+    for number, line in _lines(file, where):
+        if name := _category(line):
+            if name in found:
+                raise ValueError(f"{where}, line {number}: the category {line} is there twice; put them together")
+            category, found[name] = name, ()
+        elif not category:
+            raise ValueError(
+                f"{where}, line {number}: {line!r} is in no category; want a line such as [contrast] first"
+            )
+        else:
+            found[category] += (line,)
+    if empty := [name for name, phrases in found.items() if not phrases]:
+        raise ValueError(f"{where}: the category [{empty[0]}] has no words; add some or leave it out")
+    return found
+
+
+def _category(line: str) -> str:
+    """What stands in the brackets of a line that begins a category, "" for any other."""
+    return line[1:-1].strip() if line.startswith("[") and line.endswith("]") else ""
+
+
+def _lines(file: str, where: str) -> Iterator[tuple[int, str]]:
+    """(number from 1, line in lower case) of what counts. ValueError: no such file, no text, or nothing in it."""
+    if not file.endswith(".txt"):
+        raise ValueError(f"{where}: want a text file, one word or phrase a line, whose name ends in .txt")
+    try:
+        text = Path(file).read_text("utf-8-sig")
+    except (OSError, ValueError) as error:  # not there, no access, not UTF-8, or a name that cannot be one
+        raise ValueError(f"{where}: cannot be read as text: {getattr(error, 'strerror', None) or error}") from error
+    lines = [(number, line.strip().lower()) for number, line in enumerate(text.split("\n"), 1)]
+    found = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    if not found:
+        raise ValueError(f"{where} holds no words; want one word or phrase a line")
+    if bad := [number for number, line in found if not line.isprintable()]:
+        raise ValueError(f"{where}, line {bad[0]}: it has characters that no text has; want one word or phrase a line")
+    yield from found

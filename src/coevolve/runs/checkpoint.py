@@ -7,7 +7,8 @@
       training/<policy>.pt      optimiser
       training/rng.pt           generator states, for user code that draws from them
 
-A checkpoint is written beside its place and renamed, so a crash leaves the one before. Cast and sampler positions are
+A checkpoint is written beside its place, synced and renamed, and loses its name before it is deleted: after a kill or a
+power cut at any moment each one is whole or not there. Cast and sampler positions are
 functions of the step and need no state. On a GPU, "the same weights" is as good as its kernels are deterministic.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import shutil
 import zlib
@@ -24,14 +26,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import yaml
 from safetensors import SafetensorError
 
+from coevolve.faults import lacking
+from coevolve.names import inside
 from coevolve.recipe import renamed
+from coevolve.recipe.inputs import load_yaml, one_line
+from coevolve.runs import durable, shapes
 from coevolve.runs.folder import RunDir, plain
 
 if TYPE_CHECKING:
     from coevolve.trainer import Trainer
+
+_STATE = "trainer.json"
 
 # Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
 _FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
@@ -43,25 +50,32 @@ def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], 
     beside = run.path / f".{target.name}.tmp"
     shutil.rmtree(beside, ignore_errors=True)
     try:
+        run.sync()
         _write(trainer, beside, step, identity)
-        os.replace(beside, target)
-    except (OSError, RuntimeError, SafetensorError) as error:
-        # torch and safetensors report a full disk as errors of their own.
+        durable.publish(beside, target)
+    except Exception as error:
         shutil.rmtree(beside, ignore_errors=True)
+        # torch, tokenizers and safetensors report a full disk as errors of their own.
+        if not isinstance(error, OSError | RuntimeError | SafetensorError) and not lacking(error):
+            raise
         free = shutil.disk_usage(run.path).free >> 20
         intact = "the run and its older checkpoints are intact: make room and go on with --resume"
         raise OSError(f"could not write {target} ({free} MiB are free there): {error}; {intact}") from error
     for old in run.checkpoints()[: -max(keep_last, 1)]:
-        shutil.rmtree(old)
+        durable.remove(old)
     return target
 
 
 def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
-    """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet."""
-    run.path.mkdir(parents=True, exist_ok=True)
+    """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet.
+
+    Raises ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
+    """
+    run.check_resume(trainer.steps)
+    durable.sweep_up(run.path)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
-        same_recipe(run.path, renamed.recipe(yaml.safe_load(recipe.read_text("utf-8"))), plain(identity))
+        same_recipe(run.path, renamed.recipe(load_yaml(recipe)), plain(identity))
     step = load(trainer, found[-1], identity) if found else 0
     run.truncate(step)
     return step
@@ -74,33 +88,43 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
     the folder if it is torn, foreign, or has other policies.
     """
     state = verify(folder)
-    if identity is not None:
-        same_recipe(folder, state["identity"], plain(identity))
-    missing = set(trainer.policies) ^ set(state["policies"])
-    if missing:
-        raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
-    for name, policy in trainer.policies.items():
-        policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
-    trainer.state = state["state"]
-    _set_generators(_read(folder / "training" / "rng.pt"))
-    return int(state["step"])
+    try:
+        if identity is not None:
+            same_recipe(folder, state["identity"], plain(identity))
+        missing = set(trainer.policies) ^ set(state["policies"])
+        if missing:
+            raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
+        for name, policy in trainer.policies.items():
+            policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
+        trainer.state = state["state"]
+        _set_generators(_read(folder / "training" / "rng.pt"))
+        return int(state["step"])
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        # Its checksums are right, so it was written like this: by another version, or by hand.
+        said = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(
+            f"{folder} does not fit this version of coevolve ({said}); resume with the one that wrote it"
+        ) from error
 
 
 def verify(folder: Path) -> dict[str, Any]:
     """Check every file against the manifest; returns trainer.json. Raises ValueError naming what is wrong."""
     manifest = folder / "manifest.json"
-    if not manifest.exists():
+    if not manifest.is_file():
         raise ValueError(f"{folder} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
+    older = "delete the folder to resume from the one before"
     try:
-        files = json.loads(manifest.read_text("utf-8"))
+        files = shapes.read(manifest)
+        if _STATE not in files:
+            raise ValueError(f"it does not name {_STATE}")
     except ValueError as error:
-        raise ValueError(f"{folder} is torn: its manifest.json is not JSON; delete the folder") from error
+        raise ValueError(f"{folder} is torn: its manifest.json is none ({error}); {older}") from error
     for name, expected in files.items():
-        file = folder / name
-        if not file.exists() or _fingerprint(file) != expected:
+        file = inside(folder, name)
+        if not os.path.isfile(file) or _fingerprint(file) != expected:
             how = "changed since it was written" if file.exists() else "missing"
-            raise ValueError(f"{folder} is torn: {name} is {how}; delete the folder to resume from the one before")
-    return renamed.trainer_state(json.loads((folder / "trainer.json").read_text("utf-8")))
+            raise ValueError(f"{folder} is torn: {name} is {how}; {older}")
+    return renamed.trainer_state(shapes.read(folder / _STATE))
 
 
 def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any]) -> None:
@@ -110,7 +134,7 @@ def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any
         torch.save(policy.training_state(), folder / "training" / f"{name}.pt")
     torch.save(_generators(), folder / "training" / "rng.pt")
     state = {"step": step, "policies": list(trainer.policies), "state": trainer.state, "identity": plain(identity)}
-    (folder / "trainer.json").write_text(json.dumps(state, indent=1), "utf-8")
+    (folder / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {p.relative_to(folder).as_posix(): _fingerprint(p) for p in files}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
@@ -126,7 +150,13 @@ def _fingerprint(file: Path) -> list[int]:
 
 
 def _read(file: Path) -> Any:
-    return torch.load(file, weights_only=True, map_location="cpu")
+    try:
+        return torch.load(file, weights_only=True, map_location="cpu")
+    except (FileNotFoundError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError) as error:
+        why = " ".join(str(error).split())[:160] or type(error).__name__
+        raise ValueError(
+            f"{file} cannot be read ({why}); delete the checkpoint to resume from the one before"
+        ) from error
 
 
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:

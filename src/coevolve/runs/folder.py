@@ -4,18 +4,19 @@
     metrics.jsonl       one line a step                        episodes.jsonl      a few episodes a step
     samples.jsonl       the same held-out problems at the      reward-kl.png       the curves, drawn at the end
                         start and at every checkpoint          checkpoint-N/       see ``checkpoint``
+    signature.json      whose run it is, see ``signature``
 
 ``record`` says what stands in a line of ``episodes.jsonl`` and ``samples.jsonl``.
 
-Lines are appended and flushed step by step; a line torn by a crash is the last one, and readers skip it. Everything
-else is written beside its place and renamed.
+Lines are appended step by step and synced before every checkpoint; a line torn by a crash is the last one, and readers
+skip it. Everything else is written beside its place and renamed (``durable``). While a training writes here it holds
+``.lock``; who only reads needs no lock.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import platform
 import shutil
 import subprocess
@@ -27,6 +28,17 @@ from typing import Any
 
 import torch
 import yaml
+
+from coevolve.files import read_text
+from coevolve.runs import durable, lock, shapes, signature
+
+_CHECKPOINT = "checkpoint-"
+_PLOT = "reward-kl.png"
+_OWN = frozenset(
+    {"recipe.yaml", signature.FILE, "environment.json", "metrics.jsonl", "episodes.jsonl", "samples.jsonl", lock.LOCK}
+    | {"train.log", "tracker-id", "tensorboard", "wandb"}
+)
+"""What may be in the folder of a run that has not finished a step."""
 
 _PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy")
 
@@ -49,39 +61,78 @@ class RunDir:
     def samples(self) -> Path:
         return self.path / "samples.jsonl"
 
+    @property
+    def begun(self) -> bool:
+        """Whether a training has written here."""
+        return self.metrics.exists() or bool(self.checkpoints())
+
     def checkpoints(self) -> list[Path]:
         """Finished checkpoints, oldest first."""
-        found = [p for p in self.path.glob("checkpoint-*") if p.name.removeprefix("checkpoint-").isdigit()]
-        return sorted(found, key=lambda p: int(p.name.removeprefix("checkpoint-")))
+        found = [p for p in self.path.glob(f"{_CHECKPOINT}*") if p.name.removeprefix(_CHECKPOINT).isdecimal()]
+        return sorted(found, key=steps_of)
+
+    def check(self, steps: int, resume: bool) -> None:
+        """Raises ValueError if a training of so many steps cannot start here, or go on. Changes nothing."""
+        lock.check(self.path)
+        if resume:
+            self.check_resume(steps)
+        else:
+            self.check_free()
 
     def check_free(self) -> None:
-        """Raises ValueError if the folder holds a run already, or cannot be one."""
+        """Raises ValueError if a new run cannot be here: there is one already, or something else."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"output_dir: {self.path} is a file; choose another output_dir")
         if self.checkpoints() or read_lines(self.metrics):
             raise ValueError(f"{self.path} already holds a run; pass --resume to go on, or another output_dir")
+        names = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
+        if foreign := [name for name in names if name not in _OWN and not durable.is_left_over(name)]:
+            shown = ", ".join(map(repr, foreign[:3])) + (", ..." if len(foreign) > 3 else "")
+            raise ValueError(f"output_dir: {self.path} holds {shown} and no run; choose an empty or a new folder")
+
+    def check_resume(self, steps: int) -> None:
+        """Raises ValueError if there is no run here that a training of so many steps can go on with."""
+        found = self.checkpoints()
+        described = found or (self.path / "recipe.yaml").is_file() or not read_lines(self.metrics)
+        if not self.begun or not described:
+            raise ValueError(f"{self.path} holds no run to go on with; to start one there leave --resume out")
+        if found and (done := steps_of(found[-1])) > steps:
+            raise ValueError(
+                f"{self.path} is at step {done}, beyond the {steps} steps asked for; "
+                "ask for more (steps=...), or choose another output_dir"
+            )
 
     def create(self) -> int:
-        """Make the folder for a new run; returns its first step, 0. Raises ValueError if it holds a run already."""
+        """Make the folder for a new run; returns its first step, 0. Raises ValueError as ``check_free``."""
         self.check_free()
-        self.path.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(self.path)
+        durable.sweep_up(self.path)
         self.truncate(0)
         return 0
 
     def truncate(self, step: int) -> None:
         """Forget every line from this step on, and every sample of later weights: they will be written again."""
         for file, end in ((self.metrics, step), (self.episodes, step), (self.samples, step + 1)):
-            kept = [line for line in read_lines(file) if step and line["step"] < end]
-            write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
+            kept = lines_before(file, end) if step else []
+            durable.write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def sync(self) -> None:
+        """Bring all lines to the disk, which a checkpoint says are there."""
+        for file in (self.metrics, self.episodes, self.samples):
+            if file.exists():
+                durable.sync(file)
 
     def describe(self, recipe: Mapping[str, Any], seed: int, *, fresh: bool) -> None:
         """Write what this run is and what it runs on; a resumed run adds where it went on."""
-        write_text(self.path / "recipe.yaml", yaml.safe_dump(plain(recipe), sort_keys=False))
+        text = yaml.safe_dump(plain(recipe), sort_keys=False)
+        durable.write_text(self.path / "recipe.yaml", text)
+        if own := signature.signature(text, recipe):
+            durable.write_text(self.path / signature.FILE, own)
         file, here = self.path / "environment.json", environment() | {"seed": seed}
         if not fresh and file.exists():
-            first = json.loads(file.read_text("utf-8"))
+            first = shapes.read(file)
             here = first | {"resumed": [*first.get("resumed", []), here]}
-        write_text(file, json.dumps(here, indent=2) + "\n")
+        durable.write_text(file, json.dumps(here, indent=2) + "\n")
 
     def append(self, line: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> None:
         """One step's metrics, and the records of some of its episodes."""
@@ -96,38 +147,52 @@ class RunDir:
         """Draw reward, KL and objective over the steps."""
         from coevolve.report.plot import reward_kl  # matplotlib is slow to import and only needed here
 
-        target = self.path / "reward-kl.png"
-        reward_kl([self.path], target)
+        target, beside = self.path / _PLOT, self.path / f".{_PLOT}"
+        reward_kl([self.path], beside)
+        durable.publish(beside, target)
         return target
+
+
+def steps_of(checkpoint: Path) -> int:
+    """How many steps a checkpoint's folder has behind it."""
+    return int(checkpoint.name.removeprefix(_CHECKPOINT))
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
     """The records of a JSON-lines file, without a last line that a crash cut short; empty if there is no file.
 
-    Raises ValueError naming a broken line that is not the last.
+    Raises ValueError naming the line that is no record of this file (``shapes``).
     """
     if not file.exists():
         return []
-    lines = file.read_text("utf-8").split("\n")
-    records = []
-    for number, line in enumerate(lines[:-1], 1):
+    whole, _, _ = file.read_bytes().rpartition(b"\n")  # a crash may have cut a character in two, too
+    lines = read_text(file, whole).split("\n") if whole else []
+    return [shapes.line(line, file, f"line {number}") for number, line in enumerate(lines, 1)]
+
+
+def lines_before(file: Path, end: int) -> list[dict[str, Any]]:
+    """The records of steps before this one. What stands behind the last of them may be broken: a power cut does that.
+
+    Raises ValueError naming a broken line before.
+    """
+    kept: list[dict[str, Any]] = []
+    broken: ValueError | None = None
+    for number, line in enumerate(file.read_bytes().split(b"\n")[:-1] if file.exists() else [], 1):
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{file}, line {number} is not JSON: {error}; repair or delete it") from error
-    return records
+            record = shapes.line(read_text(file, line), file, f"line {number}")
+        except ValueError as error:
+            broken = broken or error
+            continue
+        if record["step"] < end and broken:
+            raise broken
+        if record["step"] < end:
+            kept.append(record)
+    return kept
 
 
 def _append(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     with file.open("a", encoding="utf-8") as out:
         out.write("".join(json.dumps(plain(line), allow_nan=False) + "\n" for line in lines))
-
-
-def write_text(file: Path, text: str) -> None:
-    """Replace a file at once, or not at all."""
-    beside = file.with_name(file.name + ".tmp")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, file)
 
 
 def environment() -> dict[str, Any]:

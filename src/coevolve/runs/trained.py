@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, validate
 from coevolve.recipe.schema import Recipe
+from coevolve.recipe.trust import need_trust
 from coevolve.runs.folder import RunDir
+from coevolve.runs.signature import not_own
+from coevolve.runtime.placement import set_threads
 
 
 def checkpoint_of(run: RunDir, step: int | None) -> Path:
@@ -32,8 +33,12 @@ def step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("checkpoint-"))
 
 
-def recipe_of(run: RunDir) -> Recipe:
-    """What the run was trained by. Raises ValueError if that was Python, which no file describes."""
+def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
+    """What the run was trained by, to be built again.
+
+    trust_code: whatever code it names may be run, whoever made the run. Raises ValueError if it names some and is not
+    this user's own (see ``signature``), and if it was trained from Python, which no file describes.
+    """
     file = run.path / "recipe.yaml"
     recorded = load_yaml(file)
     if "roles" not in recorded:  # see ``Trainer.describe``
@@ -41,10 +46,13 @@ def recipe_of(run: RunDir) -> Recipe:
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
             "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
-    return validate(Recipe, renamed.recipe(recorded), str(file))
+    recipe = validate(Recipe, renamed.recipe(recorded), str(file))
+    if not trust_code and (why := not_own(run.path)):
+        need_trust(run.path, recipe.record(), why)
+    return recipe
 
 
 def use_threads(recipe: Recipe) -> None:
-    """Compute with as many threads as the recipe asks for, if it does."""
+    """Compute with as many threads as the recipe asks for, if it does. Raises ValueError for too many."""
     if recipe.threads is not None:
-        torch.set_num_threads(recipe.threads)
+        set_threads(recipe.threads)

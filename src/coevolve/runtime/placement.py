@@ -1,34 +1,60 @@
-"""Devices work side by side, and policies that work in processes."""
+"""Where policies work: devices side by side, processes, threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
-from coevolve.learners.local import LocalPolicy
+from coevolve.runtime.pool import cores
 from coevolve.types import PolicyName
 
+Workers = bool | Literal["auto"]
+"""Whether policies on the CPU compute in worker processes, one a core; "auto": where they pay."""
+
+PAYS = 1e10
+"""Floating-point operations of a step from which on worker processes pay: these take seconds and memory to start, which
+steps of a few hundredths of a second do not earn back."""
+
+P = TypeVar("P")
 T = TypeVar("T")
 
-
-def device(policy: LocalPolicy) -> object:
-    """Where it samples."""
-    return policy.device
+_THREADS = 64
+"""So many PyTorch may have on any machine; more only where there are cores for them."""
 
 
-def desk(policy: LocalPolicy) -> object:
-    """Where it learns: processes of its own, or its device."""
-    return policy.away or policy.device
+def set_threads(count: int) -> None:
+    """Let PyTorch compute with so many threads. Raises ValueError for more than this machine could use: those that it
+    cannot start end the process without a word."""
+    most = max(_THREADS, cores())
+    if not 1 <= count <= most:
+        raise ValueError(f"threads is {count}; want 1 to {most} on this machine of {cores()} cores")
+    torch.set_num_threads(count)
+
+
+def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int:
+    """How many worker processes to start, 0 for none. parameters: of all models on the CPU. tokens: of a step, at most.
+
+    A forward is about two operations a parameter and token, and its gradient four.
+    """
+    pays = 6 * parameters * tokens >= PAYS if workers == "auto" else workers
+    return cores if pays and cores > 1 else 0
+
+
+def use_threads(threads: int | None, one: bool) -> None:
+    """Have PyTorch compute with so many threads in this process. None: one, where a backend wants that (``one``), else
+    as many as PyTorch finds right."""
+    if threads is not None or one:
+        set_threads(threads or 1)
 
 
 def side_by_side(
-    policies: Mapping[PolicyName, LocalPolicy],
+    policies: Mapping[PolicyName, P],
     names: Collection[PolicyName],
     work: Callable[[list[PolicyName]], Mapping[PolicyName, T]],
-    place: Callable[[LocalPolicy], object] = device,
+    place: Callable[[P], object],
 ) -> dict[PolicyName, T]:
     """What ``work`` finds for each name, in the order of the names. It is called once per place, with those there.
 

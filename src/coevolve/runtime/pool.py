@@ -1,4 +1,4 @@
-"""Processes in which policies on the CPU work side by side.
+"""A pool of worker processes in which policies on the CPU sample and learn side by side.
 
 Sampling and learning are many small operations, between which Python thinks and threads wait for each other; so threads
 gain little and processes much. Every process holds all policies, but not their weights: these move, once, into memory
@@ -6,12 +6,11 @@ that all processes see, where the optimiser changes them and checkpoints restore
 ids and a few numbers per token.
 
 Processes are spawned (a fork would inherit the locks of PyTorch's threads) and do not import the user's script, which
-therefore needs no ``if __name__ == "__main__"``. They end with the ``Workers`` they belong to, or with this process.
+therefore needs no ``if __name__ == "__main__"``. They end with the ``Pool`` they belong to, or with this process.
 """
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import io
 import multiprocessing
@@ -30,14 +29,24 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from coevolve.learners.local import LocalPolicy
-from coevolve.runtime.shared_memory import Memory, Pickler, Unpickler
+from coevolve.faults import ShortageError, lacking, raised
+from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
+
+
+class Member(Protocol):
+    """A policy that a pool computes for. bare: what of it the processes need."""
+
+    name: PolicyName
+    trainable: bool
+    parameters: list[nn.Parameter]
+
+    def bare(self) -> Any: ...
 
 
 def cores() -> int:
@@ -47,14 +56,14 @@ def cores() -> int:
 
 @dataclass
 class There:
-    """What a process works with. rooms: for the gradients of each policy that learns, one per process of its.
+    """What a process works with. grad_buffers: for the gradients of each policy that learns, one per process of its.
 
-    kept: what one job leaves for the next.
+    outputs: what one job leaves for the next.
     """
 
-    policies: Mapping[PolicyName, LocalPolicy]
-    rooms: Mapping[PolicyName, Sequence[Tensor]]
-    kept: Any = None
+    policies: Mapping[PolicyName, Any]
+    grad_buffers: Mapping[PolicyName, Sequence[Tensor]]
+    outputs: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +75,48 @@ class Job:
     given: tuple[Any, ...]
 
 
-class Workers:
-    """Processes, at most so many and started when they are needed, that work for these policies, all on the CPU.
+class Pool:
+    """Processes, at most so many and started when they are needed, that work for its policies, all on the CPU.
 
-    Those that work at the same time share the threads that PyTorch uses here; each has at least one. share: processes
-    of each policy that learns, at most. rooms: see ``There``; in memory that all processes see, once some have started.
+    Those that work at the same time share the threads that PyTorch uses here; each has at least one. grad_buffers: see
+    ``There``; in memory that all processes see, once some have started.
     """
 
-    def __init__(self, policies: Mapping[PolicyName, LocalPolicy], most: int) -> None:
-        self.policies, self.most = policies, most
-        self.learners = [name for name, policy in policies.items() if policy.trainable]
-        self.share = max(1, most // max(1, len(self.learners)))
-        self._beside = min(len(self.learners), most // self.share)  # policies that learn at the same time
-        self.rooms: Mapping[PolicyName, Sequence[Tensor]] = {}
-        self._memory: Memory | None = None
+    def __init__(self, most: int) -> None:
+        self.policies: dict[PolicyName, Member] = {}
+        self.most = most
+        self.grad_buffers: Mapping[PolicyName, Sequence[Tensor]] = {}
+        self._memory: SharedMemory | None = None
         self._there = b""
         self._running: list[Worker] = []
         self._free = queue.SimpleQueue[Worker]()  # of those that run, nobody's at the moment
         self._lock = threading.RLock()
         weakref.finalize(self, _end, self._running)
 
+    def add(self, policy: Member) -> None:
+        """Before any process has started."""
+        assert not self._running, "a pool's policies are all there before it starts"
+        self.policies[policy.name] = policy
+
+    @property
+    def learners(self) -> list[PolicyName]:
+        """The policies that learn."""
+        return [name for name, policy in self.policies.items() if policy.trainable]
+
+    @property
+    def processes_per_policy(self) -> int:
+        """Processes of each policy that learns, at most."""
+        return max(1, self.most // max(1, len(self.learners)))
+
+    @property
+    def _beside(self) -> int:
+        """Policies that learn at the same time."""
+        return min(len(self.learners), self.most // self.processes_per_policy)
+
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
         """What is found for every job, each done by one process. An error or interrupt ends the processes.
 
-        Raises RuntimeError naming the policies whose process failed or died.
+        Raises, naming the policies, JobError or ValueError where their process failed, ShortageError where it died.
         """
         found: dict[int, Any] = {}
         count = min(self.most, len(jobs))
@@ -112,9 +139,9 @@ class Workers:
         return [found[number] for number in range(len(jobs))]
 
     @contextmanager
-    def lent(self) -> Iterator[Callable[[Sequence[Job]], list[Any]]]:
-        """Processes of one policy's own, to be asked again and again, at most ``share`` jobs at a time: the same one
-        does job i each time.
+    def borrowed(self) -> Iterator[Callable[[Sequence[Job]], list[Any]]]:
+        """Processes of one policy's own, to be asked again and again, at most ``processes_per_policy`` jobs at a time:
+        the same one does job i each time.
 
         Waits while other threads have them. Asking raises as a call does; only a lost process ends the others.
         """
@@ -122,7 +149,7 @@ class Workers:
         free, mine = self._free, list[Worker]()
 
         def ask(jobs: Sequence[Job]) -> list[Any]:
-            assert len(jobs) <= self.share
+            assert len(jobs) <= self.processes_per_policy
             if len(mine) < len(jobs):
                 self._ready(len(jobs) * self._beside)
             while len(mine) < len(jobs):
@@ -138,20 +165,20 @@ class Workers:
     def _ask(self, workers: Sequence[Worker], jobs: Sequence[Job]) -> list[Any]:
         """One job each."""
         threads = max(1, torch.get_num_threads() // (len(jobs) * self._beside))
-        answers, failed = [], list[JobError]()
+        answers, failed = [], list[Exception]()
         try:
             for worker, job in zip(workers, jobs, strict=True):
                 worker.ask(job, threads)
             for worker in workers:
                 try:
                     answers.append(worker.answer())
-                except JobError as error:  # the others' answers have to be read all the same
+                except (JobError, ValueError) as error:  # the others' answers have to be read all the same
                     failed.append(error)
         except BaseException as error:
             cause = self._lost(workers, error)
             if cause is error:
                 raise
-            raise RuntimeError(str(cause)) from error
+            raise ShortageError(str(cause)) from error
         if failed:
             raise failed[0]
         return answers
@@ -178,7 +205,7 @@ class Workers:
             if self._memory is not None and self._running:
                 self._memory.gather()
             else:
-                self._share()
+                self._move_weights()
                 self._free = queue.SimpleQueue()
             assert self._memory is not None
             if len(self._running) < count:
@@ -187,29 +214,55 @@ class Workers:
                         self._running.append(Worker(self._memory, self._there))
                         self._free.put(self._running[-1])
 
-    def _share(self) -> None:
-        """Move the weights into memory that all processes see, with room for gradients."""
+    def _move_weights(self) -> None:
+        """Move the weights into memory that all processes see, with buffers for gradients."""
         file = io.BytesIO()
         pickler = Pickler(file)
-        rooms = {name: [_room(self.policies[name]) for _ in range(self.share)] for name in self.learners}
+        count = range(self.processes_per_policy)
+        buffers = {name: [_grad_buffer(self.policies[name]) for _ in count] for name in self.learners}
         try:
-            pickler.dump(There({name: _bare(policy) for name, policy in self.policies.items()}, rooms))
+            pickler.dump(There({name: policy.bare() for name, policy in self.policies.items()}, buffers))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             names = ", ".join(self.policies)
             raise ValueError(f"policies {names} cannot be in other processes: {error}; set workers to false") from error
-        self._memory, self._there = Memory(list(pickler.tensors.values())), file.getvalue()
-        homes = self._memory.homes
-        self.rooms = {name: [homes[pickler.numbers[id(room)]] for room in some] for name, some in rooms.items()}
+        self._memory, self._there = SharedMemory(list(pickler.tensors.values())), file.getvalue()
+        views = self._memory.views
+        self.grad_buffers = {
+            name: [views[pickler.numbers[id(buffer)]] for buffer in some] for name, some in buffers.items()
+        }
 
 
 class JobError(RuntimeError):
     """A job's own error; its process goes on."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A job's error as it is sent: many errors cannot be pickled. kind: what it becomes at the other end."""
+
+    kind: type[Exception]
+    said: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        trace = traceback.format_exc()
+        if line := lacking(error):
+            return cls(ShortageError, line, trace)
+        if isinstance(error, ValueError):  # its message is for people
+            return cls(ValueError, str(error), trace)
+        return cls(JobError, raised(error), trace)
+
+    def told(self, where: str) -> Exception:
+        error = self.kind(f"{where}: {self.said}")
+        error.add_note(self.trace)  # a traceback shows it
+        return error
+
+
 class Worker:
     """This process's end of one worker."""
 
-    def __init__(self, memory: Memory, there: bytes) -> None:
+    def __init__(self, memory: SharedMemory, there: bytes) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.names: Sequence[PolicyName] = []
@@ -229,33 +282,26 @@ class Worker:
             raise self._died() from error
 
     def answer(self) -> Any:
-        """What it found."""
+        """What it found. Raises what ``Failure`` says, and ShortageError if the process is no more."""
         try:
             found, error = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError) as lost:
             raise self._died() from lost
         if error is not None:
-            raise JobError(f"the process that worked for {', '.join(self.names)} failed:\n{error}")
+            raise error.told(f"the process that worked for {', '.join(self.names)} failed")
         return found
 
-    def _died(self) -> RuntimeError:
+    def _died(self) -> ShortageError:
         self.process.join(5)
         code = self.process.exitcode
         why = "killed, perhaps for want of memory" if code == -signal.SIGKILL else "its own output says why"
-        return RuntimeError(
+        return ShortageError(
             f"the process that works for {', '.join(self.names)} ended with exit code {code} ({why}); "
             "workers: false does without processes"
         )
 
 
-def _bare(policy: LocalPolicy) -> LocalPolicy:
-    """The policy without what only the optimiser and text need."""
-    bare = copy.copy(policy)
-    bare.tokenizer = bare.optimizer = bare.home = None
-    return bare
-
-
-def _room(policy: LocalPolicy) -> Tensor:
+def _grad_buffer(policy: Member) -> Tensor:
     """For the gradients of all its parameters, one behind the other; memory is taken only when it is written to."""
     return torch.empty(sum(p.numel() for p in policy.parameters), dtype=torch.float32, device="meta")
 
@@ -308,7 +354,7 @@ def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> N
             if threads != torch.get_num_threads():
                 torch.set_num_threads(threads)
             try:
-                answer: tuple[Any, str | None] = job.work(here, *job.given), None
-            except Exception:  # noqa: BLE001 (the other end raises it)
-                answer = None, traceback.format_exc()
+                answer: tuple[Any, Failure | None] = job.work(here, *job.given), None
+            except BaseException as error:  # noqa: BLE001 (the other end raises it)
+                answer = None, Failure.of(error)
             connection.send_bytes(pickle.dumps(answer))

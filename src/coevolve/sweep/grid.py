@@ -12,10 +12,10 @@ from pathlib import Path
 
 import yaml
 
-from coevolve.recipe.inputs import one_line
+from coevolve.files import cut, shown
 from coevolve.recipe.schema import Recipe, load_recipe, parts
 
-_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
 _MOST = 10_000  # runs; more is a slip of the finger, and would be checked for hours
 _SETTING, _SETTINGS = 40, 120
@@ -65,9 +65,9 @@ def _axes(overrides: Iterable[str]) -> Axes:
     for override in overrides:
         key, equals, text = override.partition("=")
         if not key or not equals:
-            raise ValueError(f"override {override!r}: want key=value, key=a,b,c or key=0..9")
+            raise ValueError(f"override {shown(override)}: want key=value, key=a,b,c or key=0..9")
         if key in axes:
-            raise ValueError(f"{key} is there twice; separate its values by commas: {key}=a,b")
+            raise ValueError(f"{cut(key)} is there twice; separate its values by commas: {cut(key)}=a,b")
         if key == "output_dir":
             raise ValueError("output_dir: every run has a folder of its own; say where they go with --output")
         axes[key] = values(text, override)
@@ -81,9 +81,11 @@ def values(text: str, override: str) -> list[str]:
     """
     try:
         node = yaml.compose(f"[{text}]", yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"override {override!r}: not YAML values with commas between: {one_line(error)}") from error
-    assert isinstance(node, yaml.SequenceNode)
+    except (yaml.YAMLError, RecursionError) as error:
+        why = getattr(error, "problem", None) or "nested too deeply, or of characters that no text has"
+        raise ValueError(f"override {shown(override)}: not YAML values with commas between: {why}") from error
+    if not isinstance(node, yaml.SequenceNode):  # of "a]: [b"
+        raise ValueError(f"override {shown(override)}: not YAML values with commas between")
     found = []
     for item in node.value:
         written = text[item.start_mark.index - 1 : item.end_mark.index - 1].strip()
@@ -93,10 +95,10 @@ def values(text: str, override: str) -> list[str]:
             continue
         first, last = int(ends[1]), int(ends[2])
         if last < first:
-            raise ValueError(f"override {override!r}: {written} goes down; want {last}..{first}")
+            raise ValueError(f"override {shown(override)}: {written} goes down; want {last}..{first}")
         if last - first >= _MOST:
             raise ValueError(
-                f"override {override!r}: {last - first + 1:,} values; a sweep is of at most {_MOST:,} runs"
+                f"override {shown(override)}: {last - first + 1:,} values; a sweep is of at most {_MOST:,} runs"
             )
         found.extend(map(str, range(first, last + 1)))
     return found or [text]

@@ -14,7 +14,9 @@ from pathlib import Path
 import yaml
 
 from coevolve.recipe.schema import Recipe
-from coevolve.runs.folder import write_text
+from coevolve.runs.durable import write_text
+from coevolve.runs.folder import RunDir
+from coevolve.runs.lock import alone
 from coevolve.sweep.slots import Slot
 
 LOG = "train.log"
@@ -34,7 +36,7 @@ class _Training:
 
 
 def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch: Watch) -> dict[Path, str]:
-    """Train each in its folder, going on from what is there; returns folder -> why, of those that failed.
+    """Train each in its folder, going on from what is there; returns folder -> why, of those that failed or are in use.
 
     lock: a file descriptor that the processes keep open as long as they live. However this ends, they end with it.
     """
@@ -44,7 +46,12 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
     try:
         while waiting or running:
             while waiting and free:
-                running.append(_start(waiting.pop(0), free.pop(0), lock))
+                recipe = waiting.pop(0)
+                try:
+                    running.append(_start(recipe, free[0], lock))
+                    del free[0]
+                except ValueError as error:  # somebody trains there
+                    ended[recipe.output_dir] = str(error)
             time.sleep(_POLL)
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
@@ -58,13 +65,14 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
 
 def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     run = recipe.output_dir
-    run.mkdir(parents=True, exist_ok=True)
     # The run reads what was checked, not the file that somebody may be editing meanwhile.
     record = recipe.record() | {"threads": slot.threads_of(recipe)}
-    write_text(run / "recipe.yaml", yaml.safe_dump(record, sort_keys=False))
+    with alone(run):  # the training has a lock of its own
+        write_text(run / "recipe.yaml", yaml.safe_dump(record, sort_keys=False))
+    resume = ["--resume"] if RunDir(run).begun else []
     with (run / LOG).open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "coevolve.sweep.child", "train", str(run / "recipe.yaml"), "--resume"],
+            [sys.executable, "-m", "coevolve.sweep.child", "train", str(run / "recipe.yaml"), *resume],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

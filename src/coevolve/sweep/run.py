@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 
+from coevolve import faults
+from coevolve.console import WIDE, console
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.schema import Recipe
 from coevolve.runs.checkpoint import same_recipe
-from coevolve.runs.folder import RunDir, read_lines
+from coevolve.runs.folder import RunDir, read_lines, steps_of
 from coevolve.runs.lock import alone
 from coevolve.runtime.pool import cores
 from coevolve.sweep.grid import grid
 from coevolve.sweep.pool import LOG, train_all
-from coevolve.sweep.show import console, progress, table
+from coevolve.sweep.show import progress, table
 from coevolve.sweep.slots import Slot, slots, visible
 
 
@@ -36,21 +39,21 @@ def sweep(
     """
     folder = _folder(recipe, output)
     recipes = grid(Path(recipe), overrides, folder)
-    out = console()
-    with alone(folder, busy=f"another sweep is at work in {folder}, or about to end; wait for it") as lock:
+    out = console(WIDE, highlight=False)
+    with alone(folder) as lock:
         left = _left(recipes)
         places = _places(left, jobs)
         out.print(_headline(recipes, left, places, folder), soft_wrap=True)
         try:
             with progress(len(recipes) - len(left), len(recipes), out) as watch:
                 failed = train_all(left, places, lock, watch)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             done = len(recipes) - len(_left(recipes))
             said = f"stopped with {done} of {len(recipes)} runs done; the same command goes on"
-            raise KeyboardInterrupt(said) from None
+            raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
     out.print(table([one.output_dir for one in recipes if one.output_dir not in failed]))
     for run, why in failed.items():
-        out.print(f"failed: {run / LOG}: {why}", soft_wrap=True, markup=False)
+        out.print(f"failed: {run / LOG}: {why}", soft_wrap=True)
     if failed:
         raise ChildProcessError(f"{len(failed)} of {len(recipes)} runs failed; the same command tries them again")
     out.print(f"coevolve report {folder} -o {folder / 'report.html'}", soft_wrap=True)
@@ -86,12 +89,13 @@ def _left(recipes: Iterable[Recipe]) -> list[Recipe]:
 
 
 def _done(recipe: Recipe) -> int:
-    """The steps of its newest checkpoint. Raises ValueError if its folder holds a run of another recipe."""
+    """The steps of its newest checkpoint. Raises ValueError if its folder holds another run, or a longer one."""
     run = RunDir(recipe.output_dir)
     if not (run.checkpoints() or read_lines(run.metrics)):
         return 0
+    run.check_resume(recipe.steps)
     same_recipe(run.path, renamed.recipe(load_yaml(run.path / "recipe.yaml")), recipe.record())
-    return max((int(found.name.removeprefix("checkpoint-")) for found in run.checkpoints()), default=0)
+    return max(map(steps_of, run.checkpoints()), default=0)
 
 
 def _places(left: Sequence[Recipe], jobs: int | None) -> list[Slot]:

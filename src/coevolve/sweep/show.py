@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,30 +15,28 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from coevolve.files import read_text
 from coevolve.recipe.schema import Recipe
 from coevolve.report.findings.curves import column, final
 from coevolve.report.runs import Group, grouped, read
+from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir
 from coevolve.sweep.pool import Watch
 
-_LOG_WIDTH = 120  # where there is no terminal to ask
 _EVERY = 60.0  # seconds between two plain lines about a run
 _SPEED = 600.0  # seconds that the time left is estimated from
 _TAIL = 1 << 16  # bytes of metrics that hold a whole line
-
-
-def console() -> Console:
-    """Standard output."""
-    return Console(width=None if Console().is_terminal else _LOG_WIDTH, highlight=False)
 
 
 @contextmanager
 def progress(done: int, total: int, out: Console) -> Iterator[Watch]:
     """One live line per run that trains, or a plain one now and then where the output is no terminal; a line that
     stays for each that has ended. done: of the total, before."""
-    columns = (TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TextColumn("{task.fields[said]}"))
     bar = Progress(
-        *columns,
+        TextColumn("{task.description}", markup=False),
+        BarColumn(16),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[said]}", markup=False),
         TextColumn("ETA"),
         TimeRemainingColumn(),
         console=out,
@@ -91,7 +88,7 @@ class _Watcher:
         return next(task for task in self.bar.tasks if task.id == self.tasks[run])
 
     def _print(self, text: str) -> None:
-        self.bar.console.print(text, soft_wrap=True, markup=False, highlight=False)
+        self.bar.console.print(text, soft_wrap=True, highlight=False)
 
 
 def newest(run: Path) -> dict[str, Any] | None:
@@ -102,7 +99,7 @@ def newest(run: Path) -> dict[str, Any] | None:
     with file.open("rb") as lines:
         lines.seek(max(0, file.stat().st_size - _TAIL))
         whole = lines.read().split(b"\n")[:-1]
-    return dict(json.loads(whole[-1])) if whole else None
+    return shapes.line(read_text(file, whole[-1]), file, "its last line") if whole else None
 
 
 def _reward(line: Mapping[str, Any]) -> str:

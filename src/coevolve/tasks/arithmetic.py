@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 
-from coevolve.pretrain import sums
 from coevolve.tasks.data import Later
 from coevolve.tasks.numbers import EXAMPLE, Numbers
+from coevolve.tasks.worlds import sums
 from coevolve.types import Instruction, Problem, Prompt, Role, Turn
 
 _COUNTS: dict[sums.Split, int] = {"train": 8192, "test": 1024}

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from coevolve.rewards.writing import ARXIV
+from coevolve.rewards.writing_words import read_words
 from coevolve.tasks import data
 from coevolve.tasks.data import Later
+from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.writing import WRITER, Voice, Writing, problems
 from coevolve.types import Problem
 
@@ -39,8 +41,10 @@ class Arxiv(Writing):
 
     Abstracts are the column ``abstract_text`` of ``arxiv_train`` (train) and ``arxiv_val`` (test) in the folder that
     COEVOLVE_DATA names, else of the hub's OpenMLRL/arXiv_abstract. max_words: only so many words of an abstract. bands:
-    thresholds to change, see ``rewards.writing.Bands``. reward, feedback: your own functions instead, see
-    ``rewards.function``. All of a row's columns are in ``Problem.data``, and ``text``, what the prompts show.
+    thresholds to change, see ``rewards.writing.Bands``. stop_words, transition_words: files of other lists
+    than ours, see ``rewards.writing_words``. scoring: "paper" also counts what only pads a text, see
+    ``rewards.writing_plain``. reward, feedback: your own functions instead, see ``rewards.function``. All of a row's
+    columns are in ``Problem.data``, and ``text``, what the prompts show.
 
     Deviations and notes 1-5, 7 and 8 of ``Tldr`` hold here too. Then:
     1. The ratio of lengths is full in 1.3-1.6 and 0 at 0.8 and 2.0, as in the reward's code. (Its docstring and its
@@ -49,8 +53,8 @@ class Arxiv(Writing):
     2. Transition words are searched in both texts joined without a space, so that one may begin in the first text.
     3. Prompts say the same in fewer words and end in the name of the paragraph, for base models.
 
-    Raises ValueError for an unknown band; and, when problems are first used, for max_words below 1, a row without the
-    column, or no such data.
+    Raises ValueError for an unknown band, and a list of words that cannot be read; and, when problems are first used,
+    for max_words below 1, a row without the column, or no such data.
     """
 
     def __init__(
@@ -58,6 +62,9 @@ class Arxiv(Writing):
         *,
         max_words: int | None = None,
         bands: dict[str, Any] | None = None,
+        stop_words: str | None = None,
+        transition_words: str | None = None,
+        scoring: Scoring = "ours",
         reward: str | Callable[..., Any] | None = None,
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
@@ -66,6 +73,8 @@ class Arxiv(Writing):
             test=Later(lambda: _abstracts("val", max_words)),
             voices=VOICES,
             bands=ARXIV.changed(bands or {}),
+            words=read_words(stop_words, transition_words),
+            scoring=scoring,
             reward=reward,
             feedback=feedback,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from coevolve.play import Feedback
@@ -12,10 +12,11 @@ from coevolve.recipe.components import checked
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.code import Grade, Job, extract, grade
 from coevolve.rewards.function import user_feedback
-from coevolve.rewards.sandbox import Sandbox, count_tests
+from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
 from coevolve.tasks import data
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.expert import Expert
+from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.templates import columns
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
@@ -47,7 +48,8 @@ class Coding:
     ``main`` writes, and ``tests``; ``prelude`` and ``setup`` as in ``rewards.code.Job``, "" where they are missing.
     voices: role -> what it is told. notes: the wording of the feedback. feedback: a mode (report, levels, passed,
     plain), ``{expert: settings}`` for edits by another model (``tasks.expert``), or the user's own function (see
-    ``rewards.function``). sandbox: settings of ``rewards.sandbox.Sandbox``.
+    ``rewards.function``). scoring: "ours", or "paper", by which ``math`` needs no import and equal asserts are one
+    test, as in the newest released code. sandbox: settings of ``rewards.sandbox.Sandbox``.
 
     Every turn of a case is paid the total of ``rewards.code``: 0 to 4, and 0 to 2.1 for a ``coder``. Raises ValueError
     for an unknown mode and an unknown or wrong setting.
@@ -63,9 +65,10 @@ class Coding:
         voices: Mapping[Role, Voice],
         notes: Notes = Notes(),  # noqa: B008  (a frozen value)
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
+        scoring: Scoring = "ours",
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        self.train, self.test = train, test
+        self.train, self.test, self.scoring = train, test, scoring
         self.voices, self.notes = dict(voices), notes
         templates = (t for voice in voices.values() for t in (voice.first, voice.again, voice.beside))
         self.asks = columns(templates, ("told", "code"))
@@ -139,7 +142,11 @@ class Coding:
     def grades(self, cases: Sequence[Case]) -> list[Grade]:
         """How each case was judged. A program that was judged before is not run again: the sandbox remembers."""
         answers = [_answers(case.turns) for case in cases]
-        return grade([_job(case.problem) for case in cases], answers, self.box)
+        jobs = [_job(case.problem) for case in cases]
+        if self.scoring == "ours":
+            return grade(jobs, answers, self.box)
+        given = [replace(job, prelude=f"{job.prelude}\nimport math") for job in jobs]
+        return [replace(found, verdicts=_distinct(found.verdicts)) for found in grade(given, answers, self.box)]
 
     def _voice(self, role: Role) -> Voice:
         if role not in self.voices:
@@ -151,6 +158,11 @@ class Coding:
 def _job(p: Problem) -> Job:
     """What the problem's columns say about judging it."""
     return Job(**{field.name: p.data[field.name] for field in fields(Job) if field.name in p.data})
+
+
+def _distinct(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """The first verdict on each test."""
+    return tuple({verdict.test: verdict for verdict in reversed(verdicts)}.values())[::-1]
 
 
 def _answers(turns: Sequence[Turn]) -> dict[Role, str]:

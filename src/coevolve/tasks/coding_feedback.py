@@ -123,6 +123,7 @@ _WHY = {
     "memory": "out of memory",
     "forbidden": "it does what is not allowed",
     "crashed": "the interpreter died",
+    "skipped": "not run, because an earlier test did not pass",
 }
 """How a test ended, in words, where it is no exception of the code."""
 

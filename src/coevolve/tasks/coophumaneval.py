@@ -10,6 +10,7 @@ from coevolve.tasks.coding import Bounds, Coding, between
 from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.data import Later
 from coevolve.tasks.humaneval import VOICES, problems
+from coevolve.tasks.scoring import Scoring
 
 CONTRADICTORY = ("CoopHumanEval/2", "CoopHumanEval/12")
 """``valid_date``: dates are mm-dd-yyyy in its prompt and dd-mm-yyyy in its tests. ``is_multiply_prime``: its prompt is
@@ -22,8 +23,8 @@ class CoopHumanEval(Coding):
     The 82 problems are ``coop_humaneval`` in the folder that COEVOLVE_DATA names, else the hub's
     OpenMLRL/CoopHumanEval. train, test: rows [first, end), end null for all that follow. drop_contradictory: leave out
     the two problems whose tests contradict their prompts, ``CONTRADICTORY``, which no right answer can solve; both are
-    among the paper's test problems. feedback, sandbox: see ``tasks.coding.Coding``. ``Problem.data``, the notes, the
-    deviations and the errors are those of ``HumanEval``.
+    among the paper's test problems. feedback, scoring, sandbox: see ``tasks.coding.Coding``. ``Problem.data``, the
+    notes, the deviations and the errors are those of ``HumanEval``.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class CoopHumanEval(Coding):
         test: Bounds = (0, 16),
         drop_contradictory: bool = False,
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
+        scoring: Scoring = "ours",
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         found = Later(lambda: problems(_rows(), "coophumaneval"))
@@ -42,6 +44,7 @@ class CoopHumanEval(Coding):
             test=Later(lambda: [p for p in between(found, test, "task.test") if p.id not in dropped]),
             voices=VOICES,
             feedback=feedback,
+            scoring=scoring,
             sandbox=sandbox,
         )
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
+
+from coevolve.files import cut, parse_json
 
 FOLDER = "COEVOLVE_DATA"
 
@@ -75,30 +78,42 @@ def read(name: str) -> list[Row]:
 def jsonl(path: Path) -> list[Row]:
     """The rows of a file with one JSON object a line, compressed if its name ends in ``.gz``.
 
-    ValueError: the file is missing, empty or damaged, or a line is no JSON object.
+    ValueError: the file is missing, empty or damaged, or a line is no JSON object, or not strictly one.
     """
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist; check the path")
+    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
+        raise ValueError(f"{cut(path)} {'is no file' if os.path.exists(path) else 'does not exist'}; check the path")
     found = []
     line = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        with gzip.open(path, "rt", encoding=_UTF8) if path.suffix == ".gz" else path.open(encoding=_UTF8) as lines:
             for line, text in enumerate(lines, start=1):
                 found.append(_row(path, line, text))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.object[error.start]:#04x}"
+        raise ValueError(f"{path}, after line {line}: {byte} is no UTF-8; save the file as UTF-8 text") from error
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}, after line {line}: {error}; the file is damaged, copy it again") from error
     if not found:
         raise ValueError(f"{path} holds no rows; want at least one JSON object a line")
     return found
 
 
+_UTF8 = "utf-8-sig"  # with a byte order mark or without
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escaped surrogate: half of a character, and two of them are one."""
+
+
 def _row(path: Path, line: int, text: str) -> Row:
-    try:
-        row = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {line}: {error.msg} at column {error.colno}; want a JSON object") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"{path}, line {line}: a {type(row).__name__}; want a JSON object such as {{...}}")
+    where = f"{path}, line {line}"
+    if not text.strip():
+        raise ValueError(f"{where}: empty; want a JSON object, or no line")
+    row = parse_json(text.rstrip("\n"), where)
+    if _HALF.search(text):
+        try:
+            json.dumps(row, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            half = f"U+{ord(error.object[error.start]):04X}"
+            raise ValueError(f"{where}: {half} is half a character, which no model can read; leave it out") from error
     return row
 
 

@@ -10,6 +10,7 @@ from coevolve.tasks import data
 from coevolve.tasks.coding import Bounds, Coding, Voice, between, check_tests, column
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, REPORT
 from coevolve.tasks.data import Later
+from coevolve.tasks.scoring import Scoring
 from coevolve.types import Problem
 
 _AGAIN = "\n\n{told}Code:"
@@ -55,9 +56,10 @@ class HumanEval(Coding):
     """MAGRPO's HumanEval task (arXiv 2508.04652, section "Coding"): roles ``aux`` and ``main``, or ``coder`` alone.
 
     The 164 problems are ``humaneval`` in the folder that COEVOLVE_DATA names, else the hub's openai/openai_humaneval.
-    train, test: rows [first, end), end null for all that follow. feedback, sandbox: see ``tasks.coding.Coding``. In
-    ``Problem.data`` are all columns of the row and ``text``, the prompt; ``parameters``, "numbers, threshold" say;
-    ``entry``, ``tests`` and ``prelude``, what the prompt defines beside the function asked for.
+    train, test: rows [first, end), end null for all that follow. feedback, scoring, sandbox: see
+    ``tasks.coding.Coding``. In ``Problem.data`` are all columns of the row and ``text``, the prompt; ``parameters``,
+    "numbers, threshold" say; ``entry``, ``tests`` and ``prelude``, what the prompt defines beside the function asked
+    for.
 
     As in the released code, rows 32 and 163 are in neither split (its first version trained on [33, 133]), and a single
     agent is paid without cooperation. How code is judged, and how that differs, is in ``rewards.code``. Ours differ in
@@ -80,6 +82,7 @@ class HumanEval(Coding):
         train: Bounds = (33, 163),
         test: Bounds = (0, 32),
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
+        scoring: Scoring = "ours",
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         found = Later(lambda: problems(_rows(), "humaneval"))
@@ -88,6 +91,7 @@ class HumanEval(Coding):
             test=Later(lambda: between(found, test, "task.test")),
             voices=VOICES,
             feedback=feedback,
+            scoring=scoring,
             sandbox=sandbox,
         )
 

@@ -13,6 +13,7 @@ from coevolve.tasks.coding import Bounds, Coding, between, check_tests, column, 
 from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.data import Later
 from coevolve.tasks.humaneval import VOICES
+from coevolve.tasks.scoring import Scoring
 from coevolve.types import Problem
 
 _TEST_IDS = range(11, 511)
@@ -25,8 +26,8 @@ class Mbpp(Coding):
     The problems are those of the split "test", in the order of their ids: of the sanitized version (257), or of the
     full one (500). They are ``mbpp_sanitized`` or ``mbpp`` in the folder that COEVOLVE_DATA names, else the hub's
     google-research-datasets/mbpp. train, test: rows of these [first, end), end null for all that follow. feedback,
-    sandbox: see ``tasks.coding.Coding``. In ``Problem.data`` are all columns of the row and ``text``, with the first
-    assert as an example; ``parameters``; ``entry``, ``tests``, ``prelude`` and ``setup``.
+    scoring, sandbox: see ``tasks.coding.Coding``. In ``Problem.data`` are all columns of the row and ``text``, with the
+    first assert as an example; ``parameters``; ``entry``, ``tests``, ``prelude`` and ``setup``.
 
     The entry point is what the asserts call, and its parameters are named a, b, ... Notes and deviations 1 and 3-5 of
     ``HumanEval`` hold here too. Then:
@@ -46,6 +47,7 @@ class Mbpp(Coding):
         train: Bounds = (15, 65),
         test: Bounds = (0, 15),
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
+        scoring: Scoring = "ours",
         sandbox: dict[str, Any] | None = None,
     ) -> None:
         found = Later(lambda: _all(config))
@@ -54,6 +56,7 @@ class Mbpp(Coding):
             test=Later(lambda: between(found, test, "task.test")),
             voices=VOICES,
             feedback=feedback,
+            scoring=scoring,
             sandbox=sandbox,
         )
 

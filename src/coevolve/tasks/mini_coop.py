@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, get_args
 
-from coevolve.pretrain.coop import ENTRY, Kind, Split, wanted
-from coevolve.pretrain.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.tasks.coding import Coding, Voice
 from coevolve.tasks.coding_feedback import REPORT, Notes
 from coevolve.tasks.data import Later
+from coevolve.tasks.worlds.coop import ENTRY, Kind, Split, wanted
+from coevolve.tasks.worlds.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
 from coevolve.types import Problem
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)

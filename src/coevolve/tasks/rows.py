@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coevolve import noise
+from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback, user_reward
 from coevolve.tasks import data as sources
@@ -134,8 +137,11 @@ def _check_column(where: str, row: sources.Row, name: str, role: Role) -> None:
         raise ValueError(
             f"{where}: no column {name!r}, which prompts.{role} names{near}; it has {', '.join(row) or 'none'}"
         )
-    if not isinstance(row[name], str | int | float):
-        raise ValueError(f"{where}: column {name!r}, which prompts.{role} names, is {row[name]!r}; want text or number")
+    value = row[name]
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(
+            f"{where}: column {name!r}, which prompts.{role} names, is {shown(value)}; want text or number"
+        )
 
 
 def _split(problems: Sequence[Problem], share: float, seed: int) -> tuple[list[Problem], list[Problem]]:
@@ -156,6 +162,12 @@ def _read(source: str, split: str) -> list[sources.Row]:
     """The rows of a file, or of a hub data set, whose split is this one if the source names none."""
     if source.endswith((".jsonl", ".jsonl.gz")):
         return sources.jsonl(Path(source))
+    if source.endswith(_OTHER_FILES) or source.startswith((".", "/", "~")) or os.path.exists(source):
+        raise ValueError(f"task {source}: a file of another kind; want .jsonl or .jsonl.gz, one JSON object a line")
     dataset, _, named = source.partition(":")
     split = named or split
     return sources.rows(f"{dataset.rpartition('/')[2]}_{split}", dataset=dataset, split=split)
+
+
+_OTHER_FILES = (".csv", ".tsv", ".json", ".txt", ".parquet", ".arrow", ".feather", ".xlsx", ".gz", ".zip", ".zst")
+"""Ends of names that no data set of the hub has."""

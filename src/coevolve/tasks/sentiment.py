@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coevolve.pretrain.opinions import openings
 from coevolve.rewards.sentiment import lexicon
 from coevolve.tasks.continuation import Continuation
+from coevolve.tasks.worlds.opinions import openings
 
 
 class Sentiment(Continuation):

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from coevolve.rewards.writing import TLDR
+from coevolve.rewards.writing_words import read_words
 from coevolve.tasks import data
 from coevolve.tasks.data import Later
+from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.writing import WRITER, Voice, Writing, problems
 from coevolve.types import Problem
 
@@ -40,8 +42,9 @@ class Tldr(Writing):
     Posts are the column ``prompt`` of ``tldr_reddit2013`` (train) and of the rows of ``tldr_openai`` that are not
     ``flagged`` (test) in the folder that COEVOLVE_DATA names, else of the hub's trl-lib/tldr. max_words: only so many
     words of a post, its subreddit and title included. bands: thresholds to change, see ``rewards.writing.Bands``.
-    reward, feedback: your own functions instead, see ``rewards.function``. All of a row's columns are in
-    ``Problem.data``, and ``text``, what the prompts show.
+    stop_words, transition_words: files of other lists than ours, see ``rewards.writing_words``. scoring: "paper" also
+    counts what only pads a text, see ``rewards.writing_plain``. reward, feedback: your own functions instead, see
+    ``rewards.function``. All of a row's columns are in ``Problem.data``, and ``text``, what the prompts show.
 
     The paper leaves thresholds to its code, whose reward, docstring and evaluation logger disagree. We follow the
     reward:
@@ -50,14 +53,16 @@ class Tldr(Writing):
     3. Transition words are found inside other words, "so" in "also", and lengths include white space at the ends.
     4. The maximum is 2.98, though 3.0 is stated everywhere; ``return`` is still the total / 3.0, as in its tables.
     Ours differ in this:
-    5. The lists of stop words and transition words are our own, in twelve categories as there.
+    5. The lists of stop words and transition words are our own, in twelve categories as there; with the released ones
+       as ``stop_words`` and ``transition_words``, totals are those of the released code, of padded texts too where
+       ``scoring`` is "paper".
     6. Prompts say the same in fewer words and end in "TL;DR:", so that a base model continues with a summary.
     7. The writer puts a line of dashes between its texts; another delimiter there. The fallbacks are the same, and
        the last one favours it: a text cut after a third has a ratio of lengths of 2, in the full band.
     8. An agent that revises continues its own turn, rather than reading its text in a new prompt.
 
-    Raises ValueError for an unknown band; and, when problems are first used, for max_words below 1, a row without the
-    column, or no such data.
+    Raises ValueError for an unknown band, and a list of words that cannot be read; and, when problems are first used,
+    for max_words below 1, a row without the column, or no such data.
     """
 
     def __init__(
@@ -65,6 +70,9 @@ class Tldr(Writing):
         *,
         max_words: int | None = None,
         bands: dict[str, Any] | None = None,
+        stop_words: str | None = None,
+        transition_words: str | None = None,
+        scoring: Scoring = "ours",
         reward: str | Callable[..., Any] | None = None,
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
@@ -73,6 +81,8 @@ class Tldr(Writing):
             test=Later(lambda: _posts("tldr_openai", "test", max_words)),
             voices=VOICES,
             bands=TLDR.changed(bands or {}),
+            words=read_words(stop_words, transition_words),
+            scoring=scoring,
             reward=reward,
             feedback=feedback,
         )

@@ -12,7 +12,10 @@ from typing import Any
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback, user_reward
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
+from coevolve.rewards.writing_plain import plain
+from coevolve.rewards.writing_words import Words
 from coevolve.tasks import data
+from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.templates import columns
 from coevolve.tasks.writing_feedback import advice
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
@@ -59,8 +62,10 @@ class Writing:
 
     train, test: the problems; their columns fill the templates. voices: role -> what it is told, in the order in which
     their texts are compared; the role ``writer`` may be among them if the others are two. bands: the reward's
-    thresholds. reward, feedback: the user's own functions instead (see ``coevolve.rewards.function``), which are given
-    a writer's text whole, as ``writer``; ``parts`` stay as they are, those of the reward here.
+    thresholds. words: its stop words and transition words. scoring: "ours", by which padding that nobody reads counts
+    nothing (``rewards.writing_plain``), or "paper", which counts all of a text. reward, feedback: the user's own
+    functions instead (see ``coevolve.rewards.function``), which are given a writer's text whole, as ``writer``;
+    ``parts`` stay as they are, those of the reward here.
 
     Every turn of a case is paid the team's total (0 to 2.98): with two texts that of the pair, with more the mean over
     neighbours.
@@ -75,11 +80,14 @@ class Writing:
         test: Sequence[Problem],
         voices: Mapping[Role, Voice],
         bands: Bands,
+        words: Words,
+        scoring: Scoring,
         reward: str | Callable[..., Any] | None,
         feedback: str | Callable[..., Any] | None,
     ) -> None:
         self.train, self.test = train, test
-        self.voices, self.bands = dict(voices), bands
+        self.voices, self.bands, self.words = dict(voices), bands, words
+        self.counted = plain if scoring == "ours" else str
         self.asks = columns((v for voice in voices.values() for v in (voice.first, voice.again)), ("told",))
         self.roles = [role for role in voices if role != WRITER]
         self._reward = self._paid if reward is None else user_reward(reward)
@@ -116,14 +124,14 @@ class Writing:
 
         It names the writer's own numbers and its ratio to a neighbour.
         """
-        notes = advice(self.texts(turns), self.bands)
+        notes = advice(self.texts(turns), self.bands, self.words)
         if len(turns) < len(notes):  # a writer's
             return [" ".join(f"Text {i}: {note}" for i, note in enumerate(notes.values(), 1))]
         return [notes[turn.role] for turn in turns]
 
     def texts(self, turns: Sequence[Turn]) -> dict[Role, str]:
-        """role -> text, in the order of the roles, whoever spoke first; a writer's turn is split in two."""
-        spoken = {turn.role: turn.text for turn in turns}
+        """role -> what counts of its text, in the order of the roles, whoever spoke first; a writer's turn is split."""
+        spoken = {turn.role: self.counted(turn.text) for turn in turns}
         if WRITER in self.voices and list(spoken) == [WRITER] and len(turns) == 1:
             return dict(zip(self.roles, split(spoken[WRITER]), strict=True))
         if len(turns) != len(self.roles) or set(spoken) != set(self.roles):
@@ -139,7 +147,7 @@ class Writing:
         return [[paid] * len(case.turns) for case, paid in zip(cases, totals, strict=True)]
 
     def _pairs(self, texts: Mapping[Role, str]) -> list[Pair]:
-        return [compare(first, second, self.bands) for first, second in pairwise(texts.values())]
+        return [compare(first, second, self.bands, self.words) for first, second in pairwise(texts.values())]
 
     def _parts(self, texts: Mapping[Role, str]) -> dict[str, float]:
         found = [components(pair, self.bands) for pair in self._pairs(texts)]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import inf
 
 from coevolve.rewards.writing import Bands, Pair, Ramp, compare
-from coevolve.rewards.writing_words import TRANSITIONS
+from coevolve.rewards.writing_words import Words
 from coevolve.types import Role
 
 WORDS = "Your text has {n} words; it should have {low} to {high}."
@@ -23,7 +23,7 @@ FINE = "Nothing needs to change."
 _EXAMPLES = 3
 
 
-def advice(texts: Mapping[Role, str], bands: Bands) -> dict[Role, str]:
+def advice(texts: Mapping[Role, str], bands: Bands, words: Words) -> dict[Role, str]:
     """role -> what keeps its text and its neighbours from the full reward, in the order of the levels.
 
     It holds the role's own numbers and those of its pairs, and nothing that another one wrote. Whoever has too many or
@@ -36,13 +36,15 @@ def advice(texts: Mapping[Role, str], bands: Bands) -> dict[Role, str]:
         said[role] = [] if low <= n <= high else [WORDS.format(n=n, low=low, high=high)]
     right_length = {role for role, notes in said.items() if not notes}
     for first, second in pairwise(texts):
-        pair = compare(texts[first], texts[second], bands)
+        pair = compare(texts[first], texts[second], bands, words)
         for role in (first, second):
-            said[role] += _on_pair(pair, bands, first, second, role, role in right_length)
+            said[role] += _on_pair(pair, bands, words, first, second, role, role in right_length)
     return {role: " ".join(dict.fromkeys(notes)) or FINE for role, notes in said.items()}
 
 
-def _on_pair(pair: Pair, bands: Bands, first: Role, second: Role, me: Role, right_length: bool) -> Iterator[str]:
+def _on_pair(
+    pair: Pair, bands: Bands, words: Words, first: Role, second: Role, me: Role, right_length: bool
+) -> Iterator[str]:
     """What ``me``, one of the two, should change about the pair."""
     names = {"first": first, "second": second}
     if right_length and not _within(pair.ratio, bands.ratio):
@@ -53,10 +55,10 @@ def _on_pair(pair: Pair, bands: Bands, first: Role, second: Role, me: Role, righ
         yield UNIQUE.format(found=pair.unique, band=_full(bands.unique), change=change, **names)
     if pair.jaccard < bands.jaccard:
         yield SHARED.format(found=pair.jaccard, wanted=bands.jaccard, **names)
-    missing = [phrases[0] for category, phrases in TRANSITIONS.items() if category not in pair.found]
+    missing = [phrases[0] for category, phrases in words.transitions.items() if category not in pair.found]
     if missing and (me == second or bands.searched == "both"):
         examples = ", ".join(missing[:_EXAMPLES])
-        yield LINKS.format(found=len(pair.found), all=len(TRANSITIONS), examples=examples)
+        yield LINKS.format(found=len(pair.found), all=len(words.transitions), examples=examples)
 
 
 def _within(found: float, edges: Ramp) -> bool:

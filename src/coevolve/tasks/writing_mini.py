@@ -7,9 +7,11 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from coevolve.pretrain.opinions import Split, openings, opinion, random_grade
 from coevolve.rewards.writing import TLDR
+from coevolve.rewards.writing_words import read_words
 from coevolve.tasks.data import Later
+from coevolve.tasks.scoring import Scoring
+from coevolve.tasks.worlds.opinions import Split, openings, opinion, random_grade
 from coevolve.tasks.writing import WRITER, Voice, Writing
 from coevolve.types import Problem
 
@@ -26,15 +28,18 @@ class WritingMini(Writing):
     A text is two generated opinions on one subject, no train or test subject of which was in the pre-training text of
     ``coevolve-tiny``; a writer continues a third one, which begins with the same words ("The soup at the cafe was").
     roles: two or more, each of which should write more, and with more different words, than the one before; with two,
-    ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. reward, feedback: your own
-    functions instead, see ``rewards.function``.
+    ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. stop_words,
+    transition_words: files of other lists than ours, see ``rewards.writing_words``. scoring: "paper" also counts
+    what only pads a text, see ``rewards.writing_plain``. reward, feedback: your own functions instead, see
+    ``rewards.function``.
 
     Differences from ``Tldr``:
     1. Texts may have 3 to 24 words, rather than 8 to 256; all other thresholds are the same.
     2. Prompts are those that ``coevolve-tiny`` was pre-trained on, "I can make this sentence ... longer:".
     3. The reward of three or more writers is the mean of the pair reward over neighbours. The paper has two.
 
-    Raises ValueError for fewer than two roles, one given twice or named ``writer``, and an unknown band.
+    Raises ValueError for fewer than two roles, one given twice or named ``writer``, an unknown band, and a list of
+    words that cannot be read.
     """
 
     def __init__(
@@ -42,6 +47,9 @@ class WritingMini(Writing):
         *,
         roles: Sequence[str] = ("short", "detailed"),
         bands: dict[str, Any] | None = None,
+        stop_words: str | None = None,
+        transition_words: str | None = None,
+        scoring: Scoring = "ours",
         reward: str | Callable[..., Any] | None = None,
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
@@ -52,6 +60,8 @@ class WritingMini(Writing):
             test=Later(lambda: _problems("test")),
             voices=_voices(roles),
             bands=MINI.changed(bands or {}),
+            words=read_words(stop_words, transition_words),
+            scoring=scoring,
             reward=reward,
             feedback=feedback,
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from coevolve.console import console
 from coevolve.teams.team import Team
 from coevolve.types import Episode, Turn
 
@@ -31,7 +32,7 @@ def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code:
             f'the task {team.task.name} does not say what it asks for; give its class asks = ("column", ...) in the '
             "team's code, or use Team.load(...).play(column=...)"
         )
-    console = Console(highlight=False, soft_wrap=True)
+    out = console(highlight=False, soft_wrap=True)
     ask = _typed if sys.stdin.isatty() else _piped
     played = 0
     while (columns := _problem(team.asks, ask)) is not None:
@@ -40,9 +41,9 @@ def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code:
         try:
             episode = team.play(columns, seed=seed + played, temperature=0.0 if greedy else None)
         except ValueError as error:
-            console.print(Text(f"error: {error}", "red"))
+            out.print(Text(f"error: {error}", "red"))
         else:
-            _show(episode, list(team.roles), console)
+            _show(episode, list(team.roles), out)
         played += 1
 
 
@@ -65,21 +66,16 @@ def _piped(name: str) -> str:
     return line.rstrip("\n")
 
 
-def _show(episode: Episode, roles: Sequence[str], console: Console) -> None:
+def _show(episode: Episode, roles: Sequence[str], out: Console) -> None:
     """Each turn: the note before it, then ``role (policy, heard whom): text``."""
     for turn in episode.turns:
         colour = _COLOURS[roles.index(turn.role) % len(_COLOURS)]
         others = dict.fromkeys(part.role for part in turn.heard if isinstance(part, Turn) and part.role != turn.role)
         notes = [part for part in turn.heard if isinstance(part, str) and part]
         if notes:
-            console.print(Text(f"[{' '.join(_printable(notes[-1]).split())}]", "dim"))
+            out.print(Text(f"[{' '.join(notes[-1].split())}]", "dim"))
         heard = f", heard {' and '.join(others)}" if others else ""
         name = (f"{turn.role} ({turn.policy}{heard}):", f"bold {colour}")
         cut = "" if turn.finished else " [cut]"
-        console.print(Text.assemble(name, f" {_printable(turn.text.strip())}", (cut, "dim")))
-    console.print()
-
-
-def _printable(text: str) -> str:
-    """Without control characters, by which a text could change the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+        out.print(Text.assemble(name, f" {turn.text.strip()}", (cut, "dim")))
+    out.print()

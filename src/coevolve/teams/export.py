@@ -20,13 +20,16 @@ from coevolve import __version__
 from coevolve.cast import CASTS
 from coevolve.learners.local import VALUE_FILE
 from coevolve.models import load as models
+from coevolve.models.exact import check_file, check_files
 from coevolve.models.spec import PolicySpec
-from coevolve.models.weights import Shared, Weights
+from coevolve.models.weights import ADAPTER_FILE, Base, Weights
+from coevolve.names import run_name
 from coevolve.play import blame
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import A_FILE, Recipe, anchored
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, plain, read_lines
+from coevolve.runs.signature import check_stays
 from coevolve.runs.trained import checkpoint_of, recipe_of
 from coevolve.tasks import TASKS
 from coevolve.teams.model_card import called, write_card
@@ -42,19 +45,26 @@ _PLAYED = ("dtype", "chat", "load_in_4bit")
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(PolicySpec)}
 
 
-def export(run: str | Path, output: str | Path, *, step: int | None = None, merge: bool = False) -> Path:
+def export(
+    run: str | Path, output: str | Path, *, step: int | None = None, merge: bool = False, trust_code: bool = False
+) -> Path:
     """Write the team of a run's newest checkpoint, or of the one after ``step`` steps, into ``output``; returns it.
 
     The cast is that of the last step trained. merge: adapters are added to their bases, so that every agent is a plain
-    Hugging Face folder. The folder appears when it is whole, or not at all. Raises ValueError for a folder that is no
-    run or was trained from Python, a checkpoint that is missing or torn, an output that is there already, and a merge
-    into a base in 4 bits, which would not compute what was trained; OSError for a full disk.
+    Hugging Face folder. trust_code: run the code that the run names and copy the models of this machine that it names,
+    whoever made it (see ``trained.recipe_of``). The folder appears when it is whole, or not at all. Raises ValueError
+    for a folder that is no run or was trained from Python, code that is not trusted, a checkpoint that is missing or
+    torn or holds weights that cannot be, an output that is there already, and a merge into a base in 4 bits, which
+    would not compute what was trained; OSError for a full disk.
     """
     directory, output = RunDir(Path(run)), Path(output)
     folder = checkpoint_of(directory, step)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
-    recipe, trained = recipe_of(directory), int(checkpoint.verify(folder)["step"])
+    recipe, trained = recipe_of(directory, trust_code), int(checkpoint.verify(folder)["step"])
+    if not trust_code:
+        models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
+        check_stays(directory.path, [*directory.path.glob("*.*"), *folder.rglob("*"), *models_here])
     beside = output.absolute().with_name(f".{output.absolute().name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:
@@ -79,7 +89,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
     task = _made(settings, target)
     about = {
         "coevolve": __version__,
-        "run": run.path.resolve().name,
+        "run": run_name(run.path),
         "step": trained,
         "roles": dict(component(recipe.cast, CASTS, "cast", roles=recipe.roles)(max(trained - 1, 0))),
         "policies": policies,
@@ -104,6 +114,7 @@ class _Dumper(yaml.SafeDumper):
 def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: bool) -> dict[str, Any]:
     """Write one agent's folder; returns what ``team.yaml`` says about the policy."""
     how = {name: getattr(spec, name) for name in _PLAYED if getattr(spec, name) != _DEFAULTS[name]}
+    _check_weights(source, spec)
     whole = {"model": f"{HERE}{AGENTS}/{target.name}", "weights": "frozen", **how}
     if spec.weights != "lora":
         shutil.copytree(source, target, ignore=shutil.ignore_patterns(VALUE_FILE))
@@ -124,12 +135,20 @@ def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: b
     return {"model": base, "weights": "lora", "lora": dataclasses.asdict(spec.lora), **how}
 
 
+def _check_weights(source: Path, spec: PolicySpec) -> None:
+    """Raises ValueError for weights that nobody could load."""
+    if spec.weights == "lora":
+        check_file(source / ADAPTER_FILE)
+    else:
+        check_files(source)
+
+
 def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
     """The adapter's product added to its base, as one model; beside it the tokenizer."""
-    shared = Shared(models.load_causal_lm(spec.model))
-    shared.add(target.name, spec.lora, 0)
-    Weights(shared, target.name).load(source)
-    shared.peft.merge_and_unload(adapter_names=[target.name]).save_pretrained(target)
+    base = Base(models.load_causal_lm(spec.model))
+    base.add(target.name, spec.lora, 0)
+    Weights(base, target.name).load(source)
+    base.peft.merge_and_unload(adapter_names=[target.name]).save_pretrained(target)
     for file in source.iterdir():
         if not file.name.startswith("adapter_") and file.name != VALUE_FILE:
             shutil.copy2(file, target)
@@ -158,17 +177,19 @@ class _Bases:
 
 
 class _Code:
-    """The user's Python files, each copied once, and settings that find them there."""
+    """The user's Python files and word lists, each copied once, and settings that find them there."""
 
     def __init__(self, target: Path) -> None:
         self._target, self._copied = target, dict[Path, str]()
 
     def packed(self, value: Any) -> Any:
-        """The settings with files by their names: Python's in ``code/``, others, which are data, left behind."""
+        """The settings with files by their names: Python's and lists of words in ``code/``, data left behind."""
         if isinstance(value, Mapping):
             return {key: self.packed(inner) for key, inner in value.items()}
         if not (isinstance(value, str) and A_FILE.fullmatch(value)):
             return value
+        if value.endswith(".txt"):  # lists of words, which the task reads when it is made
+            return self._copy(Path(value))
         file, colon, attribute = value.rpartition(":")
         return f"{self._copy(Path(file))}:{attribute}" if colon else Path(value).name
 

@@ -15,13 +15,14 @@ from coevolve.models import load as models
 from coevolve.models.spec import PolicySpec
 from coevolve.plays import PLAYS
 from coevolve.recipe.schema import Recipe
+from coevolve.recipe.trust import code_in
 from coevolve.report.evaluation import NAMES
 from coevolve.report.plot import rise
+from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.tasks import TASKS
-from coevolve.teams.team import AGENTS, FILE, HERE, Exported, code_in, described
+from coevolve.teams.team import AGENTS, FILE, HERE, Exported, described
 
-_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "distinct_2": 3}
 _STEP = ("batch_size", "members", "seed")
 _LONG = 200  # characters from which on a column is left out of the example of a call
@@ -46,7 +47,7 @@ def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | 
 def on_hub(model: str) -> bool:
     """Whether a name can only mean a model of the Hugging Face hub; looks nothing up."""
     local = model in models.PACKAGED or models.is_recipe(model) or Path(model).exists()
-    return not local and _HUB_NAME.fullmatch(model) is not None
+    return not local and models.HUB_NAME.fullmatch(model) is not None
 
 
 def called(model: str) -> str:
@@ -98,7 +99,7 @@ def _component(settings: Mapping[str, Any], registry: Mapping[str, Callable[...,
 
 
 def _loading(team: Exported, asks: Sequence[str] | None) -> str:
-    own = [*code_in(team.task), *code_in(team.play)]
+    own = code_in([team.task, team.play])
     trust, option = (", trust_code=True", " --trust-code") if own else ("", "")
     kinds = {spec.weights: _alone(f"{AGENTS}/{name}", spec) for name, spec in reversed(team.policies.items())}
     alone = "\n\n".join(f"```python\n{code}\n```" for code in reversed(kinds.values()))
@@ -160,7 +161,7 @@ def _fenced(text: str) -> str:
 def _training(team: Exported, run: RunDir, recipe: Recipe) -> str:
     lines = [line for line in read_lines(run.metrics) if line["step"] < team.step]
     file = run.path / "environment.json"
-    here = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    here = shapes.read(file) if file.is_file() else {}
     facts = {
         "algorithm": json.dumps(recipe.algorithm),
         **{name.replace("_", " "): getattr(recipe, name) for name in _STEP},
@@ -181,7 +182,7 @@ def _machine(here: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _measured(team: Exported, run: RunDir) -> str:
     file = run.path / "eval.json"
-    found = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    found = shapes.read(file) if file.is_file() else {}
     if found.get("checkpoint") != team.step:
         how = "`coevolve eval RUN` measures the team, and each policy alone; an export made after it shows the table."
         return f"## Measured\n\nThis checkpoint was not evaluated. {how}"

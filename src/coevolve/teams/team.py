@@ -12,7 +12,7 @@ Playing needs neither the training data nor a reward: nobody is paid.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,16 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validat
 from coevolve.engines.local import LocalEngine
 from coevolve.interfaces import Task
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalPolicy
-from coevolve.models.load import is_recipe
+from coevolve.learners.local import LocalLearner
+from coevolve.models.load import HUB_NAME, is_recipe
 from coevolve.models.spec import PolicySpec
+from coevolve.names import check_run
 from coevolve.play import Stage, blame, rollout
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import Component, StrictSampling, anchored, check_roles, load_yaml, validate
+from coevolve.recipe.trust import need_trust
 from coevolve.tasks import TASKS
-from coevolve.tasks.coding import EXPERT
 from coevolve.types import Case, Episode, Play, PolicyName, Problem, Prompt, Role, Sampling, Turn
 
 FILE, AGENTS, BASES, CODE = "team.yaml", "agents", "bases", "code"
@@ -63,11 +64,17 @@ class Exported(BaseModel):
 
     @model_validator(mode="after")
     def _of_trained_policies(self) -> Exported:
+        check_run(self.run)
         check_roles(self.roles, self.policies)
         for name, spec in self.policies.items():
             if is_recipe(spec.model):  # one of a stranger would write wherever it says
                 raise ValueError(
                     f"policies.{name}.model is the recipe {spec.model}; want a folder or a model of the hub"
+                )
+            within = spec.model.startswith(HERE) and ".." not in Path(spec.model).parts
+            if not within and not HUB_NAME.fullmatch(spec.model):
+                raise ValueError(
+                    f"policies.{name}.model is {spec.model}; want {HERE}..., in the team, or a model of the hub"
                 )
         return self
 
@@ -86,7 +93,7 @@ class Team:
         task: Task,
         play: Play,
         roles: Mapping[Role, PolicyName],
-        policies: Mapping[PolicyName, LocalPolicy],
+        policies: Mapping[PolicyName, LocalLearner],
         sampling: Sampling,
         asks: Sequence[str] | None,
     ) -> None:
@@ -104,11 +111,8 @@ class Team:
         """
         folder = Path(folder)
         about = described(folder)
-        if not trust_code and (found := sorted(set(code_in(about.task)) | set(code_in(about.play)))):
-            raise ValueError(
-                f"{folder} comes with code of its own ({', '.join(found)}), which this would run; if you know what is "
-                "in it, Team.load(..., trust_code=True) or --trust-code"
-            )
+        if not trust_code:
+            need_trust(folder, anchored({"task": about.task, "play": about.play}, folder))
         with blame(f"{folder / FILE}"):
             task = component(anchored(about.task, folder), TASKS, "task")
             play = component(anchored(about.play, folder), PLAYS, "play")
@@ -211,7 +215,7 @@ def asked(task: Task, play: Component) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys((*asks, *more)))
 
 
-def _policies(folder: Path, specs: Mapping[PolicyName, PolicySpec], device: str) -> dict[PolicyName, LocalPolicy]:
+def _policies(folder: Path, specs: Mapping[PolicyName, PolicySpec], device: str) -> dict[PolicyName, LocalLearner]:
     """The agents, adapters of one base on one copy of it."""
 
     def placed(spec: PolicySpec) -> PolicySpec:
@@ -224,15 +228,3 @@ def _policies(folder: Path, specs: Mapping[PolicyName, PolicySpec], device: str)
         if spec.weights == "lora":
             policies[name].weights.load(folder / AGENTS / name)
     return policies
-
-
-def code_in(value: Any) -> Iterator[str]:
-    """What in these settings needs trust: Python files, as ``components.from_file`` would run them, and an expert, who
-    is sent the key in whichever environment variable they name."""
-    if isinstance(value, Mapping):
-        if EXPERT in value:
-            yield f"feedback by an {EXPERT}"
-        for inner in value.values():
-            yield from code_in(inner)
-    elif isinstance(value, str) and value.rpartition(":")[0].endswith(".py"):
-        yield value.rpartition(":")[0]

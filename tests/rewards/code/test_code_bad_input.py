@@ -57,8 +57,10 @@ def test_any_answer_is_graded_within_seconds(text):
     grades = grade([Job("f", "assert candidate(1) == 2")] * 3, answers, Canned())
     for found in grades:
         assert 0 <= found.total <= (4.0 if found.pair else 2.1)
-        assert all(0 <= value <= 1 for value in found.parts().values())
-        assert (found.code != "") == bool(found.verdicts) == (found.main_defined and found.syntax_error is None)
+        parts = found.parts()
+        assert 0 <= parts.pop("levels_passed") <= 3
+        assert all(0 <= value <= 1 for value in parts.values())
+        assert (found.code != "") == bool(found.verdicts) == (found.main_returns and found.syntax_error is None)
     assert time.process_time() - start < 30  # three grades; measured: 4 at most on a busy core
 
 

@@ -17,7 +17,7 @@ MAIN = "def f(x):\n    return aux(x) * 2"
         (AUX, "def f(x):\n    return aux(x)", 2, 3.0),  # thin wrapper: -1.0
         (AUX, "def f(x):\n    y = aux(x)\n    return x * 2", 2, 3.5),  # result thrown away: -0.5
         (AUX, "def f(x):\n    return x * 2", 2, 2.5),  # no call: -1.5
-        (AUX, "def f(x):\n    aux(x) * 2", 0, 0.9),  # main returns nothing: -0.6, and no more; 0.4 + 0.5
+        (AUX, "def f(x):\n    aux(x) * 2", 2, 0.4),  # main returns nothing: stop
         (AUX, "def g(x):\n    return aux(x) * 2", 2, 0.4),  # no main: stop
         (AUX, "def f(x:\n    return x", 2, 0.4),  # main is no Python: stop
         ("def aux(x:\n    return x", MAIN, 2, 0.6),  # aux is no Python: 0.6, then stop
@@ -37,7 +37,7 @@ def test_levels_of_a_pair(aux, main, passed, total):
         ("def f(x):\n    return x", 2, 2.1),
         ("def f(x):\n    return x", 1, 1.6),
         ("def f(x):\n    return x", 0, 1.1),
-        ("def f(x):\n    print(x)", 0, 0.5),
+        ("def f(x):\n    print(x)", 2, 0.0),  # it returns nothing: stop
         ("def f(x:\n    return x", 2, 0.0),
         ("def g(x):\n    return x", 2, 0.0),
         ("", 2, 0.0),
@@ -59,6 +59,7 @@ def test_parts_of_a_pair():
             "cooperation_ungated": 2 / 3,
             "return": 0.6875,
             "solved": 0.0,
+            "levels_passed": 3.0,
             "syntax_ungated": 1.0,
             "scheme_fallback": 0.0,
             "scheme_coordinator": 0.0,
@@ -67,13 +68,15 @@ def test_parts_of_a_pair():
         }
     )
     assert judged(MAIN).parts() == pytest.approx(
-        dict.fromkeys(parts, 1.0) | {"scheme_fallback": 0.0, "scheme_coordinator": 0.0, "scheme_filter": 0.0}
+        dict.fromkeys(parts, 1.0)
+        | {"levels_passed": 3.0, "scheme_fallback": 0.0, "scheme_coordinator": 0.0, "scheme_filter": 0.0}
     )
 
 
 def test_parts_of_a_single_agent():
     parts = judged("def f(x):\n    return x", None, passed=1, tests=2).parts()
     want = {"structure": 1.0, "syntax": 1.0, "tests": 0.5, "return": 1.6 / 2.1, "solved": 0.0, "syntax_ungated": 1.0}
+    want |= {"levels_passed": 3.0}
     assert parts == pytest.approx(want)
 
 
@@ -99,7 +102,6 @@ def test_ungated_parts_wait_for_nothing():
         ("def f(x):\n    def g():\n        return x", False),
         ("def f(x):\n    g = lambda: 1", False),
         ("def f(x):\n    raise ValueError\n    return x", False),
-        ("async def f(x):\n    return x", False),
         ("def f(x):\n    return 1\ndef f(x):\n    pass", False),  # the last one is in force
     ],
 )
@@ -109,10 +111,51 @@ def test_to_return_is_to_return_something(main, returns):
 
 
 @pytest.mark.parametrize(
-    "main", ["class f:\n    pass", "f = 3", "f, g = 1, 2", "import f", "def f(x):\n    return 1\nf = 3", "'def f(x)'"]
+    "main",
+    [
+        "async def f(x):\n    return x",
+        "class f:\n    pass",
+        "f = 3",
+        "f, g = 1, 2",
+        "import f",
+        "def f(x):\n    return 1\nf = 3",
+        "'def f(x)'",
+    ],
 )
 def test_no_definition(main):
     assert not judged(main).main_defined
+
+
+@pytest.mark.parametrize(
+    ("main", "passed", "levels"),
+    [
+        (MAIN, 1, 3),
+        (MAIN, 0, 2),  # no test passes
+        ("def f(x:\n    return aux(x)", 1, 0),  # no Python, so there is no main function either
+        ("def f(x):\n    print(aux(x))", 1, 0),  # returns nothing
+        ("", 1, 0),
+    ],
+)
+def test_the_level_that_stopped_is_a_part(main, passed, levels):
+    assert judged(main, passed=passed).parts()["levels_passed"] == levels
+
+
+def test_a_broken_helper_stops_at_syntax():
+    assert judged(MAIN, "def aux(x:\n    return x").parts()["levels_passed"] == 1
+
+
+def test_a_main_function_that_returns_nothing_is_not_run():
+    box = Canned()
+    job = Job("f", "assert candidate(1) is None")
+    main = "def f(x):\n    found = aux(x)\n    if found:\n        print(found)"
+    [found] = grade([job], [{"aux": "def aux(x):\n    return 1", "main": main}], box)
+    assert (found.total, found.syntax, found.verdicts, box.seen) == (0.4, 0.0, (), [])
+
+
+def test_an_async_helper_is_none():
+    found = judged(MAIN, "async def aux(x):\n    return x + 1")
+    assert (found.aux_defined, found.structure, found.cooperation) == (False, 0.6, 0.0)
+    assert found.total == pytest.approx(2.1)
 
 
 def test_all_programs_go_to_the_box_at_once_and_only_what_can_run():

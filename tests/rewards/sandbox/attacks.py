@@ -104,7 +104,7 @@ SPACE = {
         "error", body("with open('big', 'wb') as file:\n    for _ in range(100): file.write(bytes(1 << 20))")
     ),
     "many files": Attack(
-        "crashed", body("for i in range(10 ** 7):\n    with open(str(i), 'wb') as file: file.write(bytes(1000))")
+        "error|crashed", body("for i in range(10 ** 7):\n    with open(str(i), 'wb') as file: file.write(bytes(1000))")
     ),
     "a thread bomb": Attack(
         "error|memory",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +13,11 @@ from coevolve.rewards.sandbox import Program, Sandbox
 from coevolve.rewards.sandbox import isolation as module
 from coevolve.rewards.sandbox.isolation import Isolation, choose
 from coevolve.rewards.sandbox.split import split
-from coevolve.rewards.sandbox.worker import Worker
+from coevolve.rewards.sandbox.worker import Limits, Worker
 
-FULL = Isolation("bubblewrap", landlock=5, seccomp=True, drops=False)
+FULL = Isolation("bubblewrap", landlock=6, seccomp=True, drops=False)
 BARE = Isolation("plain", landlock=0, seccomp=False, drops=False)
+ALWAYS = ["page tables of up to twice the memory's size", "a bug of the kernel"]
 
 
 @pytest.fixture
@@ -27,16 +30,19 @@ def offered(monkeypatch):
 
 def test_auto_takes_the_strongest(offered):
     assert choose("auto", lambda isolation: "") is FULL
-    assert choose("plain", lambda isolation: "") is BARE
+    with pytest.warns(UserWarning, match="sandbox: plain"):
+        assert choose("plain", lambda isolation: "") is BARE
 
 
 def test_auto_falls_back_and_says_so_once(offered):
     def works(isolation):
-        return "no user namespaces" if isolation is FULL else ""
+        return "no user namespaces" if isolation.level == "bubblewrap" else ""
 
     with pytest.warns(UserWarning, match=r"sandbox: plain \(limits\); cannot stop: .*bubblewrap: no user namespaces"):
         assert choose("auto", works) is BARE
-    assert choose("auto", works) is BARE  # no second warning: pytest.warns is not there to take it
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert choose("auto", works) is BARE  # no second warning
 
 
 def test_a_required_level_is_required(offered):
@@ -57,19 +63,73 @@ def test_windows(monkeypatch):
 
 
 def test_what_is_said():
-    assert str(FULL) == "bubblewrap (namespaces, Landlock 5, seccomp, limits); cannot stop: a bug of the kernel"
+    assert str(FULL) == (f"bubblewrap (namespaces, Landlock 6, seccomp, limits); cannot stop: {'; '.join(ALWAYS)}")
     assert BARE.open_ends() == [
-        "names and sizes of files can be asked for",
+        "names and sizes of files, and the name of the machine, can be asked for",
         "no Landlock: files that the caller may read or write are open",
-        "no libseccomp: local sockets and UDP, and child processes until the case ends",
-        "signals to the caller's processes, modes of the caller's files",
-        "a bug of the kernel",
+        "no libseccomp: memory beyond the limit (pipes, locks, files), any service of the kernel",
+        "child processes until the case ends",
+        "local sockets, UDP, TCP, addresses of the machine",
+        "times, modes and attributes of files that the caller may change or read, what happens in folders",
+        "signals to the caller's processes, and their memory",
+        "memory that stays when the case is over (shared segments, message queues)",
+        "files are counted twenty times a second: many more than the limit for that long",
+        *ALWAYS,
     ]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "named"),
+    [
+        ({"seccomp": False}, "no libseccomp"),
+        ({"landlock": 0}, "no Landlock"),
+        ({"counted": False}, "files are counted"),
+        ({"linux": False}, "not Linux"),
+    ],
+)
+@pytest.mark.parametrize("level", ["bubblewrap", "plain"])
+def test_a_missing_layer_is_a_warning_once(offered, level, lacks, named):
+    chosen = replace(FULL, level=level, **lacks)
+    with pytest.warns(UserWarning, match=named):
+        module._say(chosen, [])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module._say(chosen, [])
+        module._say(replace(FULL, level=level), [])  # what a level has everywhere is no news
+    assert any(named in gap for gap in chosen.gaps())
+
+
+def test_landlock_by_its_version():
+    ends = {version: "; ".join(replace(BARE, landlock=version).open_ends()) for version in range(7)}
+    assert [version for version, said in ends.items() if "TCP" in said] == [0, 1, 2, 3]
+    assert [version for version, said in ends.items() if "can be emptied" in said] == [1, 2]
+    assert [version for version, said in ends.items() if "signals" in said] == [0, 1, 2, 3, 4, 5]
+    assert replace(BARE, landlock=1, seccomp=True).gaps() == []  # the filter closes what this version leaves
+
+
+def test_a_kernel_that_is_asked_already_counts_files_otherwise(offered):
+    with pytest.warns(UserWarning, match="files are counted"):
+        assert choose("auto", lambda isolation: "busy" if isolation.counted else "") == replace(FULL, counted=False)
+
+
+def test_bubblewrap_wherever_it_is_on_the_path(monkeypatch, tmp_path):
+    real = module.bubblewrap()
+    if not real:
+        pytest.skip("no bwrap")
+    mine = tmp_path / "bin" / "bwrap"
+    mine.parent.mkdir()
+    mine.write_text(f'#!/bin/sh\necho ran >> {tmp_path}/told\nexec {real} "$@"\n')
+    mine.chmod(0o755)
+    monkeypatch.setenv("PATH", str(mine.parent))
+    with Sandbox(isolation="bubblewrap", timeout=5.0, workers=1) as box:
+        (verdict,) = box.run([Program("def f(): return 1", "assert f() == 1", "f")])[0]
+    assert verdict.kind == "passed"
+    assert (tmp_path / "told").read_text().startswith("ran")
 
 
 def test_servers_that_do_not_start(monkeypatch):
     monkeypatch.setattr(module, "interpreter", lambda: "/bin/false")
-    worker = Worker(BARE, timeout=1.0, memory_mb=256)
+    worker = Worker(BARE, Limits(timeout=1.0, memory_mb=256))
     with pytest.raises(OSError, match=r"the sandbox does not start \(plain\)"):
         worker.run(Program("def f(): return 1", "assert f() == 1", "f"), split("assert f() == 1"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 
 import pytest
 
@@ -60,12 +59,10 @@ def test_a_forbidden_file(box):
 
 
 def test_a_test_loops_for_ever_and_the_next_goes_on(box):
-    begin = time.monotonic()
     assert kinds(box, "def f(x):\n    while x: pass\n    return 1", "assert f(1) == 1\nassert f(0) == 1") == [
         "timeout",
         "passed",
     ]
-    assert 2 < time.monotonic() - begin < 3
 
 
 def test_three_dead_guests_are_enough(box):
@@ -74,13 +71,28 @@ def test_three_dead_guests_are_enough(box):
     assert kinds(box, code, tests) == ["passed", "crashed", "crashed", "passed", "crashed", "crashed", "crashed"]
 
 
-def test_all_tests_together_have_three_limits():
-    code = "import time\ndef f(x):\n    time.sleep(0.4)\n    return 1"
-    with Sandbox(timeout=0.5, workers=1) as box:
-        begin = time.monotonic()
+@pytest.mark.parametrize(("limits", "most"), [({"timeout": 1.0}, 3), ({"timeout": 9.0, "program_timeout": 2.0}, 2)])
+def test_all_tests_together_have_a_limit(limits, most):
+    code = "import time\ndef f(x):\n    time.sleep(0.7)\n    return 1"
+    with Sandbox(workers=1, **limits) as box:
         found = kinds(box, code, "assert f(1) == 1\n" * 9)
-    assert found[:3] == ["passed"] * 3 and found[4:] == ["timeout"] * 5
-    assert time.monotonic() - begin < 3.5  # 1.5 for the tests, the rest for starting
+    passed = found.count("passed")
+    assert passed <= most * 1.0 / 0.7
+    assert found == ["passed"] * passed + ["timeout"] * (9 - passed)
+
+
+def test_a_limit_for_the_program_holds_while_it_loads():
+    with Sandbox(timeout=60.0, program_timeout=0.5, workers=1) as box:
+        assert kinds(box, "while True: pass", "assert f(1) == 1\n" * 3) == ["timeout"] * 3
+
+
+def test_stop_at_the_first_failure_when_asked():
+    code = "def f(x):\n    if x == 3:\n        raise ValueError\n    return x"
+    tests = "".join(f"assert f({x}) == {x}\n" for x in (1, 2, 3, 4, 5))
+    with Sandbox(timeout=5.0, workers=1, stop_at_failure=True) as box:
+        assert kinds(box, code, tests) == ["passed", "passed", "error", "skipped", "skipped"]
+        assert kinds(box, "import os\ndef f(x): os._exit(1)", tests) == ["crashed"] + ["skipped"] * 4
+        assert kinds(box, "def f(x): return x", tests) == ["passed"] * 5
 
 
 @pytest.mark.parametrize(
@@ -251,7 +263,7 @@ def test_the_environment_is_empty(box, monkeypatch):
     monkeypatch.setenv("COEVOLVE_SECRET", "x")
     with Sandbox(timeout=2.0, workers=1) as other:
         code = "import os\ndef f(): return sorted(os.environ)"
-        assert kinds(other, code, "assert {*f()} <= {'LC_ALL', 'PWD', 'PYTHONHASHSEED'}") == ["passed"]
+        assert kinds(other, code, "assert {*f()} <= {'LC_ALL', 'PWD', 'PYTHONHASHSEED', 'TMPDIR'}") == ["passed"]
 
 
 def test_no_descriptor_is_inherited(box):
@@ -289,6 +301,9 @@ def test_it_starts_again_after_close():
         ({"timeout": 0}, r"sandbox timeout is 0; it is a number above 0"),
         ({"memory_mb": -1}, r"sandbox memory_mb is -1; it is a number above 0"),
         ({"workers": 0}, r"sandbox workers is 0; it is a number above 0"),
+        ({"program_timeout": 0}, r"sandbox program_timeout is 0; it is a number above 0"),
+        ({"timeout": float("nan")}, r"sandbox timeout is nan; it is a number above 0"),
+        ({"timeout": float("inf")}, r"sandbox timeout is inf; it is a number above 0"),
     ],
 )
 def test_wrong_settings(settings, message):
@@ -297,8 +312,8 @@ def test_wrong_settings(settings, message):
 
 
 def test_loading_and_each_test_have_the_limit_to_themselves() -> None:
-    code = "import time\ntime.sleep(0.6)\ndef f(x):\n    time.sleep(0.6)\n    return x\n"
-    with Sandbox(timeout=1.0, workers=1) as box:
+    code = "import time\ntime.sleep(0.9)\ndef f(x):\n    time.sleep(0.9)\n    return x\n"
+    with Sandbox(timeout=1.7, workers=1) as box:
         [verdicts] = box.run([Program(code, "assert f(1) == 1\nassert f(2) == 2", "f")])
     assert [verdict.kind for verdict in verdicts] == ["passed", "passed"]
 

@@ -19,7 +19,7 @@ def either(x: Tensor) -> Any:
     return x.view(torch.uint16).numpy() if x.dtype == torch.bfloat16 else array(x)
 
 
-def room(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, Tensor]:
+def buffer(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, Tensor]:
     """What a loop writes to, as it takes it, and the same memory as a tensor."""
     made = np.empty(shape, np.uint16 if dtype == torch.bfloat16 else np.float32)
     tensor = torch.from_numpy(made)

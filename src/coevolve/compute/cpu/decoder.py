@@ -1,35 +1,35 @@
-"""A forward without gradient, written out for decoders of Llama's kind: what a rollout computes, in few operations.
+"""A rollout's forward on the CPU, written out for decoders of Llama's kind: one compiled loop a layer for one token of
+every row, and for the tokens of prompts compiled loops between products.
 
 A rollout's step has few rows, and transformers' modules take some forty small operations a layer for them, most of
-which cost more to start than to compute. Here queries, keys and values come from one product, and so do gate and up;
-queries and keys are turned together; and where there are compiled loops, a layer is one of them for one token of every
-row (``layer``), and for more tokens what is between two products. ``probe`` compares all this with the model's modules
-when it is loaded on the CPU. Letters: B sequences of S tokens, N of all, W hidden size, I between gate and down, H
-query heads, K key heads, A = H + K, X = A + K, D head dimension.
+which cost more to start than to compute. Here queries, keys and values come from one product, and so do gate and up.
+Letters: B sequences of S tokens, N of all, M runs of rows with the same adapters, W hidden size, I between gate and
+down, H query heads, K key heads, A = H + K, X = A + K, D head dimension, L an array as one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.functional import pad
 from transformers.activations import SiLUActivation
-from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from coevolve.compute.attention import Sharing, shares
-from coevolve.compute.cpu.arrays import array, either, room
-from coevolve.compute.cpu.layer import Adapted, Layer, as_loop, nobodys
-from coevolve.compute.cpu.panels import Panels
-from coevolve.compute.cpu.prefix_cache import Looped, loops
-from coevolve.compute.linear import MOST, FastLinear, laid_out, packed
-from coevolve.models.adapters import Adapters
-from coevolve.models.weights import trunk
+from coevolve.compute.attention import Attention
+from coevolve.compute.cpu import loops
+from coevolve.compute.cpu.arrays import array, buffer, either
+from coevolve.compute.cpu.panels import Panels, packed
+from coevolve.compute.cpu.prefix_cache import PrefixCache
+from coevolve.models.adapters import Adapters, joined
+
+MOST = 1 << 28
+"""Weights of a model's products that are copied for a rollout at most: for a while they are in memory twice."""
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -41,78 +41,63 @@ _HEAD_NORMS = {"q_norm", "k_norm"}
 
 SILU = (nn.SiLU, SiLUActivation)
 
+Turn = tuple[Any, Any]
+"""cos and sin of every token's rotation."""
 
-def resembles(body: nn.Module) -> bool:
-    """Whether the model below the head is made of Llama's modules, with no parameter elsewhere and ordinary products,
-    few enough to have their weights twice."""
+AdapterPanels = tuple[Any, Any, int]
+"""A and B of the adapters on a product, in panels, a run each, and their rank, 0 if no run has one."""
+
+
+def unlike(body: nn.Module) -> str | None:
+    """Why the model below the head is not made of Llama's modules, with no parameter elsewhere and ordinary products,
+    few enough to have their weights twice; None if it is."""
     if _children(body) != _TRUNK:
-        return False
+        return "it is no decoder of Llama's kind"
     layers: Any = body.layers
     products = [m for name, m in body.named_modules() if name.endswith("_proj")]
-    return (
-        all(
-            _children(layer) == _LAYER
-            and _children(layer.self_attn) - _HEAD_NORMS == _ATTENTION
-            and _children(layer.mlp) == _MLP
-            for layer in layers
-        )
-        and all(name.rpartition(".")[2] in ("weight", "bias") for name, _ in body.named_parameters())
-        and all(type(product) in (nn.Linear, FastLinear) for product in products)
-        and sum(product.weight.numel() for product in products) <= MOST
-    )
+    alike = all(
+        _children(layer) == _LAYER
+        and _children(layer.self_attn) - _HEAD_NORMS == _ATTENTION
+        and _children(layer.mlp) == _MLP
+        for layer in layers
+    ) and all(name.rpartition(".")[2] in ("weight", "bias") for name, _ in body.named_parameters())
+    if not alike or not all(type(product) is nn.Linear and product.in_features % 2 == 0 for product in products):
+        return "its layers are not Llama's"
+    if sum(product.weight.numel() for product in products) > MOST:
+        return f"it has more than {MOST >> 20} million weights to copy for every rollout"
+    return None
 
 
 def _children(module: nn.Module) -> set[str]:
     return {name for name, _ in module.named_children()}
 
 
-@contextmanager
-def lean(causal: Any, dtype: torch.dtype, adapters: Adapters | None) -> Iterator[None]:
-    """Let the model below the head compute in dtype with copies of its linear layers' weights, which must not change
-    inside; as written here if it shares and ``probe`` has said so (``takes_lean``)."""
-    body = trunk(causal)
-    if not (shares(causal) and body.takes_lean):
-        with packed(body, dtype, loops(body)):
-            yield
-        return
-    before = body.__dict__.get("forward")
-    body.__dict__["forward"] = Lean(body, dtype, adapters)
-    try:
-        yield
-    finally:
-        del body.__dict__["forward"]
-        if before is not None:
-            body.__dict__["forward"] = before
+class Decoder:
+    """The model below the head, computing in dtype with copies of its products' weights, which must not change."""
 
-
-class Lean:
-    """What takes the place of the forward of the model below the head."""
-
-    def __init__(self, body: Any, dtype: torch.dtype, adapters: Adapters | None) -> None:
-        self.body, self.compiled = body, loops(body)
-        adapters = None if adapters is None or adapters.bare else adapters
-        self.layers = [_Layer.of(layer, dtype, adapters, self.compiled) for layer in body.layers]
-        whole = [loop for loop in (layer.loop() for layer in self.layers) if loop is not None]
-        self.dtype, self.loops = dtype, whole if len(whole) == len(self.layers) else None
+    def __init__(self, body: Any, dtype: torch.dtype, adapters: Adapters) -> None:
+        self.body, self.dtype = body, dtype
+        self.layers = [_Layer.of(layer, dtype, None if adapters.bare else adapters) for layer in body.layers]
+        self.loops = all(layer.is_one_loop for layer in self.layers)
 
     @torch.no_grad()
-    def __call__(self, input_ids: Tensor, position_ids: Tensor, sharing: Sharing, **_: Any) -> BaseModelOutputWithPast:
-        x_BSW = self.body.embed_tokens(input_ids)
-        cos_BSD, sin_BSD = rotation(self.body, x_BSW, position_ids)
-        turn: tuple[Any, Any] = (cos_BSD, sin_BSD)
-        if isinstance(sharing, Looped):
+    def __call__(self, ids_BS: Tensor, position_BS: Tensor, attention: Attention) -> Tensor:
+        """The last hidden states, [B, S, W]."""
+        x_BSW = self.body.embed_tokens(ids_BS)
+        cos_BSD, sin_BSD = rotation(self.body, x_BSW, position_BS)
+        turn: Turn = (cos_BSD, sin_BSD)
+        if isinstance(attention, PrefixCache):
             turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
-        y_BSW = torch.zeros(x_BSW.shape, dtype=self.dtype, device=x_BSW.device)
-        if self.loops is not None and isinstance(sharing, Looped):
+        y_BSW = torch.zeros(x_BSW.shape, dtype=self.dtype)
+        if self.loops and isinstance(attention, PrefixCache):
             assert x_BSW.dtype == torch.float32, "weights are float32, whatever is computed in"
             x_BW, y_BW = array(x_BSW[:, 0]), either(y_BSW[:, 0])
-            for number, run in enumerate(self.loops):
-                run(number, x_BW, y_BW, turn, sharing)  # into these arrays, which are the tensors' memory
+            for number, layer in enumerate(self.layers):
+                layer.token(number, x_BW, y_BW, turn, attention)  # into these arrays, which are the tensors' memory
         else:
             for number, layer in enumerate(self.layers):
-                x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, sharing)
-        last_BSW = _added(x_BSW, y_BSW, self.body.norm, torch.float32, self.compiled)[1]
-        return BaseModelOutputWithPast(last_hidden_state=last_BSW)
+                x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, attention)
+        return _added(x_BSW, y_BSW, self.body.norm, torch.float32)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,93 +105,116 @@ class _Product:
     """Linear layers that have the same input, their outputs side by side, with what adapters add to each."""
 
     layers: Sequence[Any]
-    base: Callable[[Tensor], Tensor]
+    base: Panels
     adapters: Adapters | None
+    stacks: dict[tuple[int, ...], AdapterPanels] = field(default_factory=dict)
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.base(x)
         return y if self.adapters is None else self.adapters.add(self.layers, x, y)
 
+    @torch.no_grad()
+    def panels(self) -> AdapterPanels:
+        """The adapters of the runs there are; the rank is even, because bfloat16 comes in pairs."""
+        if self.adapters is None:
+            return _no_panels(self.base.dtype)
+        present = tuple(self.adapters.present)
+        if present not in self.stacks:
+            both = [joined(self.adapters.names[i], self.layers) for i in present]
+            rank = max(len(down_RI) for down_RI, _ in both)
+            rank += rank % 2
+            downs = [packed([pad(down_RI, (0, 0, 0, rank - len(down_RI)))], self.base.dtype) for down_RI, _ in both]
+            ups = [packed([pad(up_OR, (0, rank - up_OR.shape[1]))], self.base.dtype) for _, up_OR in both]
+            self.stacks.clear()  # rows only leave, so what was before does not come back
+            self.stacks[present] = np.stack(downs), np.stack(ups), rank
+        return self.stacks[present]
+
+
+@cache
+def _no_panels(dtype: torch.dtype) -> AdapterPanels:
+    nothing, _ = buffer((0, 0), dtype)
+    return nothing, nothing, 0
+
+
+_NO_RUNS = np.zeros(0, np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
     """One layer of the decoder. module: transformers' one, whose norms and settings it has. dtype: of its products.
-    heads: H and K. compiled: the loops, if there are any."""
+    heads: H and K. products: queries, keys and values; output; gate and up; down. given: what its loop always gets."""
 
     module: Any
     dtype: torch.dtype
     heads: Sequence[int]
     norm_AD: Tensor | None
-    compiled: Any | None
-    qkv: _Product
-    out: _Product
-    gate_up: _Product
-    down: _Product
+    products: tuple[_Product, _Product, _Product, _Product]
+    given: tuple[Any, ...]
 
     @classmethod
-    def of(cls, module: Any, dtype: torch.dtype, adapters: Adapters | None, compiled: Any | None) -> _Layer:
+    def of(cls, module: Any, dtype: torch.dtype, adapters: Adapters | None) -> _Layer:
         attention, mlp = module.self_attn, module.mlp
         heads = [layer.out_features // attention.head_dim for layer in (attention.q_proj, attention.k_proj)]
-        products = (
-            (attention.q_proj, attention.k_proj, attention.v_proj),
-            (attention.o_proj,),
-            (mlp.gate_proj, mlp.up_proj),
-            (mlp.down_proj,),
+        qkv, out, gate_up, down = (
+            _Product(layers, Panels([getattr(x, "base_layer", x) for x in layers], dtype), adapters)
+            for layers in (
+                (attention.q_proj, attention.k_proj, attention.v_proj),
+                (attention.o_proj,),
+                (mlp.gate_proj, mlp.up_proj),
+                (mlp.down_proj,),
+            )
         )
-        made = (
-            _Product(layers, laid_out([getattr(x, "base_layer", x) for x in layers], dtype, compiled), adapters)
-            for layers in products
+        norm_AD, products = _norms_AD(attention, heads), (qkv, out, gate_up, down)
+        norms = (module.input_layernorm, module.post_attention_layernorm)
+        given = (
+            tuple(array(norm.weight.detach()) for norm in norms),
+            array(torch.empty(0, attention.head_dim) if norm_AD is None else norm_AD.detach()),
+            tuple(norm.variance_epsilon for norm in (*norms, getattr(attention, "q_norm", norms[0]))),
+            tuple(product.base.panels_L for product in products),
+            tuple(product.base.bias_O for product in products),
         )
-        return cls(module, dtype, heads, _norms_AD(attention, heads), compiled, *made)
+        return cls(module, dtype, heads, norm_AD, products, given)
+
+    @property
+    def is_one_loop(self) -> bool:
+        """Whether one loop computes it for a token of every row: with this gate; norms of heads give float32, which in
+        bfloat16 is another kind than products make."""
+        mixed = self.norm_AD is not None and self.dtype != torch.float32
+        return not mixed and isinstance(self.module.mlp.act_fn, SILU)
+
+    def token(self, number: int, x_BW: Any, y_BW: Any, turn: Turn, cache: PrefixCache) -> None:
+        """The layer's input is the sum of x and y, which become its output's. y is of the products' kind."""
+        adapters = self.products[0].adapters
+        runs_M = _NO_RUNS if adapters is None else adapters.runs_M
+        assert len(runs_M) == 0 or runs_M.sum() == len(x_BW), "adapters of other rows"
+        on_products, seen = tuple(product.panels() for product in self.products), cache.seen(number, y_BW.dtype)
+        scaling = self.module.self_attn.scaling
+        loops.layer(x_BW, y_BW, *self.given, runs_M, on_products, *turn, *seen, cache.filled, scaling)
 
     def __call__(
-        self, number: int, x_BSW: Tensor, y_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing
+        self, number: int, x_BSW: Tensor, y_BSW: Tensor, turn: Turn, attention: Attention
     ) -> tuple[Tensor, Tensor]:
         """The layer's input is the sum of x and y, and so is its output."""
-        x_BSW, normed_BSW = self._added(x_BSW, y_BSW, self.module.input_layernorm)
-        attended_BSW = self._attended(number, normed_BSW, turn, sharing)
-        x_BSW, normed_BSW = self._added(x_BSW, attended_BSW, self.module.post_attention_layernorm)
-        return x_BSW, self.down(_gated(self.gate_up(normed_BSW), self.module.mlp.act_fn, self.compiled))
+        *_, gate_up, down = self.products
+        x_BSW, normed_BSW = _added(x_BSW, y_BSW, self.module.input_layernorm, self.dtype)
+        attended_BSW = self._attended(number, normed_BSW, turn, attention)
+        x_BSW, normed_BSW = _added(x_BSW, attended_BSW, self.module.post_attention_layernorm, self.dtype)
+        return x_BSW, down(_gated(gate_up(normed_BSW), self.module.mlp.act_fn))
 
-    def loop(self) -> Layer | None:
-        """The same for one token of every row, if it can be a loop: with this gate; norms of heads give float32, which
-        in bfloat16 is another kind than products make."""
-        products = (self.qkv, self.out, self.gate_up, self.down)
-        panels = [product.base for product in products if isinstance(product.base, Panels)]
-        mixed = self.norm_AD is not None and self.dtype != torch.float32
-        if mixed or len(panels) < len(products) or not isinstance(self.module.mlp.act_fn, SILU):
-            return None
-        return as_loop(self.module, self.norm_AD, panels, self._adapted, self.compiled)
-
-    def _adapted(self) -> Adapted:
-        """Whose adapters are on this layer's products now."""
-        if self.qkv.adapters is None:
-            return nobodys(self.dtype)
-        found = (
-            product.adapters.panels(product.layers, self.dtype, self.compiled)
-            for product in (self.qkv, self.out, self.gate_up, self.down)
-            if product.adapters is not None
-        )
-        return self.qkv.adapters.runs_M, tuple(found)
-
-    def _added(self, x_BSW: Tensor, y_BSW: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
-        return _added(x_BSW, y_BSW, norm, self.dtype, self.compiled)
-
-    def _attended(self, number: int, x_BSW: Tensor, turn: tuple[Any, Any], sharing: Sharing) -> Tensor:
-        attention, (queries, keys) = self.module.self_attn, self.heads
-        heads_BSXD = torch.unflatten(self.qkv(x_BSW), -1, (-1, attention.head_dim))
+    def _attended(self, number: int, x_BSW: Tensor, turn: Turn, ours: Attention) -> Tensor:
+        attention, (queries, keys), (qkv, out, *_) = self.module.self_attn, self.heads, self.products
+        heads_BSXD = torch.unflatten(qkv(x_BSW), -1, (-1, attention.head_dim))
         if self.norm_AD is not None:
             x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
             normed = functional.rms_norm(x_BSAD.float(), x_BSAD.shape[-1:], None, attention.q_norm.variance_epsilon)
             heads_BSXD = torch.cat((self.norm_AD * normed.to(x_BSAD.dtype), v_BSKD), 2)
-        if isinstance(sharing, Looped):
-            return self.out(sharing.attend_heads(number, either(heads_BSXD)[:, 0], *turn, attention.scaling).flatten(2))
+        if isinstance(ours, PrefixCache):
+            return out(ours.attend_heads(number, either(heads_BSXD)[:, 0], *turn, attention.scaling).flatten(2))
         x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
         q_BSHD, k_BSKD = _turned(x_BSAD, *turn).tensor_split((queries,), 2)
-        if self.compiled is not None:  # as new tokens' keys are remembered, and as updates see them
-            k_BSKD = k_BSKD.to(heads_BSXD.dtype)
+        k_BSKD = k_BSKD.to(heads_BSXD.dtype)  # as new tokens' keys are remembered, and as updates see them
         q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
-        return self.out(sharing.attend(number, q, k, v, attention.scaling).flatten(2))
+        return out(ours.attend(number, q, k, v, attention.scaling).flatten(2))
 
 
 def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
@@ -217,23 +225,20 @@ def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
     return torch.cat([norm.weight.expand(n, -1) for norm, n in zip(norms, heads, strict=True)])
 
 
-def rotation(body: Any, x_BSW: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+def rotation(body: Any, x_BSW: Tensor, position_BS: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin for whole heads, [B, S, D]. Raises NotImplementedError where a part of each does not turn."""
-    cos_BSD, sin_BSD = body.rotary_emb(x_BSW, position_ids)
+    cos_BSD, sin_BSD = body.rotary_emb(x_BSW, position_BS)
     if cos_BSD.shape[-1] != body.layers[0].self_attn.head_dim or cos_BSD.shape[-1] % 2:
         raise NotImplementedError("heads that turn in part")
     return cos_BSD, sin_BSD
 
 
-def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype, compiled: Any | None) -> tuple[Tensor, Tensor]:
-    """x + y, and its norm. Loops make it in dtype, the sum in float32; PyTorch in the weight's, which products cast."""
-    if compiled is None:
-        x = x + y
-        return x, functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """x + y in float32, and its norm in dtype."""
     y_NW = either(y).reshape(-1, y.shape[-1])
-    (sum_NW, both), (out_NW, out) = room(y_NW.shape, torch.float32), room(y_NW.shape, dtype)
+    (sum_NW, both), (out_NW, out) = buffer(y_NW.shape, torch.float32), buffer(y_NW.shape, dtype)
     given = (array(x).reshape(y_NW.shape), y_NW, array(norm.weight.detach()), norm.variance_epsilon)
-    compiled.added(*given, sum_NW, np.empty(len(y_NW), np.float32), out_NW)
+    loops.added(*given, sum_NW, np.empty(len(y_NW), np.float32), out_NW)
     return both.view(x.shape), out.view(x.shape)
 
 
@@ -244,13 +249,13 @@ def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
     return torch.addcmul(x_BSAD * cos_BSD.unsqueeze(2), x_BSAD.roll(half, -1), signed_BSD.unsqueeze(2))
 
 
-def _gated(both: Tensor, activation: Any, compiled: Any | None) -> Tensor:
+def _gated(both: Tensor, activation: Any) -> Tensor:
     """activation(gate) up."""
-    if compiled is None or not isinstance(activation, SILU):
+    if not isinstance(activation, SILU):
         gate, up = both.chunk(2, -1)
         product: Tensor = activation(gate) * up
         return product
     both_NI = either(both).reshape(-1, both.shape[-1])
-    out_NI, out = room((len(both_NI), both.shape[-1] // 2), both.dtype)
-    compiled.gated(both_NI, out_NI)
+    out_NI, out = buffer((len(both_NI), both.shape[-1] // 2), both.dtype)
+    loops.gated(both_NI, out_NI)
     return out.view(*both.shape[:-1], -1)

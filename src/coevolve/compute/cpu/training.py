@@ -17,53 +17,51 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
+from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.cpu.decoder import SILU, rotation
-from coevolve.compute.cpu.prefix_cache import loops, module
-from coevolve.compute.linear import side_by_side
-from coevolve.compute.packed_tokens import Packed, filled
-from coevolve.models.weights import trunk
+from coevolve.compute.cpu.products import side_by_side
+from coevolve.compute.cpu.tree_attention import TreeAttention
+from coevolve.compute.packed_tokens import filled
+from coevolve.models.adapters import Adapters
 
 
-def serves(causal: Any) -> bool:
-    """Whether the model is of the kind, as ``probe`` has found, and the loops are there."""
-    return bool(trunk(causal).takes_lean) and loops(trunk(causal)) is not None
-
-
-def forward(causal: Any, packed: Packed, where_X: Tensor) -> Tensor:
-    """The last hidden states of these packed tokens, [X, W].
+def forward(body: Any, tree: TreeAttention, where_X: Tensor, adapters: Adapters | None) -> Tensor:
+    """The last hidden states of these packed tokens, [X, W]. body: the model below its head.
 
     Of the last layer the others need keys and values only. The wanted are filled up too: there are few shapes.
     """
-    body, wanted = trunk(causal), len(where_X)
+    wanted = len(where_X)
     where_X = pad(where_X, (0, filled(wanted) - wanted))
-    x_NW = body.embed_tokens(packed.ids_N)
+    x_NW = body.embed_tokens(tree.ids_N)
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     y_NW = torch.zeros_like(x_NW)
-    turn = [x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], packed.position_N[None])]
+    turn = [x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], tree.position_N[None])]
     for number, layer in enumerate(body.layers):
         attention, mlp = layer.self_attn, layer.mlp
         x_NW, normed_NW = _added(x_NW, y_NW, layer.input_layernorm, dtype)
-        attended_NW = _attended(number, attention, normed_NW, turn, packed)
+        attended_NW = _attended(number, attention, normed_NW, turn, tree, adapters)
         if number == len(body.layers) - 1:
             x_NW, attended_NW = embedding(where_X, x_NW), embedding(where_X, attended_NW)
-        out_NW = side_by_side([attention.o_proj], attended_NW.to(dtype))
+        out_NW = side_by_side([attention.o_proj], attended_NW.to(dtype), adapters)
         x_NW, normed_NW = _added(x_NW, out_NW, layer.post_attention_layernorm, dtype)
-        both_NI = side_by_side([mlp.gate_proj, mlp.up_proj], normed_NW)
-        y_NW = side_by_side([mlp.down_proj], _gated(both_NI, mlp.act_fn))
+        both_NI = side_by_side([mlp.gate_proj, mlp.up_proj], normed_NW, adapters)
+        y_NW = side_by_side([mlp.down_proj], _gated(both_NI, mlp.act_fn), adapters)
     return _added(x_NW, y_NW, body.norm, torch.float32)[1][:wanted]
 
 
-def _attended(number: int, attention: Any, x_NW: Tensor, turn: Sequence[Tensor], packed: Packed) -> Tensor:
+def _attended(
+    number: int, attention: Any, x_NW: Tensor, turn: Sequence[Tensor], tree: TreeAttention, adapters: Adapters | None
+) -> Tensor:
     layers = [attention.q_proj, attention.k_proj, attention.v_proj]
-    heads_NAD: Tensor = torch.unflatten(side_by_side(layers, x_NW), -1, (-1, attention.head_dim))
+    heads_NAD: Tensor = torch.unflatten(side_by_side(layers, x_NW, adapters), -1, (-1, attention.head_dim))
     counts = [layer.out_features // attention.head_dim for layer in layers]
     if hasattr(attention, "q_norm"):
         q_NHD, k_NKD, v_NKD = torch.split(heads_NAD, counts, 1)
         heads_NAD = torch.cat((attention.q_norm(q_NHD), attention.k_norm(k_NKD), v_NKD), 1)
     found: tuple[Tensor, ...] = _Heads.apply(heads_NAD, counts, *turn)  # type: ignore[no-untyped-call]
     q, k, v = (x.transpose(0, 1)[None] for x in found)
-    return packed.attend(number, q, k, v, attention.scaling)[0].flatten(1)
+    return tree.attend(number, q, k, v, attention.scaling)[0].flatten(1)
 
 
 def _added(x_NW: Tensor, y_NW: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -88,7 +86,7 @@ def _loop(name: str, inputs: Sequence[Tensor | float], outputs: Sequence[Tensor]
     """Call a compiled loop. Inputs are copied if they have gaps, outputs must not have any."""
     given = [either(x.detach().contiguous()) if isinstance(x, Tensor) else x for x in inputs]
     assert all(x.dtype in (torch.float32, torch.bfloat16) and x.is_contiguous() for x in outputs)
-    getattr(module(), name)(*given, *map(either, outputs))
+    getattr(loops, name)(*given, *map(either, outputs))
 
 
 class _Added(torch.autograd.Function):

@@ -1,8 +1,8 @@
-"""Attention over a forest of packed tokens by compiled loops: each token looks at its own segment up to itself and then
+"""Attention over a tree of packed tokens by compiled loops: each token looks at its own segment up to itself and then
 along its path, where they lie.
 
-PyTorch's attention needs runs side by side, filled up to equal lengths, so ``packed`` copies all that it has. Letters:
-N packed tokens, H query heads, K key heads, D head dimension.
+PyTorch's attention needs runs side by side, filled up to equal lengths, so ``packed_tokens`` copies all that it has.
+Letters: N packed tokens, H query heads, K key heads, D head dimension.
 """
 
 from __future__ import annotations
@@ -15,37 +15,41 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from coevolve.compute.prefix_tree import Forest
+from coevolve.compute.cpu import loops
+from coevolve.compute.packed_tokens import padded
+from coevolve.compute.prefix_tree import PrefixTree
 
 
-class Walk:
-    """The segments of a forest as the loops take them: first token, number of tokens, and number of the parent, which
-    is negative where there is none."""
+class TreeAttention:
+    """A tree's packed tokens, filled up (``packed_tokens.padded``), and attention over them.
 
-    def __init__(self, forest: Forest, compiled: Any) -> None:
-        self.compiled = compiled
-        numbers = {segment.place: number for number, segment in enumerate(forest.segments)}
+    segments: as the loops take them: first token, number of tokens, and number of the parent, which is negative where
+    there is none.
+    """
+
+    def __init__(self, tree: PrefixTree) -> None:
+        self.ids_N, self.position_N = padded(tree, torch.device("cpu"))
+        numbers = {segment.place: number for number, segment in enumerate(tree.segments)}
         columns = zip(
-            *((s.place, s.end - s.start, -1 if s.parent is None else numbers[s.parent.place]) for s in forest.segments),
+            *((s.place, s.end - s.start, -1 if s.parent is None else numbers[s.parent.place]) for s in tree.segments),
             strict=True,
         )
         self.segments = tuple(np.array(column, np.int64) for column in columns)
 
-    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scaling: float) -> Tensor:
-        """float32 and contiguous; differentiable, once. Raises NotImplementedError if values have another size."""
-        if k_NKD.shape != v_NKD.shape:
-            raise NotImplementedError("values of another size than keys")
-        out: Tensor = _Walked.apply(q_NHD, k_NKD, v_NKD, self, scaling)  # type: ignore[no-untyped-call]
-        return out
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """[1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]; the same in every layer; differentiable, once."""
+        q, k, v = (x[0].transpose(0, 1).float().contiguous() for x in (query, key, value))
+        out: Tensor = _Walked.apply(q, k, v, self, scaling)  # type: ignore[no-untyped-call]
+        return out[None].to(query.dtype)
 
 
 class _Walked(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, walk: Walk, scaling: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, walk: TreeAttention, scaling: float) -> Tensor:
         # Tokens that fill up are nobody's: they find nothing, and have no gradient.
         out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:2])
         shape = (q.shape[1], *k.shape[1:])
-        walk.compiled.walk(*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
+        loops.walk(*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
         ctx.save_for_backward(q, k, v, lse)
         ctx.walk, ctx.scaling = walk, scaling
         return out
@@ -56,7 +60,7 @@ class _Walked(torch.autograd.Function):
         q, k, v, lse = ctx.saved_tensors
         grads, shape = [torch.zeros_like(x) for x in (q, k, v)], (q.shape[1], *k.shape[1:])
         given = (*_lines(grad.contiguous(), q, k, v), lse.numpy(), shape, *ctx.walk.segments, np.float32(ctx.scaling))
-        ctx.walk.compiled.walk_gradient(*given, *_lines(*grads))
+        loops.walk_gradient(*given, *_lines(*grads))
         return *grads, None, None
 
 

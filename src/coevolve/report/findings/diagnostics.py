@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from coevolve.console import WIDE, console
 from coevolve.report.findings import verdicts
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
@@ -56,7 +55,10 @@ def sections(run: Run) -> list[Section]:
     if found is None:
         how = f"`coevolve diagnose {run.path}` finds out who needs whom, who uses what it hears, and who is lazy."
         return [Section(id, f"Diagnostics of {run.name}", f"Not measured yet: {how}")]
-    return [_section(id, run.name, kind, found) for kind in _KINDS]
+    try:
+        return [_section(id, run.name, kind, found) for kind in _KINDS]
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{run.path / FILE} lacks what `coevolve diagnose` writes there; run it again") from error
 
 
 def _section(id: str, name: str, kind: str, found: Mapping[str, Any]) -> Section:
@@ -68,23 +70,20 @@ def _section(id: str, name: str, kind: str, found: Mapping[str, Any]) -> Section
     return Section(f"{id}-{kind}", f"{about.title} ({where})", sentence, [_COLUMNS[k] for k in keys], cells)
 
 
-_LOG_WIDTH = 120  # where there is no terminal to ask; rich's 80 columns would cut the names
-
-
 def show(found: Sequence[Section]) -> None:
     """Print them: title, table, sentence."""
-    console = Console(width=None if Console().is_terminal else _LOG_WIDTH, highlight=False)
+    out = console(WIDE, highlight=False)
     for section in found:
-        console.print(f"\n{section.title}", style="bold", markup=False)
+        out.print(f"\n{section.title}", style="bold")
         if section.rows:
             shown = Table(box=box.SIMPLE, collapse_padding=True)
             for title in section.columns:
                 shown.add_column(title)
             for row in section.rows:
                 shown.add_row(*map(_text, row))
-            console.print(shown)
-        console.print(section.sentence, markup=False)
+            out.print(shown)
+        out.print(section.sentence)
 
 
 def _text(cell: Cell) -> str:
-    return "-" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else escape(str(cell))
+    return "-" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell)

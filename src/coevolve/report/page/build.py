@@ -16,7 +16,8 @@ from coevolve.report.page.blob import blob, pack
 from coevolve.report.page.columns import columns
 from coevolve.report.page.dialogues import dialogues
 from coevolve.report.runs import Run, grouped
-from coevolve.runs.folder import plain, write_text
+from coevolve.runs.durable import write_text
+from coevolve.runs.folder import plain
 
 LIMIT = 10_000_000
 """Bytes of a page at most: what mail takes."""

@@ -3,7 +3,7 @@
 The levels, each behind the one before it; most of all 4.0:
 
     structure    +0.4   the helper's author defines ``aux``, and it returns something
-                 +0.6   main is defined and returns something; if it is not defined, nothing more is paid
+                 +0.6   main is defined and returns something, or nothing more is paid
     syntax       +0.5   all of it is Python, or nothing more is paid
     tests       <=+1.0  the share of tests that pass; if none does, nothing more is paid
     cooperation  +0.5   main calls aux
@@ -19,16 +19,18 @@ Everything is read from syntax trees. The released code works with regular expre
 2. Functions, constants and imports stay as written. There a function ends at the first function inside it or at the
    next line without indentation, and constants are lost.
 3. To return is to return something: ``return None`` and the ``return`` of a function inside do not count, ``yield`` and
-   a lambda do, a coroutine does not.
+   a lambda do. A coroutine (``async def``) is no function here: whoever calls it gets no value.
 4. A call of aux is a call that a run can come by. There it may be in a comment, in a string, or behind a ``return``.
-5. A thin wrapper returns what aux makes of main's parameters, be it by way of names in between or of ``+ 0`` (see
-   ``usage.is_wrapper``). There, a main function of one or two lines with a call of aux is one.
-6. Results that are thrown away are found. There, only where a blank stands between ``aux`` and its one argument.
+5. A thin wrapper returns what aux makes of main's parameters, be it by way of names, functions, branches or loops that
+   change nothing (see ``usage.is_wrapper`` and ``simplify``). There, a main function of one or two lines with a call of
+   aux is one.
+6. Results that are thrown away are found, also where they go into what leads nowhere. There, only where a blank stands
+   between ``aux`` and its one argument.
 7. If both authors define aux, the helper's is run: what main's author imports, defines or assigns by that name is left
-   out, and so is a function that does so to the global name, lest the main agent be paid for calling itself. What
-   remains is a function that sets the name as text when it is called (``globals()["aux"] = ...``). If both define the
-   main function, main's is run, for the same reason. Without an aux of the helper's author, main's own is run, and
-   earns no cooperation.
+   out, and so is a function that does so to the global name or reaches for it (``globals()``, ``aux.__code__``), lest
+   the main agent be paid for calling itself. What remains is a function that puts a text together that does so when it
+   is called (``eval``). If both define the main function, main's is run, for the same reason. Without an aux of the
+   helper's author, main's own is run, and earns no cooperation.
 8. Tests are the sandbox's: each statement of the top level with an assert is one, several lines and loops included.
    Cooperation is paid if one passes, also where the sandbox gave up on slow ones (there the log says that it is not,
    and it is).
@@ -40,14 +42,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol
 
 from coevolve.rewards.code.extract import extract
 from coevolve.rewards.code.ignored import are_thrown_away
 from coevolve.rewards.code.merge import Piece, chunks
 from coevolve.rewards.code.schemes import SCHEMES, scheme
-from coevolve.rewards.code.syntax import Named, definitions, function, parse, returns
-from coevolve.rewards.code.usage import is_wrapper, uses
+from coevolve.rewards.code.simplify import simplify
+from coevolve.rewards.code.syntax import Function, definitions, function, parse, returns
+from coevolve.rewards.code.usage import Use, is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
 MAIN = "main"
@@ -106,7 +110,7 @@ class Grade:
     @property
     def syntax(self) -> float:
         """0 or 0.5."""
-        return 0.5 * (self.main_defined and self.syntax_error is None)
+        return 0.5 * (self.main_returns and self.syntax_error is None)
 
     @property
     def tests(self) -> float:
@@ -135,14 +139,19 @@ class Grade:
         """How many tests pass."""
         return sum(verdict.kind == "passed" for verdict in self.verdicts)
 
+    @property
+    def levels_passed(self) -> int:
+        """0 to 3: structure (of main, which is what stops), syntax, and a test. Cooperation stops nothing."""
+        return sum(takewhile(bool, (self.main_returns, self.syntax > 0, self.passed > 0)))
+
     def parts(self) -> dict[str, float]:
-        """The columns of the paper's tables, and more, all from 0 to 1.
+        """The columns of the paper's tables, and more, all but levels_passed from 0 to 1.
 
         structure, syntax, tests: the levels as shares of what they pay at most. return: the total, likewise. solved: 1
-        if all tests pass. syntax_ungated: 1 if everything parses, whether or not main is defined. For a pair also
-        cooperation and cooperation_ungated, without a test that must pass, and ``scheme_`` with each of
-        ``schemes.SCHEMES``, 1 for the one that the pair follows. (Structure and tests wait for no earlier level that
-        could be passed without them: their ungated share is the same.)
+        if all tests pass. levels_passed: of structure, syntax and tests, 0 to 3. syntax_ungated: 1 if everything
+        parses, whatever main returns. For a pair also cooperation and cooperation_ungated, without a test that must
+        pass, and ``scheme_`` with each of ``schemes.SCHEMES``, 1 for the one that the pair follows. (Structure and
+        tests wait for no earlier level that could be passed without them: their ungated share is the same.)
         """
         structure, most = (1.0, 4.0) if self.pair else (0.6, 2.1)
         parts = {
@@ -151,6 +160,7 @@ class Grade:
             "tests": self.tests,
             "return": self.total / most,
             "solved": float(0 < len(self.verdicts) == self.passed),
+            "levels_passed": float(self.levels_passed),
             "syntax_ungated": float(self.syntax_error is None),
         }
         if self.pair:
@@ -188,7 +198,7 @@ def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
     code, merged_error = _parsed("\n".join(text for text, _ in merged))
     error = first_error or second_error or merged_error
     judged = Grade(
-        code=code if main and not error else "",
+        code=code if main and returns(main) and not error else "",
         verdicts=(),
         pair=helper in texts,
         aux_defined=aux is not None,
@@ -198,7 +208,7 @@ def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
         syntax_error=error,
         authors=tuple(("", helper, MAIN)[i] for text, i in merged for _ in text.split("\n")),
     )
-    return _with_teamwork(judged, definitions(parse(code).body), job.entry, helper) if judged.pair else judged
+    return _with_teamwork(judged, code, job.entry, helper) if judged.pair else judged
 
 
 def _parsed(code: str) -> tuple[str, str | None]:
@@ -221,18 +231,35 @@ def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> list[tup
     return chunks([Piece(job.prelude), helpers, Piece(second, without=taken, tried=entry)])
 
 
-def _with_teamwork(judged: Grade, functions: Mapping[str, Named], entry: str, helper: str) -> Grade:
-    """With what main makes of the helper, where there is a main function."""
-    main = functions.get(entry)
-    if main is None or isinstance(main, ast.ClassDef):
+def _with_teamwork(judged: Grade, code: str, entry: str, helper: str) -> Grade:
+    """With what main makes of the helper, where there is a main function that calls it.
+
+    Main is judged without what makes no difference: once with calls of the helper as something that may, to see whether
+    there is one, and once as something that does not by itself, to see whether anything is made of its results.
+    """
+    written, found = _calls(parse(code), entry, helper)
+    kept, calls = _calls(simplify(parse(code)), entry, helper) if found else (None, [])
+    if written is None or kept is None or not calls:
         return judged
-    found = uses(main, functions, helper)
-    wrapper = is_wrapper(main, found)
-    ignored = are_thrown_away(found)
+    functions = definitions(simplify(parse(code), [helper]).body)
+    main = functions[entry]
+    assert not isinstance(main, ast.ClassDef)
+    used = uses(main, functions, helper)
+    wrapper = is_wrapper(main, used, functions)
+    ignored = not used or are_thrown_away(calls)
     return replace(
         judged,
-        calls_aux=bool(found),
+        calls_aux=True,
         wrapper=wrapper,
         ignored=ignored,
-        scheme=scheme(main, found) if found and not wrapper and not ignored else None,
+        scheme=None if wrapper or ignored else scheme(written, found),
     )
+
+
+def _calls(tree: ast.Module, entry: str, helper: str) -> tuple[Function | None, list[Use]]:
+    """Main, if it is a function, and its calls of the helper."""
+    functions = definitions(tree.body)
+    main = functions.get(entry)
+    if main is None or isinstance(main, ast.ClassDef):
+        return None, []
+    return main, uses(main, functions, helper)

@@ -12,8 +12,11 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 _DEFINES = (*DEFINED, ast.ClassDef)
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TRIES = {"__name__", "print", "input"}
-_BY_TEXT = {"globals", "locals", "vars", "exec", "eval", "setattr", "__globals__"}
-"""With these a name can be given a value without being written as one."""
+_REACHES = {"globals", "exec"}
+_REACHING = {"__globals__", "f_globals", "modules", "__code__", "__defaults__", "__kwdefaults__"}
+"""Names and attributes with which a function can, when it is called, put other code behind a name of the program."""
+_BY_TEXT = {"locals", "vars", "eval", "setattr", "__dict__"}
+"""So can these, with a text that says which name."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +72,34 @@ def _source(lines: Sequence[bytes], node: ast.stmt) -> str:
 
 
 def _takes(node: ast.stmt, names: set[str]) -> bool:
-    """May this statement of the top level give one of the names another value?
+    """May this statement of the top level give one of the names another value, or other code?
 
     It stores it, in a block, a loop or an expression as well; it holds a function that declares it global and stores
-    it; or it is no definition and reaches names as text, ``globals()`` say.
+    it, or that stores it in another object than ``self``; or it reaches names otherwise, ``globals()`` say, in a
+    function with a text of that name. No definition, it reaches names as text at all.
     """
     if not names or stored([node]) & names:
         return bool(names)
-    for inside in (part for part in ast.walk(node) if isinstance(part, _DEFINES)):
+    parts = list(ast.walk(node))
+    for inside in (part for part in parts if isinstance(part, _DEFINES)):
         own = {name for part in ast.walk(inside) if isinstance(part, ast.Global) for name in part.names}
         if own & names & stored(inside.body):
             return True
-    attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-    return not isinstance(node, _DEFINES) and bool((_names(node) | attributes) & _BY_TEXT)
+    reached = [part for part in parts if isinstance(part, ast.Attribute)]
+    if any(_is_set(part) and part.attr in names for part in reached):
+        return True
+    used, attributes = _names(node), {part.attr for part in reached}
+    if used & _REACHES or attributes & _REACHING:
+        return True
+    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    says = any(text in names or any(word in text for word in _REACHES | _REACHING) for text in texts)
+    return bool((used | attributes) & _BY_TEXT) and (says or not isinstance(node, _DEFINES))
+
+
+def _is_set(node: ast.Attribute) -> bool:
+    """Is an attribute stored in something else than ``self`` or ``cls``?"""
+    own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    return isinstance(node.ctx, ast.Store) and not own
 
 
 class _Trials:

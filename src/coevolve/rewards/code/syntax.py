@@ -160,9 +160,9 @@ def definitions(body: Sequence[ast.stmt]) -> dict[str, Named]:
 
 
 def function(body: Sequence[ast.stmt], name: str) -> Function | None:
-    """The function of this name at the top level, None if there is none or it is a class."""
+    """The function of this name at the top level, None if there is none, or a class or a coroutine."""
     found = definitions(body).get(name)
-    return None if isinstance(found, ast.ClassDef) else found
+    return None if isinstance(found, ast.ClassDef | ast.AsyncFunctionDef) else found
 
 
 def loaded(node: ast.AST) -> set[str]:

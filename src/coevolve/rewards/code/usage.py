@@ -83,21 +83,45 @@ Content = Literal["given", "result"]
 """What a name holds in a wrapper: what main was given, or the helper's result."""
 
 
-def is_wrapper(main: Function, uses: Sequence[Use]) -> bool:
+def is_wrapper(main: Function, uses: Sequence[Use], functions: Mapping[str, Named]) -> bool:
     """Does it do nothing but return what the helper makes of its own parameters and of constants?
 
     Names in between do not make it work, nor do ``+ 0``, ``-(-x)`` and the like, idle statements, conditions of
-    constants, another call of the helper for nothing, and a function of its own that is such a wrapper itself.
-    Everything else does, be it of no use: any other operator, call or statement (``int(aux(x))``, ``aux(x) or 0``,
-    ``(aux(x),)[0]``, a delegate's delegate). It is a check of the shape, not a proof. uses: those of the helper.
+    constants, another call of the helper for nothing, and functions in between that are such wrappers themselves.
+    Everything else does, be it of no use: any other operator, call or statement (``int(aux(x))``, ``aux(x) or 0``). It
+    is a check of the shape, not a proof. uses: those of the helper. functions: those of the top level.
     """
-    calls = {use.call for use in uses}
-    for inside in {use.inside for use in uses} - {main}:
-        if isinstance(inside, DEFINED) and _passes_on(inside, calls):
-            calls |= {
-                node for node in ast.walk(main) if isinstance(node, ast.Call) and _is_name(node.func, inside.name)
-            }
+    calls: set[ast.AST] = {use.call for use in uses}
+    named = {**_inner(main), **functions}
+    callers: dict[str, list[tuple[str, ast.Call]]] = {}
+    waiting: list[str] = []
+    for name, function in [*named.items(), ("", main)]:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                callers.setdefault(node.func.id, []).append((name, node))
+                waiting += [name] if node in calls and name else []
+    passing: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        function = named[name]
+        if name in passing or function is main or isinstance(function, ast.ClassDef) or not _passes_on(function, calls):
+            continue
+        passing.add(name)
+        calls |= {node for _, node in callers.get(name, ())}
+        waiting += [caller for caller, _ in callers.get(name, ()) if caller]
     return _passes_on(main, calls)
+
+
+def _inner(function: Function) -> dict[str, Named]:
+    """The functions that are defined in it, by name, ``name = lambda ...`` included."""
+    found: dict[str, Named] = {}
+    for node in ast.walk(function):
+        if isinstance(node, DEFINED) and node is not function:
+            found[node.name] = node
+        for target, value in assigned(node):
+            if isinstance(target, ast.Name) and isinstance(value, ast.Lambda):
+                found[target.id] = value
+    return found
 
 
 def _passes_on(function: Function, calls: Collection[ast.AST]) -> bool:
@@ -106,7 +130,8 @@ def _passes_on(function: Function, calls: Collection[ast.AST]) -> bool:
         if isinstance(statement, ast.Return):
             return statement.value is not None and _content(statement.value, holds, calls) == "result"
         if isinstance(statement, ast.Assign | ast.AnnAssign):
-            given = [(target, _content(value, holds, calls)) for target, value in assigned(statement)]
+            pairs = [(target, value) for target, value in assigned(statement) if not isinstance(value, ast.Lambda)]
+            given = [(target, _content(value, holds, calls)) for target, value in pairs]
             for target, content in given:
                 if content is None or not isinstance(target, ast.Name):
                     return False

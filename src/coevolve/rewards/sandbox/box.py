@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
@@ -13,7 +14,7 @@ from functools import cache
 from coevolve.rewards.sandbox.isolation import Isolation, Level, choose
 from coevolve.rewards.sandbox.split import split
 from coevolve.rewards.sandbox.types import Program, Verdict
-from coevolve.rewards.sandbox.worker import Worker
+from coevolve.rewards.sandbox.worker import Limits, MachineFullError, Worker
 
 CACHED = 8192
 """Programs whose verdicts a sandbox remembers."""
@@ -23,8 +24,9 @@ class Sandbox:
     """Judges untrusted programs. Processes start at first use; may be used from any thread.
 
     isolation: "bubblewrap", "plain", or "auto", the strongest that works here. timeout: seconds for loading the code,
-    and for each test; all tests of a program have three times as much. memory_mb: address space of a process.
-    workers: cases at a time, one a processor by default. ValueError: a setting is wrong, or what it needs is missing.
+    and for each test. program_timeout: seconds for all of a program, by default three times as much. memory_mb: address
+    space of a process. workers: cases at a time, one a processor by default. stop_at_failure: tests behind the first
+    that does not pass are "skipped". ValueError: a setting is wrong, or what it needs is missing.
     """
 
     def __init__(
@@ -34,15 +36,18 @@ class Sandbox:
         timeout: float = 10.0,
         memory_mb: int = 512,
         workers: int | None = None,
+        program_timeout: float | None = None,
+        stop_at_failure: bool = False,
     ) -> None:
         for name, value in (
             ("timeout", timeout),
             ("memory_mb", memory_mb),
-            ("workers", 1 if workers is None else workers),
+            ("workers", workers),
+            ("program_timeout", program_timeout),
         ):
-            if not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"sandbox {name} is {value}; it is a number above 0")
-        self._timeout, self._memory_mb = float(timeout), int(memory_mb)
+        self._limits = Limits(float(timeout), int(memory_mb), program_timeout, stop_at_failure)
         self._chosen = choose(isolation, _try)
         self._workers = workers or _processors()
         self._cache: OrderedDict[Program, tuple[Verdict, ...]] = OrderedDict()
@@ -69,7 +74,7 @@ class Sandbox:
     def run(self, programs: Sequence[Program]) -> list[tuple[Verdict, ...]]:
         """A verdict for each test of each program, in order.
 
-        ValueError: tests do not parse, or a prelude does not run.
+        ValueError: tests do not parse, or a prelude does not run. OSError: the machine has no process or thread left.
         """
         for program in programs:
             split(program.tests)
@@ -82,6 +87,10 @@ class Sandbox:
             fresh = [program for program in dict.fromkeys(programs) if program not in self._cache]
         try:
             found = dict(zip(fresh, pool.map(self._one, fresh), strict=True))
+        except RuntimeError as error:
+            if "can't start new thread" not in str(error):
+                raise
+            raise MachineFullError from error
         except CancelledError:
             raise ValueError("the sandbox was closed while it ran programs; close it when all is done") from None
         with self._lock:
@@ -113,7 +122,7 @@ class Sandbox:
             return ()
         worker: Worker | None = getattr(self._local, "worker", None)
         if worker is None:
-            worker = self._local.worker = Worker(self._chosen, self._timeout, self._memory_mb)
+            worker = self._local.worker = Worker(self._chosen, self._limits)
             self._started.append(worker)
         return worker.run(program, plan)
 
@@ -131,18 +140,20 @@ def offers(level: Level) -> str:
     """A line on one level: its layers and what it cannot stop, or why it does not work here."""
     try:
         return str(choose(level, _try))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return f"{level}: {error}"
 
 
 @cache
 def _try(isolation: Isolation) -> str:
     """What goes wrong with the simplest case; "" if nothing does."""
-    worker = Worker(isolation, timeout=10.0, memory_mb=512)
+    worker = Worker(isolation, Limits(timeout=10.0, memory_mb=512))
     try:
         verdicts = worker.run(
             Program("def f(x):\n    return x + 1", "assert f(1) == 2", "f"), split("assert f(1) == 2")
         )
+    except MachineFullError:  # says nothing of the level
+        raise
     except OSError as error:
         return str(error)
     finally:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -20,7 +22,12 @@ from coevolve.rewards.sandbox.inside.confine import landlock_version
 
 Level = Literal["bubblewrap", "plain"]
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+FOLDER_BYTES = 32 << 20
+"""What the files of a case may take in all, in bubblewrap."""
 INSIDE = Path(__file__).with_name("inside")
+LANDLOCK_FULL = 6
+"""From this version Landlock knows files, TCP and signals."""
+_ALWAYS = ["page tables of up to twice the memory's size", "a bug of the kernel"]
 _CAPABILITIES = ["SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"]
 """What a server keeps in bubblewrap where the caller is root: it gives its cases to another user, and cleans up."""
 
@@ -28,7 +35,8 @@ _CAPABILITIES = ["SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"]
 @dataclass(frozen=True)
 class Isolation:
     """level: with namespaces or without. landlock: version of the kernel's, 0 for none. seccomp: system calls are
-    filtered. drops: cases run as a user of their own. linux: the kernel is Linux.
+    filtered. drops: cases run as a user of their own. linux: the kernel is Linux. counted: it asks before a case makes
+    a file. bwrap: path of the program.
     """
 
     level: Level
@@ -36,22 +44,50 @@ class Isolation:
     seccomp: bool
     drops: bool
     linux: bool = True
+    counted: bool = True
+    bwrap: str = ""
 
     def open_ends(self) -> list[str]:
         """What this cannot stop."""
-        found = []
         if not self.linux:
-            found.append("not Linux, so limits and process groups only: files, network and other processes are open")
-        elif self.level == "plain":
-            found.append("names and sizes of files can be asked for")
+            found = ["not Linux, so limits and process groups only: files, network and other processes are open"]
+        else:
+            found = [*self._files(), *(() if self.seccomp else self._calls())]
+            if not (self.seccomp and self.counted):
+                found.append("files are counted twenty times a second: many more than the limit for that long")
+        return [*found, *_ALWAYS]
+
+    def gaps(self) -> list[str]:
+        """Those of them that are there because this machine lacks a layer."""
+        best = replace(self, landlock=LANDLOCK_FULL, seccomp=True, counted=True)
+        return [end for end in self.open_ends() if end not in best.open_ends() or not self.linux]
+
+    def _files(self) -> Iterator[str]:
+        if self.level == "bubblewrap":
             if not self.landlock:
-                whose = "anybody" if self.drops else "the caller"
-                found.append(f"no Landlock: files that {whose} may read or write are open")
-            if not self.seccomp:
-                found.append("no libseccomp: local sockets and UDP, and child processes until the case ends")
-                if not self.drops:
-                    found.append("signals to the caller's processes, modes of the caller's files")
-        return [*found, "a bug of the kernel"]
+                yield "no Landlock: the sandbox's own sources can be read"
+            return
+        yield "names and sizes of files, and the name of the machine, can be asked for"
+        if not self.landlock:
+            yield f"no Landlock: files that {self._whose} may read or write are open"
+        elif self.landlock < 3 and not self.seccomp:
+            yield f"Landlock {self.landlock}: files that {self._whose} may write can be emptied"
+
+    def _calls(self) -> Iterator[str]:
+        """What no filter of system calls stops; in bubblewrap it stays in the case's own namespaces."""
+        yield "no libseccomp: memory beyond the limit (pipes, locks, files), any service of the kernel"
+        yield "child processes until the case ends"
+        if self.level == "bubblewrap":
+            return
+        yield f"local sockets, UDP{', TCP' if self.landlock < 4 else ''}, addresses of the machine"
+        yield f"times, modes and attributes of files that {self._whose} may change or read, what happens in folders"
+        if not self.drops and self.landlock < LANDLOCK_FULL:
+            yield "signals to the caller's processes" + ("" if self.landlock else ", and their memory")
+        yield "memory that stays when the case is over (shared segments, message queues)"
+
+    @property
+    def _whose(self) -> str:
+        return "anybody" if self.drops else "the caller"
 
     def __str__(self) -> str:
         layers = ["namespaces"] if self.level == "bubblewrap" else []
@@ -65,7 +101,14 @@ def offered(level: Level) -> Isolation:
     """The level as this machine has it; not tried yet."""
     linux = sys.platform.startswith("linux")
     drops = linux and os.geteuid() == 0 and _many_users()
-    return Isolation(level, landlock_version(), bool(syscalls.program(forks=False)), drops, linux)
+    seccomp = bool(syscalls.program(forks=False))
+    bwrap = bubblewrap() if level == "bubblewrap" else ""
+    return Isolation(level, landlock_version(), seccomp, drops, linux, seccomp and _asks(), bwrap)
+
+
+def _asks() -> bool:
+    """Can the kernel ask before a system call, and go on with it? From Linux 5.5."""
+    return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 5)
 
 
 def _many_users() -> bool:
@@ -90,10 +133,12 @@ def choose(wanted: str, works: Callable[[Isolation], str]) -> Isolation:
     for level in levels[wanted]:
         problem = bubblewrap_problem() if level == "bubblewrap" else ""
         chosen = offered(level)
-        problem = problem or works(chosen)
-        if not problem:
-            _say(chosen, wanted, problems)
-            return chosen
+        # Where something around this process is asked already, the kernel asks nobody else.
+        for one in () if problem else (chosen, replace(chosen, counted=False)) if chosen.counted else (chosen,):
+            problem = works(one)
+            if not problem:
+                _say(one, problems)
+                return one
         problems.append(f"{level}: {problem}")
     raise ValueError(f"sandbox isolation {wanted!r} does not work here: {'; '.join(problems)}")
 
@@ -102,19 +147,27 @@ def bubblewrap_problem() -> str:
     """Why bubblewrap cannot be tried; "" if it can."""
     if not sys.platform.startswith("linux"):
         return "bubblewrap needs Linux"
-    return "" if shutil.which("bwrap") else "the program bwrap is not installed; apt install bubblewrap"
+    return "" if bubblewrap() else "the program bwrap is not installed; apt install bubblewrap"
+
+
+def bubblewrap() -> str:
+    """The path of bwrap, wherever it is on PATH; "" if it is not."""
+    found = shutil.which("bwrap")
+    return os.path.abspath(found) if found else ""
 
 
 _said: set[Isolation] = set()
 
 
-def _say(chosen: Isolation, wanted: str, problems: list[str]) -> None:
-    """Once per process: a warning if something stronger was looked for."""
+def _say(chosen: Isolation, problems: list[str]) -> None:
+    """Once per process: a warning if something stronger was looked for, or a layer of this level is missing."""
     if chosen in _said:
         return
     _said.add(chosen)
     if problems:
         warnings.warn(f"sandbox: {chosen} ({'; '.join(problems)})", stacklevel=4)
+    elif chosen.gaps():
+        warnings.warn(f"sandbox: {chosen}", stacklevel=4)
     else:
         logging.getLogger(__name__).info("sandbox: %s", chosen)
 
@@ -131,13 +184,13 @@ def readable() -> list[str]:
     return [path for path in sorted(own) + list(system) if os.path.exists(path)]
 
 
-def command(isolation: Isolation, arguments: list[str]) -> list[str]:
-    """The command line of a Python server."""
+def command(isolation: Isolation, own: str, arguments: list[str]) -> list[str]:
+    """The command line of a Python server. own: the folder of its cases."""
     python = [interpreter(), "-s", "-S", "-P", "-B", *arguments]
     if isolation.level == "plain":
         return python
-    words = "bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try --die-with-parent"
-    line = [*words.split(), "--new-session", "--clearenv"]
+    words = "--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try --die-with-parent"
+    line = [isolation.bwrap, *words.split(), "--hostname", "sandbox", "--new-session", "--clearenv"]
     for name, value in ENVIRONMENT.items():
         line += ["--setenv", name, value]
     if isolation.drops:
@@ -146,14 +199,22 @@ def command(isolation: Isolation, arguments: list[str]) -> list[str]:
             line += ["--cap-add", f"CAP_{name}"]
     else:
         line += ["--unshare-user"]
-    line += ["--perms", "0755", "--tmpfs", "/", "--perms", "1777", "--tmpfs", "/tmp"]
+    line += ["--perms", "0755", "--tmpfs", "/"]
     paths = [*readable(), interpreter(), str(INSIDE), "/dev/null"]
-    parents = {str(parent): None for path in paths for parent in list(Path(path).parents)[-2::-1]}
+    parents = {str(parent): None for path in [*paths, own] for parent in list(Path(path).parents)[-2::-1]}
     for folder in parents:  # bubblewrap would make them for root alone
         line += ["--perms", "0755", "--dir", folder]
     for path in paths:
         line += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
-    return [*line, "--remount-ro", "/", "--chdir", "/tmp", "--", *python]
+    line += ["--perms", "0700", *_size(isolation.bwrap), "--tmpfs", own]
+    return [*line, "--remount-ro", "/", "--chdir", own, "--", *python]
+
+
+@cache
+def _size(bwrap: str) -> tuple[str, ...]:
+    """The limit of a folder in memory, where this bubblewrap has one (from 0.5)."""
+    said = subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False)
+    return ("--size", str(FOLDER_BYTES)) if "--size" in said.stdout + said.stderr else ()
 
 
 def _remove(place: Path, owner: int) -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import ast
+import symtable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+
+_BINDERS = frozenset({"exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"})
+"""With these a source can bind names that no reading of it finds."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Tests, in order. sources: their text; steps: what the judge runs for each, the statements before it too; opening:
-    what runs before the first; names: all that they read.
+    what runs before the first; names: what they read and never bind, so all that the solution may be asked for; stars:
+    modules of which they import ``*``.
     """
 
     sources: tuple[str, ...]
     steps: tuple[str, ...]
     opening: str
     names: tuple[str, ...]
+    stars: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -34,7 +41,6 @@ def split(tests: str) -> Plan:
 
 def _plan(text: str) -> Plan:
     tree = ast.parse(text)
-    names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
     opening, body = _parts(tree.body)
     sources, steps, waiting = [], [], []
     for statement in body:
@@ -43,7 +49,40 @@ def _plan(text: str) -> Plan:
             sources.append(_source(text, statement))
             steps.append(_joined(waiting))
             waiting = []
-    return Plan(tuple(sources), tuple(steps), _joined(opening), tuple(names))
+    read, bound = _names(_joined([*opening, *body]))
+    names = () if read & _BINDERS else tuple(sorted(read - bound))
+    stars = (node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
+    return Plan(tuple(sources), tuple(steps), _joined(opening), names, tuple(name or "" for name in stars))
+
+
+@lru_cache(maxsize=4096)
+def bound(source: str) -> frozenset[str]:
+    """The global names that a source binds somewhere, whether or not it comes that far; none if it does not parse."""
+    try:
+        return _names(source)[1]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+
+
+def _names(source: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The global names that a source (reads, binds): by assignment, import, ``def``, loop, pattern, ``del``, ..."""
+    read, bound = set(), set()
+    for table in _tables(symtable.symtable(source, "<tests>", "exec")):
+        kind = table.get_type()
+        for symbol in table.get_symbols():
+            if symbol.is_referenced() and (kind in ("module", "class") or symbol.is_global()):
+                read.add(symbol.get_name())  # in a class even where it is assigned: ``limit = limit``
+            if not (kind == "module" or symbol.is_declared_global()):
+                continue
+            if symbol.is_assigned() or symbol.is_imported() or symbol.is_annotated() or symbol.is_namespace():
+                bound.add(symbol.get_name())
+    return frozenset(read), frozenset(bound)
+
+
+def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    yield table
+    for child in table.get_children():
+        yield from _tables(child)
 
 
 def count_tests(tests: str) -> int:

@@ -1,103 +1,139 @@
-"""The system calls that a case may not make, as a seccomp filter of libseccomp (through pyseccomp)."""
+"""The system calls that a case may make, as a seccomp filter of libseccomp (through pyseccomp). All others are refused:
+what this file does not know can neither keep memory, nor change a file, nor ask about the machine.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import termios
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
-_REFUSED = """
-socket connect bind listen accept accept4
-execve execveat
-kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal pidfd_open pidfd_getfd
-ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp
-setsid setpgid setpriority ioprio_set sched_setaffinity sched_setparam sched_setscheduler sched_setattr
-unshare setns chroot pivot_root mount umount umount2 swapon swapoff reboot sethostname setdomainname
-open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr
-name_to_handle_at open_by_handle_at fanotify_init quotactl acct syslog vhangup
-chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
-setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr
-mkdir mkdirat mknod mknodat symlink symlinkat link linkat truncate
-add_key request_key keyctl bpf perf_event_open userfaultfd memfd_create memfd_secret personality modify_ldt
-io_uring_setup io_uring_enter io_uring_register io_setup io_submit
-shmget shmat shmctl semget semop semctl semtimedop msgget msgsnd msgrcv msgctl
-mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
-init_module finit_module delete_module kexec_load kexec_file_load iopl ioperm
-settimeofday clock_settime clock_adjtime adjtimex
-move_pages migrate_pages mbind set_mempolicy lookup_dcookie nfsservctl uselib
+_ALLOWED = """
+read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek _llseek close close_range
+access faccessat faccessat2 stat lstat fstat stat64 lstat64 fstat64 newfstatat fstatat64 statx readlink readlinkat
+mkdir mkdirat getdents getdents64 getcwd chdir fchdir umask unlink unlinkat rmdir rename renameat renameat2
+ftruncate ftruncate64 fsync fdatasync fadvise64 fadvise64_64 arm_fadvise64_64
+dup dup2 dup3 pipe pipe2 poll ppoll ppoll_time64 select _newselect pselect6 pselect6_time64
+epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2
+send sendto recv recvfrom shutdown getsockname getpeername getsockopt
+mmap mmap2 munmap mremap mprotect madvise brk msync membarrier map_shadow_stack
+rt_sigaction rt_sigprocmask rt_sigreturn sigreturn rt_sigtimedwait rt_sigtimedwait_time64 rt_sigpending rt_sigsuspend
+sigaltstack pause alarm setitimer getitimer restart_syscall
+nanosleep clock_nanosleep clock_nanosleep_time64 clock_gettime clock_gettime64 clock_getres clock_getres_time64
+gettimeofday time times getrusage getrlimit ugetrlimit setrlimit
+futex futex_time64 futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list set_tid_address rseq
+sched_yield sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min getcpu
+getpid getppid gettid getuid geteuid getgid getegid getresuid getresgid getuid32 geteuid32 getgid32 getegid32
+getgroups getpgid getpgrp getsid getpriority capget uname getrandom wait4 waitid exit exit_group
 """
+_TRUSTED = "clone fork prctl recvmsg"
+"""What the judges' server does besides: it makes processes, and takes a descriptor from the guests' server."""
+_OPENS = (("open", 1), ("openat", 2))
+"""Calls that open a file, and which argument says how."""
+_UNSUPPORTED = "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr"
+"""Extended attributes are no part of the file system: so copying files goes on without them."""
 _YOUNG = range(424, 500)
-"""Calls of Linux 5.1 and later, numbered alike on every machine; those that libseccomp may not know by name yet."""
-_YOUNG_ALLOWED = {
-    436, 439, 441, 444, 445, 446, 449, 451, 453, 454, 455, 456, 462,
-}  # fmt: skip
-"""close_range faccessat2 epoll_pwait2 landlock_* futex_waitv cachestat map_shadow_stack futex_* mseal."""
-_CLONE_THREAD = 0x00010000
-_SET_PDEATHSIG = 1
+"""Calls of Linux 5.1 and later, numbered alike on every machine; a C library does without (``clone3`` and ``openat2``
+say what they want in memory, where no filter reads it)."""
 _WORD = 0xFFFFFFFF
 """The part of an argument that the kernel reads where it wants an int."""
-_FCNTL = (8, 10, 15)
-"""F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to other processes by way of a descriptor."""
-_IOCTL = (0x8901, 0x8902, 0x40086602, 0x40046602, 0x401C5820, 0x40087602)
-"""FIOSETOWN, SIOCSPGRP likewise; FS_IOC_SETFLAGS (64 and 32 bits), FS_IOC_FSSETXATTR, FS_IOC_SETVERSION: attributes."""
-_UNIX, _DATAGRAM, _RAW = 1, 2, 3
-"""A pair of stream sockets reaches nobody else; of datagrams, one end can be sent from to any address."""
+_CLONE_THREAD, _CLONE_NAMESPACES = 0x00010000, 0x7E020080
+_PRCTL = (15, 16, 0x53564D41)
+"""PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: names of threads and of memory."""
+_FCNTL = (fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC)
+"""No locks (each costs the kernel memory that no limit counts), no larger pipes, no owners to be signalled."""
+_IOCTL = (termios.FIONBIO, termios.FIONREAD, termios.FIOCLEX, termios.FIONCLEX, termios.TCGETS, termios.TIOCGWINSZ)
+_STREAM, _LOCAL = 1, 1
+"""A pair of local stream sockets reaches nobody else; of datagrams, one end can be sent from to any address."""
 
 
 @cache
 def program(*, forks: bool) -> bytes:
-    """The filter for the kernel; empty where the machine has none. forks: whether processes may be made.
+    """The filter for the kernel; empty where the machine has none. forks: for the judges' server.
 
-    Refused calls fail with EPERM, but young ones with ENOSYS, so that the C library takes their older brothers.
+    Refused calls fail with EPERM, but those that a C library does without with ENOSYS.
     """
     library = _library()
     if library is None:
         return b""
-    rules = library.SyscallFilter(library.ALLOW)
-    with contextlib.suppress(
-        OSError
-    ):  # a tree instead of a chain, which halves the time to load it; not in all versions
+    rules = library.SyscallFilter(library.ERRNO(errno.EPERM))
+    with contextlib.suppress(OSError):  # a tree instead of a chain, which halves the time; not in all versions
         rules.set_attr(library.Attr.CTL_OPTIMIZE, 2)
-    refuse, unknown = library.ERRNO(errno.EPERM), library.ERRNO(errno.ENOSYS)
-    for name in _REFUSED.split():
-        number = library.resolve_syscall(library.Arch.NATIVE, name)
-        if number != -1 and number not in _YOUNG:  # -1: unknown to this libseccomp
-            rules.add_rule(refuse, number)
-    if not forks:
-        for name in ("fork", "vfork"):
-            rules.add_rule(refuse, name)
-        rules.add_rule(refuse, "clone", library.Arg(0, library.MASKED_EQ, _CLONE_THREAD, 0))  # threads are all right
-        rules.add_rule(refuse, "prctl", library.Arg(0, library.MASKED_EQ, _WORD, _SET_PDEATHSIG))
-    for name, argument, mask, value in _partly():
-        rules.add_rule(refuse, name, library.Arg(argument, library.MASKED_EQ, mask, value))
-    rules.add_rule(refuse, "socketpair", library.Arg(0, library.NE, _UNIX))
+    whole = {*_ALLOWED.split(), *(_TRUSTED.split() if forks else ())}
+    for name in sorted(whole):
+        _add(library, rules, library.ALLOW, name)
+    for name, *conditions in _partly():
+        if name not in whole:
+            _add(library, rules, library.ALLOW, name, conditions)
+    known = {library.resolve_syscall(library.Arch.NATIVE, name) for name in whole}
     for number in _YOUNG:
-        if number not in _YOUNG_ALLOWED:
-            rules.add_rule(unknown, number)
-    rules.add_rule(refuse, "prlimit64", library.Arg(0, library.NE, 0))
+        if number not in known:
+            rules.add_rule(library.ERRNO(errno.ENOSYS), number)
+    for name in _UNSUPPORTED.split():
+        _add(library, rules, library.ERRNO(errno.ENOTSUP), name)
+    return _exported(rules)
+
+
+@cache
+def counter() -> bytes:
+    """A filter besides that one, which asks the guests' server before each call that can make a file or a folder; empty
+    where there is none."""
+    library = _library()
+    if library is None:
+        return b""
+    rules = library.SyscallFilter(library.ALLOW)
+    for name, argument in _OPENS:
+        _add(library, rules, library.NOTIFY, name, [(argument, os.O_CREAT, os.O_CREAT)])
+    for name in ("mkdir", "mkdirat"):
+        _add(library, rules, library.NOTIFY, name)
+    return _exported(rules)
+
+
+def seccomp_call() -> int:
+    """The number of seccomp(2) on this machine; 0 where there is no libseccomp."""
+    library = _library()
+    return int(library.resolve_syscall(library.Arch.NATIVE, "seccomp")) if library else 0
+
+
+def _partly() -> Iterator[tuple[Any, ...]]:
+    """Calls that are allowed where arguments, each under a mask, have these values."""
+    for name, argument in _OPENS:
+        yield name, (argument, os.O_ACCMODE | os.O_TRUNC, os.O_RDONLY)  # emptying it is no writing to Landlock 1 and 2
+        yield name, (argument, os.O_ACCMODE, os.O_WRONLY)
+        yield name, (argument, os.O_ACCMODE, os.O_RDWR)  # and not 3, which Landlock takes for neither
+    for name, argument, values in (
+        ("fcntl", 1, _FCNTL),
+        ("fcntl64", 1, _FCNTL),
+        ("ioctl", 1, _IOCTL),
+        ("prctl", 0, _PRCTL),
+    ):
+        for value in values:
+            yield name, (argument, _WORD, value)
+    yield "clone", (0, _CLONE_THREAD | _CLONE_NAMESPACES, _CLONE_THREAD)  # threads are all right
+    yield "socketpair", (0, _WORD, _LOCAL), (1, 0xF, _STREAM)
+    yield "prlimit64", (0, _WORD, 0)  # of itself
+
+
+def _add(library: Any, rules: Any, action: int, name: str, conditions: Iterable[tuple[int, int, int]] = ()) -> None:
+    number = library.resolve_syscall(library.Arch.NATIVE, name)
+    if number != -1:  # -1: unknown to this libseccomp
+        masked = (library.Arg(argument, library.MASKED_EQ, mask, value) for argument, mask, value in conditions)
+        rules.add_rule(action, number, *masked)
+
+
+def _exported(rules: Any) -> bytes:
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)
         file.seek(0)
         return file.read()
-
-
-def _partly() -> Iterator[tuple[str, int, int, int]]:
-    """Calls that are refused where an argument, under a mask, has a value."""
-    for command in _FCNTL:
-        yield "fcntl", 1, _WORD, command
-    for command in _IOCTL:
-        yield "ioctl", 1, _WORD, command
-    for kind in (_DATAGRAM, _RAW):
-        yield "socketpair", 1, 0xF, kind
-    emptied = os.O_TRUNC | os.O_ACCMODE  # to empty a file that is opened for reading is no writing to Landlock 1 and 2
-    for name, argument in (("open", 1), ("openat", 2)):
-        yield name, argument, emptied, os.O_TRUNC
 
 
 def _library() -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["passed", "failed", "error", "timeout", "memory", "forbidden", "crashed"]
+Kind = Literal["passed", "failed", "error", "timeout", "memory", "forbidden", "crashed", "skipped"]
 """How a test ended: passed; an assertion was false; another exception; out of time; out of memory; something that the
-sandbox does not allow; the interpreter died."""
+sandbox does not allow; the interpreter died; not run, because an earlier one did not pass and that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import math
 import os
@@ -12,25 +13,29 @@ import socket
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coevolve.rewards.sandbox import isolation as how
 from coevolve.rewards.sandbox import syscalls
-from coevolve.rewards.sandbox.inside import wire
+from coevolve.rewards.sandbox.inside import folder, wire
 from coevolve.rewards.sandbox.inside.judge import LIVES
 from coevolve.rewards.sandbox.isolation import Isolation
-from coevolve.rewards.sandbox.split import Plan
+from coevolve.rewards.sandbox.split import Plan, bound
 from coevolve.rewards.sandbox.types import Kind, Program, Verdict
 
 GRACE_SECONDS = 0.5
 """How long after a limit the judge may take to say so, before the worker is killed."""
 START_SECONDS = 30.0
-STARTS, PAUSE_SECONDS = 4, 0.3
+STARTS, ATTEMPTS, PAUSE_SECONDS = 4, 6, 0.3
+"""Attempts to start the servers, and to judge a case where the machine had no process left; the pauses between grow."""
 ROLES = ("judge", "guest")
 PROCESSES = 32
 """Threads that a case may have."""
 _NOBODY = 65534
+_FULL = os.strerror(errno.EAGAIN)
+"""What a server says that dies for want of processes: bwrap's words, and Python's."""
 _BOOT = (
     "import sys; from types import ModuleType; box = sys.modules['inside'] = ModuleType('inside'); "
     "box.__path__ = sys.argv[1:2]; from inside.server import main; main(sys.argv[2], *map(int, sys.argv[3:]))"
@@ -38,11 +43,37 @@ _BOOT = (
 _slots = itertools.count()
 
 
-class Worker:
-    """Processes start at the first case. timeout (seconds), memory_mb: as ``Sandbox`` has them. For one thread."""
+class MachineFullError(OSError):
+    """The machine has no process or thread left: no fault of any program."""
 
-    def __init__(self, isolation: Isolation, timeout: float, memory_mb: int) -> None:
-        self.isolation, self.timeout, self.memory_mb = isolation, timeout, memory_mb
+    def __init__(self) -> None:
+        super().__init__(
+            errno.EAGAIN,
+            "the sandbox: this machine has no process or thread left; stop other programs, or "
+            "raise its limits (ulimit -u, the container's pids), or ask for fewer sandbox workers",
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """As ``Sandbox`` has them: timeout and program_timeout in seconds, memory_mb, stop_at_failure."""
+
+    timeout: float
+    memory_mb: int
+    program_timeout: float | None = None
+    stop_at_failure: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """What all of a program has."""
+        return LIVES * self.timeout if self.program_timeout is None else self.program_timeout
+
+
+class Worker:
+    """Processes start at the first case. For one thread."""
+
+    def __init__(self, isolation: Isolation, limits: Limits) -> None:
+        self.isolation, self.limits = isolation, limits
         self._servers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
         self._temp = ""
         self._owner = os.getpid()
@@ -50,8 +81,16 @@ class Worker:
     def run(self, program: Program, plan: Plan) -> tuple[Verdict, ...]:
         """The verdicts of one case. plan: of its tests.
 
-        ValueError: the prelude does not run. OSError: the servers do not start.
+        ValueError: the prelude does not run. OSError: the servers do not start. MachineFullError: no process is left.
         """
+        for attempt in range(ATTEMPTS):
+            time.sleep(PAUSE_SECONDS * (2**attempt - 1))  # for other programs to end
+            with contextlib.suppress(wire.Full):
+                return self._tried(program, plan)
+        raise MachineFullError
+
+    def _tried(self, program: Program, plan: Plan) -> tuple[Verdict, ...]:
+        """The verdicts. wire.Full: the machine had no process for one of its interpreters."""
         verdicts: list[Verdict] = []
         rest: Kind = "crashed"
         for _ in range(2):  # servers that died unseen, of the case before, must not cost this one its verdicts
@@ -68,26 +107,36 @@ class Worker:
                 self.close()
                 rest = "timeout"
                 break
-        return (*verdicts, *(Verdict(rest, test) for test in plan.sources[len(verdicts) :]))
+        for test in plan.sources[len(verdicts) :]:
+            verdicts.append(Verdict(rest, test))
+            rest = "skipped" if self.limits.stop_at_failure else rest
+        return tuple(verdicts)
 
     def _judge(self, program: Program, plan: Plan, verdicts: list[Verdict]) -> None:
         """Append the verdicts as they come."""
-        link = self._servers[0][1]
+        link, limits = self._servers[0][1], self.limits
         texts = {name: getattr(program, name) for name in ("code", "entry", "prelude", "setup")}
-        case = {"steps": plan.steps, "opening": plan.opening, "names": plan.names, "timeout": self.timeout}
-        wire.send(link, texts | case)
-        fault = None
+        names = sorted({*plan.names} - bound(program.prelude))
+        tests = {"steps": plan.steps, "opening": plan.opening, "names": names, "stars": plan.stars}
+        limited = {"timeout": limits.timeout, "seconds": limits.seconds, "stop_at_failure": limits.stop_at_failure}
+        wire.send(link, texts | tests | limited)
+        last = time.monotonic() + limits.seconds + LIVES * GRACE_SECONDS
+        fault, full = None, False
         while True:
-            word, *rest = wire.receive(link, until=time.monotonic() + self.timeout + GRACE_SECONDS)
+            word, *rest = wire.receive(link, until=min(last, time.monotonic() + limits.timeout + GRACE_SECONDS))
             if word == "end":
                 break
             if word == "fault":
                 fault = rest[0]
+            elif word == "full":
+                full = True
             elif word == "test":
                 index, kind, error, text, line = rest
                 verdicts.append(Verdict(kind, plan.sources[index], error, text, line))
         if fault is not None:
             raise ValueError(f"a prelude does not run in the sandbox: {fault}; it begins {program.prelude[:60]!r}")
+        if full:
+            raise wire.Full
 
     def close(self) -> None:
         """End the processes; the next case starts others. In a fork of the process that started them, forget them."""
@@ -99,18 +148,29 @@ class Worker:
             _kill(process)
         self._servers.clear()
         if self._temp:
+            with contextlib.suppress(OSError):  # a killed server's case may still be ending
+                for role in os.listdir(self._temp):
+                    folder.empty(os.path.join(self._temp, role))
             shutil.rmtree(self._temp, ignore_errors=True)
             self._temp = ""
 
     def _start(self) -> None:
-        """Start both servers. OSError: they did not, at several attempts, and why."""
+        """Start both servers. OSError: they did not, at several attempts, and why. wire.Full: no process is left."""
         problem = ""
         for attempt in range(STARTS):
-            time.sleep(attempt * PAUSE_SECONDS)  # for other cases to end, where the machine had no process left
-            problem = self._started()
+            time.sleep(attempt * PAUSE_SECONDS)
+            try:
+                problem = self._started()
+            except OSError as error:
+                self.close()
+                if error.errno in (errno.EAGAIN, errno.ENOMEM):
+                    raise wire.Full from error
+                problem = str(error)
             if not problem:
                 return
             self.close()
+        if _FULL in problem:
+            raise wire.Full
         raise OSError(f"the sandbox does not start ({self.isolation.level}): {problem}")
 
     def _started(self) -> str:
@@ -135,25 +195,31 @@ class Worker:
 
     def _server(self, role: str, ends: tuple[int, int]) -> subprocess.Popen[bytes]:
         arguments = ["-c", _BOOT, str(how.INSIDE), role, *map(str, ends)]
+        line = how.command(self.isolation, self._own(role), arguments)
         return subprocess.Popen(
-            how.command(self.isolation, arguments), pass_fds=ends, env=how.ENVIRONMENT, cwd="/", start_new_session=True,
+            line, pass_fds=ends, env=how.ENVIRONMENT, cwd="/", start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
 
+    def _own(self, role: str) -> str:
+        """The folder of a server's cases; in bubblewrap one of its own file system."""
+        return os.path.join("/tmp" if self.isolation.level == "bubblewrap" else self._temp, role)
+
     def _settings(self, role: str) -> dict[str, Any]:
         """What a server and its cases are told about themselves."""
-        chosen = self.isolation
-        own = "/tmp" if chosen.level == "bubblewrap" else self._temp
+        chosen, guest = self.isolation, role == "guest"
         folders = how.library(chosen)
         return {
-            "temp": os.path.join(own, role),
+            "temp": self._own(role),
             "user": _user() if chosen.drops else None,
-            "memory_mb": self.memory_mb,
-            "cpu_seconds": math.ceil(LIVES * self.timeout) + 1,
-            "processes": (PROCESSES if chosen.drops else PROCESSES + _tasks()) if chosen.linux else 0,
+            "memory_mb": self.limits.memory_mb,
+            "cpu_seconds": math.ceil(self.limits.seconds) + 1,
+            "processes": (PROCESSES if chosen.drops else PROCESSES + _tasks()) if chosen.linux and guest else 0,
             "alone": chosen.level == "bubblewrap",
             "landlock": chosen.landlock,
-            "seccomp": syscalls.program(forks=role == "judge").hex() if chosen.seccomp else "",
+            "seccomp": syscalls.program(forks=not guest).hex() if chosen.seccomp else "",
+            "counter": syscalls.counter().hex() if chosen.counted and guest else "",
+            "seccomp_call": syscalls.seccomp_call() if chosen.counted and guest else 0,
             "library": folders,
             "readable": [*how.readable(), *(folders or [])],
         }

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -19,8 +20,11 @@ SET_PDEATHSIG, SET_DUMPABLE, SET_SECCOMP, SET_CHILD_SUBREAPER, SET_NO_NEW_PRIVS 
 HIGHEST = 64
 """Descriptors are below: the servers have few."""
 FILE_BYTES = 1 << 20
-EXECUTE, WRITE, READ, READ_DIR, REMOVE_FILE, MAKE_FILE, TRUNCATE = (1 << bit for bit in (0, 1, 2, 3, 5, 8, 14))
-"""Landlock's rights."""
+EXECUTE, WRITE, READ, READ_DIR, TRUNCATE = (1 << bit for bit in (0, 1, 2, 3, 14))
+OWN = READ | WRITE | READ_DIR | TRUNCATE | sum(1 << bit for bit in (4, 5, 7, 8, 13))
+"""Landlock's rights; in the own folder also to make, move and remove files and folders."""
+NO_MEMORY = {"MEMLOCK": 0, "MSGQUEUE": 0, "SIGPENDING": 64}
+"""Limits of what the kernel would keep for a process outside of its address space."""
 _ADD_RULE, _CREATE_RULESET, _RESTRICT_SELF = 445, 444, 446
 
 LINUX = sys.platform.startswith("linux")
@@ -32,7 +36,7 @@ def prctl(option: int, *values: Any) -> None:
     """OSError: the kernel refuses."""
     words = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in values]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
-    _checked(libc.prctl(ctypes.c_int(option), *words))
+    checked(libc.prctl(ctypes.c_int(option), *words))
 
 
 def landlock_version() -> int:
@@ -49,9 +53,11 @@ class Confinement:
         self.settings = settings
         self._rules = _ruleset(settings) if settings["landlock"] else None
         self._filter = _program(bytes.fromhex(settings["seccomp"])) if settings["seccomp"] else None
+        self.counter = _program(bytes.fromhex(settings["counter"])) if settings["counter"] else None
 
-    def apply(self, keep: list[int]) -> None:
-        """Confine this process, and what it forks. keep: the descriptors besides 0, 1 and 2 that stay open."""
+    def apply(self, keep: list[int], last: Callable[[], None] = lambda: None) -> None:
+        """Confine this process, and what it forks. keep: the descriptors besides 0, 1 and 2 that stay open. last: what
+        is done before the system calls are filtered."""
         os.chdir(self.settings["temp"])
         _limit(self.settings)
         user = self.settings["user"]
@@ -64,9 +70,10 @@ class Confinement:
             prctl(SET_DUMPABLE, 0)
             prctl(SET_NO_NEW_PRIVS, 1)
         if self._rules is not None:
-            _checked(libc.syscall(_RESTRICT_SELF, ctypes.c_int(self._rules), ctypes.c_uint(0)))
+            checked(libc.syscall(_RESTRICT_SELF, ctypes.c_int(self._rules), ctypes.c_uint(0)))
         for low, high in pairwise([2, *sorted(keep), HIGHEST]):
             os.closerange(low + 1, high)
+        last()
         if self._filter is not None:
             prctl(SET_SECCOMP, 2, ctypes.byref(self._filter))
 
@@ -76,19 +83,23 @@ class Confinement:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
 
 
-def _checked(result: int) -> int:
+def checked(result: int) -> int:
+    """The result of a call of the C library. OSError: it failed."""
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
 
 def _limit(settings: dict[str, Any]) -> None:
-    limits = {"CORE": 0, "FSIZE": FILE_BYTES, "NOFILE": HIGHEST, "AS": settings["memory_mb"] << 20}
+    limits = {"CORE": 0, "FSIZE": FILE_BYTES, "NOFILE": HIGHEST, "AS": settings["memory_mb"] << 20, **NO_MEMORY}
     if settings["processes"]:
         limits["NPROC"] = settings["processes"]
     for name, value in limits.items():
-        with contextlib.nullcontext() if LINUX else contextlib.suppress(ValueError, OSError):  # macOS has not all
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+        with contextlib.nullcontext() if LINUX else contextlib.suppress(AttributeError, ValueError, OSError):
+            limit = getattr(resource, f"RLIMIT_{name}")  # macOS has not all
+            most = resource.getrlimit(limit)[1]  # who is not root can take no more than there is
+            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(limit, (value, value))
 
 
 class _Attributes(ctypes.Structure):
@@ -106,10 +117,10 @@ def _ruleset(settings: dict[str, Any]) -> int:
     files = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
     attributes = _Attributes(files, 3 if version >= 4 else 0, 3 if version >= 6 else 0)  # no TCP; no signals to others
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    rules = _checked(libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint(0)))
+    rules = checked(libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint(0)))
     for path in settings["readable"]:
         _allow(rules, path, files & (EXECUTE | READ | READ_DIR))
-    _allow(rules, settings["temp"], files & (READ | WRITE | READ_DIR | REMOVE_FILE | MAKE_FILE | TRUNCATE))
+    _allow(rules, settings["temp"], files & OWN)
     _allow(rules, "/dev/null", files & (READ | WRITE))
     return rules
 
@@ -123,15 +134,15 @@ def _allow(rules: int, path: str, rights: int) -> None:
         rights &= EXECUTE | READ | WRITE | TRUNCATE
     try:
         beneath = ctypes.byref(_Beneath(rights, place))
-        _checked(libc.syscall(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(1), beneath, ctypes.c_uint(0)))
+        checked(libc.syscall(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(1), beneath, ctypes.c_uint(0)))
     finally:
         os.close(place)
 
 
-class _Instructions(ctypes.Structure):
+class Instructions(ctypes.Structure):
     _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def _program(code: bytes) -> _Instructions:
+def _program(code: bytes) -> Instructions:
     """A filter of system calls as the kernel takes it: 8 bytes an instruction."""
-    return _Instructions(len(code) // 8, code)
+    return Instructions(len(code) // 8, code)

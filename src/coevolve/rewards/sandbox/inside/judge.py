@@ -1,12 +1,13 @@
 """The process that runs the tests. The code under test is in another process; here it is a voice on a socket.
 
 To the trainer: ["test", index, kind, error, message, line] for each test, in order, ["again"] when a guest is replaced,
-["fault", text] if the trusted part does not run.
+["fault", text] if the trusted part does not run, ["full", text] if the machine has no process left for a guest.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import signal
 import socket
@@ -17,16 +18,17 @@ from functools import partial
 from typing import Any, NoReturn
 
 from . import wire
-from .opaque import Called, Lazy, Opaque
+from .opaque import Called, Lazy, Opaque, mark
 
 LIVES = 3
-"""Guests that may die, and time limits that all tests together may take, before the rest is given up (the paper stops
+"""Guests that may die, and time limits that a program may take by default, before the rest is given up (the paper stops
 after three time-outs)."""
 MESSAGE_LENGTH = 300
 _LINES = 1_000_000
 Outcome = tuple[str, str | None, str, int | None]
 """kind, error, message, line of ``Verdict``."""
 PASSED: Outcome = ("passed", None, "", None)
+SKIPPED: Outcome = ("skipped", None, "an earlier test did not pass", None)
 _FORBIDDEN = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENETUNREACH, errno.ENETDOWN}
 _REPORT = "coevolve_report"
 
@@ -43,13 +45,15 @@ class Judge:
     def __init__(self, program: dict[str, Any], start: Callable[[], socket.socket], stop: Callable[[str], str]) -> None:
         self.program, self.start, self.stop = program, start, stop
         self.timeout = float(program["timeout"])
-        self.left = LIVES * self.timeout  # seconds
+        self.left = float(program["seconds"])
         self.until = 0.0  # the deadline of what runs now, monotonic
         self.armed = False
         self.lost = ""  # how the guest was lost, a kind
+        self.loaded = False
         self.number = 0  # of the newest call
         self.sock: socket.socket | None = None
         self.space: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
+        self.names = {*program["names"]} - {*dir(builtins)}  # what the guest may be asked for, besides the entry
 
     def run(self, tell: Callable[[list[Any]], None]) -> None:
         """Judge every test."""
@@ -58,8 +62,10 @@ class Judge:
             self._execute(self.program["prelude"])
         except Exception as error:  # noqa: BLE001 - trusted code that fails is the caller's mistake, and is told
             return tell(["fault", f"{type(error).__name__}: {error}"])
+        self.names -= _exported(self.program["stars"])
         self.space |= {name: sys.modules[name] for name in self._modules()}
-        final = self._attempt(self._load)
+        self.names -= self.space.keys()
+        final = self._guest()
         tell(["loaded"])  # each has the time limit to itself: the trainer waits from one word to the next
         if final == PASSED:
             final = self._attempt(partial(self._execute, self.program["opening"]))
@@ -71,10 +77,12 @@ class Judge:
                 continue
             outcome = self._attempt(partial(self._execute, step))
             tell(["test", index, *outcome])
-            if self.lost:
+            if self.program["stop_at_failure"] and outcome != PASSED:
+                final = SKIPPED
+            elif self.lost:
                 lives -= 1
                 tell(["again"])
-                final = self._attempt(self._load) if lives and self.left > 0 else (self.lost, None, "given up", None)
+                final = self._guest() if lives and self.left > 0 else (self.lost, None, "given up", None)
                 tell(["loaded"])
         return None
 
@@ -104,26 +112,32 @@ class Judge:
             raise error
         return value
 
+    def _guest(self) -> Outcome:
+        """A new guest, with the code loaded. wire.Full: there is no process for it, which is no fault of the code's."""
+        self.sock, self.lost = self.start(), ""
+        return self._attempt(self._load)
+
     def _load(self) -> None:
-        self.lost = ""
-        self.sock = self.start()
+        """Have the code loaded. What it defines is bound once: a later guest answers to the same names."""
         entry = self.program["entry"]
-        names = sorted({*self.program["names"], entry} - set(dir(builtins)))
-        reply = self._exchange(["load", self.program["code"], self.program["setup"], entry, names])
+        reply = self._exchange(["load", self.program["code"], self.program["setup"], entry, sorted(self.names)])
+        found: dict[str, Any] = {}
         error: BaseException | None = None
         try:
             kind, kept, plain = reply
             if kind == "raised":
                 error = _exception(plain)
             else:
-                mine = set(names) - self.space.keys()
-                self.space |= {name: Called(self, ["n", name], name) for name in kept if name in mine}
-                self.space |= {name: wire.decode(value, self._lent) for name, value in plain if name in mine}
+                found |= {name: Called(self, ["n", name], name) for name in kept if name in self.names}
+                found |= {name: wire.decode(value, self._lent) for name, value in plain if name in self.names}
         except (wire.Gone, ValueError, TypeError, LookupError):  # nonsense
             self._lose("crashed")
         if error is not None:
             raise error
-        self.space[entry] = self.space["candidate"] = Called(self, ["n", entry], entry)
+        if not self.loaded:
+            self.loaded = True
+            self.space |= found
+            self.space[entry] = self.space["candidate"] = Called(self, ["n", entry], entry)
 
     def _attempt(self, action: Callable[[], None]) -> Outcome:
         """Do it within the time limit."""
@@ -176,7 +190,7 @@ class Judge:
 
     def _modules(self) -> list[str]:
         """Standard modules that the tests name but do not import."""
-        names = (name for name in self.program["names"] if name not in self.space)
+        names = (name for name in self.names if name not in self.space)
         return [name for name in names if name in sys.modules and name in sys.stdlib_module_names]
 
     def _execute(self, source: str) -> None:
@@ -187,10 +201,19 @@ class Judge:
             raise wire.Late
 
 
+def _exported(modules: list[str]) -> set[str]:
+    """The names that ``import *`` binds, of modules that can be imported."""
+    found: dict[str, Any] = {}
+    for module in modules:
+        with contextlib.suppress(Exception):  # then the tests' own import fails, and is told
+            exec(f"from {module} import *", found)
+    return {*found}
+
+
 def _back(value: Any) -> list[Any]:
     """JSON of what goes back to where it came from."""
     if isinstance(value, Opaque):
-        return value.mark
+        return mark(value)
     raise TypeError(f"a test passes a {type(value).__name__}; only plain data goes to the solution")
 
 

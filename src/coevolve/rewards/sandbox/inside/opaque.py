@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 if TYPE_CHECKING:
     from .judge import Judge
 
 
 def _refuse(self: object, *_: object) -> NoReturn:
-    raise TypeError("the solution's value is an object of its own: it cannot be compared or looked into")
+    raise TypeError("the solution's value is an object of its own: it cannot be compared, looked into or changed")
+
+
+def mark(value: Opaque) -> list[Any]:
+    """What the guest knows it by."""
+    return cast("list[Any]", object.__getattribute__(value, "_mark"))
 
 
 class Opaque:
     """A test may hand it back, and ask whether it is true: what the solution says of that is worth as much as True or
-    False in its place. Nothing else.
+    False in its place. Nothing else: attributes of ours must not answer for the solution's.
     """
 
+    __slots__ = ("__name__", "_judge", "_mark", "_truth")
+
     def __init__(self, judge: Judge, mark: list[Any], name: str = "object", truth: bool | None = None) -> None:
-        self._judge, self.mark, self.__name__, self._truth = judge, mark, name, truth
+        values = (name, judge, mark, truth)
+        for slot, value in zip(Opaque.__slots__, values, strict=True):
+            object.__setattr__(self, slot, value)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            return object.__getattribute__(self, name)
+        raise AttributeError(f"{name!r} of the solution's object stays with the solution")
 
     def __bool__(self) -> bool:
-        return _refuse(self) if self._truth is None else self._truth
+        truth: bool | None = object.__getattribute__(self, "_truth")
+        return _refuse(self) if truth is None else truth
+
+    def _call(self, what: list[Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        return object.__getattribute__(self, "_judge").call(what, arguments, keywords)
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = __str__ = __repr__ = _refuse
+    __setattr__ = __delattr__ = __setitem__ = __delitem__ = _refuse
     # None, so that isinstance does not take it for a container either.
     __len__ = __iter__ = __contains__ = __hash__ = None  # type: ignore[assignment]
 
@@ -32,15 +51,19 @@ class Opaque:
 class Called(Opaque):
     """Something that can be called."""
 
+    __slots__ = ()
+
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._judge.call(self.mark, arguments, keywords)
+        return Opaque._call(self, mark(self), arguments, keywords)
 
 
 class Lazy(Opaque):
     """An iterator: its items come one by one."""
 
+    __slots__ = ()
+
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return self
 
     def __next__(self) -> Any:
-        return self._judge.call(["x", *self.mark[1:]], (), {})
+        return Opaque._call(self, ["x", *mark(self)[1:]], (), {})

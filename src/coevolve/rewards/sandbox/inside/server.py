@@ -1,7 +1,8 @@
 """The two servers of a worker: one forks a judge for each case, the other a guest when a judge asks for one.
 
 They only fork, wait and clean up; no untrusted code runs in them, and none is sent to the guests' server. Between them
-go words, in packets: "start", answered with a new guest's socket; "look", how the guest ended by itself; "stop" it.
+go words, in packets: "start", answered with a new guest's socket, or "full" if the machine has no process left; "look",
+how the guest ended by itself; "stop" it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import wire
+from . import counter, folder, wire
 from .confine import SET_CHILD_SUBREAPER, SET_DUMPABLE, SET_PDEATHSIG, Confinement, prctl
 
 PRELOADED = """
@@ -27,8 +28,7 @@ typing unicodedata warnings weakref
 DYING_SECONDS = 0.1
 """How long a guest that closed its socket has to be dead, before it is killed."""
 TICK_SECONDS = 0.05
-FILES = 64
-"""Files that a guest may have in its folder; it is killed for more."""
+"""How often a guest's files are counted where the kernel cannot ask before each; it is killed for too many."""
 
 
 def main(role: str, link: int, control: int) -> None:
@@ -42,7 +42,8 @@ def main(role: str, link: int, control: int) -> None:
         prctl(SET_DUMPABLE, 0)
         prctl(SET_CHILD_SUBREAPER, 1)  # a case's orphans come here
     os.umask(0o077)
-    os.mkdir(settings["temp"])
+    os.makedirs(settings["temp"], exist_ok=True)
+    os.environ["TMPDIR"] = settings["temp"]
     if settings["user"] is not None:
         os.chown(settings["temp"], settings["user"], settings["user"])
     confinement = Confinement(settings)
@@ -58,6 +59,9 @@ def _preload() -> None:
     """Import what programs use most, without what random and threading would run in each fork: it would undo the seed,
     and no thread is alive at a fork. So this file does not import them by itself.
     """
+    import shutil
+
+    shutil.copymode = shutil.copystat = lambda *_, **__: None  # not a case's to set
     register = os.register_at_fork
     os.register_at_fork = lambda **_: None
     for name in PRELOADED.split():
@@ -93,7 +97,12 @@ def _judges(trainer: socket.socket, guests: socket.socket, confinement: Confinem
     server = os.getpid()
     while True:
         program = wire.receive(trainer)
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError as error:
+            wire.send(trainer, ["full", str(error)])
+            wire.send(trainer, ["end", 0])
+            continue
         if not child:
             if sys.platform.startswith("linux"):
                 prctl(SET_PDEATHSIG, signal.SIGKILL)
@@ -111,12 +120,16 @@ def _judge(judge: Any, trainer: socket.socket, guests: socket.socket, program: d
     try:
         case = judge(program, lambda: _new_guest(guests), lambda word: _ask(guests, word)[0])
         case.run(lambda message: wire.send(trainer, message))
+    except wire.Full as full:
+        wire.send(trainer, ["full", str(full)])
     finally:
         os._exit(0)
 
 
 def _new_guest(guests: socket.socket) -> socket.socket:
-    _, descriptors = _ask(guests, "start")
+    how, descriptors = _ask(guests, "start")
+    if not descriptors:
+        raise wire.Full(how)
     return socket.socket(fileno=descriptors[0])
 
 
@@ -140,43 +153,67 @@ def _ask(guests: socket.socket, word: str) -> tuple[str, list[int]]:
 def _guests(trainer: socket.socket, judges: socket.socket, confinement: Confinement) -> None:
     from . import guest
 
-    child = 0
+    own, child, listener, files = confinement.settings["temp"], 0, -1, None
+    poller = select.poll()
+    for sock in (trainer, judges):
+        poller.register(sock, select.POLLIN)
     while True:
-        ready, _, _ = select.select([trainer, judges], [], [], TICK_SECONDS if child else None)
-        if trainer in ready:
+        ready = dict(poller.poll(TICK_SECONDS * 1000 if child and listener < 0 else None))
+        if trainer.fileno() in ready:
             return
-        if not ready:
-            if _overfull(confinement.settings["temp"]):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
+        if files is not None and ready.get(listener, 0) & select.POLLIN:
+            files.answer(listener)
+        elif listener in ready:  # the guest has ended
+            listener = _forget(poller, listener)
+        elif not ready and folder.count(own, counter.FILES) > counter.FILES:
+            os.kill(child, signal.SIGKILL)
+        if judges.fileno() not in ready:
             continue
         word, _, number = judges.recv(64).decode().partition(" ")
         if word == "start":
-            child = _start(guest.run, judges, confinement, number)
+            child, listener = _start(guest.run, judges, confinement, number)
+            files = counter.Counter(own)
+            if listener >= 0:
+                poller.register(listener, select.POLLIN)
         else:
             how = _stop(child, DYING_SECONDS if word == "look" else 0.0)
-            child = 0
+            child, listener = 0, _forget(poller, listener)
             _clean(confinement.settings)
             judges.send(f"{how} {number}".encode())
 
 
-def _start(run: Any, judges: socket.socket, confinement: Confinement, number: str) -> int:
+def _forget(poller: select.poll, listener: int) -> int:
+    if listener >= 0:
+        poller.unregister(listener)
+        os.close(listener)
+    return -1
+
+
+def _start(run: Any, judges: socket.socket, confinement: Confinement, number: str) -> tuple[int, int]:
+    """Process of a new guest, and the descriptor where its calls are asked for; (0, -1): there is no process left."""
     ours, theirs = socket.socketpair()
     server = os.getpid()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:
+        for sock in (ours, theirs):
+            sock.close()
+        judges.send(f"full {number}".encode())
+        return 0, -1
     if not child:
         try:
             confinement.limit_time()
-            confinement.apply([ours.fileno()])
+            confinement.apply([ours.fileno()], lambda: counter.hand_over(confinement, ours))
             if os.getppid() != server:  # it died before this process could be told
                 os._exit(1)
             run(ours)
         finally:
             os._exit(1)
     ours.close()
+    listener = counter.take_over(confinement, theirs)
     socket.send_fds(judges, [f"guest {number}".encode()], [theirs.fileno()])
     theirs.close()
-    return child
+    return child, listener
 
 
 def _stop(child: int, patience: float) -> str:
@@ -196,10 +233,6 @@ def _stop(child: int, patience: float) -> str:
     return "timeout" if end == signal.SIGXCPU else "forbidden" if end == signal.SIGSYS else "crashed"
 
 
-def _overfull(folder: str) -> bool:
-    return len(os.listdir(folder)) > FILES
-
-
 def _clean(settings: dict[str, Any]) -> None:
     """No process and no file of a case is left."""
     while True:
@@ -209,8 +242,7 @@ def _clean(settings: dict[str, Any]) -> None:
             break
         if not found:
             _kill_children(settings["alone"])
-    for entry in os.scandir(settings["temp"]):
-        _remove(entry)
+    folder.empty(settings["temp"])
 
 
 def _kill_children(alone: bool) -> None:
@@ -226,12 +258,3 @@ def _kill_children(alone: bool) -> None:
         for pid in children.read().split():
             os.kill(int(pid), signal.SIGKILL)
     time.sleep(0.001)
-
-
-def _remove(entry: os.DirEntry[str]) -> None:
-    if entry.is_dir(follow_symlinks=False):
-        import shutil
-
-        shutil.rmtree(entry.path, ignore_errors=True)
-    else:
-        os.unlink(entry.path)

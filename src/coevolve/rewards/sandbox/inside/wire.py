@@ -31,6 +31,10 @@ class Late(BaseException):
     """The time is up."""
 
 
+class Full(BaseException):
+    """The machine has no process left: no fault of any program."""
+
+
 def send(sock: socket.socket, message: Any, cap: int = TRUSTED_BYTES) -> None:
     """OverflowError: the message is longer than cap bytes. Gone: the peer has closed. Late: the socket's timeout."""
     raw = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
@@ -112,7 +116,7 @@ def decode(value: Any, other: Callable[[str, list[Any]], Any]) -> Any:
         return value
     try:
         return _decoded(value[0], value[1:], other)
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise Gone(f"nonsense: {error}") from None
 
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from coevolve.pretrain.opinions import openings, opinion
 from coevolve.rewards.sentiment import lexicon
 from coevolve.tasks.continuation import observer_prompt
+from coevolve.tasks.worlds.opinions import openings, opinion
 
 RESPONSE_TOKENS = 16
 _BATCH = 128

@@ -11,7 +11,7 @@ from itertools import product
 from random import Random
 from typing import Literal
 
-from coevolve.pretrain.opinion_words import ADJECTIVES, CLAUSES, TOPICS, Topic
+from coevolve.tasks.worlds.opinion_words import ADJECTIVES, CLAUSES, TOPICS, Topic
 
 Split = Literal["pretrain", "train", "test"]
 

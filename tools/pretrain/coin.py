@@ -1,4 +1,4 @@
-"""Makes ``coevolve-coin``, the model of the task ``game``: ``python -m coevolve.pretrain.coin FOLDER``.
+"""Makes ``coevolve-coin``, the model of the task ``game``: ``python tools/pretrain/coin.py FOLDER``.
 
 A Llama of a few hundred weights that knows four tokens, C, D, c and d, and nothing else: no start, no end. Every token
 is a move, and its output layer is zero, so before training a move is a fair coin.

@@ -10,25 +10,27 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from coevolve.console import console
+
 Listener = Callable[[Mapping[str, Any]], None]
 
 _SHOWN = {"reward": "reward", "kl": "KL", "objective": "r-eta*KL", "tokens_per_second": "tok/s"}
 
 
 @contextmanager
-def progress(steps: int, console: Console | None = None) -> Iterator[Listener]:
-    """A listener that shows each step of ``steps``; the console is standard output unless given."""
-    console = console or Console()
-    if not console.is_terminal:
-        yield _plain(steps, console)
+def progress(steps: int, out: Console | None = None) -> Iterator[Listener]:
+    """A listener that shows each step of ``steps``; out is standard output unless given."""
+    out = out or console()
+    if not out.is_terminal:
+        yield _plain(steps, out)
         return
-    columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[shown]}"))
-    with Progress(*columns, TextColumn("ETA"), TimeRemainingColumn(), console=console) as bar:
+    columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[shown]}", markup=False))
+    with Progress(*columns, TextColumn("ETA"), TimeRemainingColumn(), console=out) as bar:
         task = bar.add_task("training", total=steps, shown="loading")
         yield lambda line: bar.update(task, completed=line["step"] + 1, shown=_numbers(line))
 
 
-def _plain(steps: int, console: Console) -> Listener:
+def _plain(steps: int, out: Console) -> Listener:
     began: list[tuple[int, float]] = []
 
     def show(line: Mapping[str, Any]) -> None:
@@ -37,7 +39,7 @@ def _plain(steps: int, console: Console) -> Listener:
             began.append((done, now))
         elapsed = done - began[0][0]
         left = f"  ETA {(now - began[0][1]) / elapsed * (steps - done):.0f} s" if elapsed else ""
-        console.print(f"step {done}/{steps}  {_numbers(line)}{left}", highlight=False, soft_wrap=True)
+        out.print(f"step {done}/{steps}  {_numbers(line)}{left}", highlight=False, soft_wrap=True)
 
     return show
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from coevolve.pretrain.sums import WordProblem, problems
 from coevolve.pretrain.sums_answers import flawed, prompt, right
 from coevolve.rewards.numbers import is_right
+from coevolve.tasks.worlds.sums import WordProblem, problems
 
 ANSWER_TOKENS = 40
 _BATCH = 128

@@ -1,0 +1,175 @@
+"""Which backend computes for a model: chosen when it is loaded, after what each computes was compared with the model.
+
+``auto`` is: on the CPU the compiled loops (``cpu``) where numba is installed and they give what the model gives; else
+``torch``, which then says why. (A recipe that asks for several threads asks for ``torch``: ``learners.build``.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coevolve.compute.attention import NAME, TreeAttention
+from coevolve.compute.packed_tokens import pack
+from coevolve.compute.prefix_cache import PrefixCache
+from coevolve.compute.prefix_tree import Ids, grow
+from coevolve.compute.reference import ReferenceBackend
+from coevolve.compute.torch_backend import TorchBackend, hidden_states, tree_hidden
+from coevolve.interfaces import Backend, KVCache
+from coevolve.models.adapters import Adapters
+from coevolve.models.spec import Compute
+from coevolve.models.weights import Base, trunk
+
+_ROWS = ((5, 3, 8), (4, 1), ())
+"""What three rows that begin alike go on with."""
+
+_COMMON = 12
+
+_UNFIT = (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, KeyError, RuntimeError)
+"""What a model raises that takes no extra argument, or whose attention is of another kind."""
+
+TreeHidden = Callable[[TreeAttention, Tensor], Tensor]
+"""(packed tokens of a tree, which are wanted) -> their last hidden states [X, W]."""
+Start = Callable[[list[list[int]], list[int]], KVCache]
+"""(prompts, each row's prompt) -> the KV cache of a rollout of two tokens."""
+
+
+def choose(base: Base, asked: Compute, model: str) -> Backend:
+    """The backend of a model just loaded. Raises ValueError where the one that is asked for does not fit it."""
+    if asked == "reference":
+        return ReferenceBackend(base)
+    tree = _use_our_attention(base)
+    why_not = "" if asked == "torch" else _why_not_cpu(base, tree)
+    if why_not is None:
+        made: Backend = importlib.import_module("coevolve.compute.cpu.backend").CpuBackend(base)
+        return made
+    if asked == "cpu":
+        raise ValueError(f"compute is cpu, which does not fit the model {model!r}: {why_not}; say compute: auto")
+    return TorchBackend(base, tree, why_not)
+
+
+@torch.no_grad()
+def _use_our_attention(base: Base) -> bool:
+    """Let the model's modules call our attention if updates and rollouts then give what the model gives alone.
+
+    Other models (sliding windows, capped scores, positions of another kind, fewer than 16 positions) keep their own.
+    """
+    causal = base.causal
+    config = causal.config.get_text_config()
+    if (getattr(config, "max_position_embeddings", None) or _COMMON + 4) < _COMMON + 4:
+        return False
+    rows = _rows(config)
+    alone = [trunk(causal)(torch.tensor(row, device=causal.device)[None]).last_hidden_state[0] for row in rows]
+    before = causal.config._attn_implementation
+    try:
+        causal.set_attn_implementation(NAME)
+        taken = config._attn_implementation == NAME
+        same = taken and _same(_torch_tree(base, rows, 0), alone) and _same(_rollout(rows, _torch_start(base)), alone)
+    except _UNFIT:
+        same = False
+    if not same:
+        causal.set_attn_implementation(before)
+    return same
+
+
+@torch.no_grad()
+def _why_not_cpu(base: Base, tree: bool) -> str | None:
+    """None if the compiled loops give what the model gives, at its first and last positions, in trees and rollouts."""
+    if base.causal.device.type != "cpu":
+        return f"it is on {base.causal.device}"
+    if importlib.util.find_spec("numba") is None:
+        return "numba is not installed (coevolve[fast])"
+    if not tree:
+        return "its attention is of another kind"
+    try:
+        decoder = importlib.import_module("coevolve.compute.cpu.decoder")
+        if (why := decoder.unlike(trunk(base.causal))) is not None:
+            return str(why)
+        rows, late = _rows(base.causal.config.get_text_config()), _late(base)
+        ours = [_cpu_tree(base, rows, 0), _cpu_tree(base, rows, late)]
+        theirs = [_torch_tree(base, rows, 0), _torch_tree(base, rows, late)]
+        with _cpu_starts(base) as start:
+            for copies in (1, 2):  # few rows, and more
+                ours.append(_rollout(rows, start, copies))
+                theirs.append(_rollout(rows, _torch_start(base), copies))
+        same = all(_same(x, y) for x, y in zip(ours, theirs, strict=True))
+    except Exception as error:  # noqa: BLE001 (numba has errors of its own; whatever it is, the model does without)
+        return f"compiled loops fail: {error!r}"
+    return None if same else "compiled loops give other numbers than the model"
+
+
+def _torch_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
+    device = base.causal.device
+    return _packed(rows, start, lambda tree: pack(tree, device), partial(tree_hidden, base.causal), device)
+
+
+def _cpu_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
+    training = importlib.import_module("coevolve.compute.cpu.training")
+    attention = importlib.import_module("coevolve.compute.cpu.tree_attention").TreeAttention
+    body = trunk(base.causal)
+    return _packed(
+        rows, start, attention, lambda tree, where: training.forward(body, tree, where, None), base.causal.device
+    )
+
+
+def _torch_start(base: Base) -> Start:
+    def start(prompts: list[list[int]], prompt_B: list[int]) -> KVCache:
+        speaker_U, adapters = [0] * len(prompts), Adapters([None], base.causal.device)
+        return PrefixCache(partial(hidden_states, base.causal), prompts, speaker_U, prompt_B, 2, adapters, static=False)
+
+    return start
+
+
+@contextmanager
+def _cpu_starts(base: Base) -> Iterator[Start]:
+    backend: Backend = importlib.import_module("coevolve.compute.cpu.backend").CpuBackend(base)
+    with backend.sampler(Adapters([None], base.causal.device), torch.float32) as sampler:
+        yield lambda prompts, prompt_B: sampler.session(prompts, [0] * len(prompts), prompt_B, 2)
+
+
+def _packed(rows: list[Ids], start: int, pack_: Any, forward: TreeHidden, device: torch.device) -> list[Tensor]:
+    """The rows' hidden states from one forward over their tree, which begins at this position."""
+    tree = grow(rows)
+    later = dataclasses.replace(tree, position_N=tree.position_N + start)
+    where = torch.from_numpy(np.concatenate([leaf.path for leaf in tree.leaf_B])).to(device)
+    return list(torch.split(forward(pack_(later), where), [len(leaf.path) for leaf in tree.leaf_B]))
+
+
+def _rollout(rows: list[Ids], start: Start, copies: int = 1) -> list[Tensor]:
+    """The last hidden states of a prompt and of two tokens after it, as a rollout of three rows, or of copies of these,
+    comes by them; of the first row."""
+    row, behind = rows[0], torch.tensor([0, 0, 1] * copies)
+    cache = start([row[:-2].tolist(), row[1:-2].tolist()], behind.tolist())
+    found, device = [cache.hidden_UW[0]], cache.hidden_UW.device
+    for t in (-2, -1):
+        ids_B = torch.full((3 * copies,), int(row[t]), device=device)
+        found.append(cache.step(ids_B, (len(row) + t - behind).to(device))[0])
+    return [torch.stack(found)]
+
+
+def _late(base: Base) -> int:
+    """Where rows begin that reach the last position: some decoders differ from Llama's only far from the beginning,
+    such as those whose queries grow with the position."""
+    positions = getattr(base.causal.config.get_text_config(), "max_position_embeddings", None) or 0
+    return max(0, positions - _COMMON - 4)
+
+
+def _rows(config: Any) -> list[Ids]:
+    return [np.array([*range(_COMMON), *tail]) % config.vocab_size for tail in _ROWS]
+
+
+def _same(found: list[Tensor], alone: list[Tensor]) -> bool:
+    """Whether the ends of these rows are the same; the first numbers of each may be left out."""
+    return all(
+        torch.allclose(ours, theirs[-len(ours) :], rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
+        for ours, theirs in zip(found, alone, strict=False)
+    )

@@ -1,0 +1,122 @@
+"""Matrix products of updates on the CPU, by oneDNN where PyTorch has it; those of rollouts, which have few rows, are
+``panels``.
+
+PyTorch hands float32 matrix products to MKL, which is slow on processors that are not Intel's. The operator used here
+is private to PyTorch, so it is tried once and used only where it is there and right. Letters: N rows, I inputs, O
+outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from coevolve.models.adapters import Adapters
+
+_FEW_ROWS = 16
+"""Below it the default is as fast."""
+
+
+def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W' + b without gradient."""
+    return _product(x, weight, bias) if available(x.dtype) else functional.linear(x, weight, bias)
+
+
+def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
+    """a' b without gradient, [O, I]."""
+    if a_NO.dtype != torch.float32 or not available(torch.float32):
+        return a_NO.t() @ b_NI
+    a_NO, b_NI = a_NO.contiguous(), b_NI.contiguous()
+    if a_NO.shape[1] <= b_NI.shape[1]:  # the left factor is laid out anew, which is cheaper for the smaller one
+        return _product(a_NO.t(), b_NI.t())
+    return _product(b_NI.t(), a_NO.t()).t()
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W' + b, differentiable; under autocast PyTorch's own."""
+    few = x.numel() < _FEW_ROWS * x.shape[-1]
+    if few or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not available(torch.float32):
+        return functional.linear(x, weight, bias)
+    if torch.is_grad_enabled():
+        found: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return found
+    return _product(x, weight, bias)
+
+
+def side_by_side(layers: Sequence[Any], x: Tensor, adapters: Adapters | None) -> Tensor:
+    """The outputs of linear layers for one input, side by side, differentiable: one product if none has adapters.
+
+    Weights of several layers are then copied, and kept for the backward. adapters: those that compute now.
+    """
+    if not any(hasattr(layer, "base_layer") for layer in layers):
+        with torch.autocast("cpu", enabled=False):
+            return linear(x, *joined_weights(layers, x.dtype))
+    found = [_adapted(layer, x, adapters) for layer in layers]
+    return found[0] if len(found) == 1 else torch.cat(found, -1)
+
+
+def _adapted(layer: Any, x: Tensor, adapters: Adapters | None) -> Tensor:
+    base = getattr(layer, "base_layer", layer)
+    y = linear(x, base.weight, base.bias)
+    return y if base is layer or adapters is None else adapters.add([layer], x, y)
+
+
+def joined_weights(layers: Sequence[nn.Linear], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """The weights and biases of layers side by side."""
+    weights, biases = [layer.weight.to(dtype) for layer in layers], [layer.bias for layer in layers]
+    if len(layers) == 1:
+        return weights[0], None if biases[0] is None else biases[0].to(dtype)
+    if all(bias is None for bias in biases):
+        return torch.cat(weights), None
+    zeros = (weight.new_zeros(len(weight)) for weight in weights)
+    found = [zero if bias is None else bias.to(dtype) for bias, zero in zip(biases, zeros, strict=True)]
+    return torch.cat(weights), torch.cat(found)
+
+
+class _Linear(torch.autograd.Function):
+    """x W' + b; the gradients are two more such products."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        grad = grad.contiguous()
+        grad_NO, x_NI = grad.flatten(0, -2), x.flatten(0, -2)
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            _product(grad, weight.t()) if needs_x else None,
+            inner(grad_NO, x_NI) if needs_weight else None,
+            grad_NO.sum(0) if needs_bias else None,
+        )
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return found
+
+
+@cache
+def available(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is there and right in this dtype; bfloat16 it has on some processors only.
+
+    Not timed: the same machine must compute the same bits in every run.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(shape, generator=generator).to(dtype) for shape in ((64, 96), (128, 96)))
+    off = 1e-4 if dtype == torch.float32 else 2e-2  # relative to numbers of about 10
+    try:
+        with torch.autocast("cpu", enabled=False):  # whoever asks first may be computing in bfloat16
+            many, wanted = _product(x, weight), functional.linear(x, weight)
+            turned = _product(x, weight.t().contiguous().t())
+        return all(torch.allclose(found, wanted, rtol=off, atol=off) for found in (many, turned))
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False  # this PyTorch has no such operator, or not for this processor

@@ -1,0 +1,131 @@
+"""The reference backend: plain transformers, one row at a time, no cleverness. Every other backend is compared with it.
+
+It is slow and meant to be read. Letters: B rows, U distinct prompts, N the action tokens of all rows in one line, W
+hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers import DynamicCache
+
+from coevolve.compute import draw
+from coevolve.compute.lm_head import as_it_is, lm_head
+from coevolve.interfaces import KVCache, LMHead
+from coevolve.models.adapters import Adapters
+from coevolve.models.weights import Base, head, trunk
+from coevolve.types import Batch, Sampling
+
+
+@dataclass(frozen=True)
+class ReferenceBackend:
+    """transformers' modules and attention, called once for every row."""
+
+    base: Base
+    name: str = "reference"
+    about: str = "reference, one row at a time"
+    uses_prefix_tree: bool = False
+
+    @contextmanager
+    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[ReferenceSampler]:
+        """Modules compute in dtype by autocast, which is the caller's."""
+        yield ReferenceSampler(self.base, adapters, self.lm_head(dtype))
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """[N, W]: of every row all its tokens are fed but the last."""
+        device = self.base.causal.device
+        found = []
+        for b, (start, length) in enumerate(zip(batch.start_B.tolist(), batch.length_B.tolist(), strict=True)):
+            ids_1S = batch.ids_BS[b : b + 1, : length - 1].to(device)
+            mask_1S = torch.ones_like(ids_1S)  # without one, models guess from padding ids
+            out: Any = trunk(self.base.causal)(input_ids=ids_1S, attention_mask=mask_1S, use_cache=False)
+            found.append(out.last_hidden_state[0, start - 1 :])
+        return torch.cat(found)
+
+    def logprobs(self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
+        """By the whole vocabulary's log-softmax in float32."""
+        logits_NV = _logits(head(self.base.causal), hidden_NW)
+        logp_NV = (logits_NV / temperature_N[:, None]).log_softmax(-1)
+        return logp_NV.gather(-1, action_N[:, None])[:, 0], -(logp_NV.exp() * logp_NV).sum(-1)
+
+    def lm_head(self, dtype: torch.dtype) -> LMHead:
+        """Of the model's own layer."""
+        return lm_head(head(self.base.causal), dtype)
+
+
+@dataclass(frozen=True)
+class ReferenceSampler:
+    """A rollout whose rows are fed one by one, each with a KV cache of transformers' own."""
+
+    base: Base
+    adapters: Adapters
+    logits: LMHead
+
+    def session(
+        self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
+    ) -> KVCache:
+        """Every row's prompt is fed for itself."""
+        rows = [Row(self.base.causal, self.adapters, prompts[u], speaker_U[u]) for u in prompt_B]
+        last = {u: row.hidden_1W for u, row in zip(prompt_B, rows, strict=True)}
+        return Rows(rows, torch.cat([last[u] for u in range(len(prompts))]))
+
+    def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
+        """``compute.draw``."""
+        return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
+
+
+def _logits(layer: Any, hidden_NW: Tensor) -> Tensor:
+    """Differentiable, in float32, of numbers rounded to autocast's dtype where there is one."""
+    kind = hidden_NW.device.type
+    if not torch.is_autocast_enabled(kind) or not isinstance(layer, nn.Linear):
+        return as_it_is(layer, hidden_NW)
+    dtype = torch.get_autocast_dtype(kind)
+    with torch.autocast(kind, enabled=False):
+        return linear(hidden_NW.to(dtype).float(), layer.weight.to(dtype).float(), layer.bias)
+
+
+class Row:
+    """One row: its speaker, its KV cache, and the last hidden state."""
+
+    def __init__(self, causal: Any, adapters: Adapters, prompt: Sequence[int], speaker: int) -> None:
+        self.causal, self.adapters, self.speaker = causal, adapters, speaker
+        self.cache, self.length = DynamicCache(config=causal.config), 0
+        self.hidden_1W = self.feed(torch.tensor([list(prompt)], device=causal.device))
+
+    def feed(self, ids_1S: Tensor) -> Tensor:
+        """The last hidden state behind these tokens, [1, W]."""
+        self.adapters.split(np.full(ids_1S.shape[1], self.speaker))
+        self.length += ids_1S.shape[1]
+        found: Any = trunk(self.causal)(
+            input_ids=ids_1S,
+            attention_mask=torch.ones((1, self.length), dtype=torch.long, device=ids_1S.device),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        hidden_1W: Tensor = found.last_hidden_state[:, -1]
+        return hidden_1W
+
+
+@dataclass
+class Rows:
+    """The KV caches of all rows."""
+
+    rows: list[Row]
+    hidden_UW: Tensor
+    dead_share: int = field(default=1 << 30)  # finished rows leave at once
+
+    def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
+        """Feed one token a row; the last hidden states, [B, W]."""
+        return torch.cat([row.feed(token[None, None]) for row, token in zip(self.rows, ids_B, strict=True)])
+
+    def keep(self, order_B: Tensor, holes: Tensor) -> None:
+        """Row b becomes what row ``order_B[b]`` was, and rows behind leave."""
+        self.rows = [self.rows[b] for b in order_B.tolist()]

@@ -1,0 +1,101 @@
+"""Text and JSON files read strictly: every mistake is a ValueError of one line that names the file and the place."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NoReturn
+
+_SHOWN = 60  # characters of a value that a message repeats
+_PATH = 300  # characters of a path
+
+
+def read_text(file: Path, content: bytes | None = None) -> str:
+    """The text of a UTF-8 file, or of this much of it. Raises ValueError naming the line and byte that is none."""
+    content = file.read_bytes() if content is None else content
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = f"line {line}, byte {content[error.start]:#04x}"
+        raise ValueError(f"{file} is not UTF-8 text ({byte}); save it as UTF-8") from error
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises ValueError, naming file and line, for no file and for anything else in it."""
+    if not file.is_file():
+        raise ValueError(f"{file} does not exist; check the path")
+    return parse_json(read_text(file), str(file))
+
+
+def parse_json(text: str, where: str) -> dict[str, Any]:
+    """The JSON object in a text. Raises ValueError that begins with ``where``.
+
+    Strict as the standard is: no NaN and infinities, no key twice, no number that a float cannot hold.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
+        )
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if "\n" in text else ""
+        raise ValueError(f"{where}: {error.msg} at {line}column {error.colno}; want a JSON object") from error
+    except RecursionError as error:
+        raise ValueError(f"{where}: nested too deeply; want a JSON object") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: {kind_of(value)}; want a JSON object such as {{...}}")
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value as a message repeats it: what Python would write, cut if it is long."""
+    if isinstance(value, int) and value.bit_length() > 1000:  # Python prints no more than 4,300 digits
+        return f"a whole number of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # such a number in a list; lists in lists in lists
+        return kind_of(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def cut(path: str | Path) -> str:
+    """A path as a message repeats it: not all of a long one, and its line breaks written as ``\\n``."""
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path)[:_PATH])
+    return text if len(str(path)) <= _PATH else f"{text}... ({len(str(path))} characters)"
+
+
+def kind_of(value: Any) -> str:
+    """``a list``, ``nothing`` for None."""
+    name = type(value).__name__
+    return "nothing" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {shown(next(key for key in keys if keys.count(key) > 1))} is there twice; leave one")
+    return found
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {_short(digits)} is too large; want one that a 64-bit float holds")
+    return value
+
+
+def _integer(digits: str) -> int:
+    _float(digits)
+    return int(digits)
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON; want a number, or null where there is none")
+
+
+def _short(digits: str) -> str:
+    return digits if len(digits) <= _SHOWN else f"{digits[:12]}... of {len(digits)} digits"

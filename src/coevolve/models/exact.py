@@ -1,0 +1,143 @@
+"""Weights as they are written: every tensor that a model needs, of its shape, readable, finite. Else refused by name.
+
+transformers fills what is missing with random numbers, casts whatever it finds and says so where nobody looks. Names of
+files are those of transformers: ``model.safetensors``, or the shards that ``model.safetensors.index.json`` lists.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from coevolve.recipe.inputs import one_line
+
+_ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_DTYPES = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
+
+_LEFT_OVER = re.compile(
+    r"(^|\.)(attn|attention)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$|(^|\.)position_ids$"
+    r"|(^|\.)pooler\.dense\.(weight|bias)$"
+)
+"""Buffers that older versions of transformers saved and newer ones compute, and the pooler of encoders, which
+classifiers of their own head do not use. What a model does use is never looked up here."""
+
+_SHOWN = 3  # names of tensors in a message
+
+
+def check_files(folder: Path) -> None:
+    """Read a model's weights as they lie there.
+
+    Raises ValueError naming the file and the tensor for pickled weights, files that are missing, cut short or zeroed,
+    tensors that are no floating-point numbers, and NaN or infinite values.
+    """
+    for file in weight_files(folder):
+        check_file(file)
+
+
+def check_file(file: Path) -> None:
+    """``check_files`` of one of them, or of an adapter's."""
+    tensors = read(file)
+    if tensors and not any(bool(tensor.any()) for tensor in tensors.values()):
+        raise ValueError(f"{file}: every number in it is 0; it was not written to its end, copy it again")
+    for name, tensor in tensors.items():
+        if not _LEFT_OVER.search(name):
+            _check_tensor(file, name, tensor)
+
+
+def read(file: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, not read before they are used. Raises ValueError naming a broken file."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
+    except (SafetensorError, OSError) as error:
+        why = "does not exist" if not file.is_file() else f"cannot be read ({one_line(error)})"
+        raise ValueError(f"{file} {why}; it is missing, cut short or damaged: copy it again") from error
+
+
+def check_loaded(info: Mapping[str, Any], model: Any) -> None:
+    """Raises ValueError naming tensors that were drawn at random, left unused, or of another shape.
+
+    info: what transformers' ``from_pretrained`` returns of ``output_loading_info``, mismatched sizes being ignored.
+    """
+    kind = f"{model.config.model_type}, {type(model).__name__}"
+    if shapes := sorted(info["mismatched_keys"]):
+        name, found, wanted = shapes[0]
+        more = f" (and {len(shapes) - 1} more)" if len(shapes) > 1 else ""
+        raise ValueError(f"the tensor {name} has the shape {_shape(found)}, its config.json ({kind}) wants "
+                         f"{_shape(wanted)}{more}")  # fmt: skip
+    missing = sorted(info["missing_keys"])
+    unused = sorted(name for name in info["unexpected_keys"] if not _LEFT_OVER.search(name))
+    if missing or unused:
+        parts = [
+            f"{what} {listed(names)}" for what, names in (("no tensor", missing), ("unknown to it", unused)) if names
+        ]
+        raise ValueError(f"its weights do not fit its config.json ({kind}): {'; '.join(parts)}")
+    if wrong := [*info.get("error_msgs", ()), *dict(info.get("conversion_errors", {})).values()]:
+        raise ValueError(str(wrong[0]))
+    if not bool(model.get_input_embeddings().weight.any()):
+        raise ValueError("every number of its input embedding is 0")
+
+
+def check_same(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path) -> None:
+    """Raises ValueError naming the file and a tensor unless both have the same names and shapes, all values finite."""
+    missing, unknown = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    if missing or unknown:
+        parts = [f"{what} {listed(names)}" for what, names in (("no tensor", missing), ("unknown", unknown)) if names]
+        raise ValueError(f"{file} is not of this policy: {'; '.join(parts)}")
+    for name, tensor in found.items():
+        if tensor.shape != wanted[name].shape:
+            raise ValueError(
+                f"{file}: the tensor {name} has the shape {_shape(tensor.shape)}, this policy wants "
+                f"{_shape(wanted[name].shape)}"
+            )
+        _check_tensor(file, name, tensor)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model's folder. Raises ValueError if it has none, or an index that is wrong."""
+    index = folder / _INDEX
+    if (folder / _ONE).is_file():
+        return [folder / _ONE]
+    if not index.is_file():
+        pickled = sorted(file.name for pattern in _PICKLED for file in folder.glob(pattern))
+        why = f", only {listed(pickled)}; such files can run code when they are read: convert them" if pickled else ""
+        raise ValueError(f"{folder} holds no weights: no {_ONE}{why}")
+    try:
+        named = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is not an index of weights ({one_line(error)}); copy it again") from error
+    for name in named:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ValueError(f"{index} names {name!r}, which is no file of its folder")
+    return [folder / name for name in sorted(named)]
+
+
+def _check_tensor(file: Path, name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in _DTYPES:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        raise ValueError(f"{file}: the tensor {name} is {dtype}, which is no weight that can be trained; name the "
+                         "model that was not quantised")  # fmt: skip
+    if tensor.numel():
+        low, high = (float(end) for end in tensor.aminmax())
+        most = torch.finfo(torch.float32).max
+        if not (-most <= low and high <= most):
+            raise ValueError(f"{file}: the tensor {name} holds NaN, infinite or too large numbers")
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return str(list(shape))

@@ -1,0 +1,61 @@
+"""What a policy is: a named set of weights with its settings and tokenizer. Engines sample it, learners train it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from coevolve.interfaces import Backend
+from coevolve.models.spec import DTYPES, PolicySpec
+from coevolve.models.weights import Weights
+from coevolve.runtime.pool import Pool
+
+UNLIMITED = 1 << 31
+
+
+class Policy:
+    """A named set of weights with its tokenizer.
+
+    context: positions the model has, UNLIMITED where the architecture sets none. eos: ids that end a turn. pool: worker
+    processes that can compute for it, None if it computes in this process. The model is always in evaluation mode: with
+    dropout, the distribution that is trained would be another one than was sampled.
+    """
+
+    def __init__(self, name: str, spec: PolicySpec, tokenizer: Any, weights: Weights, pool: Pool | None = None) -> None:
+        self.name, self.spec, self.tokenizer, self.weights, self.pool = name, spec, tokenizer, weights, pool
+        causal = weights.base.causal
+        config = causal.config.get_text_config()
+        self.context = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
+        self.device: torch.device = causal.device
+        self.eos = _end_ids(causal, tokenizer)
+
+    @property
+    def backend(self) -> Backend:
+        """What computes for it."""
+        return self.weights.base.backend
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the computation; weights are float32."""
+        return DTYPES[self.spec.dtype]
+
+    @contextmanager
+    def active(self) -> Iterator[Any]:
+        """The transformers model, computing as this policy in its dtype."""
+        with self.weights.active() as causal, self.computing():
+            yield causal
+
+    def computing(self) -> torch.autocast:
+        """The computation's dtype; weights stay float32."""
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+
+
+def _end_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a sequence: chat models name several."""
+    generation = getattr(causal, "generation_config", None)
+    named = [getattr(generation, "eos_token_id", None), tokenizer.eos_token_id]
+    flat = [i for ids in named if ids is not None for i in (ids if isinstance(ids, list | tuple) else [ids])]
+    return frozenset(flat)

@@ -1,0 +1,95 @@
+"""Which names of a function are read for something: not only to give a value to names that are not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from coevolve.rewards.code.syntax import loaded
+
+_DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+_MAKERS = {"list", "dict", "set"}
+
+
+class Kept(NamedTuple):
+    """Something is put into a container. parts: what, and where in it."""
+
+    name: str
+    parts: list[ast.expr]
+
+
+def alive(function: ast.AST, containers: Collection[str], is_quiet: Callable[[ast.AST], bool]) -> set[str]:
+    """Names that something depends on besides assignments to names that nothing depends on.
+
+    containers: those of the names that hold a container of the function's own. is_quiet: does evaluating this do
+    nothing but give a value? Order is not looked at: a name that is read anywhere is alive everywhere.
+    """
+    made_of: dict[str, set[str]] = {}
+    fresh: set[str] = set()
+    waiting: list[ast.AST] = [function]
+    while waiting:
+        node = waiting.pop()
+        given = _given(node, containers)
+        if given is None or not all(is_quiet(part) for part in given[1]):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                fresh.add(node.id)
+            waiting += ast.iter_child_nodes(node)
+            continue
+        for name in given[0]:
+            made_of.setdefault(name, set()).update(*map(loaded, given[1]))
+    found = set(fresh)
+    while fresh:
+        fresh = set().union(*(made_of.get(name, ()) for name in fresh)) - found
+        found |= fresh
+    return found
+
+
+def containers(nodes: Sequence[ast.AST]) -> set[str]:
+    """The names that are only ever given a list, a dict or a set that is made on the spot."""
+    own, other = set(), set()
+    for node in nodes:
+        if isinstance(node, ast.Assign) and _is_made(node.value):
+            own |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            nodes_of = [target for target in node.targets if not isinstance(target, ast.Name)]
+            other |= {part.id for target in nodes_of for part in ast.walk(target) if isinstance(part, ast.Name)}
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.For | ast.withitem):
+            held = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+            stored = (part for target in held for part in ast.walk(target))
+            other |= {part.id for part in stored if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    return own - other
+
+
+def kept_in(node: ast.AST, containers: Collection[str]) -> Kept | None:
+    """What a statement puts into one of these: ``a.append(b)``, ``a[b] = c``. None if it does something else."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        parts = [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
+        holder = node.value.func.value
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
+        parts = [node.targets[0].slice, node.value]
+        holder = node.targets[0].value
+    else:
+        return None
+    return Kept(holder.id, parts) if isinstance(holder, ast.Name) and holder.id in containers else None
+
+
+def _given(node: ast.AST, containers: Collection[str]) -> tuple[list[str], list[ast.expr]] | None:
+    """(names, what they are made of) of a statement that does nothing but give them a value."""
+    if (kept := kept_in(node, containers)) is not None:
+        return [kept.name], kept.parts
+    if isinstance(node, ast.Assign):
+        held = node.targets
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign) and node.value is not None:
+        held = [node.target]
+    else:
+        return None
+    parts = [part for target in held for part in ast.walk(target) if isinstance(part, ast.expr)]
+    if not all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.Starred) for part in parts):
+        return None
+    assert node.value is not None
+    return [part.id for part in parts if isinstance(part, ast.Name)], [node.value]
+
+
+def _is_made(value: ast.expr) -> bool:
+    made = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _MAKERS
+    return made or isinstance(value, _DISPLAYS)

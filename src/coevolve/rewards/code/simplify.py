@@ -1,0 +1,313 @@
+"""Code without what makes no difference, for judging how functions work together; it is never run.
+
+    y = aux(x); z = y + 1; return 2 * x          becomes    return 2 * x
+    if x > 0: return aux(x)                      becomes    return aux(x)
+    return aux(x)
+    return (aux(x), 0)[0]                        becomes    return aux(x)
+
+Each rule keeps what a function returns as far as the shape of its code shows: names whose values lead nowhere,
+conditions that decide nothing, loops that run once or never, displays that are taken apart at once, ``x - x`` and
+``x == x`` (even if x could be NaN). What only a run would show (``len(x) < 0``) is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from coevolve.rewards.code.alive import alive, containers, kept_in
+from coevolve.rewards.code.syntax import DEFINED, is_idle, loaded, targets, truth
+
+PURE = frozenset(
+    """
+    abs all any bool chr dict divmod enumerate float frozenset hash id int isinstance len list max min ord pow print
+    range repr reversed round set sorted str sum tuple type zip
+    """.split()  # noqa: SIM905
+)
+"""Functions whose call makes no difference where nothing is made of what they return."""
+
+_ROUNDS = 8
+_BY_TEXT = {"locals", "vars", "eval", "exec"}
+"""A function that names one of these may read its own names as text, and stays as it is."""
+_LEAVES = (ast.Return, ast.Raise)
+_ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+_TAUTOLOGIES = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
+
+
+def simplify(tree: ast.Module, pure: Collection[str] = ()) -> ast.Module:
+    """The tree, with the functions of its top level simplified in place.
+
+    pure: functions of the program whose calls may go, as those of ``PURE``, where nothing is made of what they return.
+    """
+    shared = containers(tree.body)
+    sinks = shared - alive(tree, shared, lambda _: True)
+    for node in tree.body:
+        if isinstance(node, DEFINED) and not loaded(node) & _BY_TEXT:
+            nodes = list(ast.walk(node))
+            for _ in range(_ROUNDS):
+                _Round(node, nodes, PURE | set(pure), sinks).apply()
+                size, nodes = len(nodes), list(ast.walk(node))
+                if len(nodes) == size:  # every rule makes it smaller
+                    break
+    return tree
+
+
+class _Round:
+    """One pass over a function. dead: names that lead nowhere. sinks: those that hold containers, of the program too.
+    constants: names that are only ever one constant. tried: what stands in the body of a ``try``, where even a call for
+    nothing may decide what is done.
+    """
+
+    def __init__(
+        self,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        nodes: Sequence[ast.AST],
+        pure: Collection[str],
+        sinks: Collection[str],
+    ) -> None:
+        stores = Counter(part.id for part in nodes if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load))
+        stores.update(part.arg for part in nodes if isinstance(part, ast.arg))
+        stores.update(part.name for part in nodes[1:] if isinstance(part, (*DEFINED, ast.ClassDef)))
+        declared = {name for part in nodes if isinstance(part, ast.Global | ast.Nonlocal) for name in part.names}
+        self.nodes, self.pure = nodes, set(pure) - stores.keys()
+        own = containers(nodes) - {part.arg for part in nodes if isinstance(part, ast.arg)} - declared
+        self.dead = stores.keys() - alive(function, own, self.is_quiet) - declared
+        self.sinks = own & self.dead | (set(sinks) - stores.keys())
+        self.constants = {
+            name: part.value
+            for part in function.body
+            if isinstance(part, ast.Assign) and isinstance(part.value, ast.Constant)
+            for name in targets(part)
+            if stores[name] == 1 and name not in declared
+        }
+        tried = [statement for part in nodes if isinstance(part, ast.Try) for statement in part.body]
+        self.tried = {inner for statement in tried for inner in ast.walk(statement)}
+
+    def apply(self) -> None:
+        for node in reversed(self.nodes):  # what is inside comes first
+            for field, value in ast.iter_fields(node):
+                if isinstance(value, ast.expr):
+                    setattr(node, field, self.simpler(value))
+                elif isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                    setattr(node, field, self.shorter(node, value) or ([ast.Pass()] if field == "body" else []))
+                elif isinstance(value, list):
+                    value[:] = [self.simpler(part) if isinstance(part, ast.expr) else part for part in value]
+
+    def is_quiet(self, *nodes: ast.AST) -> bool:
+        """Does evaluating these do nothing but give a value?"""
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.Call):
+                by_key = any(keyword.arg == "key" for keyword in node.keywords)  # which is called, too
+                if by_key or not (isinstance(node.func, ast.Name) and node.func.id in self.pure):
+                    return False
+            elif isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
+                return False
+            if not isinstance(node, ast.Lambda):
+                waiting += ast.iter_child_nodes(node)
+        return True
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def shorter(self, node: ast.AST, block: list[ast.stmt]) -> list[ast.stmt]:
+        """A block of this node without what leads nowhere and what no run reaches."""
+        if isinstance(node, ast.ClassDef):  # whose names are attributes
+            return block
+        stays = node in self.tried or (isinstance(node, ast.Try) and block is node.body)
+        found: list[ast.stmt] = []
+        for statement in block:
+            if stays or not self._leads_nowhere(statement):
+                found += self._instead(statement)
+            if found and isinstance(found[-1], _LEAVES):
+                break
+        for i in range(len(found) - 2, -1, -1):  # ``if ...: return y`` before ``return y``
+            part = found[i]
+            if isinstance(part, ast.If) and not part.orelse and isinstance(part.body[-1], _LEAVES):
+                found[i : i + 1] = [] if self.is_quiet(part.test) and _same(part.body, found[i + 1 :]) else [part]
+        return found
+
+    def _leads_nowhere(self, node: ast.stmt) -> bool:
+        if (kept := kept_in(node, self.sinks)) is not None:
+            return self.is_quiet(*kept.parts)
+        if isinstance(node, _ASSIGNS):
+            held = node.targets if isinstance(node, ast.Assign) else [node.target]
+            return self._all_dead(held) and (node.value is None or self.is_quiet(node.value))
+        if isinstance(node, ast.Delete):
+            return self._all_dead(node.targets)
+        if isinstance(node, ast.Expr):
+            return self.is_quiet(node.value)
+        if isinstance(node, ast.For):
+            return _idle(node.body + node.orelse) and self._all_dead([node.target]) and self.is_quiet(node.iter)
+        if isinstance(node, ast.If):
+            return _idle(node.body + node.orelse) and self.is_quiet(node.test)
+        return is_idle(node)
+
+    def _all_dead(self, held: Sequence[ast.expr]) -> bool:
+        parts = [part for target in held for part in ast.walk(target) if isinstance(part, ast.expr)]
+        names = (ast.Name, ast.Tuple, ast.List, ast.Starred)
+        return all(isinstance(part, names) for part in parts) and not (
+            {part.id for part in parts if isinstance(part, ast.Name)} - self.dead
+        )
+
+    def _instead(self, node: ast.stmt) -> list[ast.stmt]:
+        """The statements that do the same: of the branch that is taken, of a loop that runs once, and so on."""
+        if isinstance(node, ast.If):
+            if (holds := truth(node.test)) is not None:
+                return node.body if holds else node.orelse
+            if self.is_quiet(node.test) and _same(node.body, node.orelse):
+                return node.body
+        if isinstance(node, ast.While) and truth(node.test) and _leaves_at_once(node):
+            return node.body
+        if isinstance(node, ast.For) and (items := _items(node.iter)) is not None:
+            if not items:
+                return node.orelse
+            if _leaves_at_once(node) and self.is_quiet(*items[1:]):
+                return [ast.Assign([node.target], items[0]), *node.body]
+        if isinstance(node, ast.Try) and not node.orelse and _idle(node.finalbody):
+            ways = [handler.body for handler in node.handlers if not _raises_again(handler.body)]
+            return node.body if all(_same(way, node.body) for way in ways) else [node]
+        return [node]
+
+    # --- expressions --------------------------------------------------------------------------------------------------
+
+    def simpler(self, node: ast.expr) -> ast.expr:
+        """What has the same value."""
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            return self.constants.get(node.id, node)
+        if isinstance(node, ast.NamedExpr) and node.target.id in self.dead:
+            return node.value
+        if isinstance(node, ast.IfExp):
+            if (holds := truth(node.test)) is not None:
+                return node.body if holds else node.orelse
+            if self.is_quiet(node.test) and _same(node.body, node.orelse):
+                return node.body
+        if isinstance(node, ast.BoolOp | ast.BinOp | ast.Compare) and self.is_quiet(node):
+            return _decided(node)
+        return self._taken_apart(node) or _called_at_once(node) or node
+
+    def _taken_apart(self, node: ast.expr) -> ast.expr | None:
+        """The element of ``(a, b)[0]`` and ``{"a": b}["a"]``, if the others may go."""
+        if not isinstance(node, ast.Subscript) or (place := _constant(node.slice)) is None:
+            return None
+        held, element = node.value, None
+        if isinstance(held, ast.Dict):
+            found = {_constant(key): value for key, value in zip(held.keys, held.values, strict=True) if key}
+            element = found.get(place)
+        elif isinstance(held, ast.Tuple | ast.List) and isinstance(place, int):
+            starred = any(isinstance(part, ast.Starred) for part in held.elts)
+            inside = -len(held.elts) <= place < len(held.elts) and not starred
+            element = held.elts[place] if inside else None
+        others = [part for part in ast.iter_child_nodes(held) if part is not element]
+        return element if self.is_quiet(*others) else None
+
+
+def _decided(node: ast.BoolOp | ast.BinOp | ast.Compare) -> ast.expr:
+    """What an operator gives whose operands cancel, or are one thing twice."""
+    if isinstance(node, ast.BoolOp):
+        if isinstance(node.op, ast.And) and truth(node.values[-1]) is False:
+            return node.values[-1]  # or something else that is false
+        return node.values[0] if all(_same(node.values[0], value) for value in node.values) else node
+    if isinstance(node, ast.Compare):
+        decides = len(node.ops) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn)
+        if decides and _same(node.left, node.comparators[0]):
+            return ast.Constant(isinstance(node.ops[0], _TAUTOLOGIES))
+        return node
+    if isinstance(node.op, ast.Sub | ast.BitXor) and _same(node.left, node.right):
+        return ast.Constant(0)
+    back = {ast.Add: ast.Sub, ast.Sub: ast.Add}.get(type(node.op))  # x + y - y
+    left = node.left
+    if back and isinstance(left, ast.BinOp) and isinstance(left.op, back) and _same(left.right, node.right):
+        return left.left
+    return node
+
+
+def _idle(block: Sequence[ast.stmt]) -> bool:
+    return all(is_idle(node) for node in block)
+
+
+def _leaves_at_once(loop: ast.For | ast.While) -> bool:
+    jumps = (ast.Break, ast.Continue)
+    return isinstance(loop.body[-1], _LEAVES) and not any(isinstance(node, jumps) for node in ast.walk(loop))
+
+
+def _raises_again(block: Sequence[ast.stmt]) -> bool:
+    return isinstance(block[0], ast.Raise) and block[0].exc is None
+
+
+def _items(node: ast.expr) -> list[ast.expr] | None:
+    """What a loop over it runs through, if that is plain to see; of a range the first."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return None if any(isinstance(part, ast.Starred) for part in node.elts) else node.elts
+    if isinstance(node, ast.Constant) and node.value == "":
+        return []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+        ends = [end for end in map(_constant, node.args) if isinstance(end, int)]
+        if len(ends) == len(node.args) in (1, 2):
+            return [ast.Constant(first) for first in range(*ends)[:1]]
+    return None
+
+
+def _constant(node: ast.expr) -> object:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _constant(node.operand)
+        return -inner if isinstance(inner, int) else None
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _called_at_once(node: ast.expr) -> ast.expr | None:
+    """``aux(x)`` of ``(lambda v: aux(v))(x)``, and ``[aux(x)]`` of ``[aux(v) for v in [x]]`` and ``map(aux, [x])``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Lambda) and not node.keywords:
+        taken = node.func.args
+        names = [arg.arg for arg in taken.args]
+        plain = not (taken.posonlyargs or taken.vararg or taken.kwonlyargs or taken.kwarg or taken.defaults)
+        return _filled(node.func.body, names, node.args) if plain else None
+    if isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1:
+        loop = node.generators[0]
+        items = _items(loop.iter) if isinstance(loop.iter, ast.List | ast.Tuple) and not loop.ifs else None
+        if items is not None and len(items) == 1 and isinstance(loop.target, ast.Name) and not loop.is_async:
+            element = _filled(node.elt, [loop.target.id], items)
+            return None if element is None else ast.List([element], ast.Load())
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        if node.func.id == "map" and len(node.args) == 2 and isinstance(node.args[1], ast.List | ast.Tuple):
+            items = node.args[1].elts
+            return ast.List([ast.Call(node.args[0], items, [])], ast.Load()) if len(items) == 1 else None
+        if node.func.id in ("list", "tuple") and len(node.args) == 1 and isinstance(node.args[0], ast.List):
+            return node.args[0]
+    return None
+
+
+def _filled(body: ast.expr, names: Sequence[str], values: Sequence[ast.expr]) -> ast.expr | None:
+    """The expression with names or constants in place of its parameters; None where that is not plain to see."""
+    leaf = all(isinstance(value, ast.Name | ast.Constant) for value in values)
+    scopes = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
+    if len(names) != len(values) or not leaf or any(isinstance(node, scopes) for node in ast.walk(body)):
+        return None
+    given = dict(zip(names, values, strict=True))
+    whole = ast.Expr(body)
+    for node in list(ast.walk(whole)):
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, ast.Name):
+                setattr(node, field, given.get(value.id, value))
+            elif isinstance(value, list):
+                value[:] = [given.get(part.id, part) if isinstance(part, ast.Name) else part for part in value]
+    return whole.value
+
+
+def _same(first: object, second: object) -> bool:
+    """Are two trees, or lists of trees, the same code?"""
+    waiting = [(first, second)]
+    while waiting:
+        a, b = waiting.pop()
+        if type(a) is not type(b):
+            return False
+        if isinstance(a, ast.AST):
+            waiting += [(getattr(a, field, None), getattr(b, field, None)) for field in a._fields]
+        elif isinstance(a, list) and isinstance(b, list):
+            if len(a) != len(b):
+                return False
+            waiting += zip(a, b, strict=True)
+        elif a != b:
+            return False
+    return True

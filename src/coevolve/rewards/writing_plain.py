@@ -1,0 +1,57 @@
+"""A text as a reader sees it: what pads a text without being read counts nothing towards the writing reward.
+
+Ordinary texts stay as they are, to the character. The released code counts everything (``scoring: paper``).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LONGEST = 100
+"""Characters of a word that count, a link's say."""
+
+_RUN = re.compile(r"([^\W\d_]|[^\w\s]|_)\1{4,}")
+_BLANKS = re.compile(r"([^\S\n]{2})[^\S\n]+")
+_LINES = re.compile(r"(\s{3})\s+")
+_LONG = re.compile(rf"(\S{{{LONGEST}}})\S+")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")
+_LATIN = re.compile(r"[A-Za-z]")
+
+
+def plain(text: str) -> str:
+    """The text without padding.
+
+    Gone are characters that nobody sees (zero-width ones, controls, marks on top of a mark) and words in which Latin
+    letters stand beside those of another alphabet, which look like other words and are none. Letters of another width
+    or weight are plain ones. Of a letter or sign four in a row are kept, of blanks two, of line ends and blanks three,
+    of a word its first 100 characters.
+    """
+    if not text.isascii():
+        text = _LETTERS.sub(lambda word: "" if _is_mixed(word[0]) else word[0], _visible(text))
+    elif not text.isprintable():
+        text = _visible(text)
+    return _LONG.sub(r"\1", _RUN.sub(r"\1\1\1\1", _LINES.sub(r"\1", _BLANKS.sub(r"\1", text))))
+
+
+def _visible(text: str) -> str:
+    kept: list[str] = []
+    marks = 0
+    for letter in text:
+        kind = unicodedata.category(letter)
+        if kind in ("Lu", "Ll") and (same := unicodedata.normalize("NFKC", letter)).isascii() and len(same) == 1:
+            letter = same
+        marks = marks + 1 if kind in ("Mn", "Me") else 0
+        if letter in "\n\r\t" or (kind not in _HIDDEN and marks < 2):
+            kept.append(letter)
+    return "".join(kept)
+
+
+def _is_mixed(word: str) -> bool:
+    """Does it have Latin letters, and letters that are no Latin ones?"""
+    others = [letter for letter in word if not letter.isascii() and letter.isalpha()]
+    named = (unicodedata.name(letter, "") for letter in others)
+    return bool(_LATIN.search(word)) and any(
+        not name.startswith(("LATIN", "FEMININE", "MASCULINE", "MICRO")) for name in named
+    )

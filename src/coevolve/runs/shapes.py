@@ -1,0 +1,142 @@
+"""What stands in each file that a run writes, checked when it is read back: a run may be cut off or edited by hand.
+
+``rundir`` and ``record`` say what the keys mean; here are their types, and keys that are not named are let through.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter
+
+from coevolve.files import parse_json, read_json
+from coevolve.recipe.inputs import validate
+
+Number = float | None
+"""Null is what could not be measured."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Metrics(_Strict):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Number]
+    step: NonNegativeInt
+    reward: Number
+    cast: dict[str, str] = {}
+
+
+class _Turn(_Strict):
+    role: str
+    policy: str
+    round: NonNegativeInt
+    text: str
+    reward: Number
+    finished: bool
+    heard: list[int | str]
+    pieces: list[str]
+    logps: list[Number] = []
+    adv: list[Number] = []
+    kl: list[Number] = []
+    credit: Number = None
+
+
+class _Joint(_Strict):
+    turns: list[NonNegativeInt]
+    rewards: list[Number]
+    after: NonNegativeInt | None
+
+
+class _Episode(_Strict):
+    step: NonNegativeInt
+    problem: str
+    member: NonNegativeInt
+    data: dict[str, Any]
+    turns: list[_Turn]
+    joints: list[_Joint]
+    parts: dict[str, Number]
+
+
+class _Row(_Strict):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Number]
+    weights: str
+    setting: str
+    role: str
+    policy: str
+    decoding: str
+
+
+class _Played(_Strict):
+    checkpoint: NonNegativeInt
+    problems: NonNegativeInt
+    samples: NonNegativeInt
+
+
+class _Evaluation(_Played):
+    max_new_tokens: NonNegativeInt
+    temperature: float
+    rows: list[_Row]
+
+
+class _Condition(_Strict):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str | Number]
+    kind: str
+    setting: str
+    role: str
+    policy: str
+
+
+class _Diagnostics(_Played):
+    rows: list[_Condition]
+
+
+class _Environment(_Strict):
+    versions: dict[str, str] = {}
+    resumed: list[dict[str, Any]] = []
+
+
+class _Progress(_Strict):  # of checkpoints from before there was a state
+    kl: dict[str, Number]
+    moments: dict[str, Number]
+
+
+class _Trainer(_Strict):
+    step: NonNegativeInt
+    policies: list[str] | dict[str, _Progress]
+    state: dict[str, Any] = {}
+    identity: dict[str, Any]
+
+
+_SizeAndSum = Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)]
+
+_SHAPES: dict[str, TypeAdapter[Any]] = {
+    "metrics.jsonl": TypeAdapter(_Metrics),
+    "episodes.jsonl": TypeAdapter(_Episode),
+    "samples.jsonl": TypeAdapter(_Episode),
+    "eval.json": TypeAdapter(_Evaluation),
+    "diagnostics.json": TypeAdapter(_Diagnostics),
+    "environment.json": TypeAdapter(_Environment),
+    "trainer.json": TypeAdapter(_Trainer),
+    "manifest.json": TypeAdapter(dict[str, _SizeAndSum]),
+}
+
+
+def read(file: Path) -> dict[str, Any]:
+    """The JSON object in one of these files. ValueError names the file, and the key of what it should not be."""
+    return _checked(read_json(file), file.name, str(file))
+
+
+def line(text: str, file: Path, place: str) -> dict[str, Any]:
+    """A line of one of these files; ``place`` ("line 3") is for messages. Raises ValueError as ``read`` does."""
+    where = f"{file}, {place}"
+    return _checked(parse_json(text, where), file.name, where)
+
+
+def _checked(found: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    validate(_SHAPES[name], found, where)
+    return found

@@ -1,0 +1,107 @@
+"""Whether this user made a run here: a code in the run that only who has this user's secret key can make.
+
+``signature.json`` has the checksums of the files that the run's recipe names (Python, pre-training recipes) and an
+HMAC of them and of ``recipe.yaml``, by a random key in ``$XDG_STATE_HOME/coevolve/key`` (``~/.local/state``), which
+this user alone can read. It does not fit a run that was downloaded, or whose recipe or files have changed since; it
+does fit one that was moved. Where no key can be written, runs have none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+FILE = "signature.json"
+_BYTES = 32
+
+
+def files_in(value: Any) -> Iterator[str]:
+    """The files in these settings that are run: ``file.py`` of ``file.py:Name``, and recipes of models to pre-train."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from files_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from files_in(inner)
+    elif isinstance(value, str):
+        file = value.rpartition(":")[0]
+        if file.endswith(".py"):
+            yield file
+        elif value.endswith((".yaml", ".yml")):
+            yield value
+
+
+def signature(recipe: str, settings: Any) -> str | None:
+    """What ``signature.json`` of a run has to say: of the text of its ``recipe.yaml``, and the settings in it.
+
+    None where there is no key, and none can be made.
+    """
+    key = _key()
+    files = {file: _checksum(file) for file in files_in(settings)}
+    return None if key is None else json.dumps({"files": files, "code": _code(key, recipe, files)}, indent=1) + "\n"
+
+
+def not_own(run: Path) -> str:
+    """Why a run does not count as made here by this user; empty if it does."""
+    try:
+        recipe = (run / "recipe.yaml").read_text("utf-8")
+        found = json.loads((run / FILE).read_text("utf-8"))
+        files, code = dict(found["files"]), str(found["code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "nothing shows that you made it here"
+    key = _key()
+    if key is None or not hmac.compare_digest(_code(key, recipe, files).encode(), code.encode()):
+        return "it was not made here by you, or its recipe was changed"
+    changed = [file for file, checksum in files.items() if _checksum(file) != checksum]
+    return f"{changed[0]} has changed since it was made" if changed else ""
+
+
+def check_stays(run: Path, files: Iterable[str | Path]) -> None:
+    """Raises ValueError for files outside of a run that is not this user's own: links, which a report or an export of
+    it would follow."""
+    out = [file for file in files if os.path.exists(file) and not Path(file).resolve().is_relative_to(run.resolve())]
+    if out and (why := not_own(run)):
+        raise ValueError(
+            f"{run} would have {out[0]} read and shown or copied, which is not in it, and {why}; "
+            "if that is what you want, put a copy into the run, or export it with --trust-code"
+        )
+
+
+def _code(key: bytes, recipe: str, files: Mapping[str, Any]) -> str:
+    return hmac.new(key, json.dumps([recipe, sorted(files.items())]).encode(), hashlib.sha256).hexdigest()
+
+
+def _checksum(file: str) -> str | None:
+    """None for what is no file: a name that means something else to whoever reads it."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except (OSError, ValueError):  # ValueError: no name at all
+        return None
+
+
+def _key() -> bytes | None:
+    """This user's key, made when it is first asked for. None if it cannot be."""
+    try:
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        file = Path(state) / "coevolve" / "key"
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            beside = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+            try:
+                beside.touch(mode=0o600)
+                beside.write_bytes(secrets.token_bytes(_BYTES))
+                with contextlib.suppress(FileExistsError):  # another process was first, and its key is the one
+                    os.link(beside, file)
+            finally:
+                beside.unlink(missing_ok=True)
+        key = file.read_bytes()
+    except (OSError, RuntimeError):  # pathlib's where there is no home
+        return None
+    return key if len(key) == _BYTES else None

@@ -1,0 +1,37 @@
+"""Texts scored by a task's reward, without a model, a play or a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from coevolve.interfaces import Task
+from coevolve.rewards.function import silent
+from coevolve.types import Case, Metrics, Problem, Role
+
+Scoring = Literal["ours", "paper"]
+"""Whose rules a reward goes by where ours are stricter than the released code of its paper."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What texts are worth. rewards: role -> what it is paid. parts: the task's named components, {} if it has none;
+    where a reward is paid level by level, ``levels_passed`` is among them.
+    """
+
+    rewards: Mapping[Role, float]
+    parts: Metrics
+
+
+def score_texts(task: Task, problem: Problem, texts: Mapping[Role, str]) -> Score:
+    """What a task pays for these texts on a problem, and for what: role -> text, each role having spoken once.
+
+    Raises ValueError for roles that the task does not pay together, and what its reward raises.
+    """
+    turns = tuple(replace(turn, text=texts[turn.role]) for turn in silent(problem, list(texts)).turns)
+    case = Case(problem, turns)
+    [paid] = task.reward([case])
+    parts = getattr(task, "parts", None)
+    [found] = [{}] if parts is None else parts([case])
+    return Score(dict(zip(texts, paid, strict=True)), dict(found))

@@ -1,0 +1,60 @@
+"""Files and folders that are there whole, or not there."""
+
+import os
+import shutil
+
+import pytest
+
+from coevolve.runs import durable
+
+
+def test_a_file_is_replaced_at_once_or_not_at_all(tmp_path, monkeypatch):
+    file = tmp_path / "a.json"
+    durable.write_text(file, "old")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        durable.write_text(file, "new")
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]  # nothing beside it
+
+
+def test_a_folder_that_cannot_be_deleted_is_gone_by_name_first(tmp_path, monkeypatch):
+    folder = tmp_path / "checkpoint-1"
+    (folder / "agents").mkdir(parents=True)
+
+    def interrupted(path, *args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda path, ignore_errors=False: None if ignore_errors else interrupted(path))
+        with pytest.raises(KeyboardInterrupt):
+            durable.remove(folder)
+    assert not folder.exists()
+    assert [one.name for one in tmp_path.iterdir()] == [".checkpoint-1.removed"]
+    durable.sweep_up(tmp_path)
+    assert not list(tmp_path.iterdir())
+    durable.remove(folder)  # that is not there
+
+
+def test_what_is_published_is_synced_before_it_has_its_name(tmp_path, monkeypatch):
+    beside, target, order = tmp_path / ".new", tmp_path / "model", []
+    (beside / "agents").mkdir(parents=True)
+    (beside / "agents" / "a").write_text("a")
+    sync, replace = durable.sync, os.replace
+    monkeypatch.setattr(durable, "sync", lambda path: (order.append(path.name), sync(path)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (order.append("rename"), replace(*paths)))
+    durable.publish(beside, target)
+    assert order == ["a", "agents", ".new", "rename", tmp_path.name]
+    assert (target / "agents" / "a").read_text() == "a"
+
+
+def test_folders_are_made_with_their_names_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(durable, "sync", synced.append)
+    durable.make_folder(tmp_path / "runs" / "mine")
+    assert (tmp_path / "runs" / "mine").is_dir()
+    assert set(synced) == {tmp_path, tmp_path / "runs"}

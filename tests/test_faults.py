@@ -1,0 +1,216 @@
+"""Exits: whatever ends a command is one line and never exit code 0."""
+
+import errno
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from toy import RECIPE
+
+from coevolve import cli, faults
+from coevolve.play import blame
+from coevolve.runs.folder import RunDir
+
+TOY = Path(__file__).with_name("toy.py")
+MINE = """
+import threading
+from toy import Lucky
+
+class Mine(Lucky):
+    def prompt(self, p, role, heard):
+        {prompt}
+        return super().prompt(p, role, heard)
+
+    def reward(self, cases):
+        {reward}
+        return super().reward(cases)
+
+async def play(p, team):
+    {play}
+    from coevolve import score
+    turns = [await team[role]() for role in team]
+    await score(team, turns)
+
+def cast(roles, last=9):
+    def at(step):
+        {cast}
+        return roles
+    return at
+{top}
+"""
+PLACES = ("prompt", "reward", "play", "cast", "top")
+
+
+STUBBORN = """
+    import sys
+    try:
+        await team['pioneer']()
+        raise KeyError('first')
+    finally:
+        sys.exit(0)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(cli.DEBUG, raising=False)
+
+
+@pytest.fixture
+def mine(micro_model, tmp_path):
+    """train with user code in which one place does what it is told."""
+    number = iter(range(100))
+
+    def train(place, code, *words):
+        file = tmp_path / f"mine{next(number)}.py"
+        written = MINE.format(**{key: code if key == place else "pass" for key in PLACES})
+        line = written[: written.index(code)].count("\n") + 1
+        file.write_text(written)
+        recipe = RECIPE.format(toy=TOY, model=micro_model, out=tmp_path / "run")
+        recipe = recipe.replace(f"task: {TOY}:Lucky", f"task: {file}:Mine").replace("play: chain", f"play: {file}:play")
+        recipe = recipe.replace("{name: exchange, every: 2}", f"{{name: '{file}:cast'}}")
+        Path("recipe.yaml").write_text(recipe)
+        return cli.main(["train", "recipe.yaml", *words]), f"{file}, line {line}"
+
+    return train
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "error",
+    ["SystemExit", "SystemExit(0)", "KeyboardInterrupt", "GeneratorExit", "BaseException('no')", "KeyError('no')"],
+)
+def test_what_user_code_raises_is_one_line_with_its_file_and_line(mine, place, error, capsys):
+    code, where = mine(place, f"raise {error}")
+    said = capsys.readouterr().err
+    assert code == 2
+    assert where in said
+    assert error.split("(")[0] in said
+    assert said.count("\n") == 1
+
+
+def test_an_exit_at_a_later_step_leaves_the_run_to_go_on_with(mine, capsys):
+    later = "if (Path := __import__('pathlib').Path)('run/checkpoint-2').exists() and not Path('on').exists(): exit(0)"
+    assert mine("reward", later)[0] == 2
+    assert "raised SystemExit: 0" in capsys.readouterr().err
+    assert [one.name for one in RunDir(Path("run")).checkpoints()] == ["checkpoint-2"]
+    Path("on").touch()
+    assert cli.main(["train", "recipe.yaml", "--resume"]) == 0
+
+
+def test_a_play_that_will_not_end_is_named(mine, capsys):
+    code, _ = mine("play", STUBBORN)
+    assert code == 2
+    assert "the play, on problem" in capsys.readouterr().err
+
+
+def test_a_thread_of_the_users_is_one_line(mine, capsys):
+    code, where = mine("reward", "t = threading.Thread(target=lambda: 1 / 0, name='mine'); t.start(); t.join()")
+    said = capsys.readouterr().err
+    assert code == 0
+    assert f"warning: the thread mine ended: ZeroDivisionError: division by zero ({where})" in said
+    assert "Traceback" not in said
+
+
+def test_an_interrupt_by_the_user_passes_through_user_code(mine, capsys):
+    code, _ = mine("reward", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    assert code == 130
+    assert capsys.readouterr().err == "stopped at step 0; continue with --resume\n"
+
+
+def test_termination_ends_like_an_interrupt(mine, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    code, _ = mine("reward", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+    assert code == 143
+    assert capsys.readouterr().err == "stopped at step 0; continue with --resume\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_interrupt_before_there_is_a_run_does_not_speak_of_resuming(mine, capsys):
+    assert mine("top", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")[0] == 130
+    assert capsys.readouterr().err == "stopped at step 0; no run was begun; start it again\n"
+
+
+def test_a_plain_interrupt_outside_of_the_command_line_passes():
+    with pytest.raises(KeyboardInterrupt), blame("the reward"):
+        raise KeyboardInterrupt
+
+
+SHORT = {
+    MemoryError(): "out of memory (MemoryError",
+    torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB\nmore"): "out of memory (OutOfMemoryError: CUDA out",
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"): "out of memory (RuntimeError",
+    OSError(errno.ENOSPC, "No space left on device"): "the disk is full (OSError: [Errno 28]",
+    OSError(errno.EMFILE, "Too many open files"): "too many open files (OSError",
+    BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"): "no more processes or threads (BlockingIOError",
+    RuntimeError("can't start new thread"): "no more processes or threads (RuntimeError: can't start new thread",
+    Exception("IO Error: No space left on device (os error 28)"): "the disk is full (Exception",
+}
+
+
+@pytest.mark.parametrize(("error", "said"), SHORT.items(), ids=map(repr, SHORT))
+def test_what_the_machine_lacks_is_said_with_step_and_policy_and_what_to_do(
+    error, said, micro_model, monkeypatch, capsys
+):
+    def lacking(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("coevolve.learners.local.LocalLearner.update", lacking)
+    Path("recipe.yaml").write_text(RECIPE.format(toy=TOY, model=micro_model, out="run"))
+    assert cli.main(["train", "recipe.yaml"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: step 0: policy 'ann': " + said)
+    assert err.endswith("; continue with --resume\n")
+    assert err.count("\n") == 1
+
+
+def test_a_reward_that_lacks_memory_is_no_fault_of_the_users(mine, capsys):
+    code, where = mine("reward", "raise MemoryError")
+    assert code == 1
+    assert f"error: the reward of Mine, step sample: out of memory (MemoryError ({where})" in capsys.readouterr().err
+
+
+def test_memory_that_is_really_not_there_is_said(micro_model):
+    def ask():
+        with faults.during("here"):
+            torch.empty(1 << 60)
+
+    with pytest.raises(faults.ShortageError, match="here: out of memory"):
+        ask()
+
+
+@pytest.mark.parametrize("count", [100_000, 5_000])
+def test_threads_that_would_end_the_process_are_refused(count, mine, capsys):
+    code, _ = mine("top", "", f"threads={count}")
+    assert code == 2
+    assert f"error: threads is {count}; want 1 to" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_an_unforeseen_error_is_our_fault_and_says_so(monkeypatch, capsys):
+    monkeypatch.setattr("coevolve.recipe.schema.load_recipe", {}.__getitem__)
+    assert cli.main(["train", "recipe.yaml"]) == 1
+    err = capsys.readouterr().err
+    assert "this is a fault of coevolve; COEVOLVE_DEBUG=1 shows where" in err
+    assert err.count("\n") == 1
+
+
+def test_an_error_without_a_text_has_a_line_too():
+    class HostileError(Exception):
+        def __str__(self):
+            raise SystemExit(0)
+
+    with pytest.raises(ValueError, match=r"it: raised HostileError \(.*test_faults.py, line \d+\)"), blame("it"):
+        raise HostileError
+
+
+def test_output_that_nobody_reads_is_no_error(tmp_path):
+    code = "import sys; from coevolve import cli; sys.exit(cli.main(['--help'] if 0 else ['doctor']))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 128 + signal.SIGPIPE
