@@ -368,7 +368,8 @@ class Objective:
     """What an update minimises, and in how many steps.
 
     epochs: passes over each batch. minibatch: rows per optimiser step (None: all). together: ``peers`` never splits
-    turns that are compared with each other, for losses of several rows; ``row`` splits anywhere.
+    turns that are compared with each other, for losses of several rows; ``row`` splits anywhere. Policies that learn
+    side by side call the loss from several threads.
     """
 
     loss: Loss

@@ -34,7 +34,7 @@ def check(tree: Mapping[str, Any], where: str) -> None:
     gone = " and ".join(key for key, value in before.items() if after.get(key) != value)
     new = {key: value for key, value in after.items() if before.get(key) != value}
     written = yaml.safe_dump(new, default_flow_style=True, sort_keys=False, width=1000).strip()
-    raise ValueError(f"{where}: algorithm: {gone} is written {written} now")
+    raise ValueError(f"{where}: algorithm: write {written} in place of {gone}")
 
 
 def trainer_state(saved: Mapping[str, Any]) -> dict[str, Any]:
