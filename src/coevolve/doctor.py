@@ -13,6 +13,7 @@ import torch
 
 from coevolve.rewards.sandbox.box import offers
 from coevolve.rewards.sandbox.isolation import Level
+from coevolve.runtime.pool import cores
 from coevolve.tasks.data import FOLDER
 
 PACKAGES = ("coevolve", "torch", "transformers", "tokenizers")
@@ -25,6 +26,7 @@ def doctor() -> list[str]:
         f"versions: python {platform.python_version()}, {', '.join(versions)}",
         f"machine: {platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} processors",
         f"devices: {', '.join(_devices())}",
+        f"compute: {_compute()}",
         *(f"sandbox {offers(level)}" for level in get_args(Level)),
         f"data: {_data()}",
         *(f"optional: {line}" for line in _extras()),
@@ -45,6 +47,12 @@ def _devices() -> Iterator[str]:
         yield f"cuda:{number} {about.name} {about.total_memory / 2**30:.0f} GiB"
     if torch.backends.mps.is_available():
         yield "mps"
+
+
+def _compute() -> str:
+    """What of the backends is here."""
+    loops = f"cpu (numba {_version('numba')})" if _version("numba") != "not installed" else "no cpu (numba is missing)"
+    return f"{loops}, torch, reference; {cores()} cores for worker processes"
 
 
 def _data() -> str:

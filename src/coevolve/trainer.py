@@ -11,6 +11,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from coevolve import noise
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
@@ -28,7 +30,7 @@ from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
 from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
-from coevolve.runtime.placement import side_by_side
+from coevolve.runtime.placement import Workers, side_by_side
 from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
@@ -73,8 +75,8 @@ class Trainer:
     policies: name -> model name, PolicySpec, or a policy already built. cast: step -> role -> policy. batch_size:
     problems per step; members: times each is played. reset_every: the control that rebuilds everything at each exchange
     as the released CORY script does (optimiser, KL weight, reward statistics, and the noise starts over). workers:
-    policies on the CPU sample and learn in processes (see ``LocalEngine``); off, because these take seconds and memory
-    to start, which a short run does not earn back.
+    policies on the CPU sample and learn in worker processes, one a core; "auto": where a step is long enough for
+    them to pay (``runtime.placement``). threads: of PyTorch in this process (``learners.build``).
     Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
     """
 
@@ -92,14 +94,15 @@ class Trainer:
         members: int = 1,
         seed: int = 0,
         reset_every: int | None = None,
-        workers: bool = False,
+        workers: Workers = "auto",
+        threads: int | None = None,
         engine: Engine | None = None,
     ) -> None:
         self.task, self.play, self.cast, self.algorithm, self.sampling = task, play, cast, algorithm, sampling
         self.steps, self.batch_size, self.members, self.seed = steps, batch_size, members, seed
         self.reset_every = reset_every
         _check(self, policies)
-        self.policies = _built(policies, algorithm, steps, seed, workers)
+        self.policies = _built(self, policies, workers, threads)
         if not any(policy.trainable for policy in self.policies.values()):
             raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
         if sampling.truncated:
@@ -240,7 +243,7 @@ class Trainer:
         run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
         with alone(run.path), _told(listeners, self.steps) as told:
             start = checkpoint.resume(self, run, identity) if resume else run.create()
-            run.describe(identity, self.seed, fresh=start == 0)
+            run.describe(identity, self.seed, self.computing(), fresh=start == 0)
             if start == 0:
                 noise.seed_everything(self.seed)
                 run.append_samples(0, self.sample(samples))
@@ -267,6 +270,15 @@ class Trainer:
         rows = plain_rows(episodes)
         found = {name: (self.policies[name].annotate(collate(rows, name)), None) for name in names}
         return records(episodes, self.tokenizers(), found)
+
+    def computing(self) -> dict[str, Any]:
+        """What computes: the backend of every policy, worker processes, threads of this process."""
+        pools = {id(policy.pool): policy.pool.most for policy in self.policies.values() if policy.pool is not None}
+        return {
+            "policies": {name: policy.backend.about for name, policy in self.policies.items()},
+            "worker_processes": sum(pools.values()),
+            "threads": torch.get_num_threads(),
+        }
 
     def tokenizers(self) -> dict[PolicyName, Any]:
         """Each policy's."""
@@ -314,11 +326,10 @@ def _shuffle(n: int, seed: int, epoch: int) -> list[int]:
 
 
 def _built(
+    trainer: Trainer,
     policies: Mapping[PolicyName, str | PolicySpec | LocalLearner],
-    algorithm: Algorithm,
-    steps: int,
-    seed: int,
-    workers: bool,
+    workers: Workers,
+    threads: int | None,
 ) -> dict[PolicyName, LocalLearner]:
     """Policies as given, the others loaded together so that equal start models share one reference."""
     specs = {
@@ -326,8 +337,11 @@ def _built(
         for name, value in policies.items()
         if not isinstance(value, LocalLearner)
     }
-    needs = {"reference": algorithm.reference, "critic": algorithm.critic}
-    made = build_policies(specs, **needs, steps=steps, seed=seed, workers=workers) if specs else {}
+    algorithm, turns = trainer.algorithm, trainer.batch_size * trainer.members * len(trainer.cast(0))
+    how: dict[str, Any] = {"reference": algorithm.reference, "critic": algorithm.critic, "workers": workers}
+    how |= {"steps": trainer.steps, "seed": trainer.seed, "threads": threads}
+    tokens = turns * trainer.sampling.length_range[1] * algorithm.objective.epochs
+    made = build_policies(specs, **how, tokens=tokens) if specs else {}
     return {name: value if isinstance(value, LocalLearner) else made[name] for name, value in policies.items()}
 
 

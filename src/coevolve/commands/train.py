@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import signal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coevolve.commands import OVERRIDES, Commands, command, quiet
 from coevolve.console import say
@@ -45,16 +46,15 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.recipe.schema import build
     from coevolve.report.trackers import tracker
     from coevolve.runs.folder import RunDir
-    from coevolve.runs.trained import use_threads
 
     done: list[int] = []
     record, run = recipe.record(), RunDir(recipe.output_dir)
     try:
-        use_threads(recipe)
         run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
         with tracker(recipe.report_to, run.path, record) as track:
             with during("building the team"):
                 trainer = build(recipe)
+            say(_computing(trainer.computing()))
             with progress(recipe.steps) as show:
                 trainer.run(
                     run.path,
@@ -91,3 +91,13 @@ def _show(run: Path) -> None:
     say(f"plot: {run / 'reward-kl.png'}")
     say(f"run:  {run}")
     say(f"look at it: coevolve report {run}")
+
+
+def _computing(found: Mapping[str, Any]) -> str:
+    """A line: what computes for whom."""
+    by_backend: dict[str, list[str]] = {}
+    for name, about in found["policies"].items():
+        by_backend.setdefault(about, []).append(name)
+    backends = "; ".join(f"{', '.join(names)}: {about}" for about, names in by_backend.items())
+    where = f"{found['worker_processes']} worker processes" if found["worker_processes"] else "in this process"
+    return f"compute: {backends}; {where}, threads {found['threads']}"

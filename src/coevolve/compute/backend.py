@@ -57,6 +57,25 @@ def choose(base: Base, asked: Compute, model: str) -> Backend:
     return TorchBackend(base, tree, why_not)
 
 
+def planned(causal: Any, device: torch.device, asked: Compute) -> str:
+    """What ``choose`` will come to, as far as a model without weights tells (on the meta device)."""
+    if asked in ("reference", "torch"):
+        return asked
+    why_not = _why_not_here(device) or _unlike(causal)
+    return f"torch; not cpu: {why_not}" if why_not else "cpu, if compiled loops give what the model gives"
+
+
+def _why_not_here(device: torch.device) -> str | None:
+    if device.type != "cpu":
+        return f"it is on {device}"
+    return "numba is not installed (coevolve[fast])" if importlib.util.find_spec("numba") is None else None
+
+
+def _unlike(causal: Any) -> str | None:
+    why: str | None = importlib.import_module("coevolve.compute.cpu.decoder").unlike(trunk(causal))
+    return why
+
+
 @torch.no_grad()
 def _use_our_attention(base: Base) -> bool:
     """Let the model's modules call our attention if updates and rollouts then give what the model gives alone.
@@ -84,16 +103,13 @@ def _use_our_attention(base: Base) -> bool:
 @torch.no_grad()
 def _why_not_cpu(base: Base, tree: bool) -> str | None:
     """None if the compiled loops give what the model gives, at its first and last positions, in trees and rollouts."""
-    if base.causal.device.type != "cpu":
-        return f"it is on {base.causal.device}"
-    if importlib.util.find_spec("numba") is None:
-        return "numba is not installed (coevolve[fast])"
+    if why := _why_not_here(base.causal.device):
+        return why
     if not tree:
         return "its attention is of another kind"
     try:
-        decoder = importlib.import_module("coevolve.compute.cpu.decoder")
-        if (why := decoder.unlike(trunk(base.causal))) is not None:
-            return str(why)
+        if why := _unlike(base.causal):
+            return why
         rows, late = _rows(base.causal.config.get_text_config()), _late(base)
         ours = [_cpu_tree(base, rows, 0), _cpu_tree(base, rows, late)]
         theirs = [_torch_tree(base, rows, 0), _torch_tree(base, rows, late)]

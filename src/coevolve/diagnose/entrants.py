@@ -82,7 +82,7 @@ def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalLearner]:
     """The policies of all teams with the weights they started from; a base that several use is there once."""
     specs = {one.prefix + name: spec for one in entrants for name, spec in one.recipe.policies.items()}
     first = entrants[0].recipe
-    how: dict[str, Any] = {"steps": first.steps, "seed": first.seed, "workers": first.workers}
+    how: dict[str, Any] = {"steps": first.steps, "seed": first.seed, "workers": first.workers, "threads": first.threads}
     return build_policies(specs, reference=False, critic=False, **how)
 
 

@@ -17,7 +17,6 @@ from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import plain
-from coevolve.runs.trained import use_threads
 from coevolve.types import PolicyName
 
 PROBLEMS = 64
@@ -48,7 +47,6 @@ def diagnose(
     """
     host = entrant(Path(run), checkpoint, trust_code)
     guests = others(beside, host, trust_code)
-    use_threads(host.recipe)
     policies = build([host, *guests])
     scene = _scene(host, policies, problems)
     rows = []

@@ -50,12 +50,12 @@ def build_policies(
         if spec.load_in_4bit:
             need_4bit(name)
         four_bit = DTYPES[spec.dtype] if spec.load_in_4bit else None
-        groups.setdefault((spec.model, _device(spec.device), four_bit, spec.compute), []).append(name)
+        groups.setdefault((spec.model, device_of(spec.device), four_bit, spec.compute), []).append(name)
     made: dict[PolicyName, tuple[Any, Weights, Weights | None]] = {}
     for (model, device, four_bit, compute), names in groups.items():
         base = Base(load_base(model, device, four_bit))
         check_model(base.causal, model)
-        base.backend = choose(base, _asked(compute, threads), model)
+        base.backend = choose(base, asked_of(compute, threads), model)
         weights, start = _weights(base, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
         check_vocabulary(tokenizer, base.causal, model)
@@ -72,8 +72,11 @@ def build_policies(
     return {name: built[name] for name in specs}
 
 
-def _asked(compute: Compute, threads: int | None) -> Compute:
-    """The rule is for one thread; who wants several has no use for loops that have one."""
+def asked_of(compute: Compute, threads: int | None) -> Compute:
+    """The backend that is asked for: who wants several threads has no use for loops that have one.
+
+    Raises ValueError for both.
+    """
     several = threads is not None and threads > 1
     if compute == "cpu" and several:
         raise ValueError(
@@ -115,7 +118,8 @@ def _copy(base: Base) -> Base:
     return copied
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The device that a recipe names. Raises ValueError for one that is unknown or not here."""
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     try:

@@ -13,7 +13,9 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
+from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
+from coevolve.learners.build import asked_of, device_of
 from coevolve.learners.optim import plan_memory
 from coevolve.models import load as models
 from coevolve.play import Stage, blame, rollout
@@ -45,7 +47,15 @@ def plan(recipe: Recipe) -> str:
 
     The task is another matter (``problems``); models, and plays that do not work on it, are found out in training."""
     algorithm = parts(recipe).algorithm()
-    lines = [f"would write {recipe.output_dir}", "", *_work(recipe, algorithm), "", *_memory(recipe, algorithm)]
+    lines = [
+        f"would write {recipe.output_dir}",
+        "",
+        *_work(recipe, algorithm),
+        "",
+        *_compute(recipe),
+        "",
+        *_memory(recipe, algorithm),
+    ]
     return yaml.safe_dump(recipe.record(), sort_keys=False) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
 
 
@@ -94,31 +104,42 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     lines = ["memory, without activations (a base or reference of the same model is there once):"]
     for name, spec in recipe.policies.items():
-        found = sizes(spec.model)
-        if isinstance(found, str):
-            lines.append(f"  {name}: {found}")
+        made = weightless(spec.model)
+        if isinstance(made, str):
+            lines.append(f"  {name}: size unknown: {made}")
             continue
-        count, linear = found
+        count, linear = sizes(made)
         bytes_of = plan_memory(spec, count, algorithm.reference, algorithm.critic, linear)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items())
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     return lines
 
 
-def sizes(model: str) -> tuple[int, int] | str:
-    """How many parameters a model has and how many of them in linear layers below the head, from its config alone, or
-    the reason why that cannot be known now.
+def _compute(recipe: Recipe) -> list[str]:
+    lines = ["compute:"]
+    for name, spec in recipe.policies.items():
+        made, asked = weightless(spec.model), asked_of(spec.compute, recipe.threads)
+        lines.append(f"  {name}: {made if isinstance(made, str) else planned(made, device_of(spec.device), asked)}")
+    return lines
+
+
+def sizes(made: Any) -> tuple[int, int]:
+    """How many parameters a model has and how many of them in linear layers below the head."""
+    below = [m for m in made.modules() if isinstance(m, nn.Linear | Conv1D) and m is not made.get_output_embeddings()]
+    return int(made.num_parameters()), sum(module.weight.numel() for module in below)
+
+
+def weightless(model: str) -> Any:
+    """The model without memory for its weights, from its config alone, or the reason why that cannot be had now.
 
     Raises ValueError for a folder that holds no model.
     """
     if models.is_recipe(model):
-        return f"size unknown until {model} has been run, which training does first if need be"
+        return f"known when {model} has been run, which training does first if need be"
     try:
         config = AutoConfig.from_pretrained(models.resolve(model), trust_remote_code=False)
     except OSError as error:
-        return f"size unknown: no config of {model!r} can be had ({str(error).splitlines()[0]})"
+        return f"no config of {model!r} can be had ({str(error).splitlines()[0]})"
     auto: Any = AutoModelForCausalLM
     with torch.device("meta"):
-        made = auto.from_config(config)
-    below = [m for m in made.modules() if isinstance(m, nn.Linear | Conv1D) and m is not made.get_output_embeddings()]
-    return int(made.num_parameters()), sum(module.weight.numel() for module in below)
+        return auto.from_config(config)

@@ -28,6 +28,7 @@ from coevolve.plays import PLAYS
 from coevolve.recipe import renamed
 from coevolve.recipe.components import component, resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
+from coevolve.runtime.placement import Workers
 from coevolve.tasks import TASKS
 from coevolve.trainer import Trainer
 from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling
@@ -92,8 +93,8 @@ class Recipe(BaseModel):
     samples: NonNegativeInt = _default("samples", Trainer.run)
     report_to: str = "none"
     threads: PositiveInt | None = None
-    """Of torch on the CPU; None leaves them as they are."""
-    workers: bool = _default("workers")
+    """Of torch in this process; None is one where compiled loops compute, else what torch finds right."""
+    workers: Workers = _default("workers")
 
     @model_validator(mode="after")
     def _roles_match_policies(self) -> Recipe:
@@ -174,6 +175,7 @@ def build(recipe: Recipe) -> Trainer:
         seed=recipe.seed,
         reset_every=recipe.reset_every,
         workers=recipe.workers,
+        threads=recipe.threads,
     )
 
 

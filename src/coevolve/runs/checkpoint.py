@@ -91,6 +91,7 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
     try:
         if identity is not None:
             same_recipe(folder, state["identity"], plain(identity))
+            same_compute(folder, state.get("compute", {}), trainer)
         missing = set(trainer.policies) ^ set(state["policies"])
         if missing:
             raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
@@ -134,6 +135,7 @@ def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any
         torch.save(policy.training_state(), folder / "training" / f"{name}.pt")
     torch.save(_generators(), folder / "training" / "rng.pt")
     state = {"step": step, "policies": list(trainer.policies), "state": trainer.state, "identity": plain(identity)}
+    state["compute"] = {name: policy.backend.name for name, policy in trainer.policies.items()}
     (folder / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {p.relative_to(folder).as_posix(): _fingerprint(p) for p in files}
@@ -165,10 +167,22 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     for key in dict.fromkeys((*old, *new)):
-        if key not in free and old.get(key) != new.get(key):
+        if key not in free and not key.endswith(".compute") and old.get(key) != new.get(key):
             raise ValueError(
                 f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
                 "resume with the recipe it was made with, or choose another output_dir"
+            )
+
+
+def same_compute(folder: Path, there: Mapping[str, str], trainer: Trainer) -> None:
+    """Raises ValueError naming the first policy for which another backend computes than did, and nobody asked for it:
+    its numbers would be equal but for rounding, and a resumed run's are equal to the bit."""
+    for name, policy in trainer.policies.items():
+        before, now = there.get(name, policy.backend.name), policy.backend.name
+        if before != now and policy.spec.compute == "auto":
+            raise ValueError(
+                f"{folder} was computed by {before} for policy {name!r}, and here is {policy.backend.about}; to go on "
+                f"with other rounding say policies.{name}.compute={now}"
             )
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.evaluate import Row, choose, evaluate
-from coevolve.recipe.schema import Recipe, build, load_recipe
+from coevolve.recipe.schema import build, load_recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import RunDir, plain
-from coevolve.runs.trained import checkpoint_of, recipe_of, step_of, use_threads
+from coevolve.runs.trained import checkpoint_of, recipe_of, step_of
 from coevolve.trainer import Trainer
 from coevolve.types import PolicyName, Problem, Role
 
@@ -35,7 +35,7 @@ def evaluate_run(
     """
     directory = RunDir(Path(run))
     folder = checkpoint_of(directory, checkpoint)
-    trainer = _built(recipe_of(directory, trust_code))
+    trainer = build(recipe_of(directory, trust_code))
     held_out = choose(trainer.task, problems)
     step = step_of(folder)
     cast = trainer.cast(max(step - 1, 0))
@@ -66,7 +66,7 @@ def evaluate_recipe(
     recipe = load_recipe(path, overrides)
     if not trust_code:
         need_trust(path, recipe.record())
-    trainer = _built(recipe)
+    trainer = build(recipe)
     held_out = choose(trainer.task, problems)
     rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out, samples)]
     return _shown(trainer, 0, held_out, rows, samples)
@@ -107,8 +107,3 @@ def _evaluated(
         alone=alone,
         samples=samples,
     )
-
-
-def _built(recipe: Recipe) -> Trainer:
-    use_threads(recipe)
-    return build(recipe)

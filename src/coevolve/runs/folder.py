@@ -122,13 +122,13 @@ class RunDir:
             if file.exists():
                 durable.sync(file)
 
-    def describe(self, recipe: Mapping[str, Any], seed: int, *, fresh: bool) -> None:
-        """Write what this run is and what it runs on; a resumed run adds where it went on."""
+    def describe(self, recipe: Mapping[str, Any], seed: int, compute: Mapping[str, Any], *, fresh: bool) -> None:
+        """Write what this run is, what it runs on and what computes; a resumed run adds where it went on."""
         text = yaml.safe_dump(plain(recipe), sort_keys=False)
         durable.write_text(self.path / "recipe.yaml", text)
         if own := signature.signature(text, recipe):
             durable.write_text(self.path / signature.FILE, own)
-        file, here = self.path / "environment.json", environment() | {"seed": seed}
+        file, here = self.path / "environment.json", environment() | {"seed": seed, "compute": dict(compute)}
         if not fresh and file.exists():
             first = shapes.read(file)
             here = first | {"resumed": [*first.get("resumed", []), here]}
@@ -212,7 +212,6 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "threads": torch.get_num_threads(),
         "git_commit": commit or "not a git checkout",
         "versions": versions,
     }

@@ -97,6 +97,7 @@ class _Diagnostics(_Played):
 
 class _Environment(_Strict):
     versions: dict[str, str] = {}
+    compute: dict[str, Any] = {}
     resumed: list[dict[str, Any]] = []
 
 
@@ -109,6 +110,7 @@ class _Trainer(_Strict):
     step: NonNegativeInt
     policies: list[str] | dict[str, _Progress]
     state: dict[str, Any] = {}
+    compute: dict[str, str] = {}
     identity: dict[str, Any]
 
 

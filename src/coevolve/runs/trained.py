@@ -10,7 +10,6 @@ from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.runs.folder import RunDir
 from coevolve.runs.signature import not_own
-from coevolve.runtime.placement import set_threads
 
 
 def checkpoint_of(run: RunDir, step: int | None) -> Path:
@@ -50,9 +49,3 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
     if not trust_code and (why := not_own(run.path)):
         need_trust(run.path, recipe.record(), why)
     return recipe
-
-
-def use_threads(recipe: Recipe) -> None:
-    """Compute with as many threads as the recipe asks for, if it does. Raises ValueError for too many."""
-    if recipe.threads is not None:
-        set_threads(recipe.threads)

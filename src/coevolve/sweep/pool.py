@@ -66,7 +66,9 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
 def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     run = recipe.output_dir
     # The run reads what was checked, not the file that somebody may be editing meanwhile.
-    record = recipe.record() | {"threads": slot.threads_of(recipe)}
+    # Its runs are a sweep's processes, so they start none of their own unless told to.
+    workers = False if recipe.workers == "auto" else recipe.workers
+    record = recipe.record() | {"threads": slot.threads_of(recipe), "workers": workers}
     with alone(run):  # the training has a lock of its own
         write_text(run / "recipe.yaml", yaml.safe_dump(record, sort_keys=False))
     resume = ["--resume"] if RunDir(run).begun else []
