@@ -94,3 +94,4 @@ def test_a_checkpoint_of_before():
     assert found["state"] == {"kl": {"ann": 0.25}, "moments": {"ann": {"count": 8, "mean": 1.5, "squares": 2.0}}}
     assert found["identity"]["algorithm"] == NEW
     assert renamed.trainer_state(found) == found
+    assert renamed.trainer_state({**saved, "state": {}}) == found  # as a reader with defaults gives it

@@ -40,7 +40,7 @@ def check(tree: Mapping[str, Any], where: str) -> None:
 def trainer_state(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A checkpoint's ``trainer.json``, in which KL weights and reward statistics once stood by policy."""
     identity, policies = recipe(saved["identity"]), saved["policies"]
-    if "state" in saved:
+    if not isinstance(policies, Mapping):
         return {**saved, "identity": identity}
     kl = {name: one["kl"]["coef"] for name, one in policies.items() if "target" in one["kl"]}
     moments = {name: one["moments"] for name, one in policies.items() if one["moments"]["count"]}
