@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning, threading.excepthook = _warn, _thread_ended
         try:
             command(args)
-            print(end="", flush=True)
+            sys.stdout.flush()
         except BaseException as error:
             unread = _unread()
             if os.environ.get(DEBUG) and not faults.is_interrupt(error):
