@@ -47,7 +47,7 @@ def rewards(name, *overrides, steps):
 
 
 # An even start is paid 3 in both games; the best is 5.
-@pytest.mark.parametrize("name", ["rae", "preferences", "partner_baseline", "crossed", "bare_prompt"])
+@pytest.mark.parametrize("name", ["rae", "entropy_bonus", "preferences", "partner_baseline", "crossed", "bare_prompt"])
 def test_it_learns(name):
     paid = rewards(name, steps=12)
     assert paid[0] < 3.8
@@ -161,7 +161,6 @@ def test_the_entropy_comes_off_the_loss():
     assert torch.autograd.grad(loss, entropy_BT)[0].tolist() == [[-0.125], [-0.125]]
 
 
-@pytest.mark.xfail(strict=True, reason="what a policy says of its entropy has no gradient yet")
 def test_an_entropy_bonus_keeps_a_policy_undecided():
     def entropy(bonus):
         trainer = build(load_recipe(EXAMPLES / "entropy_bonus.yaml", [f"algorithm.bonus={bonus}"]))

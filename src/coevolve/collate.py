@@ -29,9 +29,9 @@ def rows_of(episodes: Sequence[Episode], credit: Credit, reward: Reward) -> list
     for number, (episode, found) in enumerate(zip(episodes, credits, strict=True)):
         _check(episode, found)
         first, paid = _first_joints(episode), sum(abs(reward) for joint in episode.joints for reward in joint.rewards)
-        for turn, share in zip(episode.turns, found, strict=True):
+        for turn, worth in zip(episode.turns, found, strict=True):
             joint = first.get(id(turn))
-            rows.append(Row(turn, share, number, -1 if joint is None else joints + joint, paid=paid))
+            rows.append(Row(turn, worth, number, -1 if joint is None else joints + joint, paid=paid))
         joints += len(episode.joints)
     return rows
 
@@ -40,9 +40,9 @@ def _check(episode: Episode, credits: Sequence[float]) -> None:
     where = f"problem {episode.problem.id!r}"
     if len(credits) != len(episode.turns):
         raise ValueError(f"{where}: {len(credits)} numbers for {len(episode.turns)} turns; want one per turn")
-    for turn, share in zip(episode.turns, credits, strict=True):
-        if not abs(share) <= _LARGEST:  # true of NaN, too
-            raise ValueError(f"{where}: policy {turn.policy!r} is given {share}; want a finite number of float32")
+    for turn, worth in zip(episode.turns, credits, strict=True):
+        if not abs(worth) <= _LARGEST:  # true of NaN, too
+            raise ValueError(f"{where}: policy {turn.policy!r} is given {worth}; want a finite number of float32")
 
 
 def plain_rows(episodes: Sequence[Episode]) -> list[Row]:

@@ -331,8 +331,8 @@ def _placed(x: Tensor, device: torch.device | str) -> Tensor:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What one forward says about the actions: logp_BT and, where there is a critic, value_BT are differentiable;
-    entropy_BT, of the distribution each token was drawn from in nats, is not."""
+    """What one forward says about the actions, differentiable: logp_BT; value_BT, where there is a critic; entropy_BT,
+    of the distribution each token was drawn from, in nats."""
 
     logp_BT: Tensor
     value_BT: Tensor | None = None
@@ -368,7 +368,8 @@ class Objective:
     """What an update minimises, and in how many steps.
 
     epochs: passes over each batch. minibatch: rows per optimiser step (None: all). together: ``peers`` never splits
-    turns that are compared with each other, for losses of several rows; ``row`` splits anywhere.
+    turns that are compared with each other, for losses of several rows; ``row`` splits anywhere. Policies that learn
+    side by side call the loss from several threads.
     """
 
     loss: Loss

@@ -66,9 +66,9 @@ def test_every_word(algorithm, want):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("algorithm.weights=turn", "algorithm: weights is written {loss_aggregation: turn} now"),
-        ("algorithm.credit=own", "algorithm: credit is written {credit: own_return} now"),
-        ("algorithm.gamma=0.5", "algorithm: gamma is written {credit: {name: team_return, gamma: 0.5}} now"),
+        ("algorithm.weights=turn", "algorithm: write {loss_aggregation: turn} in place of weights"),
+        ("algorithm.credit=own", "algorithm: write {credit: own_return} in place of credit"),
+        ("algorithm.gamma=0.5", "algorithm: write {credit: {name: team_return, gamma: 0.5}} in place of gamma"),
     ],
 )
 def test_in_a_recipe_it_is_one_line(override, message, tmp_path):
@@ -94,3 +94,4 @@ def test_a_checkpoint_of_before():
     assert found["state"] == {"kl": {"ann": 0.25}, "moments": {"ann": {"count": 8, "mean": 1.5, "squares": 2.0}}}
     assert found["identity"]["algorithm"] == NEW
     assert renamed.trainer_state(found) == found
+    assert renamed.trainer_state({**saved, "state": {}}) == found  # as a reader with defaults gives it

@@ -34,13 +34,13 @@ def check(tree: Mapping[str, Any], where: str) -> None:
     gone = " and ".join(key for key, value in before.items() if after.get(key) != value)
     new = {key: value for key, value in after.items() if before.get(key) != value}
     written = yaml.safe_dump(new, default_flow_style=True, sort_keys=False, width=1000).strip()
-    raise ValueError(f"{where}: algorithm: {gone} is written {written} now")
+    raise ValueError(f"{where}: algorithm: write {written} in place of {gone}")
 
 
 def trainer_state(saved: Mapping[str, Any]) -> dict[str, Any]:
     """A checkpoint's ``trainer.json``, in which KL weights and reward statistics once stood by policy."""
     identity, policies = recipe(saved["identity"]), saved["policies"]
-    if "state" in saved:
+    if not isinstance(policies, Mapping):
         return {**saved, "identity": identity}
     kl = {name: one["kl"]["coef"] for name, one in policies.items() if "target" in one["kl"]}
     moments = {name: one["moments"] for name, one in policies.items() if one["moments"]["count"]}

@@ -29,6 +29,7 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve.faults import lacking
+from coevolve.lessons import plain_state
 from coevolve.names import inside
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, one_line
@@ -89,6 +90,7 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
     """
     state = verify(folder)
     try:
+        state = renamed.trainer_state(state)
         if identity is not None:
             same_recipe(folder, state["identity"], plain(identity))
             same_compute(folder, state.get("compute", {}), trainer)
@@ -97,7 +99,7 @@ def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = No
             raise ValueError(f"{folder} and this run differ in the policies {', '.join(sorted(missing))}")
         for name, policy in trainer.policies.items():
             policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
-        trainer.state = state["state"]
+        trainer.state = plain_state(state["state"])
         _set_generators(_read(folder / "training" / "rng.pt"))
         return int(state["step"])
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -125,7 +127,7 @@ def verify(folder: Path) -> dict[str, Any]:
         if not os.path.isfile(file) or _fingerprint(file) != expected:
             how = "changed since it was written" if file.exists() else "missing"
             raise ValueError(f"{folder} is torn: {name} is {how}; {older}")
-    return renamed.trainer_state(shapes.read(folder / _STATE))
+    return shapes.read(folder / _STATE)
 
 
 def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any]) -> None:
