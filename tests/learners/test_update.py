@@ -309,3 +309,22 @@ def test_drift_is_what_scoring_rounds_otherwise_than_sampling(dtype: str, most: 
     assert policy.update(batch, make_targets(batch, 1), make_rule(), 0)["drift"] < most
     policy.weights.base.causal.load_state_dict(before)
     assert policy.update(shifted, make_targets(batch, 1), make_rule(), 0)["drift"] == pytest.approx(0.25, abs=most)
+
+
+def test_micro_batches_never_split_groups_that_stay_together(build_policy: Build) -> None:
+    batch = make_batch(12, seed=4).replace(peers_B=torch.tensor([0, 1, 2] * 4))
+    seen: list[list[int]] = []
+
+    def watching(out: Any, micro: Batch, targets: Any, weight_BT: torch.Tensor) -> Any:
+        seen.append(sorted(micro.peers_B.tolist()))
+        loss = -(out.logp_BT * weight_BT).sum()
+        return loss, {"loss/policy": loss.detach()}
+
+    policy = build_policy(micro_tokens=60)
+    objective = dataclasses.replace(make_rule(), loss=watching)
+    policy.update(batch, make_targets(batch, 0), objective, 0)
+    assert any(group.count(peers) < 4 for group in seen for peers in group)
+    seen.clear()
+    policy.update(batch, make_targets(batch, 0), dataclasses.replace(objective, together="peers"), 0)
+    assert sorted(peers for group in seen for peers in group) == sorted([0, 1, 2] * 4)
+    assert all(group.count(peers) == 4 for group in seen for peers in group)

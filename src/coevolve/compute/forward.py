@@ -37,6 +37,24 @@ def micro_batches(batch: Batch, micro_tokens: int, uses_prefix_tree: bool) -> li
     return [torch.tensor(sorted(group)) for group in groups]
 
 
+def whole_groups(batch: Batch, micro_tokens: int) -> list[Tensor]:
+    """Row numbers in groups of at most micro_tokens tokens each, common beginnings not counted, that never split rows
+    with the same peers: one such group of rows at least, however many tokens it has."""
+    length_B, members = batch.length_B.tolist(), dict[int, list[int]]()
+    for row, peers in enumerate(batch.peers_B.tolist()):
+        members.setdefault(peers, []).append(row)
+    groups, size = list[list[int]](), 0
+    for rows in members.values():
+        new = sum(length_B[row] for row in rows)
+        if groups and size + new <= micro_tokens:
+            groups[-1] += rows
+            size += new
+        else:
+            groups.append(list(rows))
+            size = new
+    return [torch.tensor(sorted(group)) for group in groups]
+
+
 def fed(batch: Batch) -> list[Ids]:
     """What is fed of each row: all but the last token, which predicts nothing that was sampled."""
     ids_BS = batch.ids_BS.numpy()

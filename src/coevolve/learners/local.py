@@ -9,7 +9,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
@@ -70,8 +70,10 @@ class LocalLearner(Policy):
     def micro_tokens(self) -> int:
         return self.spec.micro_tokens
 
-    def micro_batches(self, batch: Batch) -> list[Tensor]:
-        """Row numbers of the batch in groups of at most so many tokens."""
+    def micro_batches(self, batch: Batch, together: Literal["row", "peers"] = "row") -> list[Tensor]:
+        """Row numbers of the batch in groups of at most so many tokens. together: see ``Objective``."""
+        if together == "peers":
+            return forward.whole_groups(batch, self.micro_tokens)
         return forward.micro_batches(batch, self.micro_tokens, self.backend.uses_prefix_tree)
 
     @torch.no_grad()
@@ -125,7 +127,7 @@ class LocalLearner(Policy):
         total: dict[str, Any] = {}
         entropy = drift = torch.zeros((), device=self.device)
         with self._learning() as outputs:
-            for rows_B in self.micro_batches(mini):
+            for rows_B in self.micro_batches(mini, objective.together):
                 micro = mini.select(rows_B)
                 actions = micro.mask_BT.shape[1]
                 aims = targets.select(rows_B, actions).to(self.device)
