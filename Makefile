@@ -12,8 +12,6 @@ ifneq ($(wildcard $(DATA)),)
 export COEVOLVE_DATA := $(DATA)
 endif
 endif
-# Tiny models gain nothing from many threads; a big one sets `threads` in its recipe.
-export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: demo test check format clean

@@ -31,6 +31,7 @@ from coevolve.runs.folder import RunDir
 from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
 from coevolve.runtime.placement import Workers, side_by_side
+from coevolve.runtime.pool import Pool
 from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
@@ -257,6 +258,8 @@ class Trainer:
                     checkpoint.save(self, run, i + 1, identity, keep_last)
                     trim()
             run.plot()
+        for pool in self._pools():
+            pool.close()  # another step would start its processes again
         return run.path
 
     def sample(self, n: int) -> list[dict[str, Any]]:
@@ -273,12 +276,14 @@ class Trainer:
 
     def computing(self) -> dict[str, Any]:
         """What computes: the backend of every policy, worker processes, threads of this process."""
-        pools = {id(policy.pool): policy.pool.most for policy in self.policies.values() if policy.pool is not None}
         return {
             "policies": {name: policy.backend.about for name, policy in self.policies.items()},
-            "worker_processes": sum(pools.values()),
+            "worker_processes": sum(pool.most for pool in self._pools()),
             "threads": torch.get_num_threads(),
         }
+
+    def _pools(self) -> set[Pool]:
+        return {policy.pool for policy in self.policies.values() if policy.pool is not None}
 
     def tokenizers(self) -> dict[PolicyName, Any]:
         """Each policy's."""
