@@ -29,8 +29,8 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from conftest import VOCABULARY, save_micro  # noqa: E402
 from crash import crashes, lay_out, run_and_exit  # noqa: E402
+from micro import VOCABULARY, save_micro  # noqa: E402
 from toy import Lucky, without_times  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import FAMILIES, model, ready, some_tree
+from model_families import FAMILIES, model, ready, some_tree
 from policy_cases import Build, make_says, ragged
 from torch import Tensor, nn
 

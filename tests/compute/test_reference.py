@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from families import FAMILIES, LLAMA3, SMALL
 from micro import save_micro
+from model_families import FAMILIES, LLAMA3, SMALL
 from policy_cases import make_batch, make_family, make_says, plain, ragged
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen3Config

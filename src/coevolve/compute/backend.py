@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -68,7 +69,10 @@ def planned(causal: Any, device: torch.device, asked: Compute) -> str:
 def _why_not_here(device: torch.device) -> str | None:
     if device.type != "cpu":
         return f"it is on {device}"
-    return "numba is not installed (coevolve[fast])" if importlib.util.find_spec("numba") is None else None
+    if importlib.util.find_spec("numba") is None:
+        return "numba is not installed (coevolve[fast])"
+    off = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+    return "numba is told not to compile (NUMBA_DISABLE_JIT)" if off else None
 
 
 def _unlike(causal: Any) -> str | None:

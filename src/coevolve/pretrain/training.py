@@ -40,7 +40,8 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
             _log(metrics, done, sum(window) / len(window), rate, (time.monotonic() - began) / len(window), recipe)
             window, began = [], time.monotonic()
         if done % recipe.checkpoint_every == 0 or done == recipe.steps:
-            durable.sync(metrics)  # a checkpoint says that the lines before it are there
+            if metrics.exists():  # a checkpoint says that the lines before it are there
+                durable.sync(metrics)
             checkpoint.save(folder, done, model, optimizer)
 
 

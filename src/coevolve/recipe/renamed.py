@@ -50,7 +50,8 @@ def trainer_state(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 def _algorithm(settings: Mapping[str, Any]) -> dict[str, Any]:
     """An algorithm of ours in today's words; anybody else's as it is. Python's has no name, but all settings."""
-    name, found = settings.get("name"), dict(settings)
+    found = dict(settings)
+    name = None if settings.get("name") is None else str(settings["name"])
     group = name in _GROUP or (name is None and "baseline" in settings)
     if not (group or name in _CRITIC or (name is None and "eta" in settings)):
         return found

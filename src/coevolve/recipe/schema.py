@@ -101,7 +101,9 @@ class Recipe(BaseModel):
         check_run(self.output_dir.absolute().name)
         check_roles(self.roles, self.policies)
         idle = set(self.policies) - set(self.roles.values())
-        if idle and self.algorithm.get("name") in ALGORITHMS:  # another may have rows for a policy that never speaks
+        if (
+            idle and str(self.algorithm.get("name")) in ALGORITHMS
+        ):  # another may have rows for a policy that never speaks
             raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
         return self
 

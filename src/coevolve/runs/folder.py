@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import yaml
 
-from coevolve.files import read_text
+from coevolve.files import parse_json, read_text
 from coevolve.runs import durable, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"
@@ -179,13 +179,16 @@ def lines_before(file: Path, end: int) -> list[dict[str, Any]]:
     broken: ValueError | None = None
     for number, line in enumerate(file.read_bytes().split(b"\n")[:-1] if file.exists() else [], 1):
         try:
-            record = shapes.line(read_text(file, line), file, f"line {number}")
-        except ValueError as error:
-            broken = broken or error
+            record = parse_json(read_text(file, line), f"{file}, line {number}")
+            early = record["step"] < end
+        except (ValueError, KeyError, TypeError) as error:
+            broken = broken or ValueError(
+                f"{file}, line {number} is no record of a step ({error}); repair or delete it"
+            )
             continue
-        if record["step"] < end and broken:
+        if early and broken:
             raise broken
-        if record["step"] < end:
+        if early:
             kept.append(record)
     return kept
 
