@@ -14,19 +14,22 @@ endif
 endif
 export TOKENIZERS_PARALLELISM ?= false
 
+# Two processes share the tests.
+TWO := -n 2 --dist worksteal
+
 .PHONY: demo test check format clean
 
 demo: $(VENV)/.package
 	$(BIN)/coevolve train recipes/quickstart.yaml output_dir=runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format

@@ -66,7 +66,7 @@ def test_a_training_goes_on_from_whatever_is_left(tmp_path, monkeypatch):
     torch.set_num_threads(1)
     settings = kill.recipes(kill.micro(tmp_path / "model"))["chain"]
     tried = list(kill.operations(settings, tmp_path, every=97))
-    assert len(tried) > 8
+    assert len(tried) > 5
     assert [one for one in tried if one[1]] == []
 
 

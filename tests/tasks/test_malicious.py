@@ -14,7 +14,7 @@ from coevolve.types import Sampling
 ATTACKS = (
     "def squares(n):\n    while True:\n        pass\n    return n",
     "import os\nos._exit(0)\ndef squares(n): return 0",
-    "def squares(n):\n    try:\n        while True:\n            pass\n    except BaseException:\n        return squares(n)",
+    "def squares(n):\n    try:\n        while True: pass\n    except BaseException:\n        return squares(n)",
     "import os\ndef squares(n):\n    return os.kill(os.getppid(), 9)",
     "def squares(n):\n    return bytearray(1 << 40)",
     "import socket\ndef squares(n):\n    return socket.create_connection(('127.0.0.1', 22))",

@@ -101,9 +101,8 @@ class Recipe(BaseModel):
         check_run(self.output_dir.absolute().name)
         check_roles(self.roles, self.policies)
         idle = set(self.policies) - set(self.roles.values())
-        if (
-            idle and str(self.algorithm.get("name")) in ALGORITHMS
-        ):  # another may have rows for a policy that never speaks
+        ours = str(self.algorithm.get("name")) in ALGORITHMS  # another may have rows for a policy that never speaks
+        if idle and ours:
             raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
         return self
 
