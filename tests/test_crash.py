@@ -62,7 +62,6 @@ def test_names_that_are_not_synced_are_lost(tmp_path):
 def test_a_training_goes_on_from_whatever_is_left(tmp_path, monkeypatch):
     import kill
 
-    monkeypatch.setattr(kill.RunDir, "plot", lambda self: self.path)
     torch.set_num_threads(1)
     settings = kill.recipes(kill.micro(tmp_path / "model"))["chain"]
     tried = list(kill.operations(settings, tmp_path, every=97))
@@ -76,7 +75,6 @@ def test_a_removal_in_place_would_be_found(tmp_path, monkeypatch):
 
     import kill
 
-    monkeypatch.setattr(kill.RunDir, "plot", lambda self: self.path)
     monkeypatch.setattr("coevolve.runs.durable.remove", shutil.rmtree)
     settings = kill.recipes(kill.micro(tmp_path / "model"))["chain"]
     work = tmp_path / "work"

@@ -57,7 +57,7 @@ def test_the_readmes_example_leaves_a_run(tmp_path, monkeypatch):
     [code] = blocks(README, "python")
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "example", "exec"), {"__name__": "example"})
-    assert (tmp_path / "runs" / "readme" / "reward-kl.png").is_file()
+    assert (tmp_path / "runs" / "readme" / "metrics.jsonl").is_file()
     assert code.count("\n") <= 14
 
 

@@ -257,7 +257,6 @@ class Trainer:
                     run.append_samples(i + 1, self.sample(samples))
                     checkpoint.save(self, run, i + 1, identity, keep_last)
                     trim()
-            run.plot()
         for pool in self._pools():
             pool.close()  # another step would start its processes again
         return run.path

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 import yaml
 
-from coevolve.pretrain import pretrain
 from coevolve.pretrain.coop_answers import AUX, FITTING, MAIN, Answer, aux, coder, main
 from coevolve.pretrain.coop_documents import answers, heard
 from coevolve.pretrain.coop_notes import Trusted, noted
+from coevolve.pretrain.run import main as pretrain
 from coevolve.rewards.code import Job, grade
 from coevolve.rewards.sandbox import Sandbox
 from coevolve.tasks.worlds.coop import OPERATIONS, Kind, Split, Step, Wanted, split_of, wanted

@@ -15,7 +15,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from coevolve import cli
-from coevolve.pretrain import pretrain
+from coevolve.pretrain.run import main as pretrain
 from coevolve.runs.lock import alone
 
 MICRO = {
@@ -111,7 +111,8 @@ def test_a_run_killed_by_the_system_resumes_to_the_same_weights(tmp_path: Path) 
     killed = tmp_path / "killed"
     code = (
         "import torch; torch.set_num_threads(1)\n"
-        "from coevolve.pretrain import corpus, pretrain; from pathlib import Path\n"
+        "from coevolve.pretrain import corpus; from pathlib import Path\n"
+        "from coevolve.pretrain.run import main as pretrain\n"
         "corpus.GENERATED_DOCUMENTS, corpus.HELD_OUT_DOCUMENTS = 200, 10\n"
         f"pretrain(Path({str(recipe)!r}), ['output_dir={killed}'], False)\n"
     )

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
-from coevolve.pretrain import pretrain
+from coevolve.pretrain.run import main as pretrain
 from coevolve.pretrain.sums_answers import answers, flawed, references, right
 from coevolve.tasks.worlds.sums import Split, WordProblem, apply, possible, problems
 from sums_test import pass_rates

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
+from coevolve.pretrain.run import main as pretrain
 from reference_test import reference_test
 
 
@@ -50,7 +51,7 @@ def test_names_that_are_no_model_are_explained(tmp_path: Path, monkeypatch: pyte
     assert "\n" not in str(caught.value)
 
 
-def test_a_recipe_is_trained_once_and_then_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_is_found_once_it_has_been_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("coevolve.pretrain.corpus.GENERATED_DOCUMENTS", 100)
     monkeypatch.setattr("coevolve.pretrain.corpus.HELD_OUT_DOCUMENTS", 5)
@@ -58,8 +59,12 @@ def test_a_recipe_is_trained_once_and_then_reused(tmp_path: Path, monkeypatch: p
         "{kind: causal_lm, steps: 1, learning_rate: 0.001, batch_size: 1, sequence_length: 16, vocab_size: 300, "
         "architecture: {model_type: gpt2, n_embd: 8, n_layer: 1, n_head: 1}, sources: [{name: opinions}]}"
     )
-    folder = Path(resolve("small.yaml"))
+    with pytest.raises(
+        ValueError, match=r"'small.yaml' has not been pre-trained yet; run coevolve pretrain small.yaml"
+    ):
+        resolve("small.yaml")
+    folder = pretrain(Path("small.yaml"), [], resume=True)
     assert folder == Path("runs/small-0/model")
     written = (folder / "model.safetensors").stat().st_mtime_ns
-    assert Path(resolve("small.yaml")) == folder
+    assert pretrain(Path("small.yaml"), [], resume=True) == Path(resolve("small.yaml")) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == written

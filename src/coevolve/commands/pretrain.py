@@ -17,8 +17,8 @@ def add(commands: Commands) -> None:
 
 
 def pretrain(args: argparse.Namespace) -> None:
-    from coevolve import pretrain as pretraining
+    from coevolve.pretrain import run as pretraining
 
     if args.resume:  # in Python, where several may want one model, resume means: if it is there
         pretraining.check_resume(args.recipe, args.overrides)
-    say(f"model: {pretraining.pretrain(args.recipe, args.overrides, args.resume)}")
+    say(f"model: {pretraining.main(args.recipe, args.overrides, args.resume)}")

@@ -82,13 +82,13 @@ def _how_to_go_on(run: RunDir) -> str:
 
 def _show(run: Path) -> None:
     """The end of a training: how the reward moved, some dialogues, and where everything is."""
-    from coevolve.report.plot import rise
+    from coevolve.report.plot import curves, rise
     from coevolve.report.samples import show_samples
     from coevolve.runs.folder import read_lines
 
     show_samples(run)
     say(rise(read_lines(run / "metrics.jsonl")))
-    say(f"plot: {run / 'reward-kl.png'}")
+    say(f"plot: {curves(run)}")
     say(f"run:  {run}")
     say(f"look at it: coevolve report {run}")
 

@@ -1,4 +1,4 @@
-"""Model names of a recipe turned into folders and loaded: packaged, local, pre-trained by us on demand, or the hub.
+"""Model names of a recipe turned into folders and loaded: packaged, local, pre-trained by us, or the hub.
 
 Nothing that is loaded runs code: no Python of a model's own (``trust_remote_code``), no pickled weights. What is loaded
 is what the files say, or a ValueError (see ``exact``).
@@ -25,6 +25,7 @@ from transformers import (
 from transformers.utils import logging
 
 from coevolve.models.exact import check_files, check_loaded, weight_files
+from coevolve.pretrain.recipe import folder_of, load
 
 PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -40,8 +41,8 @@ def resolve(name: str) -> Path | str:
     """Where transformers finds the model `name`.
 
     Those of `PACKAGED` are folders in the package; an existing path is itself; the path of a
-    pre-training recipe (`*.yaml`) is the model it trains, at first use; anything else is a name on the Hugging Face
-    hub.
+    pre-training recipe (`*.yaml`) is the model that it has trained (``coevolve train`` runs it first); anything else is
+    a name on the Hugging Face hub.
     """
     if name in PACKAGED:
         return Path(str(files("coevolve"))) / "assets" / name
@@ -49,9 +50,10 @@ def resolve(name: str) -> Path | str:
     if is_recipe(name) and not path.is_dir():
         if not path.is_file():
             raise ValueError(f"model {name!r}: no such recipe file; check the path (it is relative to where you are)")
-        from coevolve.pretrain import pretrain  # here: pre-training itself loads models
-
-        return pretrain(path, [], resume=True)
+        folder = folder_of(path, load(path, [])) / "model"
+        if not folder.is_dir():
+            raise ValueError(f"model {name!r} has not been pre-trained yet; run coevolve pretrain {name}")
+        return folder
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ValueError(f"model {name!r}: the folder holds no config.json, so no transformers model")

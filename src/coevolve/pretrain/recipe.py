@@ -66,6 +66,11 @@ Recipe = CausalLMRecipe | ClassifierRecipe
 _KINDS: dict[str, type[Recipe]] = {"causal_lm": CausalLMRecipe, "classifier": ClassifierRecipe}
 
 
+def folder_of(path: Path, recipe: Recipe) -> Path:
+    """Where a recipe's run is; its model is `model` in there."""
+    return recipe.output_dir or Path("runs") / f"{path.stem}-{recipe.seed}"
+
+
 def load(path: Path, overrides: list[str]) -> Recipe:
     """The recipe of a YAML file with `key.sub=value` overrides; ValueError names the file and the key at fault."""
     tree = apply_overrides(load_yaml(path), overrides)

@@ -12,9 +12,10 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from coevolve.console import say
+from coevolve.models.load import is_recipe
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
-from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, load
+from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, folder_of, load
 from coevolve.pretrain.training import train
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import durable
@@ -30,7 +31,7 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     Raises ValueError for the user's mistakes.
     """
     resolved = load(recipe, overrides)
-    folder = _folder(recipe, resolved)
+    folder = folder_of(recipe, resolved)
     _check(folder)
     with alone(folder, wait=resume):  # several trainings that start side by side may all want this model
         durable.sweep_up(folder)
@@ -43,13 +44,9 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
 
 def check_resume(recipe: Path, overrides: list[str]) -> None:
     """Raises ValueError if the recipe's folder holds no run to go on with."""
-    folder = _folder(recipe, load(recipe, overrides))
+    folder = folder_of(recipe, load(recipe, overrides))
     if not (folder / "recipe.yaml").is_file():
         raise ValueError(f"{folder} holds no run to go on with; to start one there leave --resume out")
-
-
-def _folder(recipe: Path, resolved: Recipe) -> Path:
-    return resolved.output_dir or Path("runs") / f"{recipe.stem}-{resolved.seed}"
 
 
 def _check(folder: Path) -> None:
@@ -80,6 +77,8 @@ def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
 
 
 def _run(recipe: Recipe, folder: Path) -> None:
+    if recipe.start is not None and is_recipe(recipe.start):
+        main(Path(recipe.start), [], resume=True)
     tokenizer = build_tokenizer(recipe, folder)
     model = build_model(recipe, tokenizer)
     say(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer):,} tokens")

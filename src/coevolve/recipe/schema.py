@@ -21,6 +21,7 @@ from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.files import shown
 from coevolve.interfaces import Task
+from coevolve.models.load import is_recipe
 from coevolve.models.spec import PolicySpec
 from coevolve.names import check_names, check_run
 from coevolve.play import blame
@@ -156,9 +157,21 @@ def parts(recipe: Recipe) -> Parts:
     )
 
 
+def pretrain(recipe: Recipe) -> None:
+    """Run the pre-training recipes that policies and the task name for models, unless they have been run."""
+    from coevolve.pretrain.run import main  # pre-training is slow to import, and seldom asked for
+
+    named = [spec.model for spec in recipe.policies.values()]
+    named += [value for value in recipe.task.values() if isinstance(value, str)]
+    for name in dict.fromkeys(named):
+        if is_recipe(name) and Path(name).is_file():
+            main(Path(name), [], resume=True)
+
+
 def build(recipe: Recipe) -> Trainer:
-    """The trainer of a recipe, models loaded. Raises ValueError naming the key or file that is wrong."""
+    """The trainer of a recipe, models pre-trained and loaded. Raises ValueError naming the key or file at fault."""
     made = parts(recipe)
+    pretrain(recipe)
     with blame("play"):
         play = made.play()
     with blame("task"):

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from coevolve.report.findings.arms import arms
 from coevolve.report.runs import Group, Run, read
 from coevolve.report.section import Plot, Series
+from coevolve.runs import durable
 
 _PANELS = {"reward": "task reward per turn", "kl": "KL to the start model, nats per turn", "objective": "reward − η·KL"}
 _COLUMNS = 3
@@ -45,6 +46,14 @@ def reward_kl(runs: Sequence[Path], output: Path) -> None:
         axis.grid(alpha=0.25)
     axes[0].legend(fontsize=8)
     _save(figure, output)
+
+
+def curves(run: Path) -> Path:
+    """Draw a run into its own folder; returns the picture."""
+    target, beside = run / "reward-kl.png", run / ".reward-kl.png"
+    reward_kl([run], beside)
+    durable.publish(beside, target)
+    return target
 
 
 def picture(plot: Plot, output: Path) -> None:

@@ -22,7 +22,7 @@ import shutil
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -36,8 +36,16 @@ from coevolve.recipe.inputs import load_yaml, one_line
 from coevolve.runs import durable, shapes
 from coevolve.runs.folder import RunDir, plain
 
-if TYPE_CHECKING:
-    from coevolve.trainer import Trainer
+
+class Resumable(Protocol):
+    """What a checkpoint saves and restores: a trainer. state: what its algorithm carries from step to step."""
+
+    state: Mapping[str, Any]
+    steps: int
+
+    @property
+    def policies(self) -> Mapping[str, Any]: ...
+
 
 _STATE = "trainer.json"
 
@@ -45,7 +53,7 @@ _STATE = "trainer.json"
 _FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
 
 
-def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
+def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
     """Write checkpoint-<step>, keep the newest ``keep_last``. Raises OSError (a full disk) with the run intact."""
     target = run.path / f"checkpoint-{step}"
     beside = run.path / f".{target.name}.tmp"
@@ -67,7 +75,7 @@ def save(trainer: Trainer, run: RunDir, step: int, identity: Mapping[str, Any], 
     return target
 
 
-def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
+def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any]) -> int:
     """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet.
 
     Raises ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
@@ -82,7 +90,7 @@ def resume(trainer: Trainer, run: RunDir, identity: Mapping[str, Any]) -> int:
     return step
 
 
-def load(trainer: Trainer, folder: Path, identity: Mapping[str, Any] | None = None) -> int:
+def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = None) -> int:
     """Restore a checkpoint once all its files have been checked; returns its step.
 
     identity: if given, must equal the recorded recipe but for keys that do not change a step. Raises ValueError naming
@@ -130,7 +138,7 @@ def verify(folder: Path) -> dict[str, Any]:
     return shapes.read(folder / _STATE)
 
 
-def _write(trainer: Trainer, folder: Path, step: int, identity: Mapping[str, Any]) -> None:
+def _write(trainer: Resumable, folder: Path, step: int, identity: Mapping[str, Any]) -> None:
     (folder / "training").mkdir(parents=True)
     for name, policy in trainer.policies.items():
         policy.save(folder / "agents" / name)
@@ -176,7 +184,7 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
             )
 
 
-def same_compute(folder: Path, there: Mapping[str, str], trainer: Trainer) -> None:
+def same_compute(folder: Path, there: Mapping[str, str], trainer: Resumable) -> None:
     """Raises ValueError naming the first policy for which another backend computes than did, and nobody asked for it:
     its numbers would be equal but for rounding, and a resumed run's are equal to the bit."""
     for name, policy in trainer.policies.items():

@@ -2,7 +2,7 @@
 
     recipe.yaml         the resolved recipe                    environment.json    versions, git commit, seed
     metrics.jsonl       one line a step                        episodes.jsonl      a few episodes a step
-    samples.jsonl       the same held-out problems at the      reward-kl.png       the curves, drawn at the end
+    samples.jsonl       the same held-out problems at the      reward-kl.png       the curves (``coevolve train``)
                         start and at every checkpoint          checkpoint-N/       see ``checkpoint``
     signature.json      whose run it is, see ``signature``
 
@@ -33,7 +33,6 @@ from coevolve.files import parse_json, read_text
 from coevolve.runs import durable, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"
-_PLOT = "reward-kl.png"
 _OWN = frozenset(
     {"recipe.yaml", signature.FILE, "environment.json", "metrics.jsonl", "episodes.jsonl", "samples.jsonl", lock.LOCK}
     | {"train.log", "tracker-id", "tensorboard", "wandb"}
@@ -142,15 +141,6 @@ class RunDir:
     def append_samples(self, step: int, episodes: Sequence[Mapping[str, Any]]) -> None:
         """The records of held-out problems, played by what ``step`` steps have made of the team."""
         _append(self.samples, [{"step": step, **record} for record in episodes])
-
-    def plot(self) -> Path:
-        """Draw reward, KL and objective over the steps."""
-        from coevolve.report.plot import reward_kl  # matplotlib is slow to import and only needed here
-
-        target, beside = self.path / _PLOT, self.path / f".{_PLOT}"
-        reward_kl([self.path], beside)
-        durable.publish(beside, target)
-        return target
 
 
 def steps_of(checkpoint: Path) -> int:
