@@ -172,7 +172,7 @@ def main() -> int:
 
 
 def quiet() -> None:
-    """One thread, and no picture at the end: it is a second of each of thousands of runs, and no state."""
+    """One thread."""
     torch.set_num_threads(1)
 
 
