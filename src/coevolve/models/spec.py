@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import ConfigDict, Field
 
+from coevolve.files import shown
 from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, check_fields
 
 _OURS = frozenset(
@@ -72,7 +73,7 @@ class PolicySpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.chat, bool | dict | None):
-            raise ValueError(f"chat is {self.chat!r}; want true, false, none, or keywords for the chat template")
+            raise ValueError(f"chat is {shown(self.chat)}; want true, false, none, or keywords for the chat template")
         check_fields(self, "policy")
         if self.load_in_4bit and self.weights == "full":
             raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
