@@ -63,7 +63,7 @@ class Ours:
 
     def update(self) -> None:
         rows = rows_of(self.episodes, self.rule.credit, lambda cases: [worth([t.text for t in c.turns]) for c in cases])
-        batch = self.policies["a"].annotate(collate(rows, "a"))
+        batch = self.policies["a"].describe(collate(rows, "a"))
         targets, _ = self.rule.advantage(Lesson(self.episodes, {"a": batch}), {})
         self.policies["a"].update(batch, targets["a"], self.rule.objective, 0)
 

@@ -35,12 +35,12 @@ class Words:
 class Tenth:
     """A policy whose KL is 0.1 per token."""
 
-    def annotate(self, batch: Batch) -> Batch:
+    def describe(self, batch: Batch) -> Batch:
         return batch.replace(kl_BT=0.1 * batch.mask_BT.float())
 
 
 class NoReference:
-    def annotate(self, batch: Batch) -> Batch:
+    def describe(self, batch: Batch) -> Batch:
         return batch
 
 

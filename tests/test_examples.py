@@ -1,17 +1,20 @@
 """Algorithms of one's own, ``examples/``: what each computes, by hand, and that it learns its game from its recipe."""
 
 import math
+from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 import torch
 from lesson_cases import no_reward
+from toy import without_times
 
 from coevolve import Episode, Joint, Lesson, Outputs, Problem, Turn
 from coevolve.collate import collate, rows_of
 from coevolve.recipe.components import from_file
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.runs.folder import read_lines
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -43,7 +46,8 @@ def lesson(algorithm, episodes, reward=no_reward):
 
 def rewards(name, *overrides, steps):
     trainer = build(load_recipe(EXAMPLES / f"{name}.yaml", overrides))
-    return [trainer.step(i)["reward"] for i in range(steps)]
+    with closing(trainer):
+        return [trainer.step(i)["reward"] for i in range(steps)]
 
 
 # An even start is paid 3 in both games; the best is 5.
@@ -52,6 +56,41 @@ def test_it_learns(name):
     paid = rewards(name, steps=12)
     assert paid[0] < 3.8
     assert fmean(paid[-3:]) > 4.5
+
+
+@pytest.mark.parametrize("name", ["engine_http", "learner_process"])
+def test_it_learns_beside_another_process(name):
+    paid = rewards(name, steps=16)
+    assert paid[0] < 4
+    assert fmean(paid[-3:]) > 4.4
+
+
+def test_a_learner_elsewhere_learns_what_one_here_learns(tmp_path):
+    """The same numbers but for times, checkpoint and resume included; and its process ends with the run."""
+    lines = []
+    for name, learner in (("here", "learner=null"), ("there", "steps=4")):
+        recipe = load_recipe(EXAMPLES / "learner_process.yaml", [learner, "steps=4", "workers=false", "threads=1"])
+        build(recipe.model_copy(update={"steps": 2})).run(tmp_path / name, listeners=[])
+        again = build(recipe)
+        again.run(tmp_path / name, resume=True, listeners=[])
+        lines.append([without_times(line) for line in read_lines(tmp_path / name / "metrics.jsonl")])
+    assert len(lines[0]) == 4
+    assert lines[0] == lines[1]
+    assert all(policy.process.poll() == 0 for policy in again.policies.values())
+
+
+def test_a_process_that_ended_is_told():
+    trainer = build(load_recipe(EXAMPLES / "learner_process.yaml"))
+    with closing(trainer):
+        trainer.policies["ann"].process.kill()
+        with pytest.raises(ValueError, match="the process of policy 'ann' ended with -9"):
+            trainer.step(0)
+    trainer = build(load_recipe(EXAMPLES / "engine_http.yaml"))
+    with closing(trainer):
+        trainer.engine.process.kill()
+        trainer.engine.process.wait()
+        with pytest.raises(ConnectionRefusedError):
+            trainer.step(0)
 
 
 def test_every_role_has_its_own_moving_baseline():

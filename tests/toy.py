@@ -43,7 +43,8 @@ def toy(model, *, roles=("pioneer", "observer"), every=2, learning_rate=1e-2, al
     return Trainer(
         task=Lucky(),
         cast=settings.pop("cast", None) or (exchange(cast, every) if len(cast) == 2 else fixed(cast)),
-        policies={name: PolicySpec(model=str(model), learning_rate=learning_rate) for name in cast.values()},
+        policies=settings.pop("policies", None)
+        or {name: PolicySpec(model=str(model), learning_rate=learning_rate) for name in cast.values()},
         algorithm=algorithm or cory(eta=0.05),
         **settings,
     )

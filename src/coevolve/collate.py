@@ -92,6 +92,7 @@ def _batch(rows: Sequence[Row], roles: tuple[str, ...], turns_per_episode: float
         extra_B=torch.tensor([row.extra for row in rows]),
         roles=roles,
         paid_B=torch.tensor([row.paid for row in rows], dtype=torch.float32),
+        version_B=torch.tensor([t.version for t in turns]),
     )
 
 

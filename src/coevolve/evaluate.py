@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 from coevolve import noise
 from coevolve.collate import collate, plain_rows
-from coevolve.interfaces import Engine, Task
+from coevolve.interfaces import Task, TurnSource
 from coevolve.maths.best import best_at
 from coevolve.measure import episode_parts, mean_reward, outcome, spoken
 from coevolve.play import Stage, rollout
@@ -46,7 +46,7 @@ SEED = 0
 class Annotator(Protocol):
     """What evaluation needs of a policy beyond its engine."""
 
-    def annotate(self, batch: Batch) -> Batch: ...
+    def describe(self, batch: Batch) -> Batch: ...
 
 
 def evaluate(
@@ -55,7 +55,7 @@ def evaluate(
     play: Play,
     cast_at: Mapping[Role, PolicyName],
     policies: Mapping[PolicyName, Annotator],
-    engine: Engine,
+    engine: TurnSource,
     sampling: Sampling,
     problems: Sequence[Problem],
     seed: int = SEED,
@@ -168,7 +168,7 @@ def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Annotator) -> dic
     turns = [turn for episode in episodes for turn in episode.turns if turn.policy == name]
     if not turns:
         return {}
-    kl_BT = policy.annotate(collate(plain_rows(episodes), name)).kl_BT
+    kl_BT = policy.describe(collate(plain_rows(episodes), name)).kl_BT
     return {} if kl_BT is None else dict(zip(map(id, turns), kl_BT.sum(1).tolist(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The doors between rooms, as protocols, and nothing else: what tasks, engines and backends are to those who use them.
+"""The doors between rooms, as protocols, and nothing else: what tasks, engines, learners and backends are to others.
 
 Letters: B rows, U distinct prompts, N the action tokens of all rows in one line, W hidden size, V vocabulary.
 """
@@ -7,14 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from coevolve.compute.draw import Draw
 from coevolve.models.adapters import Adapters
-from coevolve.types import Batch, Case, PolicyName, Problem, Prompt, Role, Sampling, Say, Turn
+from coevolve.models.spec import PolicySpec
+from coevolve.types import (
+    Batch,
+    Case,
+    Metrics,
+    Objective,
+    PolicyName,
+    Problem,
+    Prompt,
+    Role,
+    Sampling,
+    Say,
+    Targets,
+    Turn,
+)
 
 
 class Task(Protocol):
@@ -35,12 +51,112 @@ class Task(Protocol):
     def reward(self, cases: Sequence[Case]) -> list[list[float]]: ...
 
 
-class Engine(Protocol):
-    """Samples all turns of one sweep, for all policies at once so that devices can work side by side."""
+@dataclass(frozen=True)
+class Published:
+    """One version of a policy's weights, and what an engine has to know to sample it.
 
-    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]: ...
+    version: the number of the training step that these weights are for. tokenizer: with its chat template. context:
+    positions the model has. eos: ids that end a turn. save: writes the weights into a folder that transformers or peft
+    loads alone; until the policy's next update. policy: the ``models.policy.Policy`` itself where its weights are in
+    this process, else None.
+    """
 
-    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]: ...
+    name: PolicyName
+    version: int
+    spec: PolicySpec
+    tokenizer: Any
+    context: int
+    eos: frozenset[int]
+    save: Callable[[Path], None]
+    policy: Any = None
+
+
+class TurnSource(Protocol):
+    """What a play is answered by."""
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+        """Token ids of a prompt."""
+        ...
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
+        """One turn per say, in the order given, with the version it was sampled at.
+
+        Of all policies at once: they wait for each other, so devices can work side by side.
+        """
+        ...
+
+
+class Engine(TurnSource, Protocol):
+    """What samples turns. It knows policies by name and published weights, never a learner.
+
+    ``engines.base.BaseEngine`` is all of it but the sampling.
+    """
+
+    def publish(self, news: Sequence[Published]) -> None:
+        """Returns when every later turn of these policies is of these weights."""
+        ...
+
+    def rest(self) -> None:
+        """Learners work now: memory can be given back until the next call."""
+        ...
+
+    def close(self) -> None:
+        """End what was started (processes, servers); a later call may start it again."""
+        ...
+
+
+class Learner(Protocol):
+    """What a policy is to the trainer: weights that say something about a batch, and learn from it.
+
+    trainable: False if frozen. place: learners of several places work side by side. compute, about: the backend, as
+    recipes say it and in a line.
+    """
+
+    name: PolicyName
+    spec: PolicySpec
+    tokenizer: Any
+    trainable: bool
+
+    @property
+    def place(self) -> object: ...
+
+    @property
+    def compute(self) -> str: ...
+
+    @property
+    def about(self) -> str: ...
+
+    def describe(self, batch: Batch) -> Batch:
+        """The batch with kl_BT and logp_ref_BT if there is a reference, value_BT if there is a critic."""
+        ...
+
+    def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
+        """Learn from the batch, behind the gate (``learners.gate``)."""
+        ...
+
+    def published(self, version: int) -> Published:
+        """The weights of now, which are this version from now on."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """A folder that transformers or peft loads alone, with whatever else of the weights ``load`` wants."""
+        ...
+
+    def training_state(self) -> dict[str, Any]:
+        """What a resumed run needs beyond that folder: the optimiser, as whole tensors."""
+        ...
+
+    def load(self, folder: Path, training_state: dict[str, Any]) -> None:
+        """Continue as the learner that wrote them, bit for bit."""
+        ...
+
+    def reset_optimizer(self) -> None:
+        """Forget the optimiser's moments and step count."""
+        ...
+
+    def close(self) -> None:
+        """End its processes, if it has any; a later call starts them again."""
+        ...
 
 
 LMHead = Callable[[Tensor], Tensor]

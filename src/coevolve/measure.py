@@ -65,7 +65,7 @@ def mean_reward(turns: Iterable[Turn]) -> float:
 
 
 def learnt(batch: Batch, targets: Targets) -> Metrics:
-    """What the annotated batch says before its update: KL, objective, how good the critic was."""
+    """What the described batch says before its update: KL, objective, how good the critic was."""
     metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
     if batch.kl_BT is not None:
         metrics["kl"] = float(batch.kl_BT.sum(1).mean())

@@ -27,7 +27,7 @@ import torch
 from coevolve import noise
 from coevolve.faults import ShortageError, is_interrupt, lacking, raised, user_line
 from coevolve.files import shown
-from coevolve.interfaces import Engine, Task
+from coevolve.interfaces import Task, TurnSource
 from coevolve.pay import LARGEST, is_payable
 from coevolve.types import Case, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Turn
 
@@ -254,7 +254,7 @@ class Stage:
 
     cast: Mapping[Role, PolicyName]
     task: Task
-    engine: Engine
+    engine: TurnSource
     sampling: Sampling
     seed: int = 0
     step: int | str = 0

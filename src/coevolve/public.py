@@ -4,8 +4,10 @@ from coevolve.algorithms import cory, grpo, magrpo, mareinforce, maremax, marloo
 from coevolve.algorithms.advantages import per_policy
 from coevolve.cast import exchange, fixed, rotate
 from coevolve.credit import by_episode
+from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.scripted import ScriptedEngine
+from coevolve.interfaces import Engine, Learner, Published
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
@@ -35,11 +37,14 @@ from coevolve.types import (
 
 __all__ = [
     "Algorithm",
+    "BaseEngine",
     "Batch",
     "Case",
+    "Engine",
     "Episode",
     "Instruction",
     "Joint",
+    "Learner",
     "Lesson",
     "LocalEngine",
     "LocalLearner",
@@ -49,8 +54,10 @@ __all__ = [
     "Outputs",
     "PolicySpec",
     "Problem",
+    "Published",
     "Roles",
     "Row",
+    "Sample",
     "Sampling",
     "ScriptedEngine",
     "Targets",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,9 +18,8 @@ from coevolve import noise
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
 from coevolve.faults import during
-from coevolve.interfaces import Engine, Task
+from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners.build import build_policies
-from coevolve.learners.local import LocalLearner
 from coevolve.lessons import checked, plain_state
 from coevolve.measure import Clock, averaged_away, learnt, note_parts, spoken, step_metrics
 from coevolve.models.spec import PolicySpec
@@ -31,7 +31,6 @@ from coevolve.runs.folder import RunDir
 from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
 from coevolve.runtime.placement import Workers, side_by_side
-from coevolve.runtime.pool import Pool
 from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import (
@@ -63,6 +62,12 @@ _PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 """What a trainer is made of: is it that, and what it should be."""
 
+_LEARNER, _ENGINE = (
+    [*kind.__annotations__, *(name for name, _ in inspect.getmembers(kind) if not name.startswith("_"))]
+    for kind in (Learner, Engine)
+)
+"""What a learner and an engine have."""
+
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
 
@@ -73,11 +78,13 @@ _AGAINST = "agents paid against each other"
 class Trainer:
     """A team that learns a task.
 
-    policies: name -> model name, PolicySpec, or a policy already built. cast: step -> role -> policy. batch_size:
-    problems per step; members: times each is played. reset_every: the control that rebuilds everything at each exchange
-    as the released CORY script does (optimiser, KL weight, reward statistics, and the noise starts over). workers:
-    policies on the CPU sample and learn in worker processes, one a core; "auto": where a step is long enough for
-    them to pay (``runtime.placement``). threads: of PyTorch in this process (``learners.build``).
+    policies: name -> model name, PolicySpec, or a learner (``interfaces.Learner``), one of ours or of the user's. cast:
+    step -> role -> policy. batch_size: problems per step; members: times each is played. reset_every: the control that
+    rebuilds everything at each exchange as the released CORY script does (optimiser, KL weight, reward statistics, and
+    the noise starts over). workers: policies on the CPU sample and learn in worker processes, one a core; "auto": where
+    a step is long enough for them to pay (``runtime.placement``). threads: of PyTorch in this process
+    (``learners.build``); neither concerns learners that are built already. engine: what samples
+    (``interfaces.Engine``), ``LocalEngine`` if None.
     Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
     """
 
@@ -87,7 +94,7 @@ class Trainer:
         task: Task,
         play: Play,
         cast: Cast,
-        policies: Mapping[PolicyName, str | PolicySpec | LocalLearner],
+        policies: Mapping[PolicyName, str | PolicySpec | Learner],
         algorithm: Algorithm,
         sampling: Sampling = Sampling(max_new_tokens=(4, 16)),
         steps: int = 100,
@@ -102,6 +109,7 @@ class Trainer:
         self.task, self.play, self.cast, self.algorithm, self.sampling = task, play, cast, algorithm, sampling
         self.steps, self.batch_size, self.members, self.seed = steps, batch_size, members, seed
         self.reset_every = reset_every
+        self.engine = engine or LocalEngine()
         _check(self, policies)
         self.policies = _built(self, policies, workers, threads)
         if not any(policy.trainable for policy in self.policies.values()):
@@ -112,7 +120,7 @@ class Trainer:
                 "so gradients and ratios are approximations; the metric excess says how far off, in nats per token",
                 stacklevel=2,
             )
-        self.engine = engine or LocalEngine(self.policies)
+        self.publish(self.policies, 0)
         self.state: State = plain_state(algorithm.start)
         """What the algorithm carries from step to step."""
         self.warned: set[str] = set()
@@ -135,14 +143,22 @@ class Trainer:
             for name in dict.fromkeys(cast.values()):
                 if turns := [t for e in self.episodes for t in e.turns if t.policy == name]:
                     agents[name] = spoken(turns)  # this step's play had no use for the others
-            for name, metrics in self.learn(i, clock).items():
+            self.engine.rest()
+            learnt = self.learn(i, clock)
+            for name, metrics in learnt.items():
                 agents[name] = agents.get(name, {}) | metrics
+            with clock("publish"):
+                self.publish(learnt, i + 1)
             note_parts(self.episodes, self.task)
         return step_metrics(self.episodes, agents, clock)
 
+    def publish(self, names: Iterable[PolicyName], version: int) -> None:
+        """Have the engine sample these policies as they are now; version: the step that these weights are for."""
+        self.engine.publish([self.policies[name].published(version) for name in names])
+
     def learn(self, i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of every policy that the algorithm has targets for. Devices learn side by side."""
-        with clock("annotate"):
+        with clock("describe"):
             lesson, targets, state = self.lesson(i, clock), dict[PolicyName, Targets](), self.state
             if lesson.batches:
                 with blame(f"the advantage, step {i}"):
@@ -171,11 +187,11 @@ class Trainer:
         return side_by_side(self.policies, names, there, _place)
 
     def lesson(self, i: int, clock: Clock) -> Lesson:
-        """What there is to learn: the step's turns with their credit and what the algorithm adds, annotated."""
+        """What there is to learn: the step's turns with their credit and what the algorithm adds, described."""
         rows = self.rows(i, clock)
         speakers = dict.fromkeys((*self.cast(i).values(), *self.policies))
         names = [n for n in speakers if self.policies[n].trainable and any(row.turn.policy == n for row in rows)]
-        return Lesson(self.episodes, self._side_by_side(names, lambda n: self.policies[n].annotate(collate(rows, n))))
+        return Lesson(self.episodes, self._side_by_side(names, lambda n: self.policies[n].describe(collate(rows, n))))
 
     def rows(self, i: int, clock: Clock) -> list[Row]:
         """The step's turns with their credit, then what the algorithm adds."""
@@ -242,8 +258,10 @@ class Trainer:
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
         run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
-        with alone(run.path), _told(listeners, self.steps) as told:
+        with alone(run.path), _told(listeners, self.steps) as told, closing(self):
             start = checkpoint.resume(self, run, identity) if resume else run.create()
+            if start:
+                self.publish(self.policies, start)
             run.describe(identity, self.seed, self.computing(), fresh=start == 0)
             if start == 0:
                 noise.seed_everything(self.seed)
@@ -257,9 +275,13 @@ class Trainer:
                     run.append_samples(i + 1, self.sample(samples))
                     checkpoint.save(self, run, i + 1, identity, keep_last)
                     trim()
-        for pool in self._pools():
-            pool.close()  # another step would start its processes again
         return run.path
+
+    def close(self) -> None:
+        """End the processes of learners and engine; another step would start them again."""
+        for learner in self.policies.values():
+            learner.close()
+        self.engine.close()
 
     def sample(self, n: int) -> list[dict[str, Any]]:
         """Records of the team as it starts (step 0's cast) on n held-out problems, the same with the same noise always,
@@ -270,19 +292,16 @@ class Trainer:
         note_parts(episodes, self.task)
         names = {turn.policy for episode in episodes for turn in episode.turns}
         rows = plain_rows(episodes)
-        found = {name: (self.policies[name].annotate(collate(rows, name)), None) for name in names}
+        found = {name: (self.policies[name].describe(collate(rows, name)), None) for name in names}
         return records(episodes, self.tokenizers(), found)
 
     def computing(self) -> dict[str, Any]:
-        """What computes: the backend of every policy, worker processes, threads of this process."""
+        """What computes: for every policy, what samples, threads of this process."""
         return {
-            "policies": {name: policy.backend.about for name, policy in self.policies.items()},
-            "worker_processes": sum(pool.most for pool in self._pools()),
+            "policies": {name: policy.about for name, policy in self.policies.items()},
+            "engine": type(self.engine).__name__,
             "threads": torch.get_num_threads(),
         }
-
-    def _pools(self) -> set[Pool]:
-        return {policy.pool for policy in self.policies.values() if policy.pool is not None}
 
     def tokenizers(self) -> dict[PolicyName, Any]:
         """Each policy's."""
@@ -302,7 +321,7 @@ class Trainer:
         }
 
 
-def _place(learner: LocalLearner) -> object:
+def _place(learner: Learner) -> object:
     return learner.place
 
 
@@ -330,23 +349,25 @@ def _shuffle(n: int, seed: int, epoch: int) -> list[int]:
 
 
 def _built(
-    trainer: Trainer,
-    policies: Mapping[PolicyName, str | PolicySpec | LocalLearner],
-    workers: Workers,
-    threads: int | None,
-) -> dict[PolicyName, LocalLearner]:
+    trainer: Trainer, policies: Mapping[PolicyName, str | PolicySpec | Learner], workers: Workers, threads: int | None
+) -> dict[PolicyName, Learner]:
     """Policies as given, the others loaded together so that equal start models share one reference."""
-    specs = {
-        name: PolicySpec(model=value) if isinstance(value, str) else value
-        for name, value in policies.items()
-        if not isinstance(value, LocalLearner)
-    }
+    specs, given = dict[PolicyName, PolicySpec](), dict[PolicyName, Learner]()
+    for name, value in policies.items():
+        if isinstance(value, str | PolicySpec):
+            specs[name] = PolicySpec(model=value) if isinstance(value, str) else value
+        elif lacking := [part for part in _LEARNER if not hasattr(value, part)]:
+            raise ValueError(
+                f"policies.{name} is {value!r}; want a model name, a PolicySpec or a learner, which has {lacking[0]}"
+            )
+        else:
+            given[name] = value
     algorithm, turns = trainer.algorithm, trainer.batch_size * trainer.members * len(trainer.cast(0))
     how: dict[str, Any] = {"reference": algorithm.reference, "critic": algorithm.critic, "workers": workers}
     how |= {"steps": trainer.steps, "seed": trainer.seed, "threads": threads}
     tokens = turns * trainer.sampling.length_range[1] * algorithm.objective.epochs
-    made = build_policies(specs, **how, tokens=tokens) if specs else {}
-    return {name: value if isinstance(value, LocalLearner) else made[name] for name, value in policies.items()}
+    made: dict[PolicyName, Learner] = {**given, **(build_policies(specs, **how, tokens=tokens) if specs else {})}
+    return {name: made[name] for name in policies}
 
 
 @checked_call("trainer")
@@ -370,6 +391,8 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
             raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
         if not fits(part):
             raise ValueError(f"trainer: {label} is {part!r}; want {want}")
+    if missing := [part for part in _ENGINE if not hasattr(trainer.engine, part)]:
+        raise ValueError(f"trainer: engine is {trainer.engine!r}, which has no {missing[0]}; want an engine")
     check_names("policies", policies)
     for step in range(trainer.steps):
         check_names("roles", trainer.cast(step))

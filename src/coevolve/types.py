@@ -1,6 +1,6 @@
 """Every data carrier of Coevolve, before any behaviour.
 
-    problems -> play -> Episode of Turns -> credit -> Rows -> collate -> Batch -> annotate -> Lesson -> advantage
+    problems -> play -> Episode of Turns -> credit -> Rows -> collate -> Batch -> describe -> Lesson -> advantage
              -> Targets -> loss -> one update
 
 Letters in tensor names: B turns (rows), S positions of a whole row (prompt, then action, then padding), T action tokens
@@ -181,7 +181,13 @@ class Say:
     key: int
 
     def answered(
-        self, action_ids: Sequence[int], logps: Sequence[float], text: str, finished: bool, excess: float = 0.0
+        self,
+        action_ids: Sequence[int],
+        logps: Sequence[float],
+        text: str,
+        finished: bool,
+        excess: float = 0.0,
+        version: int = 0,
     ) -> Turn:
         """The turn that this request became."""
         return Turn(
@@ -197,6 +203,7 @@ class Say:
             finished=finished,
             excess=excess,
             temperature=self.sampling.temperature or 1.0,
+            version=version,
         )
 
 
@@ -236,8 +243,9 @@ class Batch:
     it); peers_B long, equal numbers are compared with each other; temperature_B float, what the row was sampled at (1
     for greedy); weight_B float, ``Turn.weight`` times turns per episode, so that the mean of weight_B * x_B over rows
     is the mean over episodes of the sum over an episode's turns of weight * x; role_B long, which of ``roles`` (of the
-    whole step) spoke; episode_B and joint_B long, extra_B bool, paid_B float, as in ``Row``.
-    ``Policy.annotate`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
+    whole step) spoke; episode_B and joint_B long, extra_B bool, paid_B float, as in ``Row``; version_B long, of the
+    weights that sampled the row (None: nobody knows, and nobody compares).
+    ``Learner.describe`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
     logp_ref_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
     """
 
@@ -258,6 +266,7 @@ class Batch:
     extra_B: Tensor
     roles: tuple[Role, ...]
     paid_B: Tensor | None = None
+    version_B: Tensor | None = None
     kl_BT: Tensor | None = None
     logp_ref_BT: Tensor | None = None
     value_BT: Tensor | None = None
@@ -291,7 +300,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a step has to teach: all its episodes, and the batch of every policy that learns, annotated."""
+    """What a step has to teach: all its episodes, and the batch of every policy that learns, described."""
 
     episodes: Sequence[Episode]
     batches: Mapping[PolicyName, Batch]

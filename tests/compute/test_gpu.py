@@ -35,9 +35,9 @@ def test_the_same_annotations_and_gradient_norm(weights: str, build_policy: Buil
         for d in ("cpu", "cuda")
     ]
     for step in range(2):
-        cpu, gpu = (p.update(p.annotate(batch), make_targets(batch, step), make_rule(), step) for p in policies)
+        cpu, gpu = (p.update(p.describe(batch), make_targets(batch, step), make_rule(), step) for p in policies)
         assert gpu["grad_norm"] == pytest.approx(cpu["grad_norm"], rel=1e-2)
-    seen, seen_gpu = (p.annotate(batch) for p in policies)
+    seen, seen_gpu = (p.describe(batch) for p in policies)
     for name in ("kl_BT", "value_BT", "logp_ref_BT"):
         assert getattr(seen_gpu, name).device.type == "cpu"
         torch.testing.assert_close(getattr(seen, name), getattr(seen_gpu, name), rtol=2e-2, atol=2e-2)
@@ -52,12 +52,12 @@ def test_a_base_in_4_bits_on_the_gpu(build_policy: Build) -> None:
     )
     for step in range(2):
         norms = [
-            p.update(p.annotate(batch), make_targets(batch, step), make_rule(), step)["grad_norm"] for p in (cpu, gpu)
+            p.update(p.describe(batch), make_targets(batch, step), make_rule(), step)["grad_norm"] for p in (cpu, gpu)
         ]
         assert norms[1] == pytest.approx(norms[0], rel=5e-2)
     turns = LocalEngine({"a": gpu}).generate({"a": make_says(ragged(20, seed=3), Sampling(8))})["a"]
     assert all(turn.logps for turn in turns)
-    assert gpu.annotate(batch).kl_BT.sum() > 0
+    assert gpu.describe(batch).kl_BT.sum() > 0
 
 
 def test_bfloat16_on_the_gpu(build_policy: Build) -> None:
@@ -65,8 +65,8 @@ def test_bfloat16_on_the_gpu(build_policy: Build) -> None:
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(20, seed=3), Sampling(8, top_k=5))})["a"]
     assert all(turn.logps for turn in turns)
     batch = make_batch(6, seed=4)
-    assert policy.annotate(batch).kl_BT.abs().max() == 0
-    policy.update(policy.annotate(batch), make_targets(batch, 5), make_rule(), 0)
+    assert policy.describe(batch).kl_BT.abs().max() == 0
+    policy.update(policy.describe(batch), make_targets(batch, 5), make_rule(), 0)
 
 
 def test_attention_without_scores_is_used(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_annotation_copies_no_more_than_it_needs(
     made, honest = [], TorchBackend.lm_head
     policy = build_policy(dtype="bfloat16", compute="torch", **settings)
     monkeypatch.setattr(TorchBackend, "lm_head", lambda *given: (made.append(given), honest(*given))[1])
-    policy.annotate(make_batch(4, seed=1))
+    policy.describe(make_batch(4, seed=1))
     assert len(made) == copies
 
 

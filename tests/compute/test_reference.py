@@ -216,7 +216,7 @@ def test_gradients_through_pieces_of_the_vocabulary(
 def test_annotations(model: str, way: str, kind: Kind, team: Callable[..., Team]) -> None:
     """Of the reference policy, which is the base with adapters off."""
     batch = make_family(2, seed=6)
-    ours, theirs = (team(model, compute, "float32", kind)["a"].annotate(batch) for compute in (way, "reference"))
+    ours, theirs = (team(model, compute, "float32", kind)["a"].describe(batch) for compute in (way, "reference"))
     assert ours.kl_BT is not None and float(ours.kl_BT.max()) > 0.01
     for name in ("kl_BT", "logp_ref_BT"):
         torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-5)

@@ -67,7 +67,7 @@ def test_learning_changes_only_the_policy_that_learns(micro_model: str) -> None:
         for name, policy in policies.items():
             assert torch.equal(logps(policy), before[name]) == (name != learner), (learner, name)
     for name in "abc":
-        seen = policies[name].annotate(batch)
+        seen = policies[name].describe(batch)
         torch.testing.assert_close(seen.logp_ref_BT, start, rtol=1e-6, atol=1e-6)
         assert seen.kl_BT.sum() > 0
     assert not torch.equal(logps(policies["a"]), logps(policies["b"]))

@@ -19,7 +19,7 @@ from coevolve.models.spec import PolicySpec
 def train(policy: LocalLearner, steps: range) -> None:
     for step in steps:
         batch = make_batch(6, seed=step)
-        policy.update(policy.annotate(batch), make_targets(batch, step), make_rule(epochs=2, minibatch=4), step)
+        policy.update(policy.describe(batch), make_targets(batch, step), make_rule(epochs=2, minibatch=4), step)
 
 
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
@@ -42,7 +42,7 @@ def test_a_loaded_policy_continues_bit_for_bit(
     assert all(torch.equal(p, q) for p, q in zip(whole.parameters, loaded.parameters, strict=True))
     probe = make_batch(4, seed=99)
     for name in ("kl_BT", "logp_ref_BT", "value_BT"):
-        assert torch.equal(getattr(whole.annotate(probe), name), getattr(loaded.annotate(probe), name))
+        assert torch.equal(getattr(whole.describe(probe), name), getattr(loaded.describe(probe), name))
 
 
 def saved_logits(policy: LocalLearner, ids: torch.Tensor) -> torch.Tensor:

@@ -84,7 +84,7 @@ def gradients(policy: LocalLearner, batch: Batch, patch: pytest.MonkeyPatch, **r
         return {"loss": float(total["loss"])}
 
     patch.setattr(LocalLearner, "_step", kept)
-    policy.update(policy.annotate(batch), make_targets(batch, 5), make_rule(**rule), 0)
+    policy.update(policy.describe(batch), make_targets(batch, 5), make_rule(**rule), 0)
     patch.setattr(LocalLearner, "_step", step)
     return found
 
@@ -120,7 +120,7 @@ def test_annotations_and_updates_are_the_same(one: tuple[Team, Team]) -> None:
     seen: list[Batch] = []
     for policy in (team["ann"] for team in one):
         for step in range(2):
-            seen.append(policy.annotate(make_family(3, step)))
+            seen.append(policy.describe(make_family(3, step)))
             lines.append(policy.update(seen[-1], make_targets(seen[-1], step), rule, step))
     for a, b in ((0, 2), (1, 3)):
         assert lines[b] == pytest.approx(lines[a], rel=2e-3, abs=1e-6)
@@ -138,7 +138,7 @@ def test_three_policies_share_two_processes_side_by_side(
 
     def learn(team: Team, names: list[str]) -> dict[str, Metrics]:
         return {
-            n: team[n].update(team[n].annotate(batches[n]), make_targets(batches[n], 1), make_rule(epochs=2), 0)
+            n: team[n].update(team[n].describe(batches[n]), make_targets(batches[n], 1), make_rule(epochs=2), 0)
             for n in names
         }
 
@@ -171,7 +171,7 @@ def test_a_loss_that_fails_is_told_and_harms_nobody(three: tuple[Team, Team]) ->
         raise ValueError("not this time")
 
     before = [worker.process.pid for worker in pool_of(there["ann"])._running]
-    ready = there["ann"].annotate(batch)
+    ready = there["ann"].describe(batch)
     with pytest.raises(ValueError, match="not this time"):
         there["ann"].update(ready, make_targets(batch, 0), make_rule(loss=failing), 0)
     there["ann"].update(ready, make_targets(batch, 0), make_rule(), 0)
@@ -183,14 +183,14 @@ def test_failures_and_deaths_there_name_the_policy(one: tuple[Team, Team]) -> No
     here, there = (team["ann"] for team in one)
     bad, good = batch_of([[1 << 20]] * 2, [[4] * 9] * 2, 0), make_batch(9, 3)
     with pytest.raises(JobError, match=r"the process that worked for ann failed: IndexError"):
-        there.annotate(bad)
-    assert there.annotate(good).kl_BT is not None
+        there.describe(bad)
+    assert there.describe(good).kl_BT is not None
     process = pool_of(there)._running[0].process
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
     with pytest.raises(ShortageError, match="for ann ended with exit code -9"):
-        there.annotate(good)
-    kl_BT, wanted_BT = there.annotate(good).kl_BT, here.annotate(good).kl_BT
+        there.describe(good)
+    kl_BT, wanted_BT = there.describe(good).kl_BT, here.describe(good).kl_BT
     assert kl_BT is not None and wanted_BT is not None
     assert torch.allclose(kl_BT, wanted_BT, rtol=1e-3, atol=1e-4)
 
@@ -201,7 +201,7 @@ def test_a_death_beside_others_is_told_as_the_cause(three: tuple[Team, Team]) ->
     batch, rule = make_family(2, 0), make_rule(epochs=2)
 
     def learn(names: list[str]) -> dict[str, Metrics]:
-        return {n: there[n].update(there[n].annotate(batch), make_targets(batch, 1), rule, 0) for n in names}
+        return {n: there[n].update(there[n].describe(batch), make_targets(batch, 1), rule, 0) for n in names}
 
     for victim in (0, 1):
         side_by_side(there, list(there), learn, place)
@@ -247,16 +247,16 @@ def test_nothing_is_left_of_a_backward_that_failed(micro_model: str) -> None:
 def test_processes_and_gradients_cost_what_is_used_and_end_when_closed(micro_model: str) -> None:
     ann = build({"ann": PolicySpec(micro_model)}, workers=True)["ann"]
     pool = pool_of(ann)
-    assert ann.annotate(make_batch(2, 0, longest_action=3)).kl_BT is not None
+    assert ann.describe(make_batch(2, 0, longest_action=3)).kl_BT is not None
     (worker,) = pool._running
-    assert ann.annotate(make_batch(9, 0)).kl_BT is not None
+    assert ann.describe(make_batch(9, 0)).kl_BT is not None
     assert len(pool._running) == 2
     assert pool._memory is not None
     written = os.fstat(pool._memory.file.fileno()).st_blocks * 512
     assert written < 1.2 * sum(t.nbytes for t in pool._memory.tensors if not t.is_meta)
     pool.close()
     assert not worker.process.is_alive()
-    assert ann.annotate(make_batch(9, 0)).kl_BT is not None  # by new ones
+    assert ann.describe(make_batch(9, 0)).kl_BT is not None  # by new ones
     pool.close()
 
 

@@ -1,4 +1,4 @@
-"""annotate and update against naive loops: one row, one token at a time, no batching, no padding."""
+"""describe and update against naive loops: one row, one token at a time, no batching, no padding."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def some_batch(kind: str, seed: int) -> Batch:
 @pytest.mark.parametrize("weights", ["full", "lora"])
 @pytest.mark.parametrize("kind", ["family", "strangers", "unshared"])
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
-def test_annotations_are_those_of_a_plain_forward(
+def test_descriptions_are_those_of_a_plain_forward(
     family: str, kind: str, weights: str, micro_tokens: int, build_policy: Build, request: pytest.FixtureRequest
 ) -> None:
     model = request.getfixturevalue(family)
@@ -56,7 +56,7 @@ def test_annotations_are_those_of_a_plain_forward(
     policy = shaken(build_policy(model=model, reference=True, critic=True, weights=weights, micro_tokens=micro_tokens))
     plain(policy, kind != "unshared")
     batch = some_batch(kind, seed=1)
-    seen = policy.annotate(batch)
+    seen = policy.describe(batch)
     assert seen.kl_BT is not None and seen.logp_ref_BT is not None and seen.value_BT is not None
     with torch.no_grad(), policy.active() as causal:
         for b in range(len(batch)):
@@ -77,22 +77,22 @@ def test_annotations_are_those_of_a_plain_forward(
 
 def test_the_start_policy_is_its_own_reference(build_policy: Build) -> None:
     for weights in ("full", "lora"):
-        seen = build_policy(reference=True, critic=True, weights=weights).annotate(make_batch(5, seed=2))
+        seen = build_policy(reference=True, critic=True, weights=weights).describe(make_batch(5, seed=2))
         assert seen.kl_BT.abs().max() == 0 and seen.value_BT.abs().max() == 0
 
 
-def test_annotate_adds_only_what_was_asked(build_policy: Build) -> None:
-    seen = build_policy().annotate(make_batch(3, seed=2))
+def test_describe_adds_only_what_was_asked(build_policy: Build) -> None:
+    seen = build_policy().describe(make_batch(3, seed=2))
     assert seen.kl_BT is seen.logp_ref_BT is seen.value_BT is None
-    assert build_policy(critic=True).annotate(make_batch(3, seed=2)).value_BT is not None
+    assert build_policy(critic=True).describe(make_batch(3, seed=2)).value_BT is not None
 
 
 def test_pieces_of_the_vocabulary_head_change_nothing(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, policy = make_batch(6, seed=3), shaken(build_policy(reference=True, critic=True))
-    whole = policy.annotate(batch)
+    whole = policy.describe(batch)
     monkeypatch.setattr(head, "LOGITS_AT_ONCE", 200)  # three tokens at a time
     monkeypatch.setattr(head, "LEAST_ROWS", 1)
-    pieces = policy.annotate(batch)
+    pieces = policy.describe(batch)
     for name in ("kl_BT", "logp_ref_BT"):
         torch.testing.assert_close(getattr(pieces, name), getattr(whole, name))
 
@@ -174,7 +174,7 @@ def test_adapters_on_the_output_layer_learn_and_count(build_policy: Build) -> No
     assert len(found) == len(policy.parameters) and found.keys() == expected.keys()
     for i, gradient in expected.items():
         torch.testing.assert_close(found[i], gradient, rtol=1e-4, atol=1e-5 * float(gradient.abs().max()))
-    seen = policy.annotate(batch)
+    seen = policy.describe(batch)
     with torch.no_grad():
         with policy.active() as causal:
             logp, _ = naive_row(causal, batch, 0)
@@ -254,7 +254,7 @@ def test_the_same_update_twice_gives_the_same_bits(build_policy: Build) -> None:
     for _ in range(2):
         policy = build_policy(critic=True, reference=True, learning_rate=1e-2)
         for step in range(3):
-            policy.update(policy.annotate(batch), make_targets(batch, step), make_rule(epochs=2, minibatch=3), step)
+            policy.update(policy.describe(batch), make_targets(batch, step), make_rule(epochs=2, minibatch=3), step)
         ends.append(copy.deepcopy([p.detach() for p in policy.parameters]))
     assert all(torch.equal(p, q) for p, q in zip(*ends, strict=True))
 
@@ -264,7 +264,7 @@ def test_bfloat16_trains_float32_weights(build_policy: Build) -> None:
         build_policy(dtype="bfloat16", critic=True, reference=True, learning_rate=1e-3),
         make_batch(6, seed=16),
     )
-    seen = policy.annotate(batch)
+    seen = policy.describe(batch)
     assert seen.kl_BT.abs().max() == 0 and seen.kl_BT.dtype == torch.float32
     metrics = policy.update(seen, make_targets(batch, 17), make_rule(), 0)
     assert math.isfinite(metrics["grad_norm"])
@@ -293,7 +293,7 @@ def test_frozen_policies_are_not_updated(build_policy: Build) -> None:
     assert not any(p.requires_grad for p in policy.weights.base.causal.parameters())
     with pytest.raises(AssertionError, match="frozen"):
         policy.update(batch, make_targets(batch, 0), make_rule(), 0)
-    assert policy.annotate(batch) is batch
+    assert policy.describe(batch) is batch
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-5), ("bfloat16", 0.05)])
@@ -304,7 +304,7 @@ def test_drift_is_what_scoring_rounds_otherwise_than_sampling(dtype: str, most: 
     layer.bias = torch.nn.Parameter(torch.full((layer.out_features,), -100.0))
     turns = LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, seed=3) * 3, Sampling(12))})["a"]
     batch = turns_to_batch(turns)
-    shifted = batch.replace(logp_BT=batch.logp_BT - 0.25 * batch.mask_BT)
+    shifted = batch.replace(logp_BT=batch.logp_BT - 0.25 * batch.mask_BT, version_B=None)  # which the gate lets pass
     before = copy.deepcopy(policy.weights.base.causal.state_dict())
     assert policy.update(batch, make_targets(batch, 1), make_rule(), 0)["drift"] < most
     policy.weights.base.causal.load_state_dict(before)

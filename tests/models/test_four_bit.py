@@ -72,7 +72,7 @@ def test_like_its_weights_written_out(four_bit: Any, micro_model: str, tmp_path:
     assert [t.action_ids for t in turns[0]] == [t.action_ids for t in turns[1]]
     batch = make_batch(8, seed=2)
     for step in range(3):
-        seen = [policy.annotate(batch) for policy in (small, plain)]
+        seen = [policy.describe(batch) for policy in (small, plain)]
         for name in ("kl_BT", "value_BT", "logp_ref_BT"):
             torch.testing.assert_close(*(getattr(one, name) for one in seen), rtol=1e-3, atol=1e-4)
         norms = [
@@ -114,19 +114,19 @@ def test_each_precision_has_its_own_base(four_bit: Any, micro_model: str) -> Non
     assert len({id(base) for base in bases}) == 3 and bases[2] is bases[3]
     batch = make_batch(5, seed=1)
     for policy in policies.values():
-        assert policy.update(policy.annotate(batch), make_targets(batch, 3), make_rule(), 0)["grad_norm"] > 0
+        assert policy.update(policy.describe(batch), make_targets(batch, 3), make_rule(), 0)["grad_norm"] > 0
 
 
 def test_gpt2_in_4_bits(four_bit: Any, micro_gpt2: str) -> None:
     policy, batch = team(micro_gpt2, a=LORA)["a"], make_batch(5, seed=1)
-    seen = policy.annotate(batch)
+    seen = policy.describe(batch)
     torch.testing.assert_close(seen.kl_BT, torch.zeros_like(seen.kl_BT), rtol=0, atol=1e-5)
     assert policy.update(seen, make_targets(batch, 3), make_rule(), 0)["grad_norm"] > 0
 
 
 def test_a_checkpoint_is_the_adapter(four_bit: Any, micro_model: str, tmp_path: Path) -> None:
     first, batch = team(micro_model, a=LORA)["a"], make_batch(5, seed=1)
-    first.update(first.annotate(batch), make_targets(batch, 3), make_rule(), 0)
+    first.update(first.describe(batch), make_targets(batch, 3), make_rule(), 0)
     first.save(tmp_path)
     second = team(micro_model, a=LORA)["a"]
     second.load(tmp_path, first.training_state())

@@ -74,7 +74,7 @@ def batch_of(sample: Sample, algorithm: Algorithm, role: str) -> Batch:
     reward = Game(game=sample.protocol.game).reward
     if role not in sample.batches:
         rows = rows_of(sample.episodes, algorithm.credit, reward)
-        sample.batches[role] = annotated(sample, collate(rows, role), role)
+        sample.batches[role] = described(sample, collate(rows, role), role)
     key = str(algorithm.settings["credit"])
     if key not in sample.credits:
         sample.credits[key] = [number for found in algorithm.credit(sample.episodes, reward) for number in found]
@@ -89,7 +89,7 @@ def targets_of(algorithm: Algorithm, batch: Batch, episodes: list[Episode], stat
     return algorithm.advantage(lesson, before)[0][""]
 
 
-def annotated(sample: Sample, batch: Batch, role: str) -> Batch:
+def described(sample: Sample, batch: Batch, role: str) -> Batch:
     """What a policy adds to a batch: the reference's log-probabilities, and a critic that says 0."""
     table = sample.tables[role]
     if role not in sample.places:

@@ -116,7 +116,7 @@ CASES = [
 @pytest.mark.parametrize("role", ROLES)
 def test_an_update_follows_the_exact_gradient(policies, episodes, name, algorithm, factor, beta, role):
     policy, played = policies[role], episodes(name)
-    batch = policy.annotate(collated(played, algorithm.credit, role))
+    batch = policy.describe(collated(played, algorithm.credit, role))
     targets = targets_of(algorithm, batch, played)
     before = copy.deepcopy(policy.weights.base.causal.state_dict())
     policy.update(batch, targets, algorithm.objective, 0)

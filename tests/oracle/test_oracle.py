@@ -12,7 +12,7 @@ from cases import PROTOCOLS
 from compare import LIMIT, rows, slope
 from exact import ROLES, best_of_moments, chance, expected, moments, own, rounds, team
 from lesson_cases import collated
-from sample import annotated, batch_of, estimates, everything, played, targets_of
+from sample import batch_of, described, estimates, everything, played, targets_of
 from theory import lookup, sizes
 
 from coevolve.algorithms import cory, magrpo, marloo
@@ -108,7 +108,7 @@ def test_credits_put_in_their_place_are_those_of_collate():
     sample = played(BY_NAME["tree(2, 2), aligned"], 5)
     batch_of(sample, marloo(), "a")
     for rule in (marloo(credit=HALF), magrpo(credit="own_return")):
-        want = annotated(sample, collated(sample.episodes, rule.credit, "a"), "a").tensors()
+        want = described(sample, collated(sample.episodes, rule.credit, "a"), "a").tensors()
         found = batch_of(sample, rule, "a").tensors()
         assert found.keys() == want.keys()
         assert all(torch.equal(found[name], want[name]) for name in want)

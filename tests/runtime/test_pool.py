@@ -162,7 +162,7 @@ def test_rows_of_one_base_are_split(pair: Pair, monkeypatch: pytest.MonkeyPatch)
 
 def learn(policies: dict[str, LocalLearner], step: int) -> None:
     for i, policy in enumerate(policies.values()):
-        batch = policy.annotate(make_batch(8, seed=i))
+        batch = policy.describe(make_batch(8, seed=i))
         policy.update(batch, make_targets(batch, i), make_rule(), step)
 
 

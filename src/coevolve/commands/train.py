@@ -99,5 +99,4 @@ def _computing(found: Mapping[str, Any]) -> str:
     for name, about in found["policies"].items():
         by_backend.setdefault(about, []).append(name)
     backends = "; ".join(f"{', '.join(names)}: {about}" for about, names in by_backend.items())
-    where = f"{found['worker_processes']} worker processes" if found["worker_processes"] else "in this process"
-    return f"compute: {backends}; {where}, threads {found['threads']}"
+    return f"compute: {backends}; sampled by {found['engine']}, threads {found['threads']}"

@@ -19,7 +19,7 @@ import numpy as np
 from coevolve import noise
 from coevolve.diagnose.paired import Numbers, interval, units
 from coevolve.diagnose.scene import Row, Scene, condition, measured
-from coevolve.interfaces import Engine
+from coevolve.interfaces import TurnSource
 from coevolve.types import PolicyName, Prompt, Role, Say, Turn
 
 Ends = Mapping[PolicyName, Sequence[int]]
@@ -30,7 +30,7 @@ Ends = Mapping[PolicyName, Sequence[int]]
 class Redrawn:
     """An engine for which one role draws other random numbers."""
 
-    engine: Engine
+    engine: TurnSource
     role: Role
 
     def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
@@ -47,7 +47,7 @@ class Redrawn:
 class Silent:
     """An engine for which one role says nothing: it ends at once."""
 
-    engine: Engine
+    engine: TurnSource
     role: Role
     ends: Ends
 

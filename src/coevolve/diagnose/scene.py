@@ -10,7 +10,7 @@ import numpy as np
 
 from coevolve.diagnose.paired import Numbers, interval, standard_error, units
 from coevolve.evaluate import SEED
-from coevolve.interfaces import Engine, Task
+from coevolve.interfaces import Task, TurnSource
 from coevolve.measure import outcome
 from coevolve.play import Stage, rollout
 from coevolve.types import Episode, Play, PolicyName, Problem, Role, Sampling
@@ -28,7 +28,7 @@ class Scene:
     play: Play
     cast: Mapping[Role, PolicyName]
     task: Task
-    engine: Engine
+    engine: TurnSource
     sampling: Sampling
     problems: Sequence[Problem]
     members: int

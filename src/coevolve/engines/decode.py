@@ -12,22 +12,13 @@ import torch
 from torch import Tensor
 
 from coevolve import noise
+from coevolve.engines.base import Sample
 from coevolve.interfaces import KVCache, Sampler
 from coevolve.models.adapters import Adapters
 from coevolve.types import Say
 
 ROUND = 4
 """Rows are a multiple of it after the first have left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What one row sampled; excess is how much likelier truncation made its tokens, summed over them (nats)."""
-
-    action_ids: list[int]
-    logps: list[float]
-    finished: bool
-    excess: float
 
 
 @dataclass(slots=True)

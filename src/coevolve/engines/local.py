@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from coevolve.engines.decode import Sample, decode
+from coevolve.engines.base import BaseEngine, Sample
+from coevolve.engines.decode import decode
+from coevolve.engines.replica import renewed
 from coevolve.faults import during
-from coevolve.models import tokens
+from coevolve.interfaces import Published
 from coevolve.models.policy import Policy
 from coevolve.runtime.placement import side_by_side
 from coevolve.runtime.pool import Job, Pool, There
-from coevolve.types import PolicyName, Problem, Prompt, Say, Turn
+from coevolve.types import PolicyName, Problem, Say
 
 _ROWS = 32
 """Rows of a process at least: each reads all weights at every token."""
@@ -25,35 +27,33 @@ _PADDING = 64
 """Prompts this much longer than 1.5 times the shortest of a chunk go to the next chunk."""
 
 
-class LocalEngine:
-    """Samples turns from policies on this machine, where they are: in this process or in the pool of each.
+class LocalEngine(BaseEngine):
+    """Samples turns on this machine: of policies that are here where they are, in this process or in the pool of each;
+    of others from copies of their weights, which every publish renews (``engines.replica``).
 
-    max_tokens: positions (prompt padding and new tokens included) decoded at a time, by each process if there are
-    several; it bounds the cache's memory. In a pool, the rows of a base are split while there are cores and rows for
-    them. All is the same but for rounding.
+    policies: published at once, as version 0. max_tokens: positions (prompt padding and new tokens included) decoded at
+    a time, by each process if there are several; it bounds the cache's memory. In a pool, the rows of a base are split
+    while there are cores and rows for them. All is the same but for rounding.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
     """
 
-    def __init__(self, policies: Mapping[PolicyName, Policy], *, max_tokens: int = 1 << 16) -> None:
-        self.policies, self.max_tokens = policies, max_tokens
-        for name, policy in policies.items():
-            tokens.check_chat(policy.tokenizer, policy.spec.chat, name)
+    MAX_TOKENS = 1 << 16
 
-    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
-        """Token ids of a prompt (see ``models.tokens``)."""
-        speaker = self.policies[policy]
-        return tokens.encode(speaker.tokenizer, prompt, policy, speaker.spec.chat)
+    def __init__(self, policies: Mapping[PolicyName, Policy] = MappingProxyType({}), *, max_tokens: int = MAX_TOKENS):
+        super().__init__()
+        self.policies: dict[PolicyName, Policy] = {}
+        self.max_tokens = max_tokens
+        self.publish([policy.published(0) for policy in policies.values()])
 
-    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
-        """One turn per say, in the order given.
+    def publish(self, news: Sequence[Published]) -> None:
+        """See ``BaseEngine``."""
+        super().publish(news)
+        for new in news:
+            self.policies[new.name] = new.policy or renewed(self.policies.get(new.name), new)
 
-        Raises ValueError for a prompt too long for the context, and for weights that have diverged.
-        """
-        for name, asked in says.items():
-            for say in asked:
-                _check_context(say, self.policies[name])
-        spoken = side_by_side(self.policies, says, lambda names: self._on_device(names, says), lambda p: p.device)
-        return {name: _turns(self.policies[name], says[name], spoken[name]) for name in says}
+    def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
+        """One sample per say, devices side by side."""
+        return side_by_side(self.policies, says, lambda names: self._on_device(names, says), lambda p: p.device)
 
     def _on_device(
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
@@ -71,7 +71,7 @@ class LocalEngine:
             found |= self._in_processes(pool, members, says)
         for base in bases:
             if not found.keys() >= set(base):
-                found |= sample(self.policies, {name: says[name] for name in base}, self.max_tokens)
+                found |= sample_base(self.policies, {name: says[name] for name in base}, self.max_tokens)
         return found
 
     def _in_processes(
@@ -117,12 +117,12 @@ def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, r
 
 
 def sample_there(there: There, says: Mapping[PolicyName, Sequence[Say]], max_tokens: int) -> Any:
-    """``sample`` in a worker."""
-    return sample(there.policies, says, max_tokens)
+    """``sample_base`` in a worker."""
+    return sample_base(there.policies, says, max_tokens)
 
 
 @torch.inference_mode()
-def sample(
+def sample_base(
     policies: Mapping[PolicyName, Policy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
 ) -> dict[PolicyName, list[Sample]]:
     """What policies of one base say, in this process or in a worker: one row per say, in the order given."""
@@ -158,19 +158,6 @@ def _sampled(
     return {name: [next(inorder) for _ in says[name]] for name in team}
 
 
-def _turns(policy: Policy, says: Sequence[Say], spoken: Sequence[Sample]) -> list[Turn]:
-    """The rows as turns, with their text. Raises ValueError for probabilities that are not finite."""
-    if not says:
-        return []
-    for say, row in zip(says, spoken, strict=True):
-        _check_finite(say, row)
-    texts = tokens.said(policy.tokenizer, [(s.prompt_ids, r.action_ids) for s, r in zip(says, spoken, strict=True)])
-    return [
-        say.answered(row.action_ids, row.logps, text, row.finished, row.excess)
-        for say, row, text in zip(says, spoken, texts, strict=True)
-    ]
-
-
 def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
     """Numbers of says to decode together: one Sampling, prompts of similar length, at most max_tokens positions."""
     groups: list[list[int]] = []
@@ -188,21 +175,3 @@ def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
                 continue
         groups.append([i])
     return groups
-
-
-def _check_context(say: Say, policy: Policy) -> None:
-    prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
-    if prompt + new > policy.context:
-        raise ValueError(
-            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: a prompt of {prompt} tokens and "
-            f"{new} new ones exceed the model's context of {policy.context}; shorten the task's prompts, lower "
-            "sampling.max_new_tokens, or use a model with a longer context"
-        )
-
-
-def _check_finite(say: Say, row: Sample) -> None:
-    if not math.isfinite(sum(row.logps)):
-        raise ValueError(
-            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "
-            "finite; its weights have diverged: go back to a checkpoint and lower the learning rate"
-        )

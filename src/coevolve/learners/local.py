@@ -1,4 +1,4 @@
-"""A learner in this process: what a policy says about a batch (annotate), and how it learns from one (update).
+"""A learner in this process: what a policy says about a batch (describe), and how it learns from one (update).
 
 Letters: B rows, T action tokens, N the action tokens of all rows in one line, W hidden size.
 """
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from coevolve.compute import forward
 from coevolve.learners.describe import describe
+from coevolve.learners.gate import check_sampled
 from coevolve.learners.optim import adamw, lr_factor
 from coevolve.maths.minibatches import mini_batches
 from coevolve.models.exact import check_same, read
@@ -67,6 +68,16 @@ class LocalLearner(Policy):
         return self.device
 
     @property
+    def compute(self) -> str:
+        """The backend's name, as recipes say it."""
+        return self.backend.name
+
+    @property
+    def about(self) -> str:
+        """What computes, in a line."""
+        return self.backend.about
+
+    @property
     def micro_tokens(self) -> int:
         return self.spec.micro_tokens
 
@@ -77,7 +88,7 @@ class LocalLearner(Policy):
         return forward.micro_batches(batch, self.micro_tokens, self.backend.uses_prefix_tree)
 
     @torch.no_grad()
-    def annotate(self, batch: Batch) -> Batch:
+    def describe(self, batch: Batch) -> Batch:
         """The batch with kl_BT and logp_ref_BT if there is a reference, value_BT if there is a critic.
 
         All on the CPU, at each row's temperature, 0 outside the mask. With neither there is nothing to compute.
@@ -99,27 +110,29 @@ class LocalLearner(Policy):
         Returns the loss's metrics and grad_norm, averaged over the mini-batches; updates, how many there were; lr;
         entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt already); and
         drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute difference
-        per token), which is rounding alone. Raises ValueError, before the weights change, if a loss or gradient is
-        not finite.
+        per token), which is rounding alone. Raises ValueError, before the weights change, if the first micro-batch
+        was sampled by other weights (``learners.gate``) or a loss or gradient is not finite.
         """
         assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
         rate = self.spec.learning_rate * lr_factor(self.spec, step, self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        seen = []
+        seen: list[Metrics] = []
         for epoch in range(objective.epochs):
             names = ("minibatch", self.seed, self.name, step, epoch)
             for rows_B in mini_batches(batch.peers_B, objective.minibatch, objective.together, *names):
                 mini = batch.select(rows_B)
-                seen.append(self._learn(mini, targets.select(rows_B, mini.mask_BT.shape[1]), objective, step))
+                aims = targets.select(rows_B, mini.mask_BT.shape[1])
+                seen.append(self._learn(mini, aims, objective, step, gate=not seen))
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
         entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // objective.epochs]
         mean = {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]}
         entropy = sum(entropies) / int(batch.mask_BT.sum())
         return mean | {"entropy": entropy, "drift": drift, "lr": rate, "updates": len(seen)}
 
-    def _learn(self, mini: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
-        """One optimiser step on one mini-batch, its gradient added up over micro-batches."""
+    def _learn(self, mini: Batch, targets: Targets, objective: Objective, step: int, gate: bool) -> Metrics:
+        """One optimiser step on one mini-batch, its gradient added up over micro-batches. gate: whether the first one
+        has to pass it."""
         assert self.optimizer is not None
         weight_BT = objective.loss_aggregation(mini)
         whole = weight_BT.sum()
@@ -134,6 +147,10 @@ class LocalLearner(Policy):
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
                 out = outputs(micro)
                 assert out.entropy_BT is not None
+                if gate:
+                    where = f"policy {self.name!r}, step {step}"
+                    check_sampled(where, self.spec.dtype, self.version, placed, out.logp_BT.detach())
+                    gate = False
                 loss, metrics = objective.loss(out, placed, aims, weight)
                 loss.backward()  # type: ignore[no-untyped-call]
                 for key, value in {"loss": loss.detach(), **metrics}.items():
@@ -191,10 +208,12 @@ class LocalLearner(Policy):
     def save(self, folder: str | Path) -> None:
         """A folder that transformers (full, frozen) or peft (lora) loads alone, with tokenizer and value head."""
         folder = Path(folder)
-        self.weights.save(folder)
-        self.tokenizer.save_pretrained(folder)
+        self.save_model(folder)
         if self.value_head is not None:
             save_file({k: v.cpu() for k, v in self.value_head.state_dict().items()}, folder / VALUE_FILE)
+
+    def close(self) -> None:
+        """Nothing: it is in this process."""
 
     def bare(self) -> LocalLearner:
         """The learner without what only the optimiser and text need, for another process."""

@@ -29,7 +29,7 @@ Ask = Callable[[Sequence[Job]], list[Any]]
 
 
 class ProcessLearner(LocalLearner):
-    """A learner that annotates and learns in its share of the pool's processes."""
+    """A learner that describes and learns in its share of the pool's processes."""
 
     pool: Pool
 
@@ -43,17 +43,26 @@ class ProcessLearner(LocalLearner):
         return self.name
 
     @property
+    def about(self) -> str:
+        """What computes, and where."""
+        return f"{self.backend.about}, in {self.pool.most} worker processes"
+
+    def close(self) -> None:
+        """End the pool's processes; the next call starts others."""
+        self.pool.close()
+
+    @property
     def micro_tokens(self) -> int:
         """Of all processes together."""
         return self.spec.micro_tokens * self.pool.processes_per_policy
 
-    def annotate(self, batch: Batch) -> Batch:
-        """What ``LocalLearner.annotate`` finds."""
+    def describe(self, batch: Batch) -> Batch:
+        """What ``LocalLearner.describe`` finds."""
         if self.reference is None and self.value_head is None:
             return batch
         parts = split_rows(batch, self.pool.processes_per_policy)
         with self.pool.borrowed() as ask:
-            answers = ask([self._job(annotate, batch.select(rows_B)) for rows_B in parts])
+            answers = ask([self._job(describe, batch.select(rows_B)) for rows_B in parts])
         return batch.replace(**{key: _whole(batch, parts, [a[key] for a in answers]) for key in answers[0]})
 
     @contextmanager
@@ -135,10 +144,10 @@ def _gather(parameters: Sequence[nn.Parameter], buffers: Sequence[Tensor], learn
         parameter.grad = found[0] if found else None
 
 
-def annotate(there: There, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
-    """In a process: what annotation finds."""
+def describe(there: There, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
+    """In a process: what describing finds."""
     there.outputs = None
-    found, before = there.policies[name].annotate(batch).tensors(), batch.tensors()
+    found, before = there.policies[name].describe(batch).tensors(), batch.tensors()
     return {key: value for key, value in found.items() if value is not before.get(key)}
 
 

@@ -218,3 +218,16 @@ def _unusable(name: str, error: Exception) -> ValueError:
         f"model {name!r} cannot be loaded ({type(error).__name__}: {reason[:160]}); use {PACKAGED[0]!r}, a model "
         "folder, a pre-training recipe, or a name of the Hugging Face hub while it can be reached"
     )
+
+
+def device_of(name: str) -> torch.device:
+    """The device that a recipe names. Raises ValueError for one that is unknown or not here."""
+    if name == "auto":
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device {name!r} is unknown; use auto, cpu, cuda, or cuda:1") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r}: there is no GPU here that torch can use; use device: cpu or auto")
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from coevolve.interfaces import Backend
+from coevolve.interfaces import Backend, Published
 from coevolve.models.spec import DTYPES, PolicySpec
 from coevolve.models.weights import Weights
 from coevolve.runtime.pool import Pool
@@ -20,7 +21,8 @@ class Policy:
     """A named set of weights with its tokenizer.
 
     context: positions the model has, UNLIMITED where the architecture sets none. eos: ids that end a turn. pool: worker
-    processes that can compute for it, None if it computes in this process. The model is always in evaluation mode: with
+    processes that can compute for it, None if it computes in this process. version: of its weights, as they were
+    published last. The model is always in evaluation mode: with
     dropout, the distribution that is trained would be another one than was sampled.
     """
 
@@ -31,6 +33,7 @@ class Policy:
         self.context = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
         self.device: torch.device = causal.device
         self.eos = _end_ids(causal, tokenizer)
+        self.version = 0
 
     @property
     def backend(self) -> Backend:
@@ -41,6 +44,18 @@ class Policy:
     def dtype(self) -> torch.dtype:
         """Of the computation; weights are float32."""
         return DTYPES[self.spec.dtype]
+
+    def published(self, version: int) -> Published:
+        """The weights of now, which are this version from now on."""
+        self.version = version
+        return Published(
+            self.name, version, self.spec, self.tokenizer, self.context, self.eos, self.save_model, policy=self
+        )
+
+    def save_model(self, folder: Path) -> None:
+        """A folder that transformers (full, frozen) or peft (lora) loads alone, with the tokenizer."""
+        self.weights.save(folder)
+        self.tokenizer.save_pretrained(folder)
 
     @contextmanager
     def active(self) -> Iterator[Any]:

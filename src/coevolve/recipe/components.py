@@ -22,7 +22,7 @@ from coevolve.recipe.inputs import did_you_mean, validate
 Made = TypeVar("Made")
 
 
-def component(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, **fixed: Any) -> Made:
+def component(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /, **fixed: Any) -> Made:
     """Build what a recipe names: ``name``, ``{name: n, key: value}``, or ``file.py:Name`` in place of the name.
 
     The settings are checked against the factory's signature, keys and types; ``fixed`` are what a recipe cannot
@@ -31,7 +31,7 @@ def component(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str,
     return resolve(spec, registry, kind, **fixed)()
 
 
-def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, **fixed: Any) -> Callable[[], Made]:
+def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /, **fixed: Any) -> Callable[[], Made]:
     """``component`` up to the call: everything is checked, nothing is built."""
     settings = {"name": spec} if isinstance(spec, str) else spec
     if not isinstance(settings, Mapping) or not isinstance(settings.get("name"), str):

@@ -15,7 +15,7 @@ from transformers.pytorch_utils import Conv1D
 
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.learners.build import asked_of, device_of
+from coevolve.learners.build import asked_of
 from coevolve.learners.optim import plan_memory
 from coevolve.models import load as models
 from coevolve.play import Stage, blame, rollout
@@ -116,10 +116,15 @@ def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 
 
 def _compute(recipe: Recipe) -> list[str]:
-    lines = ["compute:"]
+    own = {"engine": recipe.engine, "learner": recipe.learner}
+    lines = ["compute:", *(f"  {key}: {part['name']}" for key, part in own.items() if part)]
+    if recipe.learner:
+        return lines  # what computes is its own affair
     for name, spec in recipe.policies.items():
         made, asked = weightless(spec.model), asked_of(spec.compute, recipe.threads)
-        lines.append(f"  {name}: {made if isinstance(made, str) else planned(made, device_of(spec.device), asked)}")
+        lines.append(
+            f"  {name}: {made if isinstance(made, str) else planned(made, models.device_of(spec.device), asked)}"
+        )
     return lines
 
 

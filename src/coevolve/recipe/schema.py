@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
+from coevolve.engines import ENGINES
 from coevolve.files import shown
-from coevolve.interfaces import Task
+from coevolve.interfaces import Engine, Learner, Task
 from coevolve.models.load import is_recipe
 from coevolve.models.spec import PolicySpec
 from coevolve.names import check_names, check_run
@@ -51,7 +52,10 @@ __all__ = [
     "validate",
 ]
 
-_COMPONENTS = ("task", "play", "cast", "algorithm")
+_COMPONENTS = ("task", "play", "cast", "algorithm", "engine", "learner")
+_LEARNERS: Mapping[str, Callable[..., Learner]] = {}
+"""What ``learner`` may name besides a file's."""
+
 A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.txt|\.py:\w+)$")
 """A value that names a file."""
 
@@ -82,6 +86,10 @@ class Recipe(BaseModel):
     cast: Component = {"name": "fixed"}
     policies: dict[PolicyName, PolicySpec] = Field(min_length=1)
     algorithm: Component
+    engine: Component | None = None
+    """What samples; the local engine if left out."""
+    learner: Component | None = None
+    """What learns, one for each policy; those of ``learners.build`` if left out."""
     sampling: StrictSampling = StrictSampling(**asdict(_default("sampling")))
     output_dir: Path
     seed: NonNegativeInt = _default("seed")
@@ -130,6 +138,9 @@ class Parts:
     play: Callable[[], Play]
     cast: Callable[[], Cast]
     algorithm: Callable[[], Algorithm]
+    engine: Callable[[], Engine | None]
+    policies: Callable[[], Mapping[PolicyName, PolicySpec | Learner]]
+    """What learns: specs for our learners, or somebody's own."""
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -154,7 +165,19 @@ def parts(recipe: Recipe) -> Parts:
         play=resolve(recipe.play, PLAYS, "play"),
         cast=resolve(recipe.cast, CASTS, "cast", roles=recipe.roles),
         algorithm=lambda: algorithm,
+        engine=resolve(recipe.engine, ENGINES, "engine") if recipe.engine else lambda: None,
+        policies=_learners(recipe, algorithm) if recipe.learner else lambda: recipe.policies,
     )
+
+
+def _learners(recipe: Recipe, algorithm: Algorithm) -> Callable[[], Mapping[PolicyName, Learner]]:
+    """A learner of the recipe's own kind for every policy."""
+    needs = {"reference": algorithm.reference, "critic": algorithm.critic, "steps": recipe.steps, "seed": recipe.seed}
+    made = {
+        name: resolve(recipe.learner, _LEARNERS, "learner", name=name, spec=spec, **needs)
+        for name, spec in recipe.policies.items()
+    }
+    return lambda: {name: learner() for name, learner in made.items()}
 
 
 def pretrain(recipe: Recipe) -> None:
@@ -176,12 +199,17 @@ def build(recipe: Recipe) -> Trainer:
         play = made.play()
     with blame("task"):
         task = made.task()
+    with blame("learner"):
+        policies = made.policies()
+    with blame("engine"):
+        engine = made.engine()
     return Trainer(
         play=play,
         cast=made.cast(),
         algorithm=made.algorithm(),
         task=task,
-        policies=recipe.policies,
+        policies=policies,
+        engine=engine,
         sampling=recipe.sampling,
         steps=recipe.steps,
         batch_size=recipe.batch_size,

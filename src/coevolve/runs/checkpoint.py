@@ -148,7 +148,7 @@ def _write(trainer: Resumable, folder: Path, step: int, identity: Mapping[str, A
         torch.save(policy.training_state(), folder / "training" / f"{name}.pt")
     torch.save(_generators(), folder / "training" / "rng.pt")
     state = {"step": step, "policies": list(trainer.policies), "state": trainer.state, "identity": plain(identity)}
-    state["compute"] = {name: policy.backend.name for name, policy in trainer.policies.items()}
+    state["compute"] = {name: policy.compute for name, policy in trainer.policies.items()}
     (folder / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {p.relative_to(folder).as_posix(): _fingerprint(p) for p in files}
@@ -191,10 +191,10 @@ def same_compute(folder: Path, there: Mapping[str, str], trainer: Resumable) -> 
     """Raises ValueError naming the first policy for which another backend computes than did, and nobody asked for it:
     its numbers would be equal but for rounding, and a resumed run's are equal to the bit."""
     for name, policy in trainer.policies.items():
-        before, now = there.get(name, policy.backend.name), policy.backend.name
+        before, now = there.get(name, policy.compute), policy.compute
         if before != now and policy.spec.compute == "auto":
             raise ValueError(
-                f"{folder} was computed by {before} for policy {name!r}, and here is {policy.backend.about}; to go on "
+                f"{folder} was computed by {before} for policy {name!r}, and here is {policy.about}; to go on "
                 f"with other rounding say policies.{name}.compute={now}"
             )
 

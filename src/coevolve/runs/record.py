@@ -34,7 +34,7 @@ Tokenizers = Mapping[PolicyName, Any]
 """Policy -> its transformers tokenizer."""
 
 Lessons = Mapping[PolicyName, tuple[Batch, Targets | None]]
-"""Policy -> what it learnt from: its turns in the order of the episodes, annotated, and what its loss aimed at."""
+"""Policy -> what it learnt from: its turns in the order of the episodes, described, and what its loss aimed at."""
 
 
 def records(episodes: Sequence[Episode], tokenizers: Tokenizers, lessons: Lessons) -> list[dict[str, Any]]:

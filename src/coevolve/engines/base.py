@@ -1,0 +1,99 @@
+"""What every engine does alike: who is published, prompts to token ids, sampled ids to turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coevolve.interfaces import Published
+from coevolve.models import tokens
+from coevolve.types import PolicyName, Prompt, Say, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was sampled for one say: ids, their log-probabilities at the say's temperature, whether it ended by itself.
+
+    excess: what truncated sampling added to the log-probabilities, in nats.
+    """
+
+    action_ids: list[int]
+    logps: list[float]
+    finished: bool
+    excess: float = 0.0
+
+
+class BaseEngine:
+    """An engine but for the sampling, which a subclass adds: ``sample``, and ``publish`` to fetch the weights.
+
+    published: by policy, what is sampled now.
+    """
+
+    def __init__(self) -> None:
+        self.published: dict[PolicyName, Published] = {}
+
+    def publish(self, news: Sequence[Published]) -> None:
+        """Note who is sampled from now on. Raises ValueError for a policy that cannot speak through a chat template as
+        its spec wants."""
+        for new in news:
+            tokens.check_chat(new.tokenizer, new.spec.chat, new.name)
+            self.published[new.name] = new
+
+    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+        """Token ids of a prompt (see ``models.tokens``)."""
+        speaker = self.published[policy]
+        return tokens.encode(speaker.tokenizer, prompt, policy, speaker.spec.chat)
+
+    def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
+        """One turn per say, in the order given.
+
+        Raises ValueError for a prompt too long for the context, and for probabilities that are not finite.
+        """
+        for name, asked in says.items():
+            for say in asked:
+                _check_context(say, self.published[name].context)
+        sampled = self.sample(says)
+        return {name: self._turns(self.published[name], says[name], sampled[name]) for name in says}
+
+    def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, Sequence[Sample]]:
+        """One sample per say, in the order given."""
+        raise NotImplementedError(f"{type(self).__name__} has no `sample`, which every engine has")
+
+    def rest(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+    def _turns(self, speaker: Published, says: Sequence[Say], sampled: Sequence[Sample]) -> list[Turn]:
+        """The samples as turns, with their text."""
+        if len(sampled) != len(says):
+            raise ValueError(f"{type(self).__name__} was asked for {len(says)} turns and sampled {len(sampled)}")
+        if not says:
+            return []
+        for say, row in zip(says, sampled, strict=True):
+            _check_finite(say, row)
+        spoken = [(say.prompt_ids, row.action_ids) for say, row in zip(says, sampled, strict=True)]
+        return [
+            say.answered(row.action_ids, row.logps, text, row.finished, row.excess, speaker.version)
+            for say, row, text in zip(says, sampled, tokens.said(speaker.tokenizer, spoken), strict=True)
+        ]
+
+
+def _check_context(say: Say, context: int) -> None:
+    prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
+    if prompt + new > context:
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: a prompt of {prompt} tokens and "
+            f"{new} new ones exceed the model's context of {context}; shorten the task's prompts, lower "
+            "sampling.max_new_tokens, or use a model with a longer context"
+        )
+
+
+def _check_finite(say: Say, row: Sample) -> None:
+    if not math.isfinite(sum(row.logps)):
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "
+            "finite; its weights have diverged: go back to a checkpoint and lower the learning rate"
+        )

@@ -1,0 +1,92 @@
+"""Engines that copy weights: what they sample is what the policy itself samples, version after version."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+from toy import toy, without_times
+
+from coevolve.engines.base import BaseEngine, Sample
+from coevolve.engines.local import LocalEngine
+from coevolve.models.spec import PolicySpec
+from coevolve.types import Sampling
+
+
+class Copying(LocalEngine):
+    """Samples from copies, as where learners are in other processes."""
+
+    def publish(self, news: Any) -> None:
+        super().publish([dataclasses.replace(new, policy=None) for new in news])
+
+
+@pytest.mark.parametrize("weights", ["full", "lora", "frozen"])
+@pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
+def test_a_copy_says_what_the_policy_says(
+    family: str, weights: str, build_policy: Build, request: pytest.FixtureRequest
+) -> None:
+    policy = build_policy(request.getfixturevalue(family), weights=weights, learning_rate=0.05)
+    here, copied = LocalEngine({"a": policy}), Copying({"a": policy})
+    asked = {"a": make_says(ragged(7, seed=3), Sampling(9))}
+    assert copied.generate(asked) == here.generate(asked)
+    if weights == "frozen":
+        return
+    start = here.generate(asked)["a"]
+    batch = make_batch(8, seed=0)
+    policy.update(batch, make_targets(batch, 1), make_rule(), 0)
+    for engine in (here, copied):
+        engine.publish([policy.published(5)])
+    turns = here.generate(asked)["a"]
+    assert [turn.logps for turn in turns] != [turn.logps for turn in start]
+    assert {turn.version for turn in start} == {0} and {turn.version for turn in turns} == {5}
+    assert copied.generate(asked)["a"] == turns
+
+
+def test_a_training_from_copies_is_the_same(micro_model: str) -> None:
+    spec = PolicySpec(micro_model, learning_rate=1e-2)
+    teams = {"ann": spec, "bob": dataclasses.replace(spec, weights="lora")}
+    found = []
+    for engine in (LocalEngine(), Copying()):
+        trainer = toy(micro_model, policies=teams, engine=engine, workers=False)
+        found.append([without_times(trainer.step(i)) for i in range(3)])
+    assert found[0] == found[1]
+
+
+def test_versions_rise_with_updates_and_a_frozen_policys_stays(micro_model: str) -> None:
+    spec = PolicySpec(micro_model, learning_rate=1e-2)
+    trainer = toy(
+        micro_model, policies={"ann": spec, "bob": dataclasses.replace(spec, weights="frozen")}, workers=False
+    )
+    seen = []
+    for i in range(2):
+        trainer.step(i)
+        seen.append({turn.policy: turn.version for episode in trainer.episodes for turn in episode.turns})
+    assert seen == [{"ann": 0, "bob": 0}, {"ann": 1, "bob": 0}]
+    assert trainer.engine.published["ann"].version == 2
+
+
+def test_an_engine_that_samples_too_little_or_nothing_is_told(build_policy: Build) -> None:
+    class Short(BaseEngine):
+        def sample(self, says: Any) -> Any:
+            return {name: [Sample([5], [-1.0], False)] for name in says}
+
+    policy, asked = build_policy(), {"a": make_says([[5], [6]], Sampling(1))}
+    for engine, said in ((Short(), "Short was asked for 2 turns and sampled 1"), (BaseEngine(), "has no `sample`")):
+        engine.publish([policy.published(0)])
+        with pytest.raises((ValueError, NotImplementedError), match=said):
+            engine.generate(asked)
+
+
+def test_a_trainer_takes_learners_and_engines_and_says_what_others_lack(micro_model: str) -> None:
+    given = toy(micro_model, workers=False).policies
+    trainer = toy(micro_model, policies={"ann": given["ann"], "bob": micro_model}, workers=False)
+    assert trainer.policies["ann"] is given["ann"]
+    trainer.step(0)
+    with pytest.raises(
+        ValueError, match=r"policies\.bob is 7; want a model name, a PolicySpec or a learner, which has"
+    ):
+        toy(micro_model, policies={"ann": micro_model, "bob": 7})
+    with pytest.raises(ValueError, match="engine is 7, which has no "):
+        toy(micro_model, engine=7)

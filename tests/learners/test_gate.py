@@ -1,0 +1,132 @@
+"""The gate: an update of turns that other weights sampled stops before any weight changes, and says who and by what."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged, turns_to_batch
+from toy import toy
+
+from coevolve.engines.local import LocalEngine
+from coevolve.interfaces import Published
+from coevolve.learners.gate import BOUNDS, check_sampled
+from coevolve.models.spec import PolicySpec
+from coevolve.types import Batch, Sampling
+
+
+def batch_of_two(version: int = 3) -> Batch:
+    """Two rows of two tokens and one, log-probabilities -1 each."""
+    mask_BT = torch.tensor([[True, True], [True, False]])
+    return make_batch(2, seed=0).replace(mask_BT=mask_BT, logp_BT=-1.0 * mask_BT, version_B=torch.tensor([3, version]))
+
+
+def test_rounding_passes_and_more_does_not() -> None:
+    batch = batch_of_two()
+    apart = 0.9 * BOUNDS["float32"]
+    check_sampled("policy 'ann', step 7", "float32", 3, batch, batch.logp_BT + apart)
+    # one token of three, four bounds away: 4/3 of the bound in the mean
+    far_BT = torch.tensor([[4 * BOUNDS["float32"], 0.0], [0.0, 99.0]])
+    check_sampled("policy 'ann', step 7", "bfloat16", 3, batch, batch.logp_BT + far_BT)
+    with pytest.raises(
+        ValueError, match=r"^policy 'ann', step 7: .*, version 3: .* -1\.0000 by the sampler and -0\.9999 by the"
+    ) as e:
+        check_sampled("policy 'ann', step 7", "float32", 3, batch, batch.logp_BT + far_BT)
+    assert "0.00013 apart in the mean and 0.0001 at most in float32" in str(e.value)
+    assert "\n" not in str(e.value)
+    with pytest.raises(ValueError, match="nan apart"):
+        check_sampled("policy 'ann', step 7", "float32", 3, batch, batch.logp_BT * math.nan)
+
+
+def test_turns_of_another_version_are_told() -> None:
+    with pytest.raises(ValueError, match="'ann', step 7: version 3 of the weights would learn from turns of version 2"):
+        check_sampled("policy 'ann', step 7", "float32", 3, batch_of_two(version=2), batch_of_two().logp_BT)
+
+
+def test_rows_that_nobody_sampled_are_not_compared() -> None:
+    batch, away_BT = batch_of_two(version=0), torch.tensor([[0.0, 0.0], [5.0, 0.0]])
+    check_sampled(
+        "policy 'ann', step 7",
+        "float32",
+        3,
+        batch.replace(extra_B=torch.tensor([False, True])),
+        batch.logp_BT + away_BT,
+    )
+    check_sampled(
+        "policy 'ann', step 7", "float32", 3, batch.replace(extra_B=torch.tensor([True, True])), batch.logp_BT + 9
+    )
+    check_sampled("policy 'ann', step 7", "float32", 3, batch.replace(version_B=None), batch.logp_BT + 9)
+
+
+@pytest.mark.parametrize("weights", ["full", "lora"])
+def test_no_weight_changes_behind_the_gate(weights: str, build_policy: Build) -> None:
+    policy = build_policy(weights=weights, learning_rate=0.1)
+    batch = turns_to_batch(LocalEngine({"a": policy}).generate({"a": make_says(ragged(9, 3), Sampling(5))})["a"])
+    before = [parameter.clone() for parameter in policy.parameters]
+    with pytest.raises(ValueError, match="policy 'a', step 0: its turns were not sampled by the weights that learn"):
+        policy.update(batch.replace(logp_BT=batch.logp_BT - 0.2), make_targets(batch, 1), make_rule(), 0)
+    assert all(map(torch.equal, before, policy.parameters))
+    policy.update(batch, make_targets(batch, 1), make_rule(epochs=2, minibatch=4), 0)  # later steps are off-policy
+    assert not all(map(torch.equal, before, policy.parameters))
+
+
+def elsewhere(news: Sequence[Published], **changes: Any) -> list[Published]:
+    """As of policies whose weights are in another process."""
+    return [Published(**(vars(new) | {"policy": None} | changes)) for new in news]
+
+
+class Forgetful(LocalEngine):
+    """Takes over the first weights only."""
+
+    def publish(self, news: Sequence[Published]) -> None:
+        if all(new.version == 0 for new in news):
+            super().publish(elsewhere(news))
+
+
+class HalfArrived(LocalEngine):
+    """Notes every new version and keeps the first weights."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def publish(self, news: Sequence[Published]) -> None:
+        for new in news:
+            first = self.folder / new.name
+            if not first.exists():
+                new.save(first)
+            super().publish(elsewhere([new], save=partial(shutil.copytree, first, dirs_exist_ok=True)))
+
+
+@pytest.fixture(params=["full", "lora"])
+def team(request: pytest.FixtureRequest, micro_model: str) -> dict[str, PolicySpec]:
+    spec = PolicySpec(micro_model, weights=request.param, learning_rate=1e-2)
+    return {"ann": spec, "bob": spec}
+
+
+def test_a_forgotten_publish_stops_the_run(team: dict[str, PolicySpec], micro_model: str) -> None:
+    trainer = toy(micro_model, policies=team, engine=Forgetful(), workers=False)
+    trainer.step(0)
+    with pytest.raises(
+        ValueError, match="policy 'ann', step 1: version 1 of the weights would learn from turns of version 0"
+    ):
+        trainer.step(1)
+
+
+def test_a_publish_that_half_arrived_stops_the_run(
+    team: dict[str, PolicySpec], micro_model: str, tmp_path: Path
+) -> None:
+    trainer = toy(micro_model, policies=team, engine=HalfArrived(tmp_path), workers=False)
+    trainer.step(0)
+    before = [parameter.clone() for parameter in trainer.policies["ann"].parameters]
+    with pytest.raises(
+        ValueError, match="policy 'ann', step 1: its turns were not sampled by the weights that learn, version 1"
+    ):
+        trainer.step(1)
+    assert all(map(torch.equal, before, trainer.policies["ann"].parameters))
