@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor
-
-from coevolve.compute.draw import Draw
-from coevolve.models.adapters import Adapters
+from coevolve.late import Tensor, torch
 from coevolve.types import Batch, Case, PolicyName, Problem, Prompt, Role, Sampling, Say, Turn
+
+if TYPE_CHECKING:
+    from coevolve.compute.draw import Draw
+    from coevolve.models.adapters import Adapters
 
 
 class Task(Protocol):

@@ -15,10 +15,12 @@ from coevolve.compute.backend import choose
 from coevolve.learners.local import LocalLearner
 from coevolve.learners.processes import ProcessLearner
 from coevolve.models.load import check_vocabulary, load_tokenizer
-from coevolve.models.spec import DTYPES, Compute, PolicySpec
+from coevolve.models.policy import DTYPES
+from coevolve.models.spec import Compute, PolicySpec
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
-from coevolve.runtime.placement import Workers, processes, use_threads
+from coevolve.runtime.placement import processes, use_threads
 from coevolve.runtime.pool import Pool, cores
+from coevolve.settings import Workers
 from coevolve.types import PolicyName
 
 
@@ -119,13 +121,10 @@ def _copy(base: Base) -> Base:
 
 
 def device_of(name: str) -> torch.device:
-    """The device that a recipe names. Raises ValueError for one that is unknown or not here."""
+    """The device that a recipe names. Raises ValueError for one that is not here."""
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"device {name!r} is unknown; use auto, cpu, cuda, or cuda:1") from error
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {name!r}: there is no GPU here that torch can use; use device: cpu or auto")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

@@ -17,7 +17,7 @@ from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.learners.build import asked_of, device_of
 from coevolve.learners.optim import plan_memory
-from coevolve.models import load as models
+from coevolve.models import names as models
 from coevolve.play import Stage, blame, rollout
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
