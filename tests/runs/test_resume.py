@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import FORKING
 from safetensors.torch import load_file
 from toy import Lucky, toy, without_times
 
@@ -29,10 +29,7 @@ def train(model, out):
 
 
 def launch(model, out):
-    """Forked from a process that has imported everything, which takes longer than the training."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coevolve.trainer", "coevolve.compute.cpu.backend"])
-    process = context.Process(target=train, args=(model, out))
+    process = FORKING.Process(target=train, args=(model, out))
     process.start()
     return process
 
