@@ -81,3 +81,16 @@ class PolicySpec:
             raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
         if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
             raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")
+
+
+def asked_of(compute: Compute, threads: int | None) -> Compute:
+    """The backend that is asked for: who wants several threads has no use for loops that have one.
+
+    Raises ValueError for both.
+    """
+    several = threads is not None and threads > 1
+    if compute == "cpu" and several:
+        raise ValueError(
+            f"compute is cpu, which has one thread a process, and threads is {threads}; remove one of them"
+        )
+    return "torch" if compute == "auto" and several else compute

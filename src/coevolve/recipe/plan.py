@@ -15,9 +15,10 @@ from transformers.pytorch_utils import Conv1D
 
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.learners.build import asked_of, device_of
+from coevolve.learners.build import device_of
 from coevolve.learners.optim import plan_memory
 from coevolve.models import names as models
+from coevolve.models.spec import asked_of
 from coevolve.play import Stage, blame, rollout
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn

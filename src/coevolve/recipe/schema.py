@@ -22,7 +22,7 @@ from coevolve.cast import CASTS
 from coevolve.files import shown
 from coevolve.interfaces import Task
 from coevolve.models import names as models
-from coevolve.models.spec import PolicySpec
+from coevolve.models.spec import PolicySpec, asked_of
 from coevolve.names import check_names, check_run
 from coevolve.play import blame
 from coevolve.plays import PLAYS
@@ -156,9 +156,10 @@ def parts(recipe: Recipe) -> Parts:
 
 
 def check(recipe: Recipe) -> Parts:
-    """``parts``, and the names of the models: all that can be told to be wrong before torch comes."""
+    """``parts``, and what the policies ask for: all that can be told to be wrong before torch comes."""
     made = parts(recipe)
     for spec in recipe.policies.values():
+        asked_of(spec.compute, recipe.threads)
         if not (models.is_recipe(spec.model) and Path(spec.model).is_file()):  # that will be pre-trained
             models.resolve(spec.model)
     return made
