@@ -71,7 +71,7 @@ def build_policy(micro_model: str) -> Callable[..., LocalLearner]:
     return one
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def quick_pools() -> Iterator[None]:
     """Worker processes of pools are forked from one that has imported everything, where they else import it."""
     with pytest.MonkeyPatch.context() as patch:

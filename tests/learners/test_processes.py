@@ -25,8 +25,6 @@ from coevolve.types import Batch, Metrics
 
 Team = dict[str, LocalLearner]
 
-pytestmark = pytest.mark.usefixtures("quick_pools")
-
 
 @pytest.fixture(scope="module", autouse=True)
 def two_cores() -> Iterator[None]:

@@ -33,8 +33,6 @@ from coevolve.runtime.placement import side_by_side
 from coevolve.runtime.pool import Failure, Job, JobError, Pool, Worker
 from coevolve.types import Sampling, Say, Turn
 
-pytestmark = pytest.mark.usefixtures("quick_pools")
-
 
 @pytest.fixture(scope="module", autouse=True)
 def two_cores() -> Iterator[None]:
