@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import FORKING
 from micro import VOCABULARY, save_micro
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
@@ -19,6 +20,7 @@ from coevolve.compute import backend
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import PolicySpec
+from coevolve.runtime import pool
 
 torch.set_num_threads(1)
 
@@ -67,6 +69,14 @@ def build_policy(micro_model: str) -> Callable[..., LocalLearner]:
         return build_policies(specs, reference=reference, critic=critic, steps=steps, seed=0)["a"]
 
     return one
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_pools() -> Iterator[None]:
+    """Worker processes of pools are forked from one that has imported everything, where they else import it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool.multiprocessing, "get_context", lambda method: FORKING)
+        yield
 
 
 @pytest.fixture(params=["cpu", "torch"])

@@ -1,7 +1,10 @@
 """The command line: what it prints, what it writes, and its exit codes."""
 
+import contextlib
 import errno
+import io
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -21,20 +24,28 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.delenv(cli.DEBUG, raising=False)
 
 
-def test_train_writes_a_run_and_shows_it(capsys):
-    assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out"]) == 0
-    said = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of the quick start, and what was said."""
+    run, said = tmp_path_factory.mktemp("trained") / "out", io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert cli.main(["train", QUICKSTART, *SHRINK, f"output_dir={run}"]) == 0
+    return run, said.getvalue()
+
+
+def test_train_writes_a_run_and_shows_it(trained):
+    run, said = trained
     assert "step 2/2" in said
-    assert "plot: out/reward-kl.png" in said
+    assert f"plot: {run}/reward-kl.png" in said
     assert "before" in said and "after" in said
-    assert Path("out/reward-kl.png").is_file()
-    assert len(Path("out/metrics.jsonl").read_text().splitlines()) == 2
-    assert [row["step"] for row in read_lines(Path("out/samples.jsonl"))] == [0, 2]
+    assert (run / "reward-kl.png").is_file()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
+    assert [row["step"] for row in read_lines(run / "samples.jsonl")] == [0, 2]
 
 
-def test_a_run_is_not_overwritten_but_resumed(capsys):
+def test_a_run_is_not_overwritten_but_resumed(trained, capsys):
+    shutil.copytree(trained[0], "out")
     command = ["train", QUICKSTART, *SHRINK, "output_dir=out"]
-    assert cli.main(command) == 0
     assert cli.main(command) == 2
     assert "already holds a run; pass --resume" in capsys.readouterr().err
     assert cli.main([*command[:2], "--resume", *command[2:], "steps=3"]) == 0  # options may stand anywhere

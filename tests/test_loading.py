@@ -25,7 +25,7 @@ from transformers import (
 from coevolve.learners.build import build_policies
 from coevolve.models import load as models
 from coevolve.models.spec import LoraSpec, PolicySpec
-from coevolve.rewards.sentiment import Classifier
+from coevolve.rewards.classifier import Classifier
 
 ONE = "model.safetensors"
 FAMILIES: dict[str, dict[str, Any]] = {

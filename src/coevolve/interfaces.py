@@ -9,13 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch import Tensor
-
-from coevolve.compute.draw import Draw
-from coevolve.models.adapters import Adapters
+from coevolve.late import Tensor, torch
 from coevolve.models.spec import PolicySpec
 from coevolve.types import (
     Batch,
@@ -31,6 +27,10 @@ from coevolve.types import (
     Targets,
     Turn,
 )
+
+if TYPE_CHECKING:
+    from coevolve.compute.draw import Draw
+    from coevolve.models.adapters import Adapters
 
 
 class Task(Protocol):

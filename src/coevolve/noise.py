@@ -13,9 +13,7 @@ import hashlib
 import random
 from collections.abc import Hashable
 
-import numpy as np
-import torch
-from torch import Tensor
+from coevolve.late import Tensor, torch
 
 # The constants of the splitmix64 finaliser, as signed 64-bit integers because torch has no unsigned arithmetic.
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -43,6 +41,8 @@ def permutation(n: int, *parts: Hashable) -> list[int]:
 
 def seed_everything(seed: int) -> None:
     """Seed the global generators, which Coevolve itself never draws from, for the user's tasks and plays that do."""
+    import numpy as np  # as late as torch
+
     number = key(seed, "global") & 0xFFFFFFFF
     random.seed(number)
     np.random.seed(number)
@@ -60,7 +60,7 @@ def uniform(key_B: Tensor, position: int | Tensor) -> Tensor:
     key_B: int64, on any device. Integer arithmetic only, so every device gives the same bits.
     """
     assert key_B.dtype == torch.int64, key_B.dtype
-    x = key_B + (position + 1) * _STEP if isinstance(position, Tensor) else key_B + _wrap((position + 1) * _STEP)
+    x = key_B + (position + 1) * _STEP if isinstance(position, torch.Tensor) else key_B + _wrap((position + 1) * _STEP)
     x = (x ^ _shift(x, 30)) * _MIX1
     x = (x ^ _shift(x, 27)) * _MIX2
     x = x ^ _shift(x, 31)

@@ -22,12 +22,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import torch
-
 from coevolve import noise
 from coevolve.faults import ShortageError, is_interrupt, lacking, raised, user_line
 from coevolve.files import shown
 from coevolve.interfaces import Task, TurnSource
+from coevolve.late import torch
 from coevolve.pay import LARGEST, is_payable
 from coevolve.types import Case, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Turn
 

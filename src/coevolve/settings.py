@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -41,6 +41,8 @@ Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), _NUMBER]
 PositiveFraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), _NUMBER]
 BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _NUMBER]
 """From 0 on, but less than 1."""
+Workers = bool | Literal["auto"]
+"""Whether policies on the CPU compute in worker processes, one a core; "auto": where they pay."""
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")

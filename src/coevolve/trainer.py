@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from coevolve import noise
+from coevolve import defaults, noise
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
 from coevolve.faults import during
@@ -30,9 +30,9 @@ from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
 from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
-from coevolve.runtime.placement import Workers, side_by_side
+from coevolve.runtime.placement import side_by_side
 from coevolve.runtime.shared_memory import trim
-from coevolve.settings import Count, CountFromZero, checked_call
+from coevolve.settings import Count, CountFromZero, Workers, checked_call
 from coevolve.types import (
     Algorithm,
     Cast,
@@ -96,13 +96,13 @@ class Trainer:
         cast: Cast,
         policies: Mapping[PolicyName, str | PolicySpec | Learner],
         algorithm: Algorithm,
-        sampling: Sampling = Sampling(max_new_tokens=(4, 16)),
-        steps: int = 100,
-        batch_size: int = 64,
-        members: int = 1,
-        seed: int = 0,
-        reset_every: int | None = None,
-        workers: Workers = "auto",
+        sampling: Sampling = defaults.SAMPLING,
+        steps: int = defaults.STEPS,
+        batch_size: int = defaults.BATCH_SIZE,
+        members: int = defaults.MEMBERS,
+        seed: int = defaults.SEED,
+        reset_every: int | None = defaults.RESET_EVERY,
+        workers: Workers = defaults.WORKERS,
         threads: int | None = None,
         engine: Engine | None = None,
     ) -> None:
@@ -240,9 +240,9 @@ class Trainer:
         output_dir: str | Path,
         *,
         resume: bool = False,
-        save_every: int = 20,
-        keep_last: int = 2,
-        samples: int = 4,
+        save_every: int = defaults.SAVE_EVERY,
+        keep_last: int = defaults.KEEP_LAST,
+        samples: int = defaults.SAMPLES,
         listeners: Sequence[Listener] | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Path:

@@ -27,9 +27,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
-import torch
-from torch import Tensor
-
+from coevolve.late import Tensor, torch
 from coevolve.settings import Count, CountFromZero, NotNegative, Positive, PositiveFraction, check_fields
 
 Role = str
@@ -289,7 +287,7 @@ class Batch:
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that are there, by name."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: value for name, value in fields.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in fields.items() if isinstance(value, torch.Tensor)}
 
     def replace(self, **changes: Any) -> Batch:
         return dataclasses.replace(self, **changes)

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 import yaml
 
-from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
+from coevolve.models.load import load_causal_lm, load_tokenizer
+from coevolve.models.names import resolve
 from coevolve.pretrain.run import main as pretrain
 from coevolve.pretrain.sums_answers import answers, flawed, references, right
 from coevolve.tasks.worlds.sums import Split, WordProblem, apply, possible, problems

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
+from coevolve.models.load import load_causal_lm, load_tokenizer
+from coevolve.models.names import resolve
 from coevolve.pretrain.run import main as pretrain
 from reference_test import reference_test
 

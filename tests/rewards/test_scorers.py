@@ -16,7 +16,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from coevolve.rewards.sentiment import Classifier, lexicon, scorer
+from coevolve.rewards.classifier import Classifier
+from coevolve.rewards.sentiment import lexicon, scorer
 
 WORDS = ["<pad>", "<end>", "good", "bad", "film", "the", "was"]
 

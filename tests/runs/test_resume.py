@@ -6,14 +6,13 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import zlib
 from pathlib import Path
 
 import pytest
 import torch
+from forked import FORKING
 from safetensors.torch import load_file
 from toy import Lucky, toy, without_times
 
@@ -21,24 +20,18 @@ from coevolve import Trainer, chain, cory
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, read_lines
 
-HERE = Path(__file__).parents[1]
-SCRIPT = """
-import sys
-import torch
-torch.set_num_threads(1)
-sys.path.insert(0, {here!r})
-from toy import toy
-from pathlib import Path
-from coevolve import cory
-from coevolve.runs.folder import RunDir
-rule = cory(eta=0.3, target_kl=0.5, rescale="normalise")
-toy({model!r}, steps=12, algorithm=rule).run({out!r}, resume=RunDir(Path({out!r})).begun, save_every=2)
-"""
+
+def train(model, out):
+    """In a process of its own."""
+    torch.set_num_threads(1)
+    rule = cory(eta=0.3, target_kl=0.5, rescale="normalise")
+    toy(model, steps=12, algorithm=rule).run(out, resume=RunDir(out).begun, save_every=2)
 
 
 def launch(model, out):
-    code = SCRIPT.format(here=str(HERE), model=str(model), out=str(out))
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = FORKING.Process(target=train, args=(model, out))
+    process.start()
+    return process
 
 
 def lines(run):
@@ -60,22 +53,25 @@ def identical(a, b):
 def test_sigkill_at_any_moment_then_resume_changes_nothing(micro_model, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = launch(micro_model, whole)
-    assert done.wait() == 0, done.stderr.read()
+    done.join()
+    assert done.exitcode == 0
     kills, chance = 0, random.Random(0)
     while kills < 4:
         process = launch(micro_model, killed)
         seen = len(read_lines(killed / "metrics.jsonl"))
-        while process.poll() is None and len(read_lines(killed / "metrics.jsonl")) <= seen:
+        while process.is_alive() and len(read_lines(killed / "metrics.jsonl")) <= seen:
             time.sleep(0.01)  # let it get somewhere, then kill within about a step
         time.sleep(chance.random() * 0.2)
-        if process.poll() is None:
+        if process.is_alive():
             os.kill(process.pid, signal.SIGKILL)
             kills += 1
-        if process.wait() == 0:
+        process.join()
+        if process.exitcode == 0:
             break
     assert kills >= 1
     last = launch(micro_model, killed)
-    assert last.wait() == 0, last.stderr.read()
+    last.join()
+    assert last.exitcode == 0
     assert lines(killed) == lines(whole)
     assert [line["step"] for line in lines(whole)] == list(range(12))
     assert len(tensors(whole)) == 4  # two policies, each with weights and value head
@@ -84,19 +80,24 @@ def test_sigkill_at_any_moment_then_resume_changes_nothing(micro_model, tmp_path
     assert read_lines(killed / "episodes.jsonl") == read_lines(whole / "episodes.jsonl")
 
 
-def finished(model, tmp_path, **settings):
-    return toy(model, steps=4, **settings).run(tmp_path / "run", save_every=2)
+@pytest.fixture(scope="module")
+def four_steps(micro_model, tmp_path_factory):
+    return toy(micro_model, steps=4).run(tmp_path_factory.mktemp("four") / "run", save_every=2)
 
 
-def test_a_longer_run_goes_on_where_a_shorter_one_ended(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+@pytest.fixture
+def run(four_steps, tmp_path):
+    """A finished run of four steps with two checkpoints, one's own to be spoilt."""
+    return Path(shutil.copytree(four_steps, tmp_path / "run"))
+
+
+def test_a_longer_run_goes_on_where_a_shorter_one_ended(micro_model, run, tmp_path):
     toy(micro_model, steps=6).run(run, resume=True, save_every=2)
     whole = toy(micro_model, steps=6).run(tmp_path / "whole", save_every=2)
     assert lines(run) == lines(whole)
 
 
-def test_a_run_is_never_overwritten(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_a_run_is_never_overwritten(micro_model, run):
     before = (run / "metrics.jsonl").read_text()
     with pytest.raises(ValueError, match=r"already holds a run.*--resume"):
         toy(micro_model).run(run)
@@ -108,8 +109,7 @@ def test_keep_last(micro_model, tmp_path):
     assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-3", "checkpoint-4", "checkpoint-5"]
 
 
-def test_a_torn_checkpoint_is_named(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_a_torn_checkpoint_is_named(micro_model, run):
     victim = run / "checkpoint-4" / "agents" / "ann" / "model.safetensors"
     victim.write_bytes(victim.read_bytes()[:-8])
     with pytest.raises(ValueError, match=r"checkpoint-4 is torn: agents/ann/model.safetensors"):
@@ -122,14 +122,12 @@ def test_a_torn_checkpoint_is_named(micro_model, tmp_path):
         toy(micro_model).run(run, resume=True)
 
 
-def test_a_checkpoint_of_another_recipe_is_named(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_a_checkpoint_of_another_recipe_is_named(micro_model, run):
     with pytest.raises(ValueError, match=r"another recipe: batch_size is 8 there and 4 here"):
         toy(micro_model, batch_size=4).run(run, resume=True)
 
 
-def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, run):
     for folder in RunDir(run).checkpoints():
         shutil.rmtree(folder)
     before = (run / "metrics.jsonl").read_text()
@@ -138,8 +136,7 @@ def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, 
     assert (run / "metrics.jsonl").read_text() == before
 
 
-def test_another_algorithm_is_another_recipe(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_another_algorithm_is_another_recipe(micro_model, run):
     with pytest.raises(ValueError, match=r"another recipe: algorithm.eta is 0.05 there and 0.9 here"):
         toy(micro_model, algorithm=cory(eta=0.9)).run(run, resume=True)
 
@@ -178,8 +175,7 @@ def test_no_run_is_resumed_where_there_is_none(micro_model, tmp_path):
     assert tree(tmp_path) == before
 
 
-def test_a_run_beyond_its_last_step_is_told(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_a_run_beyond_its_last_step_is_told(micro_model, run):
     before = tree(run)
     with pytest.raises(ValueError, match=r"is at step 4, beyond the 3 steps asked for; ask for more \(steps=\.\.\.\)"):
         toy(micro_model, steps=3).run(run, resume=True)
@@ -204,9 +200,8 @@ def test_a_run_of_pretraining_is_not_resumed_as_a_training(micro_model, tmp_path
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": 2}\n'
 
 
-def test_what_a_power_cut_left_behind_the_last_checkpoint_is_dropped(micro_model, tmp_path):
+def test_what_a_power_cut_left_behind_the_last_checkpoint_is_dropped(micro_model, run, tmp_path):
     whole = toy(micro_model).run(tmp_path / "whole")
-    run = finished(micro_model, tmp_path)
     for name in ("metrics.jsonl", "episodes.jsonl", "samples.jsonl"):
         with (run / name).open("ab") as file:
             file.write(b'\0\0\0\n{"step": 4, "rew\xff\n{"step": 5}\n\0')
@@ -214,8 +209,7 @@ def test_what_a_power_cut_left_behind_the_last_checkpoint_is_dropped(micro_model
     assert lines(run) == lines(whole)
 
 
-def test_a_line_broken_among_those_that_are_kept_is_named(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_a_line_broken_among_those_that_are_kept_is_named(micro_model, run):
     _, *rest = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("[1]\n" + "".join(rest))
     with pytest.raises(ValueError, match=r"metrics.jsonl, line 1"):
@@ -223,9 +217,7 @@ def test_a_line_broken_among_those_that_are_kept_is_named(micro_model, tmp_path)
 
 
 @pytest.mark.parametrize("error", [Exception("No space left on device (os error 28)"), OSError(28, "No space left")])
-def test_a_full_disk_in_a_library_leaves_the_run_loadable(micro_model, tmp_path, monkeypatch, error):
-    run = finished(micro_model, tmp_path)
-
+def test_a_full_disk_in_a_library_leaves_the_run_loadable(micro_model, run, monkeypatch, error):
     def full(*args, **kwargs):
         raise error
 
@@ -237,8 +229,7 @@ def test_a_full_disk_in_a_library_leaves_the_run_loadable(micro_model, tmp_path,
 
 
 @pytest.mark.parametrize("state", ["{}", "[]", "null", '{"step": 4}', '{"step": 4, "policies": [], "identity": {}}'])
-def test_a_checkpoint_of_another_version_is_named(micro_model, tmp_path, state):
-    run = finished(micro_model, tmp_path)
+def test_a_checkpoint_of_another_version_is_named(micro_model, run, state):
     folder = run / "checkpoint-4"
     (folder / "trainer.json").write_text(state)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -252,23 +243,20 @@ def test_a_checkpoint_of_another_version_is_named(micro_model, tmp_path, state):
 
 
 @pytest.mark.parametrize("manifest", ["", "null", "[]", "3", "{}"])
-def test_a_broken_manifest_is_named(micro_model, tmp_path, manifest):
-    run = finished(micro_model, tmp_path)
+def test_a_broken_manifest_is_named(micro_model, run, manifest):
     (run / "checkpoint-4" / "manifest.json").write_text(manifest)
     with pytest.raises(ValueError, match=r"checkpoint-4 is torn: its manifest.*delete the folder"):
         toy(micro_model).run(run, resume=True)
 
 
-def test_resuming_with_fewer_samples(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_resuming_with_fewer_samples(micro_model, run):
     toy(micro_model, steps=5).run(run, resume=True, samples=2)
     steps = [row["step"] for row in read_lines(run / "samples.jsonl")]
     assert [steps.count(step) for step in (0, 2, 4, 5)] == [4, 4, 4, 2]
     assert len(json.loads((run / "environment.json").read_text())["resumed"]) == 1
 
 
-def test_a_torn_last_line_is_dropped(micro_model, tmp_path):
-    run = finished(micro_model, tmp_path)
+def test_a_torn_last_line_is_dropped(micro_model, run):
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "rew')
     assert len(read_lines(run / "metrics.jsonl")) == 4
@@ -276,9 +264,7 @@ def test_a_torn_last_line_is_dropped(micro_model, tmp_path):
     assert [line["step"] for line in lines(run)] == [0, 1, 2, 3, 4]
 
 
-def test_a_full_disk_leaves_the_run_loadable(micro_model, tmp_path, monkeypatch):
-    run = finished(micro_model, tmp_path)
-
+def test_a_full_disk_leaves_the_run_loadable(micro_model, run, monkeypatch):
     def full(*args, **kwargs):
         raise RuntimeError("PytorchStreamWriter failed writing file: No space left on device")
 
@@ -301,10 +287,9 @@ def test_everything_comes_back(micro_model, tmp_path):
     assert without_times(other.step(4)) == without_times(trainer.step(4))
 
 
-def test_an_agent_of_a_checkpoint_loads_alone(micro_model, tmp_path):
+def test_an_agent_of_a_checkpoint_loads_alone(run):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    run = finished(micro_model, tmp_path)
     folder = run / "checkpoint-4" / "agents" / "ann"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model(**tokenizer("a b", return_tensors="pt")).logits.isfinite().all()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from statistics import fmean
 
 import pytest
 
-from coevolve.models.load import load_causal_lm, load_tokenizer, resolve
+from coevolve.evaluate import SEED, choose
+from coevolve.measure import episode_parts
+from coevolve.models.load import load_causal_lm, load_tokenizer
+from coevolve.models.names import resolve
+from coevolve.play import Stage, rollout
 from coevolve.pretrain.coop_documents import first
 from coevolve.pretrain.coop_notes import noted
-from coevolve.runs.evaluated import evaluate_recipe
+from coevolve.recipe.schema import build, load_recipe
 from coevolve.tasks import TASKS
 from coevolve.tasks.mini_coop import MiniCoop
 from coevolve.tasks.worlds.coop import wanted
@@ -134,8 +139,12 @@ def test_the_packaged_model_is_small_and_its_prompts_are_short(task: MiniCoop) -
 
 @pytest.mark.parametrize("play", ["magrpo-mini-coop-tiny", "pipeline-mini-coop-tiny"])
 def test_the_packaged_model_starts_low_but_not_at_nothing(play: str) -> None:
-    rows = evaluate_recipe(RECIPES / f"{play}.yaml")["rows"]
-    (start,) = (row for row in rows if row["role"] == "all" and row["decoding"] == "sampled")
+    """The sampled team of ``coevolve eval``; what else that plays is of no interest here."""
+    trainer = build(load_recipe(RECIPES / f"{play}.yaml"))
+    longest = trainer.sampling.at_length(trainer.sampling.length_range[1])
+    stage = Stage(trainer.cast(0), trainer.task, trainer.engine, longest, SEED, "evaluate")
+    parts = episode_parts(rollout(trainer.play, choose(trainer.task, None), stage), trainer.task)
+    start = {name: fmean(part[name] for part in parts) for name in parts[0]}
     assert 0.15 <= start["parts/return"] <= 0.4
     assert 0.1 <= start["parts/tests"] <= 0.4
     assert 0 < start["parts/solved"] < 0.4

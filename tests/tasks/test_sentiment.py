@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coevolve.models.load import resolve
+from coevolve.models.names import resolve
 from coevolve.tasks import TASKS, Sentiment
 from coevolve.tasks.worlds.opinions import openings
 from coevolve.types import Case

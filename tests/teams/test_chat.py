@@ -1,10 +1,12 @@
-"""The chat, as a program that is talked to."""
+"""The chat: talked to as a program once, and its command here otherwise."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from exported import RECIPES, trained
 
 from coevolve import Team
+from coevolve.cli import main
 from coevolve.teams import chat as terminal
 from coevolve.teams.export import export
 
@@ -30,16 +33,26 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(trained(recipe, folder / "run", "steps=1", "batch_size=1", "members=2"), folder / "team")
 
 
-def talk(folder: Path, said: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "coevolve.cli", "chat", str(folder), *options],
-        input=said, capture_output=True, text=True, timeout=120, check=False, env=os.environ | {"COLUMNS": "40"},
-    )  # fmt: skip
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """talk(team, what is piped in, *options) -> exit code, output, errors; without a process that imports torch."""
+
+    def one(folder: Path, said: str, *options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(said))
+        monkeypatch.setenv("COLUMNS", "40")
+        code = main(["chat", str(folder), *options])
+        return code, *capsys.readouterr()
+
+    return one
 
 
 def test_a_line_is_a_play_and_the_end_of_input_the_end(opinions: Path) -> None:
     lines = ["The soup at the cafe was", "soup " * 2000, "", "To me the film seemed"]
-    done = talk(opinions, "\n".join(lines), "--greedy")
+    done = subprocess.run(
+        [sys.executable, "-m", "coevolve.cli", "chat", str(opinions), "--greedy"],
+        input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | {"COLUMNS": "40"},
+    )  # fmt: skip
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     plays = done.stdout.split("\n\n")
@@ -52,23 +65,24 @@ def test_a_line_is_a_play_and_the_end_of_input_the_end(opinions: Path) -> None:
     assert plays[1].startswith("error: ")
 
 
-def test_every_column_is_asked_for_and_notes_are_shown(writers: Path) -> None:
-    done = talk(writers, "The soup was good. I liked it.\nThe soup\nonly one of two")
-    assert done.returncode == 0
-    assert [line.split(" (")[0] for line in done.stdout.splitlines() if " (ann)" in line] == ["short", "short"]
-    assert done.stdout.count("\n[") == 2  # what each writer was told after its first text
+def test_every_column_is_asked_for_and_notes_are_shown(writers: Path, talk: Any) -> None:
+    code, out, _ = talk(writers, "The soup was good. I liked it.\nThe soup\nonly one of two")
+    assert code == 0
+    assert [line.split(" (")[0] for line in out.splitlines() if " (ann)" in line] == ["short", "short"]
+    assert out.count("\n[") == 2  # what each writer was told after its first text
 
 
-def test_the_seed_decides(opinions: Path) -> None:
+def test_the_seed_decides(opinions: Path, talk: Any) -> None:
     said = "The soup at the cafe was\n" * 2
-    first, again, other = (talk(opinions, said, "--seed", seed).stdout for seed in ("1", "1", "9"))
+    first, again, other = (talk(opinions, said, "--seed", seed)[1] for seed in ("1", "1", "9"))
+    assert first
     assert first == again != other
 
 
-def test_a_folder_that_is_no_team(tmp_path: Path) -> None:
-    done = talk(tmp_path, "")
-    assert done.returncode == 2
-    assert "is no team" in done.stderr
+def test_a_folder_that_is_no_team(tmp_path: Path, talk: Any) -> None:
+    code, _, errors = talk(tmp_path, "")
+    assert code == 2
+    assert "is no team" in errors
 
 
 def test_a_terminal_is_asked_and_answers_in_colour(

@@ -8,8 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from torch import Tensor
-
+from coevolve.late import Tensor
 from coevolve.maths import groups, masked
 from coevolve.maths.advantage import gae, token_rewards
 from coevolve.maths.moments import Moments

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from torch import Tensor
-
+from coevolve.late import Tensor
 from coevolve.maths.losses import clipped_policy, clipped_value, reference_kl, score_function
 from coevolve.types import Batch, Loss, Outputs, Targets
 

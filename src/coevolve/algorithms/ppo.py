@@ -17,11 +17,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from torch import Tensor
-
 from coevolve.algorithms.advantages import Rescale, against_critic, full_kl, log_ratio, per_policy, rescaled
 from coevolve.algorithms.losses import policy_gradient, with_value
 from coevolve.credit import CreditSpec, credit_name, credit_of
+from coevolve.late import Tensor
 from coevolve.maths import moments
 from coevolve.maths.kl import adapted
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS

@@ -31,8 +31,8 @@ def trusting(one: argparse.ArgumentParser) -> None:
 def quiet() -> None:
     """Let our own notices through, and keep transformers from drawing progress bars between them."""
     import logging
-
-    from transformers.utils import logging as noise
+    import os
+    import sys
 
     from coevolve.console import Plain
 
@@ -42,6 +42,8 @@ def quiet() -> None:
         handler.setFormatter(Plain())
         ours.addHandler(handler)
         ours.setLevel(logging.INFO)
-    chatter: Any = noise
-    chatter.set_verbosity_error()
-    chatter.disable_progress_bar()
+    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # read when it is imported
+    if "transformers" in sys.modules:  # by a program that calls us
+        chatter: Any = sys.modules["transformers"].utils.logging
+        chatter.set_verbosity_error()
+        chatter.disable_progress_bar()

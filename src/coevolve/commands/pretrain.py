@@ -17,6 +17,9 @@ def add(commands: Commands) -> None:
 
 
 def pretrain(args: argparse.Namespace) -> None:
+    from coevolve.pretrain.recipe import load
+
+    load(args.recipe, args.overrides)  # a mistake is told before torch comes, which takes seconds
     from coevolve.pretrain import run as pretraining
 
     if args.resume:  # in Python, where several may want one model, resume means: if it is there

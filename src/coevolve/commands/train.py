@@ -25,11 +25,12 @@ def add(commands: Commands) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    from coevolve.recipe.schema import load_recipe
+    from coevolve.recipe.schema import check, load_recipe
 
     quiet()
     recipe = load_recipe(args.recipe, args.overrides)
     if args.dry_run:
+        check(recipe)  # a mistake is told before torch comes, which takes seconds
         from coevolve.recipe.plan import plan, problems
 
         say(plan(recipe))

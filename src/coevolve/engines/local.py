@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from coevolve import defaults
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.decode import decode
 from coevolve.engines.replica import renewed
@@ -37,9 +38,9 @@ class LocalEngine(BaseEngine):
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
     """
 
-    MAX_TOKENS = 1 << 16
-
-    def __init__(self, policies: Mapping[PolicyName, Policy] = MappingProxyType({}), *, max_tokens: int = MAX_TOKENS):
+    def __init__(
+        self, policies: Mapping[PolicyName, Policy] = MappingProxyType({}), *, max_tokens: int = defaults.MAX_TOKENS
+    ):
         super().__init__()
         self.policies: dict[PolicyName, Policy] = {}
         self.max_tokens = max_tokens

@@ -8,8 +8,7 @@ from pathlib import Path
 from coevolve.compute.backend import choose
 from coevolve.interfaces import Published
 from coevolve.models.load import device_of
-from coevolve.models.policy import Policy
-from coevolve.models.spec import DTYPES
+from coevolve.models.policy import DTYPES, Policy
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
 from coevolve.runtime.placement import use_threads
 

@@ -15,10 +15,12 @@ from coevolve.compute.backend import choose
 from coevolve.learners.local import LocalLearner
 from coevolve.learners.processes import ProcessLearner
 from coevolve.models.load import check_vocabulary, device_of, load_tokenizer
-from coevolve.models.spec import DTYPES, Compute, PolicySpec
+from coevolve.models.policy import DTYPES
+from coevolve.models.spec import Compute, PolicySpec, asked_of
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
-from coevolve.runtime.placement import Workers, processes, use_threads
+from coevolve.runtime.placement import processes, use_threads
 from coevolve.runtime.pool import Pool, cores
+from coevolve.settings import Workers
 from coevolve.types import PolicyName
 
 
@@ -70,19 +72,6 @@ def build_policies(
         make: Any = partial(ProcessLearner, pool=pool) if pool is not None and name in on_cpu else LocalLearner
         built[name] = make(name, specs[name], tokenizer, own, reference=start, critic=critic, steps=steps, seed=seed)
     return {name: built[name] for name in specs}
-
-
-def asked_of(compute: Compute, threads: int | None) -> Compute:
-    """The backend that is asked for: who wants several threads has no use for loops that have one.
-
-    Raises ValueError for both.
-    """
-    several = threads is not None and threads > 1
-    if compute == "cpu" and several:
-        raise ValueError(
-            f"compute is cpu, which has one thread a process, and threads is {threads}; remove one of them"
-        )
-    return "torch" if compute == "auto" and several else compute
 
 
 def _movable(spec: PolicySpec, weights: Weights) -> bool:

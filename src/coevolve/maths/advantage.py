@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
+from coevolve.late import Tensor, torch
 from coevolve.maths.masked import check_BT
 
 

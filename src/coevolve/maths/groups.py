@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
+from coevolve.late import Tensor, torch
 
-_SINGLE = 4 * torch.finfo(torch.float32).eps
+_SINGLE = 4 * 2.0**-23
 """Credits of a group closer than this share of the largest differ by rounding to float32, of themselves or of a reward
 that a model computed: 1e6 and 1e6 + 1 differ, 1e6 and 1e6 + 1/4 do not."""
 
-_DOUBLE = 4096 * torch.finfo(torch.float64).eps
+_DOUBLE = 4096 * 2.0**-52
 """Credits closer than this share of the rewards they were summed from, signs aside, differ by the order of summing:
 0.1 + 0.2 - 0.3 is 6e-17 and 0.2 - 0.3 + 0.1 is 3e-17, where both are 0. Enough for sums of some thousand terms."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
+from coevolve.late import Tensor, torch
 
 
 def full(logp_NV: Tensor, ref_NV: Tensor) -> Tensor:

@@ -5,8 +5,7 @@ All of them count a turn ``weight_B`` times, so that the many continuations of a
 
 from __future__ import annotations
 
-from torch import Tensor
-
+from coevolve.late import Tensor
 from coevolve.types import Batch, LossAggregation
 
 

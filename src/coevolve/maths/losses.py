@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
+from coevolve.late import Tensor, torch
 from coevolve.maths.masked import check_BT
 
 

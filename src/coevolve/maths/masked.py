@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from coevolve.late import Tensor, torch
 
 
 def check_BT(mask_BT: Tensor, *others: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from coevolve.late import Tensor
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,12 @@
-"""Model names of a recipe turned into folders and loaded: packaged, local, pre-trained by us, or the hub.
+"""The models that a recipe names (``names``), loaded: packaged, local, pre-trained by us, or the hub's.
 
 Nothing that is loaded runs code: no Python of a model's own (``trust_remote_code``), no pickled weights. What is loaded
 is what the files say, or a ValueError (see ``exact``).
 """
 
-import re
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,47 +23,12 @@ from transformers import (
 from transformers.utils import logging
 
 from coevolve.models.exact import check_files, check_loaded, weight_files
-from coevolve.pretrain.recipe import folder_of, load
-
-PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
-HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-"""What a model of the Hugging Face hub may be called."""
+from coevolve.models.names import PACKAGED, resolve
 
 _HUB_SECONDS = 10.0
 _WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)
 _TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _TRIED = 256  # ids of a tokenizer whose texts it must know itself
-
-
-def resolve(name: str) -> Path | str:
-    """Where transformers finds the model `name`.
-
-    Those of `PACKAGED` are folders in the package; an existing path is itself; the path of a
-    pre-training recipe (`*.yaml`) is the model that it has trained (``coevolve train`` runs it first); anything else is
-    a name on the Hugging Face hub.
-    """
-    if name in PACKAGED:
-        return Path(str(files("coevolve"))) / "assets" / name
-    path = Path(name)
-    if is_recipe(name) and not path.is_dir():
-        if not path.is_file():
-            raise ValueError(f"model {name!r}: no such recipe file; check the path (it is relative to where you are)")
-        folder = folder_of(path, load(path, [])) / "model"
-        if not folder.is_dir():
-            raise ValueError(f"model {name!r} has not been pre-trained yet; run coevolve pretrain {name}")
-        return folder
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ValueError(f"model {name!r}: the folder holds no config.json, so no transformers model")
-        return path
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ValueError(f"model {name!r}: no such folder; check the path, or give a hub name such as 'gpt2'")
-    return name
-
-
-def is_recipe(name: str) -> bool:
-    """Whether a model's name is the path of a pre-training recipe."""
-    return name.endswith((".yaml", ".yml"))
 
 
 def load_config(name: str) -> Any:
@@ -221,13 +184,10 @@ def _unusable(name: str, error: Exception) -> ValueError:
 
 
 def device_of(name: str) -> torch.device:
-    """The device that a recipe names. Raises ValueError for one that is unknown or not here."""
+    """The device that a recipe names. Raises ValueError for one that is not here."""
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"device {name!r} is unknown; use auto, cpu, cuda, or cuda:1") from error
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {name!r}: there is no GPU here that torch can use; use device: cpu or auto")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

@@ -10,11 +10,14 @@ from typing import Any
 import torch
 
 from coevolve.interfaces import Backend, Published
-from coevolve.models.spec import DTYPES, PolicySpec
+from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Weights
 from coevolve.runtime.pool import Pool
 
 UNLIMITED = 1 << 31
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""What ``PolicySpec.dtype`` may be."""
 
 
 class Policy:

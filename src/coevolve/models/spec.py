@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-import torch
 from pydantic import ConfigDict, Field
 
 from coevolve.files import shown
@@ -16,10 +16,10 @@ _OURS = frozenset(
 )
 """Keywords of a chat template that are not a recipe's to set."""
 
+_DEVICE = re.compile(r"auto|(cpu|cuda|mps|xpu)(:\d{1,3})?")
+
 Compute = Literal["auto", "reference", "torch", "cpu"]
 """The backends (``compute.backend``), and the rule that chooses one."""
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,22 @@ class PolicySpec:
         if not isinstance(self.chat, bool | dict | None):
             raise ValueError(f"chat is {shown(self.chat)}; want true, false, none, or keywords for the chat template")
         check_fields(self, "policy")
+        if not _DEVICE.fullmatch(self.device):
+            raise ValueError(f"device {shown(self.device)} is unknown; use auto, cpu, cuda, or cuda:1")
         if self.load_in_4bit and self.weights == "full":
             raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
         if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
             raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")
+
+
+def asked_of(compute: Compute, threads: int | None) -> Compute:
+    """The backend that is asked for: who wants several threads has no use for loops that have one.
+
+    Raises ValueError for both.
+    """
+    several = threads is not None and threads > 1
+    if compute == "cpu" and several:
+        raise ValueError(
+            f"compute is cpu, which has one thread a process, and threads is {threads}; remove one of them"
+        )
+    return "torch" if compute == "auto" and several else compute

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from coevolve.console import say
-from coevolve.models.load import is_recipe
+from coevolve.models.names import is_recipe
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, folder_of, load

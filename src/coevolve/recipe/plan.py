@@ -15,9 +15,10 @@ from transformers.pytorch_utils import Conv1D
 
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.learners.build import asked_of
 from coevolve.learners.optim import plan_memory
-from coevolve.models import load as models
+from coevolve.models import names as models
+from coevolve.models.load import device_of
+from coevolve.models.spec import asked_of
 from coevolve.play import Stage, blame, rollout
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
@@ -122,9 +123,7 @@ def _compute(recipe: Recipe) -> list[str]:
         return lines  # what computes is its own affair
     for name, spec in recipe.policies.items():
         made, asked = weightless(spec.model), asked_of(spec.compute, recipe.threads)
-        lines.append(
-            f"  {name}: {made if isinstance(made, str) else planned(made, models.device_of(spec.device), asked)}"
-        )
+        lines.append(f"  {name}: {made if isinstance(made, str) else planned(made, device_of(spec.device), asked)}")
     return lines
 
 

@@ -8,32 +8,34 @@ stands in.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
+from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.engines import ENGINES
 from coevolve.files import shown
 from coevolve.interfaces import Engine, Learner, Task
-from coevolve.models.load import is_recipe
-from coevolve.models.spec import PolicySpec
+from coevolve.models import names as models
+from coevolve.models.spec import PolicySpec, asked_of
 from coevolve.names import check_names, check_run
 from coevolve.play import blame
 from coevolve.plays import PLAYS
 from coevolve.recipe import renamed
 from coevolve.recipe.components import component, resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
-from coevolve.runtime.placement import Workers
+from coevolve.settings import Workers
 from coevolve.tasks import TASKS
-from coevolve.trainer import Trainer
 from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling
+
+if TYPE_CHECKING:
+    from coevolve.trainer import Trainer
 
 __all__ = [
     "A_FILE",
@@ -44,6 +46,7 @@ __all__ = [
     "anchored",
     "apply_overrides",
     "build",
+    "check",
     "check_roles",
     "component",
     "load_recipe",
@@ -61,11 +64,6 @@ A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.txt|\.py:\w+)$")
 
 Component = dict[str, Any]
 """``name`` and the settings of a registered factory, or of the user's own ``file.py:Name``."""
-
-
-def _default(name: str, of: Callable[..., Any] = Trainer) -> Any:
-    """The trainer's own default, so that it is written once."""
-    return inspect.signature(of).parameters[name].default
 
 
 class StrictSampling(Sampling):
@@ -90,20 +88,20 @@ class Recipe(BaseModel):
     """What samples; the local engine if left out."""
     learner: Component | None = None
     """What learns, one for each policy; those of ``learners.build`` if left out."""
-    sampling: StrictSampling = StrictSampling(**asdict(_default("sampling")))
+    sampling: StrictSampling = StrictSampling(**asdict(defaults.SAMPLING))
     output_dir: Path
-    seed: NonNegativeInt = _default("seed")
-    steps: PositiveInt = _default("steps")
-    batch_size: PositiveInt = _default("batch_size")
-    members: PositiveInt = _default("members")
-    reset_every: PositiveInt | None = _default("reset_every")
-    save_every: PositiveInt = _default("save_every", Trainer.run)
-    keep_last: PositiveInt = _default("keep_last", Trainer.run)
-    samples: NonNegativeInt = _default("samples", Trainer.run)
+    seed: NonNegativeInt = defaults.SEED
+    steps: PositiveInt = defaults.STEPS
+    batch_size: PositiveInt = defaults.BATCH_SIZE
+    members: PositiveInt = defaults.MEMBERS
+    reset_every: PositiveInt | None = defaults.RESET_EVERY
+    save_every: PositiveInt = defaults.SAVE_EVERY
+    keep_last: PositiveInt = defaults.KEEP_LAST
+    samples: NonNegativeInt = defaults.SAMPLES
     report_to: str = "none"
     threads: PositiveInt | None = None
     """Of torch in this process; None is one where compiled loops compute, else what torch finds right."""
-    workers: Workers = _default("workers")
+    workers: Workers = defaults.WORKERS
 
     @model_validator(mode="after")
     def _roles_match_policies(self) -> Recipe:
@@ -153,7 +151,7 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         raise ValueError(f"{path}: a recipe with `kind` is for `coevolve pretrain`; the recipe of a team has `roles`")
     renamed.check(tree, str(path))
     if tree.get("output_dir") is None:
-        tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', _default('seed'))}"
+        tree["output_dir"] = f"runs/{path.stem}-{tree.get('seed', defaults.SEED)}"
     return validate(Recipe, tree, str(path))
 
 
@@ -180,20 +178,30 @@ def _learners(recipe: Recipe, algorithm: Algorithm) -> Callable[[], Mapping[Poli
     return lambda: {name: learner() for name, learner in made.items()}
 
 
+def check(recipe: Recipe) -> Parts:
+    """``parts``, and what the policies ask for: all that can be told to be wrong before torch comes."""
+    made = parts(recipe)
+    for spec in recipe.policies.values():
+        asked_of(spec.compute, recipe.threads)
+        if not (models.is_recipe(spec.model) and Path(spec.model).is_file()):  # that will be pre-trained
+            models.resolve(spec.model)
+    return made
+
+
 def pretrain(recipe: Recipe) -> None:
     """Run the pre-training recipes that policies and the task name for models, unless they have been run."""
-    from coevolve.pretrain.run import main  # pre-training is slow to import, and seldom asked for
-
     named = [spec.model for spec in recipe.policies.values()]
     named += [value for value in recipe.task.values() if isinstance(value, str)]
     for name in dict.fromkeys(named):
-        if is_recipe(name) and Path(name).is_file():
+        if models.is_recipe(name) and Path(name).is_file():
+            from coevolve.pretrain.run import main  # slow to import, and seldom asked for
+
             main(Path(name), [], resume=True)
 
 
 def build(recipe: Recipe) -> Trainer:
     """The trainer of a recipe, models pre-trained and loaded. Raises ValueError naming the key or file at fault."""
-    made = parts(recipe)
+    made = check(recipe)
     pretrain(recipe)
     with blame("play"):
         play = made.play()
@@ -203,6 +211,8 @@ def build(recipe: Recipe) -> Trainer:
         policies = made.policies()
     with blame("engine"):
         engine = made.engine()
+    from coevolve.trainer import Trainer  # and with it torch, once everything that can be wrong without is right
+
     return Trainer(
         play=play,
         cast=made.cast(),

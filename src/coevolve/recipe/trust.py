@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coevolve.models.load import is_recipe
+from coevolve.models.names import is_recipe
 from coevolve.runs.signature import files_in
 from coevolve.tasks.coding import EXPERT
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import cast
 
-import torch
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
-
-from coevolve.models.load import check_vocabulary, load_classifier, load_tokenizer
 
 Score = Callable[[Sequence[str]], list[float]]
 """Texts -> one number each, higher for more positive."""
@@ -23,7 +19,11 @@ LEXICON = "lexicon"
 
 def scorer(name: str) -> Score:
     """``lexicon``, or the text-classification checkpoint of this name, as a function of texts."""
-    return lexicon if name == LEXICON else Classifier(name)
+    if name == LEXICON:
+        return lexicon
+    from coevolve.rewards.classifier import Classifier  # a recipe is checked without torch
+
+    return Classifier(name)
 
 
 class _RawVader(SentimentIntensityAnalyzer):  # type: ignore[misc]  # the library is untyped
@@ -44,60 +44,3 @@ def lexicon(texts: Sequence[str]) -> list[float]:
     Texts without a word of the lexicon score 0.
     """
     return [float(_vader().polarity_scores(text)["sum"]) for text in texts]
-
-
-class Classifier:
-    """The raw logit of the positive class of a text-classification checkpoint, a function of texts.
-
-    name: whatever ``coevolve.models.load_classifier`` finds. device: "auto" is the GPU if there is one. batch_size:
-    texts per forward. Texts longer than the model's limit lose their end.
-
-    ValueError: the checkpoint does not say which class is the positive one, or a text has no tokens.
-    """
-
-    def __init__(self, name: str, device: str = "auto", batch_size: int = 64) -> None:
-        model = load_classifier(name)
-        self.tokenizer = load_tokenizer(name)
-        check_vocabulary(self.tokenizer, model, name)
-        self.positive = _positive(name, {int(i): str(label) for i, label in (model.config.id2label or {}).items()})
-        self.name = name
-        self.batch_size = batch_size
-        self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-        if self.tokenizer.pad_token is None:  # decoders have none; the mask hides it and the model must know its id
-            self.tokenizer.pad_token = self.tokenizer.eos_token
-        if model.config.pad_token_id is None:
-            model.config.pad_token_id = self.tokenizer.pad_token_id
-        limit = getattr(model.config, "max_position_embeddings", None)
-        self.limit = min(limit or self.tokenizer.model_max_length, self.tokenizer.model_max_length)
-        self.model = cast(torch.nn.Module, model).to(self.device).eval()  # transformers types these two badly
-
-    @torch.no_grad()
-    def __call__(self, texts: Sequence[str]) -> list[float]:
-        """One logit per text, whatever it is batched with."""
-        if not texts:
-            return []
-        ids = self.tokenizer(list(texts), truncation=True, max_length=self.limit)["input_ids"]
-        for text, tokens in zip(texts, ids, strict=True):
-            if not tokens:
-                raise ValueError(f"reward model {self.name!r}: the text {text!r} has no tokens; nothing to score")
-        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))  # rows of one length pad least
-        logits = [0.0] * len(ids)
-        for at in range(0, len(order), self.batch_size):
-            chosen = order[at : at + self.batch_size]
-            padded = self.tokenizer.pad({"input_ids": [ids[row] for row in chosen]}, return_tensors="pt")
-            scores = self.model(**padded.to(self.device)).logits[:, self.positive].float().tolist()
-            for row, logit in zip(chosen, scores, strict=True):
-                logits[row] = logit
-        return logits
-
-
-def _positive(name: str, labels: dict[int, str]) -> int:
-    """The index of the class named "positive", or of LABEL_1 where the two classes were never named."""
-    wanted = "label_1" if {label.lower() for label in labels.values()} == {"label_0", "label_1"} else "positive"
-    found = [index for index, label in labels.items() if label.lower() == wanted]
-    if len(found) != 1:
-        raise ValueError(
-            f"reward model {name!r}: which of its classes {list(labels.values())} is the positive one? "
-            "Name it POSITIVE in id2label of its config.json"
-        )
-    return found[0]

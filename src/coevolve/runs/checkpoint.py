@@ -18,7 +18,6 @@ import json
 import os
 import pickle
 import random
-import re
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -36,6 +35,7 @@ from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, one_line
 from coevolve.runs import durable, shapes
 from coevolve.runs.folder import RunDir, plain
+from coevolve.runs.identity import same_recipe
 
 
 class Resumable(Protocol):
@@ -49,11 +49,6 @@ class Resumable(Protocol):
 
 
 _STATE = "trainer.json"
-
-# Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
-_FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
-_COMPUTE = re.compile(r"policies\..+\.compute")
-"""What computes is compared by what it came to (``same_compute``)."""
 
 
 def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
@@ -174,19 +169,6 @@ def _read(file: Path) -> Any:
         ) from error
 
 
-def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raises ValueError naming the first key in which they differ, of those that change what a step computes."""
-    old, new = _flat(there), _flat(here)
-    # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
-    free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
-    for key in dict.fromkeys((*old, *new)):
-        if key not in free and not _COMPUTE.fullmatch(key) and old.get(key) != new.get(key):
-            raise ValueError(
-                f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
-                "resume with the recipe it was made with, or choose another output_dir"
-            )
-
-
 def same_compute(folder: Path, there: Mapping[str, str], trainer: Resumable) -> None:
     """Raises ValueError naming the first policy for which another backend computes than did, and nobody asked for it:
     its numbers would be equal but for rounding, and a resumed run's are equal to the bit."""
@@ -197,14 +179,6 @@ def same_compute(folder: Path, there: Mapping[str, str], trainer: Resumable) -> 
                 f"{folder} was computed by {before} for policy {name!r}, and here is {policy.about}; to go on "
                 f"with other rounding say policies.{name}.compute={now}"
             )
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted keys, as they are written on the command line."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _generators() -> dict[str, Any]:

@@ -26,10 +26,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from coevolve.files import parse_json, read_text
+from coevolve.late import torch
 from coevolve.runs import durable, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"

@@ -20,8 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
-
+from coevolve.late import Tensor
 from coevolve.runs.folder import plain
 from coevolve.types import Batch, Episode, PolicyName, Targets, Turn
 

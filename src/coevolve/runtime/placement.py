@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 
 from coevolve.runtime.pool import cores
+from coevolve.settings import Workers
 from coevolve.types import PolicyName
-
-Workers = bool | Literal["auto"]
-"""Whether policies on the CPU compute in worker processes, one a core; "auto": where they pay."""
 
 PAYS = 1e10
 """Floating-point operations of a step from which on worker processes pay: these take seconds and memory to start, which

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from coevolve.learners.build import asked_of
+from coevolve.models.spec import asked_of
 from coevolve.recipe.schema import Recipe
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import RunDir

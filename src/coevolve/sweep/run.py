@@ -7,17 +7,15 @@ import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import torch
-
 from coevolve import faults
 from coevolve.console import WIDE, console
+from coevolve.late import torch
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.schema import Recipe
-from coevolve.runs.checkpoint import same_recipe
 from coevolve.runs.folder import RunDir, read_lines, steps_of
+from coevolve.runs.identity import same_recipe
 from coevolve.runs.lock import alone
-from coevolve.runtime.pool import cores
 from coevolve.sweep.grid import grid
 from coevolve.sweep.pool import LOG, train_all
 from coevolve.sweep.show import progress, table
@@ -99,6 +97,8 @@ def _done(recipe: Recipe) -> int:
 
 
 def _places(left: Sequence[Recipe], jobs: int | None) -> list[Slot]:
+    from coevolve.runtime.pool import cores  # a combination that is no recipe is told of without torch
+
     return slots(left, jobs, cores(), visible(os.environ, torch.cuda.device_count()))
 
 

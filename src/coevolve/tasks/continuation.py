@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from coevolve import noise
-from coevolve.models.load import load_tokenizer
 from coevolve.rewards.sentiment import Score
 from coevolve.tasks.data import Later
 from coevolve.types import Case, Problem, Role, Turn
@@ -75,6 +74,8 @@ class Continuation:
 def _problems(
     split: str, texts: Mapping[str, str], name: str, query_tokens: tuple[int, int], seed: int
 ) -> list[Problem]:
+    from coevolve.models.load import load_tokenizer  # a recipe is checked without transformers
+
     tokenizer = load_tokenizer(name)
     if not tokenizer.is_fast:
         raise ValueError(f"task: tokenizer {name!r} cannot say where its tokens end; name one with a tokenizer.json")

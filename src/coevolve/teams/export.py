@@ -19,7 +19,8 @@ import yaml
 from coevolve import __version__
 from coevolve.cast import CASTS
 from coevolve.learners.local import VALUE_FILE
-from coevolve.models import load as models
+from coevolve.models import load as loading
+from coevolve.models import names as models
 from coevolve.models.exact import check_file, check_files
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import ADAPTER_FILE, Base, Weights
@@ -145,7 +146,7 @@ def _check_weights(source: Path, spec: PolicySpec) -> None:
 
 def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
     """The adapter's product added to its base, as one model; beside it the tokenizer."""
-    base = Base(models.load_causal_lm(spec.model))
+    base = Base(loading.load_causal_lm(spec.model))
     base.add(target.name, spec.lora, 0)
     Weights(base, target.name).load(source)
     base.peft.merge_and_unload(adapter_names=[target.name]).save_pretrained(target)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from coevolve.models import load as models
+from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec
 from coevolve.plays import PLAYS
 from coevolve.recipe.schema import Recipe

@@ -22,7 +22,7 @@ from coevolve.engines.local import LocalEngine
 from coevolve.interfaces import Task
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
-from coevolve.models.load import HUB_NAME, is_recipe
+from coevolve.models.names import HUB_NAME, is_recipe
 from coevolve.models.spec import PolicySpec
 from coevolve.names import check_run
 from coevolve.play import Stage, blame, rollout

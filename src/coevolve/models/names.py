@@ -1,0 +1,44 @@
+"""What a model may be called in a recipe, and where it is then: packaged, local, pre-trained by us, or on the hub."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from coevolve.pretrain.recipe import folder_of, load
+
+PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+"""What a model of the Hugging Face hub may be called."""
+
+
+def resolve(name: str) -> Path | str:
+    """Where transformers finds the model `name`.
+
+    Those of `PACKAGED` are folders in the package; an existing path is itself; the path of a
+    pre-training recipe (`*.yaml`) is the model that it has trained (``coevolve train`` runs it first); anything else is
+    a name on the Hugging Face hub.
+    """
+    if name in PACKAGED:
+        return Path(str(files("coevolve"))) / "assets" / name
+    path = Path(name)
+    if is_recipe(name) and not path.is_dir():
+        if not path.is_file():
+            raise ValueError(f"model {name!r}: no such recipe file; check the path (it is relative to where you are)")
+        folder = folder_of(path, load(path, [])) / "model"
+        if not folder.is_dir():
+            raise ValueError(f"model {name!r} has not been pre-trained yet; run coevolve pretrain {name}")
+        return folder
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ValueError(f"model {name!r}: the folder holds no config.json, so no transformers model")
+        return path
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ValueError(f"model {name!r}: no such folder; check the path, or give a hub name such as 'gpt2'")
+    return name
+
+
+def is_recipe(name: str) -> bool:
+    """Whether a model's name is the path of a pre-training recipe."""
+    return name.endswith((".yaml", ".yml"))

@@ -1,0 +1,34 @@
+"""Which settings make a run the run that it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
+_FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
+_COMPUTE = re.compile(r"policies\..+\.compute")
+"""What computes is compared by what it came to (``checkpoint.same_compute``)."""
+
+
+def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raises ValueError naming the first key in which they differ, of those that change what a step computes."""
+    old, new = _flat(there), _flat(here)
+    # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
+    free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
+    for key in dict.fromkeys((*old, *new)):
+        if key not in free and not _COMPUTE.fullmatch(key) and old.get(key) != new.get(key):
+            raise ValueError(
+                f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
+                "resume with the recipe it was made with, or choose another output_dir"
+            )
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted keys, as they are written on the command line."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
