@@ -266,7 +266,7 @@ def test_a_script_needs_no_guard_and_leaves_no_process(micro_model: str, tmp_pat
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, str(script), micro_model], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, str(script), micro_model], capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -291,7 +291,7 @@ def test_policies_on_different_devices_learn_side_by_side(micro_model: str, monk
     ]
     assert lines[0] == lines[1]
     assert list(lines[0][0]) == list(lines[1][0])
-    meet = threading.Barrier(2, timeout=20)  # passed only by two at once
+    meet = threading.Barrier(2, timeout=120)  # passed only by two at once
     update = LocalLearner.update
 
     def meeting(self: LocalLearner, *args: Any) -> Any:

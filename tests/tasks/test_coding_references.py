@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not os.environ.get(data.FOLDER), reason="COEVOLV
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandbox]:
-    found = Sandbox()
+    found = Sandbox(timeout=60.0)
     yield found
     found.close()
 

@@ -18,6 +18,13 @@ def box():
         yield box
 
 
+@pytest.fixture
+def patient():
+    """For what is right whenever it is done, on a machine that has other things to do."""
+    with Sandbox(timeout=60.0) as box:
+        yield box
+
+
 def test_what_is_run_decides(box):
     tests = "assert candidate(1) == 4\nassert candidate(2) == 6\nassert candidate([]) == 0"
     mains = [
@@ -77,22 +84,22 @@ def test_main_is_not_paid_for_an_aux_of_its_own(box):
 
 
 @real
-def test_reference_solutions_of_humaneval_are_paid_in_full(box):
+def test_reference_solutions_of_humaneval_are_paid_in_full(patient):
     rows = data.rows("humaneval", dataset="openai/openai_humaneval", split="test")
     jobs = [_job(problem) for problem in humaneval.problems(rows, "humaneval")]
     codes = [row["prompt"] + row["canonical_solution"] for row in rows]
     texts = [code if i % 2 else f"Like this:\n\n```python\n{code}\n```\nIt works." for i, code in enumerate(codes)]
-    grades = grade(jobs, [{"main": text} for text in texts], box)
+    grades = grade(jobs, [{"main": text} for text in texts], patient)
     assert [found.total for found in grades] == pytest.approx([2.1] * 164)
 
 
 @real
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("mbpp_sanitized", 427), ("mbpp", 974)])
-def test_reference_solutions_of_mbpp_are_paid_in_full(box, name, count):
+def test_reference_solutions_of_mbpp_are_paid_in_full(patient, name, count):
     rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test")
     jobs = [_job(problem) for problem in mbpp.problems(rows, name)]
-    grades = grade(jobs, [{"main": row["code"]} for row in rows], box)
+    grades = grade(jobs, [{"main": row["code"]} for row in rows], patient)
     assert [found.total for found in grades] == pytest.approx([2.1] * count)
 
 
