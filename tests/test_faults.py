@@ -155,6 +155,7 @@ SHORT = {
     torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB\nmore"): "out of memory (OutOfMemoryError: CUDA out",
     RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"): "out of memory (RuntimeError",
     OSError(errno.ENOSPC, "No space left on device"): "the disk is full (OSError: [Errno 28]",
+    OSError(errno.EFBIG, "File too large"): "a file became larger than it may be (OSError: [Errno 27]",
     OSError(errno.EMFILE, "Too many open files"): "too many open files (OSError",
     BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"): "no more processes or threads (BlockingIOError",
     RuntimeError("can't start new thread"): "no more processes or threads (RuntimeError: can't start new thread",

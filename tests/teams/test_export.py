@@ -119,7 +119,7 @@ def test_merged_adapters_compute_the_same(mixed: Path, tmp_path: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(team / "bases" / "coevolve-tiny", dtype=torch.float32)
     adapted = logits(PeftModel.from_pretrained(base, str(team / "agents" / "bob")))
     plain = AutoModelForCausalLM.from_pretrained(merged / "agents" / "bob")
-    torch.testing.assert_close(logits(plain), adapted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits(plain), adapted, rtol=1e-6, atol=2e-5)  # logits are about 12
     assert AutoTokenizer.from_pretrained(merged / "agents" / "bob")("a").input_ids
     # What the team says with and without the adapter apart
     asked = {"text": "The soup was good. I liked the soup.", "opening": "The soup was"}
