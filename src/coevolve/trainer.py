@@ -374,8 +374,10 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
             raise ValueError(f"trainer: {label} is {part!r}; want {want}")
     check_names("policies", policies)
     if (turns := trainer.batch_size * trainer.members * len(trainer.cast(0))) > _MOST_TURNS:
-        raise ValueError(f"a step would be of {turns:,} turns at least (batch_size x members x roles), too many for any "
-                         f"machine; want at most {_MOST_TURNS:,}")  # fmt: skip
+        raise ValueError(
+            f"a step would be of {turns:,} turns at least (batch_size x members x roles), too many for any machine; "
+            f"want at most {_MOST_TURNS:,}"
+        )
     for step in range(min(trainer.steps, _CHECKED)):
         check_names("roles", trainer.cast(step))
         for role, name in trainer.cast(step).items():
