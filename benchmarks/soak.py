@@ -60,7 +60,8 @@ def soak(recipe: Path, overrides: list[str], output: Path, every: float) -> int:
 
 def show(output: Path) -> None:
     """The table and the slopes of what was seen so far."""
-    looks = read_lines(output / "soak.jsonl")
+    text = (output / "soak.jsonl").read_text("utf-8")
+    looks = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     looks = [line for line in looks if 0 < line["step"] < looks[-1]["step"]]  # the last step's looks see the plot drawn
     print(*(f"{key:>9}" for key in looks[0]))
     for line in looks[:: -(-len(looks) // ROWS)] + looks[-1:]:

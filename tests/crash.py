@@ -159,7 +159,7 @@ class Disk:
         yield "contents lost", self._state(lambda old, new: old if isinstance(new, bytes) else new)
         yield "names lost", self._state(lambda old, new: new if isinstance(new, bytes) else old)
         for number in range(2):
-            yield f"mixed {number}", self._state(lambda old, new: chance.choice([old, new, _torn(new)]))
+            yield f"mixed {number}", self._state(lambda old, new: chance.choice([old, new, _torn(old, new)]))
 
     def _state(self, choose: Callable[..., bytes | int | None]) -> State:
         state: State = {}
@@ -181,8 +181,12 @@ class Disk:
         return {path: what for path, what in state.items() if path}
 
 
-def _torn(new: bytes | int | None) -> bytes | int | None:
-    return new[: len(new) // 2] if isinstance(new, bytes) else new
+def _torn(old: bytes | int | None, new: bytes | int | None) -> bytes | int | None:
+    """Half of what was written. What was synced stays where more was appended: no disk takes that back."""
+    if not isinstance(new, bytes):
+        return new
+    kept = len(old) if isinstance(old, bytes) and new.startswith(old) else 0
+    return new[: (kept + len(new)) // 2]
 
 
 def crashes(work: Callable[[], object], root: Path) -> Iterator[tuple[str, State]]:

@@ -41,6 +41,17 @@ def test_what_is_not_synced_is_lost(tmp_path):
     assert {b"old", b"new", b""} <= found[False]
 
 
+def test_what_was_synced_outlives_what_is_appended(tmp_path):
+    """A half of what was appended may be lost, never a line from before the sync."""
+    file = tmp_path / "lines"
+    file.write_bytes(b"1\n2\n")
+    disk = Disk(tmp_path)
+    file.write_bytes(b"1\n2\n3\n")
+    disk.look()
+    left = {state["lines"] for seed in range(20) for _, state in disk.states(seed)}
+    assert left == {b"1\n2\n", b"1\n2\n3", b"1\n2\n3\n"}
+
+
 def test_names_that_are_not_synced_are_lost(tmp_path):
     disk = Disk(tmp_path)
     (tmp_path / "folder").mkdir()

@@ -1,9 +1,11 @@
 """Exits: whatever ends a command is one line and never exit code 0."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -150,11 +152,14 @@ def test_a_plain_interrupt_outside_of_the_command_line_passes():
         raise KeyboardInterrupt
 
 
+GAME = Path(__file__).parents[1] / "recipes" / "posg-chicken-joint.yaml"
+
 SHORT = {
     MemoryError(): "out of memory (MemoryError",
     torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB\nmore"): "out of memory (OutOfMemoryError: CUDA out",
     RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"): "out of memory (RuntimeError",
     OSError(errno.ENOSPC, "No space left on device"): "the disk is full (OSError: [Errno 28]",
+    OSError(errno.EFBIG, "File too large"): "a file became larger than it may be (OSError: [Errno 27]",
     OSError(errno.EMFILE, "Too many open files"): "too many open files (OSError",
     BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"): "no more processes or threads (BlockingIOError",
     RuntimeError("can't start new thread"): "no more processes or threads (RuntimeError: can't start new thread",
@@ -218,9 +223,22 @@ def test_an_error_without_a_text_has_a_line_too():
         raise HostileError
 
 
-def test_output_that_nobody_reads_is_no_error(tmp_path):
-    code = "import sys; from coevolve import cli; sys.exit(cli.main(['--help'] if 0 else ['doctor']))"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def started(command, **streams):
+    code = f"import sys; from coevolve import cli; sys.exit(cli.main({command!r}))"
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, **streams)
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["train", str(GAME), "steps=3", "output_dir=run"]])
+def test_output_that_nobody_reads_is_no_error(command, tmp_path, monkeypatch):
+    """Of lines of ours, and of what rich draws, which would end the process itself."""
+    monkeypatch.chdir(tmp_path)
+    process = started(command, stdout=subprocess.PIPE)
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 128 + signal.SIGPIPE
+
+
+def test_no_output_at_all_is_no_error():
+    process = started(["doctor"], preexec_fn=partial(os.close, 1))
+    assert process.stderr.read() == ""
+    assert process.wait() == 0

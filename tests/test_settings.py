@@ -186,6 +186,8 @@ def test_a_call_that_python_would_not_take_is_one_line_too():
         ({"batch_size": 1.5}, "trainer: batch_size: input should be a valid integer"),
         ({"members": True}, "trainer: members: want a number, found True"),
         ({"seed": -1}, "trainer: seed is -1; want at least 0"),
+        ({"batch_size": 10**13}, "a step would be of 20,000,000,000,000 turns at least (batch_size x members x roles)"),
+        ({"steps": 10**18, "members": 10**9}, "a step would be of 16,000,000,000 turns at least"),
         ({"reset_every": 0}, "trainer: reset_every is 0; want at least 1"),
         ({"algorithm": cory}, "trainer: algorithm is the function cory; call it: cory(...)"),
         ({"play": chain}, "trainer: play is the function chain; call it: chain(...)"),

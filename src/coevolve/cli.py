@@ -38,12 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning, threading.excepthook = _warn, _thread_ended
         try:
             command(args)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed from the start (``>&-``)
+                sys.stdout.flush()
         except BaseException as error:
             unread = _unread()
             if os.environ.get(DEBUG) and not faults.is_interrupt(error):
                 raise
-            if unread and isinstance(error, BrokenPipeError | SystemExit):  # the latter is what rich makes of it
+            if unread and isinstance(error, BrokenPipeError):
                 return 128 + signal.SIGPIPE
             text, code = verdict(error)
             say(" ".join(text.split()), error=True)

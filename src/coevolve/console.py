@@ -7,6 +7,7 @@ it is. They become U+FFFD. ``[red]`` stays ``[red]``.
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 import unicodedata
@@ -53,6 +54,10 @@ class Plain(logging.Formatter):
 
 class _Console(Console):
     """Replaces in every text that is drawn, however deep in a table; rich's own codes are in other segments."""
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on (``| head``), which ``cli`` says; rich would raise SystemExit(1)."""
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -16,6 +16,7 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 _MEMORY = "out of memory", "use a smaller model, batch_size, members or micro_tokens, or end what else needs memory"
 _DISK = "the disk is full", "free some space"
+_SIZE = "a file became larger than it may be", "raise the limit (ulimit -f), or choose another disk"
 _FILES = "too many open files", "raise the limit (ulimit -n), or end what holds them"
 _PROCESSES = (
     "no more processes or threads",
@@ -30,6 +31,7 @@ _ERRNOS = {
     errno.ENOMEM: _MEMORY,
     errno.ENOSPC: _DISK,
     errno.EDQUOT: _DISK,
+    errno.EFBIG: _SIZE,
     errno.EMFILE: _FILES,
     errno.ENFILE: _FILES,
     errno.EAGAIN: _PROCESSES,

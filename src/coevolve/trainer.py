@@ -53,6 +53,8 @@ T = TypeVar("T")
 _CAST_WINDOW = 64
 """Steps of the cast that identify a run: long enough to see when it changes."""
 
+_MOST_TURNS = 1 << 24
+_CHECKED = 100_000  # steps of which the cast is checked before the first
 _NUMBERS = ("steps", "batch_size", "members", "seed", "reset_every")
 _PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "algorithm": (lambda given: isinstance(given, Algorithm), "an Algorithm, such as magrpo()"),
@@ -259,7 +261,7 @@ class Trainer:
         identity = dict(recipe) if recipe is not None else self.describe()
         run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
         with alone(run.path), _told(listeners, self.steps) as told, closing(self):
-            start = checkpoint.resume(self, run, identity) if resume else run.create()
+            start = checkpoint.resume(self, run, identity, keep_last) if resume else run.create()
             if start:
                 self.publish(self.policies, start)
             run.describe(identity, self.seed, self.computing(), fresh=start == 0)
@@ -394,7 +396,12 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
     if missing := [part for part in _ENGINE if not hasattr(trainer.engine, part)]:
         raise ValueError(f"trainer: engine is {trainer.engine!r}, which has no {missing[0]}; want an engine")
     check_names("policies", policies)
-    for step in range(trainer.steps):
+    if (turns := trainer.batch_size * trainer.members * len(trainer.cast(0))) > _MOST_TURNS:
+        raise ValueError(
+            f"a step would be of {turns:,} turns at least (batch_size x members x roles), too many for any machine; "
+            f"want at most {_MOST_TURNS:,}"
+        )
+    for step in range(min(trainer.steps, _CHECKED)):
         check_names("roles", trainer.cast(step))
         for role, name in trainer.cast(step).items():
             if name not in policies:

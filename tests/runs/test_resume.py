@@ -200,6 +200,39 @@ def test_a_run_of_pretraining_is_not_resumed_as_a_training(micro_model, tmp_path
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": 2}\n'
 
 
+def test_older_checkpoints_that_a_kill_left_are_deleted(micro_model, tmp_path):
+    """Behind the last step there is nothing to train, so no later checkpoint would see to them."""
+    run = toy(micro_model, steps=4).run(tmp_path / "run", save_every=2, keep_last=2)
+    assert [step.name for step in RunDir(run).checkpoints()] == ["checkpoint-2", "checkpoint-4"]
+    toy(micro_model, steps=4).run(run, resume=True, save_every=2, keep_last=1)
+    assert [step.name for step in RunDir(run).checkpoints()] == ["checkpoint-4"]
+
+
+def test_a_state_that_holds_more_than_numbers_is_not_read(micro_model, run):
+    file = RunDir(run).checkpoints()[-1] / "training" / "ann.pt"
+    torch.save({"optimizer": Path("x")}, file)
+    rewrite_manifest(file.parents[1])
+    with pytest.raises(ValueError, match=r"ann\.pt holds other things than numbers, .*; delete the checkpoint"):
+        toy(micro_model, steps=4).run(run, resume=True)
+
+
+def test_a_state_that_is_not_finite_is_named(micro_model, run):
+    folder = RunDir(run).checkpoints()[-1]
+    state = torch.load(folder / "training" / "ann.pt")
+    state["optimizer"]["state"][0]["exp_avg"].view(-1)[0] = torch.nan
+    torch.save(state, folder / "training" / "ann.pt")
+    rewrite_manifest(folder)
+    with pytest.raises(ValueError, match=r"ann: its optimiser's state holds NaN or infinite numbers; delete"):
+        toy(micro_model, steps=4).run(run, resume=True)
+
+
+def rewrite_manifest(folder):
+    """What somebody does who changes a checkpoint on purpose."""
+    files = [p for p in folder.rglob("*") if p.is_file() and p.name != "manifest.json"]
+    found = {p.relative_to(folder).as_posix(): [p.stat().st_size, zlib.crc32(p.read_bytes())] for p in files}
+    (folder / "manifest.json").write_text(json.dumps(found))
+
+
 def test_what_a_power_cut_left_behind_the_last_checkpoint_is_dropped(micro_model, run, tmp_path):
     whole = toy(micro_model).run(tmp_path / "whole")
     for name in ("metrics.jsonl", "episodes.jsonl", "samples.jsonl"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 import yaml
 from exported import RECIPES, trained
 from peft import PeftModel
+from safetensors.torch import load_file, save_file
 from toy import toy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -117,7 +119,7 @@ def test_merged_adapters_compute_the_same(mixed: Path, tmp_path: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(team / "bases" / "coevolve-tiny", dtype=torch.float32)
     adapted = logits(PeftModel.from_pretrained(base, str(team / "agents" / "bob")))
     plain = AutoModelForCausalLM.from_pretrained(merged / "agents" / "bob")
-    torch.testing.assert_close(logits(plain), adapted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits(plain), adapted, rtol=1e-6, atol=2e-5)  # logits are about 12
     assert AutoTokenizer.from_pretrained(merged / "agents" / "bob")("a").input_ids
     # What the team says with and without the adapter apart
     asked = {"text": "The soup was good. I liked the soup.", "opening": "The soup was"}
@@ -268,6 +270,38 @@ def test_a_torn_checkpoint(quick: Path, tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-8])
     with pytest.raises(ValueError, match=r"is torn: agents/bob/model\.safetensors is changed"):
         export(run, tmp_path / "team")
+    assert not (tmp_path / "team").exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "file", "said"),
+    [
+        ("full", "model.safetensors", r"fit its config\.json .*no tensor "),
+        ("full", "tokenizer.json", "the folder holds no tokenizer"),
+        ("lora", "adapter_model.safetensors", "is not of this policy: no tensor "),
+    ],
+)
+@pytest.mark.parametrize("merge", [False, True])
+def test_agents_that_nobody_could_load(
+    policy: str, file: str, said: str, merge: bool, mixed: Path, tmp_path: Path
+) -> None:
+    """Their manifest fits: somebody changed them on purpose, or wrote them so."""
+    run = shutil.copytree(mixed, tmp_path / "run")
+    checkpoint = run / "checkpoint-2"
+    specs = yaml.safe_load((run / "recipe.yaml").read_text())["policies"]
+    found = checkpoint / "agents" / next(name for name, spec in specs.items() if spec["weights"] == policy) / file
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    if file.endswith(".safetensors"):
+        tensors = load_file(found)
+        del tensors[min(tensors)]
+        save_file(tensors, found, {"format": "pt"})
+        manifest[found.relative_to(checkpoint).as_posix()] = [found.stat().st_size, zlib.crc32(found.read_bytes())]
+    else:
+        found.unlink()
+        del manifest[found.relative_to(checkpoint).as_posix()]
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=said):
+        export(run, tmp_path / "team", merge=merge, trust_code=True)
     assert not (tmp_path / "team").exists()
 
 

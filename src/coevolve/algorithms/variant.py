@@ -16,8 +16,8 @@ def variant(name: str, of: Callable[..., Algorithm], about: str, **defaults: Any
     assert defaults.keys() <= signature.parameters.keys(), defaults
 
     @functools.wraps(of)
-    def made(**settings: Any) -> Algorithm:
-        return of(**{**defaults, **settings})
+    def made(*given: Any, **settings: Any) -> Algorithm:
+        return of(*given, **{**defaults, **settings})
 
     parameters = [p.replace(default=defaults.get(p.name, p.default)) for p in signature.parameters.values()]
     made.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

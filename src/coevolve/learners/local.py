@@ -257,6 +257,8 @@ def _check_optimizer(training_state: Mapping[str, Any], parameters: Sequence[nn.
         raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
     if wrong or len(moments) not in (0, len(parameters)):
         raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
+    if not all(torch.isfinite(torch.as_tensor(x)).all() for state in moments.values() for x in state.values()):
+        raise ValueError(f"{folder}: its optimiser's state holds NaN or infinite numbers; delete the checkpoint")
 
 
 def _sampled(batch: Batch) -> int:

@@ -81,7 +81,7 @@ def check_loaded(info: Mapping[str, Any], model: Any) -> None:
         ]
         raise ValueError(f"its weights do not fit its config.json ({kind}): {'; '.join(parts)}")
     if wrong := [*info.get("error_msgs", ()), *dict(info.get("conversion_errors", {})).values()]:
-        raise ValueError(str(wrong[0]))
+        raise ValueError(one_line(ValueError(wrong[0])))
     if not bool(model.get_input_embeddings().weight.any()):
         raise ValueError("every number of its input embedding is 0")
 
@@ -91,7 +91,9 @@ def check_same(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: 
     missing, unknown = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if missing or unknown:
         parts = [f"{what} {listed(names)}" for what, names in (("no tensor", missing), ("unknown", unknown)) if names]
-        raise ValueError(f"{file} is not of this policy: {'; '.join(parts)}")
+        raise ValueError(
+            f"{file} is not of this policy: {'; '.join(parts)}; it is of another model or of other LoRA settings"
+        )
     for name, tensor in found.items():
         if tensor.shape != wanted[name].shape:
             raise ValueError(
@@ -136,7 +138,9 @@ def _check_tensor(file: Path, name: str, tensor: Tensor) -> None:
         low, high = (float(end) for end in tensor.aminmax())
         most = torch.finfo(torch.float32).max
         if not (-most <= low and high <= most):
-            raise ValueError(f"{file}: the tensor {name} holds NaN, infinite or too large numbers")
+            raise ValueError(
+                f"{file}: the tensor {name} holds NaN, infinite or too large numbers; take an earlier copy"
+            )
 
 
 def _shape(shape: Iterable[int]) -> str:

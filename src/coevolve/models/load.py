@@ -24,10 +24,13 @@ from transformers.utils import logging
 
 from coevolve.models.exact import check_files, check_loaded, weight_files
 from coevolve.models.names import PACKAGED, resolve
+from coevolve.recipe.inputs import one_line
 
 _HUB_SECONDS = 10.0
 _WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)
-_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+_COPY = "copy the tokenizer's files (tokenizer.json, ...) into the folder"
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+_TOKENIZERS = ("tokenizer_config.json", *_VOCABULARIES)
 _TRIED = 256  # ids of a tokenizer whose texts it must know itself
 
 
@@ -38,12 +41,15 @@ def load_config(name: str) -> Any:
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a model; ValueError if it cannot be had, or makes no tokens of any text."""
-    found: PreTrainedTokenizerBase = _load(AutoTokenizer, name)
-    if not _speaks(found):
-        raise ValueError(
-            f"model {name!r}: its tokenizer makes no tokens of any text; is tokenizer.json missing? Copy the "
-            "tokenizer's files into the folder"
-        )
+    where = resolve(name)
+    try:
+        found: PreTrainedTokenizerBase = _load(AutoTokenizer, name)
+    except ValueError as error:
+        if isinstance(where, Path) and not any((where / file).is_file() for file in _VOCABULARIES):
+            raise ValueError(f"model {name!r}: the folder holds no tokenizer; {_COPY}") from error
+        raise
+    if not _speaks(found):  # some families make one up of nothing
+        raise ValueError(f"model {name!r}: its tokenizer makes no tokens of any text; {_COPY}")
     return found
 
 
@@ -171,14 +177,14 @@ def _require_on_hub(name: str) -> None:
 
 
 def _unusable(name: str, error: Exception) -> ValueError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    reason = one_line(error) or type(error).__name__
     if "trust_remote_code" in str(error):
         return ValueError(
             f"model {name!r} comes with Python of its own (auto_map), which Coevolve never runs; use a model of a "
             "family that transformers knows"
         )
     return ValueError(
-        f"model {name!r} cannot be loaded ({type(error).__name__}: {reason[:160]}); use {PACKAGED[0]!r}, a model "
+        f"model {name!r} cannot be loaded ({type(error).__name__}: {reason[:240]}); use {PACKAGED[0]!r}, a model "
         "folder, a pre-training recipe, or a name of the Hugging Face hub while it can be reached"
     )
 

@@ -6,6 +6,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+from coevolve.files import read_json
 from coevolve.pretrain.recipe import folder_of, load
 
 PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
@@ -33,6 +34,7 @@ def resolve(name: str) -> Path | str:
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ValueError(f"model {name!r}: the folder holds no config.json, so no transformers model")
+        read_json(path / "config.json")
         return path
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ValueError(f"model {name!r}: no such folder; check the path, or give a hub name such as 'gpt2'")

@@ -21,7 +21,7 @@ from transformers.pytorch_utils import Conv1D
 
 from coevolve.interfaces import Backend
 from coevolve.models.adapters import Adapters, lora_layers, plain
-from coevolve.models.exact import check_same, read
+from coevolve.models.exact import check_file, check_same, read
 from coevolve.models.load import load_causal_lm, without_bars
 from coevolve.models.spec import LoraSpec
 from coevolve.recipe.inputs import one_line
@@ -162,6 +162,7 @@ class Weights:
         from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
         file = folder / ADAPTER_FILE
+        check_file(file)
         tensors = read(file)
         check_same(tensors, get_peft_model_state_dict(self.base.peft, adapter_name=self.adapter), file)
         _check_adapter(folder / "adapter_config.json", self.base.peft.peft_config[self.adapter])

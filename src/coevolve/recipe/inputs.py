@@ -40,6 +40,20 @@ class _Loader(yaml.SafeLoader):
     Whatever a value's constructor raises (a date of month 13, ``!!int x``) is one that names the value's line.
     """
 
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """PyYAML takes a time that grows with the square of the depth: 10,000 brackets, seconds."""
+        self._depth += 1
+        if self._depth > 2 * _DEEP:  # what is less too deep than that is told by its key
+            raise RecursionError
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:

@@ -68,15 +68,20 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
         free = shutil.disk_usage(run.path).free >> 20
         intact = "the run and its older checkpoints are intact: make room and go on with --resume"
         raise OSError(f"could not write {target} ({free} MiB are free there): {error}; {intact}") from error
-    for old in run.checkpoints()[: -max(keep_last, 1)]:
-        durable.remove(old)
+    _keep(run, keep_last)
     return target
 
 
-def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any]) -> int:
+def _keep(run: RunDir, newest: int) -> None:
+    for old in run.checkpoints()[: -max(newest, 1)]:
+        durable.remove(old)
+
+
+def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_last: int) -> int:
     """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet.
 
-    Raises ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
+    Older ones than the newest ``keep_last`` are deleted: a kill behind the last step may have come before that. Raises
+    ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
     """
     run.check_resume(trainer.steps)
     durable.sweep_up(run.path)
@@ -84,6 +89,7 @@ def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any]) -> int:
     if not found and recipe.exists():
         same_recipe(run.path, renamed.recipe(load_yaml(recipe)), plain(identity))
     step = load(trainer, found[-1], identity) if found else 0
+    _keep(run, keep_last)
     run.truncate(step)
     return step
 
@@ -162,7 +168,10 @@ def _fingerprint(file: Path) -> list[int]:
 def _read(file: Path) -> Any:
     try:
         return torch.load(file, weights_only=True, map_location="cpu")
-    except (FileNotFoundError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError) as error:
+    except pickle.UnpicklingError as error:  # torch would have its reader try again without this check
+        why = "holds other things than numbers, which could run code, or is damaged; nothing of it was used"
+        raise ValueError(f"{file} {why}; delete the checkpoint to resume from the one before") from error
+    except (FileNotFoundError, RuntimeError, EOFError, ValueError, LookupError) as error:
         why = " ".join(str(error).split())[:160] or type(error).__name__
         raise ValueError(
             f"{file} cannot be read ({why}); delete the checkpoint to resume from the one before"

@@ -91,8 +91,11 @@ def jsonl(path: Path) -> list[Row]:
     except UnicodeDecodeError as error:
         byte = f"byte {error.object[error.start]:#04x}"
         raise ValueError(f"{path}, after line {line}: {byte} is no UTF-8; save the file as UTF-8 text") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}, after line {line}: {error}; the file is damaged, copy it again") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        why = "what follows cannot be unpacked" if isinstance(error, zlib.error) else error
+        raise ValueError(f"{path}, after line {line}: {why}; the file is damaged, copy it again") from error
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}); check the file") from error
     if not found:
         raise ValueError(f"{path} holds no rows; want at least one JSON object a line")
     return found

@@ -21,9 +21,8 @@ from coevolve.cast import CASTS
 from coevolve.learners.local import VALUE_FILE
 from coevolve.models import load as loading
 from coevolve.models import names as models
-from coevolve.models.exact import check_file, check_files
 from coevolve.models.spec import PolicySpec
-from coevolve.models.weights import ADAPTER_FILE, Base, Weights
+from coevolve.models.weights import Base, Weights
 from coevolve.names import run_name
 from coevolve.play import blame
 from coevolve.recipe.components import component
@@ -115,9 +114,9 @@ class _Dumper(yaml.SafeDumper):
 def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: bool) -> dict[str, Any]:
     """Write one agent's folder; returns what ``team.yaml`` says about the policy."""
     how = {name: getattr(spec, name) for name in _PLAYED if getattr(spec, name) != _DEFAULTS[name]}
-    _check_weights(source, spec)
     whole = {"model": f"{HERE}{AGENTS}/{target.name}", "weights": "frozen", **how}
     if spec.weights != "lora":
+        loading.check_vocabulary(loading.load_tokenizer(str(source)), loading.load_causal_lm(str(source)), str(source))
         shutil.copytree(source, target, ignore=shutil.ignore_patterns(VALUE_FILE))
         return whole
     if merge:
@@ -128,6 +127,7 @@ def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: b
             )
         _merge(source, target, spec)
         return whole
+    _loaded(source, bases.loaded(spec.model), spec)
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(VALUE_FILE))
     base = bases.placed(spec.model)
     config = json.loads((target / _ADAPTER).read_text("utf-8"))
@@ -136,20 +136,19 @@ def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: b
     return {"model": base, "weights": "lora", "lora": dataclasses.asdict(spec.lora), **how}
 
 
-def _check_weights(source: Path, spec: PolicySpec) -> None:
-    """Raises ValueError for weights that nobody could load."""
-    if spec.weights == "lora":
-        check_file(source / ADAPTER_FILE)
-    else:
-        check_files(source)
+def _loaded(source: Path, base: Base, spec: PolicySpec) -> str:
+    """Put an adapter on its base; returns what it is called there. Raises ValueError for one that nobody could load."""
+    name = source.name
+    base.add(name, spec.lora, 0)
+    Weights(base, name).load(source)
+    return name
 
 
 def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
     """The adapter's product added to its base, as one model; beside it the tokenizer."""
     base = Base(loading.load_causal_lm(spec.model))
-    base.add(target.name, spec.lora, 0)
-    Weights(base, target.name).load(source)
-    base.peft.merge_and_unload(adapter_names=[target.name]).save_pretrained(target)
+    name = _loaded(source, base, spec)
+    base.peft.merge_and_unload(adapter_names=[name]).save_pretrained(target)
     for file in source.iterdir():
         if not file.name.startswith("adapter_") and file.name != VALUE_FILE:
             shutil.copy2(file, target)
@@ -159,7 +158,13 @@ class _Bases:
     """The models that adapters sit on, each copied once unless it is one of the hub."""
 
     def __init__(self, target: Path) -> None:
-        self._target, self._placed = target, dict[str, str]()
+        self._target, self._placed, self._loaded = target, dict[str, str](), dict[str, Base]()
+
+    def loaded(self, model: str) -> Base:
+        """It, in memory."""
+        if model not in self._loaded:
+            self._loaded[model] = Base(loading.load_causal_lm(model))
+        return self._loaded[model]
 
     def placed(self, model: str) -> str:
         """What ``team.yaml`` calls it."""
