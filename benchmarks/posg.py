@@ -99,7 +99,7 @@ def draw(axis: Axes, game: str, runs: dict[str, list[Path2D]]) -> None:
     for joint, pay in pays.items():
         stable = joint in EQUILIBRIA[game]
         axis.plot(*pay, "s" if stable else "o", color="0.35", markersize=9 if stable else 5, fillstyle="none")
-        axis.describe(f"{joint} {pay}", pay, textcoords="offset points", xytext=(7, 6), fontsize=8, color="0.35")
+        axis.annotate(f"{joint} {pay}", pay, textcoords="offset points", xytext=(7, 6), fontsize=8, color="0.35")
     for credit, paths in runs.items():
         label, colour, size = STYLES[credit]
         for path in paths:

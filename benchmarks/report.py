@@ -78,7 +78,7 @@ def line(step: int, draw: random.Random) -> dict[str, Any]:
     names = ("reward", "kl", "objective", "length", "eos_rate", "distinct_1", "distinct_2", "grad_norm", "entropy")
     team = {name: draw.gauss(step / 50, 0.5) for name in names}
     agents = {f"agents/{who}/{name}": draw.gauss(step / 50, 1) for who in ("ann", "bob") for name in (*names, "loss")}
-    times = {f"time/{phase}": draw.random() for phase in ("generate", "reward", "annotate", "update", "step")}
+    times = {f"time/{phase}": draw.random() for phase in ("generate", "reward", "describe", "update", "step")}
     pair = ("ann", "bob") if step // 5 % 2 else ("bob", "ann")
     cast = {"pioneer": pair[0], "observer": pair[1]}
     return {

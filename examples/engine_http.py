@@ -24,7 +24,7 @@ class HTTPEngine(BaseEngine):
         for new in news:
             with tempfile.TemporaryDirectory() as folder:
                 new.save(folder)
-                self.server.load(new.name, folder, sorted(new.eos))
+                self.server.load(new.name, folder, sorted(new.eos), new.version)
 
     def sample(self, says):
         rows = {n: [(list(s.prompt_ids), s.sampling.length_range[1], str(s.key)) for s in says[n]] for n in says}
@@ -34,13 +34,13 @@ class HTTPEngine(BaseEngine):
         self.process.communicate()  # it ends with its input
 
 
-def drawn(model, eos, ids, most, key):  # at temperature 1, token by token, without a cache: it is a toy
+def drawn(model, eos, version, ids, most, key):  # at temperature 1, token by token, without a cache: it is a toy
     random, logps, start = torch.Generator().manual_seed(int(key) % (1 << 63)), [], len(ids)
     while len(logps) < most and not (logps and ids[-1] in eos):
         logp_V = model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
         ids.append(int(torch.multinomial(logp_V.exp(), 1, generator=random)))
         logps.append(float(logp_V[ids[-1]]))
-    return ids[start:], logps, ids[-1] in eos
+    return ids[start:], logps, ids[-1] in eos, 0.0, version
 
 
 if __name__ == "__main__":  # the server
@@ -50,10 +50,10 @@ if __name__ == "__main__":  # the server
     from transformers import AutoModelForCausalLM, utils
 
     utils.logging.disable_progress_bar()
-    torch.set_grad_enabled(False)
     models, server = {}, SimpleXMLRPCServer(("127.0.0.1", 0), logRequests=False, allow_none=True)
-    load = AutoModelForCausalLM.from_pretrained
-    server.register_function(lambda name, folder, eos: models.update({name: (load(folder), eos)}), "load")
+    get = AutoModelForCausalLM.from_pretrained
+    take = lambda name, folder, *more: models.update({name: (get(folder).requires_grad_(False), *more)})  # noqa: E731
+    server.register_function(take, "load")
     server.register_function(lambda name, rows: [drawn(*models[name], *row) for row in rows], "sample")
     print(server.server_address[1], flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

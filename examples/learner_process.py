@@ -19,7 +19,7 @@ class ProcessLearner:
 
     def ask(self, what, *given):
         try:
-            pickle.dump((what, given), self.process.stdin)
+            self.process.stdin.write(pickle.dumps((what, given)))
             self.process.stdin.flush()
             found = pickle.load(self.process.stdout)
         except (EOFError, OSError) as error:
@@ -28,8 +28,9 @@ class ProcessLearner:
             raise found
         return found
 
-    def __getattr__(self, what):  # describe, update, save, training_state, load, reset_optimizer
-        return partial(self.ask, what)
+    def __getattr__(self, what):
+        forwarded = what in ("describe", "update", "save", "training_state", "load", "reset_optimizer")
+        return partial(self.ask, what) if forwarded else object.__getattribute__(self, what)
 
     def published(self, version):
         self.ask("number", version)

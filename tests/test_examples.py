@@ -1,6 +1,7 @@
 """Algorithms of one's own, ``examples/``: what each computes, by hand, and that it learns its game from its recipe."""
 
 import math
+import os
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +15,7 @@ from coevolve import Episode, Joint, Lesson, Outputs, Problem, Turn
 from coevolve.collate import collate, rows_of
 from coevolve.recipe.components import from_file
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.runs.evaluated import evaluate_run
 from coevolve.runs.folder import read_lines
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -68,15 +70,17 @@ def test_it_learns_beside_another_process(name):
 def test_a_learner_elsewhere_learns_what_one_here_learns(tmp_path):
     """The same numbers but for times, checkpoint and resume included; and its process ends with the run."""
     lines = []
-    for name, learner in (("here", "learner=null"), ("there", "steps=4")):
-        recipe = load_recipe(EXAMPLES / "learner_process.yaml", [learner, "steps=4", "workers=false", "threads=1"])
-        build(recipe.model_copy(update={"steps": 2})).run(tmp_path / name, listeners=[])
-        again = build(recipe)
-        again.run(tmp_path / name, resume=True, listeners=[])
+    for name, learner in (("here", ["learner=null", "workers=false"]), ("there", [])):
+        recipe = load_recipe(EXAMPLES / "learner_process.yaml", [*learner, "steps=4"])
+        for steps in (2, 4):
+            trainer = build(recipe.model_copy(update={"steps": steps}))
+            with closing(trainer):
+                trainer.run(tmp_path / name, resume=steps > 2, listeners=[])
+                assert trainer.sample(1)  # a run does not close what it was given
         lines.append([without_times(line) for line in read_lines(tmp_path / name / "metrics.jsonl")])
     assert len(lines[0]) == 4
     assert lines[0] == lines[1]
-    assert all(policy.process.poll() == 0 for policy in again.policies.values())
+    assert all(policy.process.poll() == 0 for policy in trainer.policies.values())
 
 
 def test_a_process_that_ended_is_told():
@@ -89,8 +93,30 @@ def test_a_process_that_ended_is_told():
     with closing(trainer):
         trainer.engine.process.kill()
         trainer.engine.process.wait()
-        with pytest.raises(ConnectionRefusedError):
+        with pytest.raises(OSError, match=r"the engine HTTPEngine does not answer: .*refused"):
             trainer.step(0)
+
+
+def test_an_evaluation_asks_an_engine_of_ones_own_for_the_trained_weights(tmp_path):
+    recipe = load_recipe(EXAMPLES / "engine_http.yaml", ["steps=8", f"output_dir={tmp_path / 'run'}"])
+    with closing(build(recipe)) as trainer:
+        trainer.run(tmp_path / "run", listeners=[], recipe=recipe.record())
+    rows = evaluate_run(tmp_path / "run", trust_code=True, samples=64)["rows"]
+    paid = {row["weights"]: row["reward"] for row in rows if (row["setting"], row["decoding"]) == ("team", "sampled")}
+    assert paid["trained"] > paid["start"] + 0.4
+
+
+def test_what_was_started_is_closed_if_the_rest_cannot_be_built():
+    frozen = [f"policies.{name}.weights=frozen" for name in ("ann", "bob")]
+    recipe = load_recipe(EXAMPLES / "learner_process.yaml", frozen)
+    before = children()
+    with pytest.raises(ValueError, match="all policies are frozen"):
+        build(recipe)
+    assert children() == before
+
+
+def children():
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
 def test_every_role_has_its_own_moving_baseline():

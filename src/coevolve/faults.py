@@ -7,9 +7,10 @@ import signal
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 _HERE = str(Path(__file__).parent)
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -148,3 +149,23 @@ def user_line(error: BaseException) -> str | None:
         if not frame.filename.startswith((_HERE, "<", *_LIBRARIES))
     ]
     return found[-1] if found else None
+
+
+class Closeable(Protocol):
+    """What has processes, servers or files to end."""
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def closed_after(things: Sequence[Closeable]) -> Iterator[None]:
+    """Closes all of them behind it, whichever fails to; an error from inside is not replaced by one of that."""
+    with ExitStack() as stack:
+        for one in things:
+            stack.callback(one.close)
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):
+                stack.close()
+            raise

@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ import torch
 from coevolve import defaults, noise
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
-from coevolve.faults import during
+from coevolve.faults import closed_after, during
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners.build import build_policies
 from coevolve.lessons import checked, plain_state
@@ -70,6 +70,11 @@ _LEARNER, _ENGINE = (
 )
 """What a learner and an engine have."""
 
+_TRUNCATED = (
+    "top_k, top_p or repetition_penalty is on: tokens are drawn from another distribution than is scored, so gradients "
+    "and ratios are approximations; the metric excess says how far off, in nats per token"
+)
+
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
 
@@ -111,17 +116,15 @@ class Trainer:
         self.task, self.play, self.cast, self.algorithm, self.sampling = task, play, cast, algorithm, sampling
         self.steps, self.batch_size, self.members, self.seed = steps, batch_size, members, seed
         self.reset_every = reset_every
-        self.engine = engine or LocalEngine()
+        self.engine = LocalEngine() if engine is None else engine
         _check(self, policies)
         self.policies = _built(self, policies, workers, threads)
         if not any(policy.trainable for policy in self.policies.values()):
             raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
         if sampling.truncated:
-            warnings.warn(
-                "top_k, top_p or repetition_penalty is on: tokens are drawn from another distribution than is scored, "
-                "so gradients and ratios are approximations; the metric excess says how far off, in nats per token",
-                stacklevel=2,
-            )
+            warnings.warn(_TRUNCATED, stacklevel=2)
+        self.made_here = [one for name, one in self.policies.items() if one is not policies[name]]
+        """Learners that were not given, whose processes end when a run does."""
         self.publish(self.policies, 0)
         self.state: State = plain_state(algorithm.start)
         """What the algorithm carries from step to step."""
@@ -146,17 +149,21 @@ class Trainer:
                 if turns := [t for e in self.episodes for t in e.turns if t.policy == name]:
                     agents[name] = spoken(turns)  # this step's play had no use for the others
             self.engine.rest()
-            learnt = self.learn(i, clock)
-            for name, metrics in learnt.items():
+            updates = self.learn(i, clock)
+            for name, metrics in updates.items():
                 agents[name] = agents.get(name, {}) | metrics
             with clock("publish"):
-                self.publish(learnt, i + 1)
+                self.publish(updates, i + 1)
             note_parts(self.episodes, self.task)
         return step_metrics(self.episodes, agents, clock)
 
     def publish(self, names: Iterable[PolicyName], version: int) -> None:
         """Have the engine sample these policies as they are now; version: the step that these weights are for."""
-        self.engine.publish([self.policies[name].published(version) for name in names])
+        try:
+            self.engine.publish([self.policies[name].published(version) for name in names])
+        except OSError as error:
+            where = f"the engine {type(self.engine).__name__} could not be given version {version} of the weights"
+            raise OSError(f"{where}: {error}") from error
 
     def learn(self, i: int, clock: Clock) -> dict[PolicyName, Metrics]:
         """One update of every policy that the algorithm has targets for. Devices learn side by side."""
@@ -260,7 +267,7 @@ class Trainer:
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.describe()
         run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
-        with alone(run.path), _told(listeners, self.steps) as told, closing(self):
+        with alone(run.path), _told(listeners, self.steps) as told, closed_after(self.made_here):
             start = checkpoint.resume(self, run, identity, keep_last) if resume else run.create()
             if start:
                 self.publish(self.policies, start)
@@ -274,16 +281,19 @@ class Trainer:
                 for listener in told:
                     listener(line)
                 if (i + 1) % save_every == 0 or i + 1 == self.steps:
-                    run.append_samples(i + 1, self.sample(samples))
-                    checkpoint.save(self, run, i + 1, identity, keep_last)
-                    trim()
+                    self._save(run, i + 1, samples, identity, keep_last)
         return run.path
 
+    def _save(self, run: RunDir, step: int, samples: int, identity: Mapping[str, Any], keep_last: int) -> None:
+        """A checkpoint, beside what the team says on held-out problems."""
+        run.append_samples(step, self.sample(samples))
+        checkpoint.save(self, run, step, identity, keep_last)
+        trim()
+
     def close(self) -> None:
-        """End the processes of learners and engine; another step would start them again."""
-        for learner in self.policies.values():
-            learner.close()
-        self.engine.close()
+        """End the processes and servers of learners and engine, those that were given too: for who has made them."""
+        with closed_after([*self.policies.values(), self.engine]):
+            pass
 
     def sample(self, n: int) -> list[dict[str, Any]]:
         """Records of the team as it starts (step 0's cast) on n held-out problems, the same with the same noise always,
@@ -301,7 +311,7 @@ class Trainer:
         """What computes: for every policy, what samples, threads of this process."""
         return {
             "policies": {name: policy.about for name, policy in self.policies.items()},
-            "engine": type(self.engine).__name__,
+            "engine": getattr(self.engine, "about", type(self.engine).__name__),
             "threads": torch.get_num_threads(),
         }
 

@@ -73,7 +73,19 @@ def test_an_engine_that_samples_too_little_or_nothing_is_told(build_policy: Buil
             return {name: [Sample([5], [-1.0], False)] for name in says}
 
     policy, asked = build_policy(), {"a": make_says([[5], [6]], Sampling(1))}
-    for engine, said in ((Short(), "Short was asked for 2 turns and sampled 1"), (BaseEngine(), "has no `sample`")):
+
+    class Stray(BaseEngine):
+        """Says that it ended, without the end."""
+
+        def sample(self, says: Any) -> Any:
+            return {name: [Sample([5], [-1.0], True)] * len(some) for name, some in says.items()}
+
+    told: list[tuple[Any, str]] = [
+        (Stray(), "1 ids with 1 log-probabilities, finished: True"),
+        (Short(), "Short was asked for 2 turns and sampled 1"),
+        (BaseEngine(), "has no `sample`"),
+    ]
+    for engine, said in told:
         engine.publish([policy.published(0)])
         with pytest.raises((ValueError, NotImplementedError), match=said):
             engine.generate(asked)

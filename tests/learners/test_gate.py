@@ -16,7 +16,7 @@ from toy import toy
 
 from coevolve.engines.local import LocalEngine
 from coevolve.interfaces import Published
-from coevolve.learners.gate import BOUNDS, check_sampled
+from coevolve.learners.gate import BOUNDS, Gap, check_versions
 from coevolve.models.spec import PolicySpec
 from coevolve.types import Batch, Sampling
 
@@ -27,41 +27,50 @@ def batch_of_two(version: int = 3) -> Batch:
     return make_batch(2, seed=0).replace(mask_BT=mask_BT, logp_BT=-1.0 * mask_BT, version_B=torch.tensor([3, version]))
 
 
+def checked(batch: Batch, logp_BT: torch.Tensor, dtype: str = "float32") -> None:
+    """The gate on one mini-batch of one micro-batch."""
+    check_versions("policy 'ann', step 7", 3, batch)
+    gap = Gap()
+    gap.add(batch, logp_BT)
+    gap.check("policy 'ann', step 7", dtype, batch)
+
+
 def test_rounding_passes_and_more_does_not() -> None:
     batch = batch_of_two()
-    apart = 0.9 * BOUNDS["float32"]
-    check_sampled("policy 'ann', step 7", "float32", 3, batch, batch.logp_BT + apart)
+    checked(batch, batch.logp_BT + 0.9 * BOUNDS["float32"])
     # one token of three, four bounds away: 4/3 of the bound in the mean
     far_BT = torch.tensor([[4 * BOUNDS["float32"], 0.0], [0.0, 99.0]])
-    check_sampled("policy 'ann', step 7", "bfloat16", 3, batch, batch.logp_BT + far_BT)
-    with pytest.raises(
-        ValueError, match=r"^policy 'ann', step 7: .*, version 3: .* -1\.0000 by the sampler and -0\.9999 by the"
-    ) as e:
-        check_sampled("policy 'ann', step 7", "float32", 3, batch, batch.logp_BT + far_BT)
+    checked(batch, batch.logp_BT + far_BT, "bfloat16")
+    with pytest.raises(ValueError, match=r"^policy 'ann', step 7: .*, version 3: .* -1\.0000 by the sampler") as e:
+        checked(batch, batch.logp_BT + far_BT)
     assert "0.00013 apart in the mean and 0.0001 at most in float32" in str(e.value)
     assert "\n" not in str(e.value)
     with pytest.raises(ValueError, match="nan apart"):
-        check_sampled("policy 'ann', step 7", "float32", 3, batch, batch.logp_BT * math.nan)
+        checked(batch, batch.logp_BT * math.nan)
+
+
+def test_a_low_temperature_makes_rounding_larger_and_the_bound_with_it() -> None:
+    batch, apart = batch_of_two(), 1.5 * BOUNDS["float32"]
+    cold = batch.replace(temperature_B=torch.full((2,), 0.5))
+    checked(cold, batch.logp_BT + apart)
+    for temperature in (1.0, 2.0):
+        with pytest.raises(ValueError, match="apart in the mean"):
+            checked(batch.replace(temperature_B=torch.full((2,), temperature)), batch.logp_BT + apart)
 
 
 def test_turns_of_another_version_are_told() -> None:
-    with pytest.raises(ValueError, match="'ann', step 7: version 3 of the weights would learn from turns of version 2"):
-        check_sampled("policy 'ann', step 7", "float32", 3, batch_of_two(version=2), batch_of_two().logp_BT)
+    with pytest.raises(ValueError, match="step 7: version 3 of the weights would learn from 1 turns of version 2"):
+        checked(batch_of_two(version=2), batch_of_two().logp_BT)
 
 
 def test_rows_that_nobody_sampled_are_not_compared() -> None:
     batch, away_BT = batch_of_two(version=0), torch.tensor([[0.0, 0.0], [5.0, 0.0]])
-    check_sampled(
-        "policy 'ann', step 7",
-        "float32",
-        3,
-        batch.replace(extra_B=torch.tensor([False, True])),
-        batch.logp_BT + away_BT,
-    )
-    check_sampled(
-        "policy 'ann', step 7", "float32", 3, batch.replace(extra_B=torch.tensor([True, True])), batch.logp_BT + 9
-    )
-    check_sampled("policy 'ann', step 7", "float32", 3, batch.replace(version_B=None), batch.logp_BT + 9)
+    checked(batch.replace(extra_B=torch.tensor([False, True])), batch.logp_BT + away_BT)
+    checked(batch.replace(extra_B=torch.tensor([True, True])), batch.logp_BT + 9)
+    checked(batch.replace(version_B=None), batch.logp_BT + 9)
+    behind = batch_of_two().replace(extra_B=torch.tensor([True, False]))  # whichever comes first
+    with pytest.raises(ValueError, match="5 apart"):
+        checked(behind, batch.logp_BT + away_BT)
 
 
 @pytest.mark.parametrize("weights", ["full", "lora"])
@@ -114,7 +123,7 @@ def test_a_forgotten_publish_stops_the_run(team: dict[str, PolicySpec], micro_mo
     trainer = toy(micro_model, policies=team, engine=Forgetful(), workers=False)
     trainer.step(0)
     with pytest.raises(
-        ValueError, match="policy 'ann', step 1: version 1 of the weights would learn from turns of version 0"
+        ValueError, match="policy 'ann', step 1: version 1 of the weights would learn from 8 turns of version 0"
     ):
         trainer.step(1)
 

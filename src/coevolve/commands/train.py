@@ -42,7 +42,7 @@ def train(args: argparse.Namespace) -> None:
 
 def train_recipe(recipe: Recipe, resume: bool) -> None:
     """Train, with progress on the terminal; an interruption and a shortage say how to go on."""
-    from coevolve.faults import Interrupted, ShortageError, during, is_interrupt, lacking
+    from coevolve.faults import Interrupted, ShortageError, closed_after, during, is_interrupt, lacking
     from coevolve.progress import progress
     from coevolve.recipe.schema import build
     from coevolve.report.trackers import tracker
@@ -55,8 +55,8 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
         with tracker(recipe.report_to, run.path, record) as track:
             with during("building the team"):
                 trainer = build(recipe)
-            say(_computing(trainer.computing()))
-            with progress(recipe.steps) as show:
+            with closed_after([trainer]), progress(recipe.steps) as show:
+                say(_computing(trainer.computing()))
                 trainer.run(
                     run.path,
                     resume=resume,

@@ -15,13 +15,15 @@ from coevolve.types import PolicyName, Prompt, Say, Turn
 class Sample:
     """What was sampled for one say: ids, their log-probabilities at the say's temperature, whether it ended by itself.
 
-    excess: what truncated sampling added to the log-probabilities, in nats.
+    excess: what truncated sampling added to the log-probabilities, in nats. version: of the weights that sampled it,
+    where an engine knows better than what was published last.
     """
 
     action_ids: list[int]
     logps: list[float]
     finished: bool
     excess: float = 0.0
+    version: int | None = None
 
 
 class BaseEngine:
@@ -53,7 +55,10 @@ class BaseEngine:
         for name, asked in says.items():
             for say in asked:
                 _check_context(say, self.published[name].context)
-        sampled = self.sample(says)
+        try:
+            sampled = self.sample(says)
+        except OSError as error:
+            raise OSError(f"the engine {type(self).__name__} does not answer: {error}") from error
         return {name: self._turns(self.published[name], says[name], sampled[name]) for name in says}
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, Sequence[Sample]]:
@@ -73,10 +78,10 @@ class BaseEngine:
         if not says:
             return []
         for say, row in zip(says, sampled, strict=True):
-            _check_finite(say, row)
+            _check(say, row, speaker)
         spoken = [(say.prompt_ids, row.action_ids) for say, row in zip(says, sampled, strict=True)]
         return [
-            say.answered(row.action_ids, row.logps, text, row.finished, row.excess, speaker.version)
+            say.answered(row.action_ids, row.logps, text, row.finished, row.excess, _version(row, speaker))
             for say, row, text in zip(says, sampled, tokens.said(speaker.tokenizer, spoken), strict=True)
         ]
 
@@ -91,7 +96,19 @@ def _check_context(say: Say, context: int) -> None:
         )
 
 
-def _check_finite(say: Say, row: Sample) -> None:
+def _version(row: Sample, speaker: Published) -> int:
+    return speaker.version if row.version is None else row.version
+
+
+def _check(say: Say, row: Sample, speaker: Published) -> None:
+    """Raises ValueError for what no turn can be, whoever sampled it."""
+    ids, logps, ended = len(row.action_ids), len(row.logps), bool(row.action_ids) and row.action_ids[-1] in speaker.eos
+    if ids == 0 or ids != logps or row.finished != ended:
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the engine sampled {ids} ids with "
+            f"{logps} log-probabilities, finished: {row.finished}; want at least one, as many of both, and the end of "
+            "sequence as the last id of those that finished and of no others"
+        )
     if not math.isfinite(sum(row.logps)):
         raise ValueError(
             f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "

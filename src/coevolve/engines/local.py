@@ -32,7 +32,7 @@ class LocalEngine(BaseEngine):
     """Samples turns on this machine: of policies that are here where they are, in this process or in the pool of each;
     of others from copies of their weights, which every publish renews (``engines.replica``).
 
-    policies: published at once, as version 0. max_tokens: positions (prompt padding and new tokens included) decoded at
+    policies: published at once. max_tokens: positions (prompt padding and new tokens included) decoded at
     a time, by each process if there are several; it bounds the cache's memory. In a pool, the rows of a base are split
     while there are cores and rows for them. All is the same but for rounding.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
@@ -43,14 +43,23 @@ class LocalEngine(BaseEngine):
     ):
         super().__init__()
         self.policies: dict[PolicyName, Policy] = {}
+        self.copies: dict[PolicyName, Policy] = {}
         self.max_tokens = max_tokens
-        self.publish([policy.published(0) for policy in policies.values()])
+        self.publish([policy.published(policy.version) for policy in policies.values()])
 
     def publish(self, news: Sequence[Published]) -> None:
         """See ``BaseEngine``."""
         super().publish(news)
         for new in news:
-            self.policies[new.name] = new.policy or renewed(self.policies.get(new.name), new)
+            if new.policy is None:
+                self.copies[new.name] = renewed(self.copies.get(new.name), new)
+            self.policies[new.name] = new.policy or self.copies[new.name]
+
+    @property
+    def about(self) -> str:
+        """What samples, in a line."""
+        copied = "; ".join(f"a copy of {name}: {policy.backend.about}" for name, policy in self.copies.items())
+        return f"LocalEngine ({copied})" if copied else "LocalEngine"
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
         """One sample per say, devices side by side."""

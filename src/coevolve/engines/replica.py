@@ -15,9 +15,7 @@ from coevolve.runtime.placement import use_threads
 
 def renewed(before: Policy | None, news: Published) -> Policy:
     """The copy with these weights: the one that there was, or one that is loaded now, with a base of its own."""
-    if before is not None and news.spec.weights == "frozen":
-        return before
-    copy = before or _loaded(news)
+    copy = before if before is not None and before.spec == news.spec else _loaded(news)
     if news.spec.weights != "frozen":
         with tempfile.TemporaryDirectory(prefix="coevolve-") as folder:
             news.save(Path(folder))

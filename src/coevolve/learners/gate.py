@@ -2,42 +2,57 @@
 
 If not, what was sampled is another model than what learns (a publish that was forgotten or half arrived, another
 tokenizer or template on a server, kernels that compute something else), and its gradients would be of nobody's policy.
-Letters: B rows, T action tokens.
+Rows that an algorithm added are not looked at: nobody sampled them so. Where ``version_B`` is None the rows do not come
+from an engine, and there is nothing to compare. Letters: B rows, T action tokens.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from coevolve.types import Batch
 
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.05}
-"""By dtype of the computation: nats per token by which the log-probabilities may differ in the mean. Rounding alone
-was 1e-6 to 1e-5 and 2e-4 to 0.018 wherever it was measured."""
+"""By dtype of the computation: nats per token by which the log-probabilities may differ in the mean, times the
+temperature where that is below 1, which divides the logits and so their rounding. Rounding alone was 1e-6 to 1e-5 and
+2e-4 to 0.018 wherever it was measured."""
 
 
-def check_sampled(where: str, dtype: str, version: int, batch: Batch, logp_BT: Tensor) -> None:
-    """Raises ValueError unless the rows were sampled with the learner's own version of the weights, and with weights
-    that give these log-probabilities. where: the policy and the step, for the message.
-
-    Rows that an algorithm added are not looked at: nobody sampled them so. Where ``version_B`` is None the rows do not
-    come from an engine, and there is nothing to compare.
-    """
-    if batch.version_B is None or bool(batch.extra_B.all()):
+def check_versions(where: str, version: int, batch: Batch) -> None:
+    """Raises ValueError if a row was sampled with another version of the weights. where: the policy and the step."""
+    if batch.version_B is None:
         return
-    sampled_BT = batch.mask_BT & ~batch.extra_B[:, None]
-    versions = batch.version_B[~batch.extra_B]
-    ours, theirs = (float(x_BT[sampled_BT].mean()) for x_BT in (logp_BT, batch.logp_BT))
-    found = float((logp_BT - batch.logp_BT)[sampled_BT].abs().mean())
-    numbers = f"log-probabilities are {theirs:.4f} by the sampler and {ours:.4f} by the learner, nats a token"
-    if bool((versions != version).any()):
+    sampled = batch.version_B[~batch.extra_B]
+    if len(others := sampled[sampled != version]):
         raise ValueError(
-            f"{where}: version {version} of the weights would learn from turns of version {int(versions.min())} "
-            f"({numbers}); the engine has to sample what was published last"
+            f"{where}: version {version} of the weights would learn from {len(others)} turns of version "
+            f"{int(others[0])}; no weight was changed; the engine has to sample what was published last"
         )
-    if not found <= BOUNDS[dtype]:
-        raise ValueError(
-            f"{where}: its turns were not sampled by the weights that learn, version {version}: {numbers}, "
-            f"{found:.2g} apart in the mean and {BOUNDS[dtype]:g} at most in {dtype}; no weight was changed; the "
-            "engine samples other weights, or with another tokenizer or other numbers than the learner"
-        )
+
+
+class Gap:
+    """How far the learner's log-probabilities are from the sampler's, added up over the micro-batches of a step."""
+
+    def __init__(self) -> None:
+        self.sums = torch.zeros(4, dtype=torch.float64)
+
+    def add(self, batch: Batch, logp_BT: Tensor) -> None:
+        """Of a micro-batch, on the learner's device."""
+        sampled_BT = batch.mask_BT & ~batch.extra_B[:, None]
+        apart_BT = (logp_BT - batch.logp_BT).abs() * batch.temperature_B.clamp(max=1.0)[:, None]
+        columns = (apart_BT, logp_BT, batch.logp_BT, torch.ones_like(logp_BT))
+        self.sums += torch.stack([x[sampled_BT].double().sum() for x in columns]).cpu()
+
+    def check(self, where: str, dtype: str, batch: Batch) -> None:
+        """Before the first optimiser step on this batch: raises ValueError if they are further apart than rounding."""
+        if batch.version_B is None or not self.sums[3]:
+            return
+        apart, ours, theirs = (self.sums[:3] / self.sums[3]).tolist()
+        if not apart <= BOUNDS[dtype]:
+            raise ValueError(
+                f"{where}: its turns were not sampled by the weights that learn, version {int(batch.version_B.max())}: "
+                f"log-probabilities are {theirs:.4f} by the sampler and {ours:.4f} by the learner, nats a token, "
+                f"{apart:.2g} apart in the mean and {BOUNDS[dtype]:g} at most in {dtype}; no weight was changed; the "
+                "engine samples other weights, or with another tokenizer or other numbers than the learner"
+            )

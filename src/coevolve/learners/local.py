@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from coevolve.compute import forward
 from coevolve.learners.describe import describe
-from coevolve.learners.gate import check_sampled
+from coevolve.learners.gate import Gap, check_versions
 from coevolve.learners.optim import adamw, lr_factor
 from coevolve.maths.minibatches import mini_batches
 from coevolve.models.exact import check_same, read
@@ -110,10 +110,11 @@ class LocalLearner(Policy):
         Returns the loss's metrics and grad_norm, averaged over the mini-batches; updates, how many there were; lr;
         entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt already); and
         drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute difference
-        per token), which is rounding alone. Raises ValueError, before the weights change, if the first micro-batch
-        was sampled by other weights (``learners.gate``) or a loss or gradient is not finite.
+        per token), which is rounding alone. Raises ValueError, before the weights change, if turns were
+        sampled by other weights (``learners.gate``) or a loss or gradient is not finite.
         """
         assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
+        check_versions(f"policy {self.name!r}, step {step}", self.version, batch)
         rate = self.spec.learning_rate * lr_factor(self.spec, step, self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -131,14 +132,14 @@ class LocalLearner(Policy):
         return mean | {"entropy": entropy, "drift": drift, "lr": rate, "updates": len(seen)}
 
     def _learn(self, mini: Batch, targets: Targets, objective: Objective, step: int, gate: bool) -> Metrics:
-        """One optimiser step on one mini-batch, its gradient added up over micro-batches. gate: whether the first one
+        """One optimiser step on one mini-batch, its gradient added up over micro-batches. gate: whether the mini-batch
         has to pass it."""
         assert self.optimizer is not None
         weight_BT = objective.loss_aggregation(mini)
         whole = weight_BT.sum()
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
-        entropy = drift = torch.zeros((), device=self.device)
+        entropy, drift, gap = torch.zeros((), device=self.device), torch.zeros((), device=self.device), Gap()
         with self._learning() as outputs:
             for rows_B in self.micro_batches(mini, objective.together):
                 micro = mini.select(rows_B)
@@ -147,10 +148,6 @@ class LocalLearner(Policy):
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
                 out = outputs(micro)
                 assert out.entropy_BT is not None
-                if gate:
-                    where = f"policy {self.name!r}, step {step}"
-                    check_sampled(where, self.spec.dtype, self.version, placed, out.logp_BT.detach())
-                    gate = False
                 loss, metrics = objective.loss(out, placed, aims, weight)
                 loss.backward()  # type: ignore[no-untyped-call]
                 for key, value in {"loss": loss.detach(), **metrics}.items():
@@ -158,7 +155,11 @@ class LocalLearner(Policy):
                 unsampled_BT = ~placed.mask_BT | placed.extra_B[:, None]
                 drift_BT = (out.logp_BT.detach() - placed.logp_BT).masked_fill(unsampled_BT, 0.0)
                 drift = drift + drift_BT.abs().sum()
+                if gate:
+                    gap.add(placed, out.logp_BT.detach())
                 entropy = entropy + out.entropy_BT.detach().sum()
+        if gate:
+            gap.check(f"policy {self.name!r}, step {step}", self.spec.dtype, mini)
         return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / _sampled(mini))}
 
     @contextlib.contextmanager

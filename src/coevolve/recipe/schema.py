@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from coevolve.cast import CASTS
 from coevolve.engines import ENGINES
 from coevolve.files import shown
 from coevolve.interfaces import Engine, Learner, Task
+from coevolve.learners import LEARNERS
 from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec, asked_of
 from coevolve.names import check_names, check_run
@@ -56,8 +58,8 @@ __all__ = [
 ]
 
 _COMPONENTS = ("task", "play", "cast", "algorithm", "engine", "learner")
-_LEARNERS: Mapping[str, Callable[..., Learner]] = {}
-"""What ``learner`` may name besides a file's."""
+_NUMBERS = ("sampling", "steps", "batch_size", "members", "seed", "reset_every", "workers", "threads")
+"""What a recipe and ``Trainer`` call alike."""
 
 A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.txt|\.py:\w+)$")
 """A value that names a file."""
@@ -107,6 +109,8 @@ class Recipe(BaseModel):
     def _roles_match_policies(self) -> Recipe:
         check_run(self.output_dir.absolute().name)
         check_roles(self.roles, self.policies)
+        if self.learner is not None and (self.threads is not None or self.workers is True):
+            raise ValueError("threads and workers are for learners of ours, and `learner` names another; remove them")
         idle = set(self.policies) - set(self.roles.values())
         ours = str(self.algorithm.get("name")) in ALGORITHMS  # another may have rows for a policy that never speaks
         if idle and ours:
@@ -137,8 +141,8 @@ class Parts:
     cast: Callable[[], Cast]
     algorithm: Callable[[], Algorithm]
     engine: Callable[[], Engine | None]
-    policies: Callable[[], Mapping[PolicyName, PolicySpec | Learner]]
-    """What learns: specs for our learners, or somebody's own."""
+    learners: Mapping[PolicyName, Callable[[], Learner]]
+    """Of another kind than ours."""
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -163,19 +167,18 @@ def parts(recipe: Recipe) -> Parts:
         play=resolve(recipe.play, PLAYS, "play"),
         cast=resolve(recipe.cast, CASTS, "cast", roles=recipe.roles),
         algorithm=lambda: algorithm,
-        engine=resolve(recipe.engine, ENGINES, "engine") if recipe.engine else lambda: None,
-        policies=_learners(recipe, algorithm) if recipe.learner else lambda: recipe.policies,
+        engine=resolve(recipe.engine, ENGINES, "engine") if recipe.engine is not None else lambda: None,
+        learners=_learners(recipe, algorithm) if recipe.learner is not None else {},
     )
 
 
-def _learners(recipe: Recipe, algorithm: Algorithm) -> Callable[[], Mapping[PolicyName, Learner]]:
+def _learners(recipe: Recipe, algorithm: Algorithm) -> Mapping[PolicyName, Callable[[], Learner]]:
     """A learner of the recipe's own kind for every policy."""
     needs = {"reference": algorithm.reference, "critic": algorithm.critic, "steps": recipe.steps, "seed": recipe.seed}
-    made = {
-        name: resolve(recipe.learner, _LEARNERS, "learner", name=name, spec=spec, **needs)
+    return {
+        name: resolve(recipe.learner, LEARNERS, "learner", name=name, spec=spec, **needs)
         for name, spec in recipe.policies.items()
     }
-    return lambda: {name: learner() for name, learner in made.items()}
 
 
 def check(recipe: Recipe) -> Parts:
@@ -207,28 +210,30 @@ def build(recipe: Recipe) -> Trainer:
         play = made.play()
     with blame("task"):
         task = made.task()
-    with blame("learner"):
-        policies = made.policies()
-    with blame("engine"):
-        engine = made.engine()
     from coevolve.trainer import Trainer  # and with it torch, once everything that can be wrong without is right
 
-    return Trainer(
-        play=play,
-        cast=made.cast(),
-        algorithm=made.algorithm(),
-        task=task,
-        policies=policies,
-        engine=engine,
-        sampling=recipe.sampling,
-        steps=recipe.steps,
-        batch_size=recipe.batch_size,
-        members=recipe.members,
-        seed=recipe.seed,
-        reset_every=recipe.reset_every,
-        workers=recipe.workers,
-        threads=recipe.threads,
-    )
+    numbers = {key: getattr(recipe, key) for key in _NUMBERS}
+    with ExitStack() as started:  # closed again if a later one fails
+        policies: dict[PolicyName, PolicySpec | Learner] = dict(recipe.policies)
+        for name, make in made.learners.items():
+            with blame(f"learner of policy {name!r}"):
+                policies[name] = learner = make()
+            started.callback(learner.close)
+        with blame("engine"):
+            engine = made.engine()
+        if engine is not None:
+            started.callback(engine.close)
+        trainer = Trainer(
+            task=task,
+            play=play,
+            cast=made.cast(),
+            policies=policies,
+            algorithm=made.algorithm(),
+            engine=engine,
+            **numbers,
+        )
+        started.pop_all()
+    return trainer
 
 
 def _read(path: Path) -> dict[str, Any]:

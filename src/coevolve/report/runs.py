@@ -113,7 +113,7 @@ def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in flat(run.recipe).items() if key not in _ELSEWHERE}
+    return {key: value for key, value in flat(run.recipe).items() if key not in _ELSEWHERE and value is not None}
 
 
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.evaluate import Row, choose, evaluate
+from coevolve.faults import closed_after
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
@@ -36,16 +37,17 @@ def evaluate_run(
     directory = RunDir(Path(run))
     folder = checkpoint_of(directory, checkpoint)
     trainer = build(recipe_of(directory, trust_code))
-    held_out = choose(trainer.task, problems)
-    step = step_of(folder)
-    cast = trainer.cast(max(step - 1, 0))
-    distinct = {policy.spec.model: name for name, policy in reversed(trainer.policies.items())}
-    rows = [
-        {"weights": "start", **row} for row in _evaluated(trainer, cast, list(distinct.values()), held_out, samples)
-    ]
-    checkpoints.load(trainer, folder)
-    rows += [{"weights": "trained", **row} for row in _evaluated(trainer, cast, None, held_out, samples)]
-    result = _shown(trainer, step, held_out, rows, samples)
+    with closed_after([trainer]):
+        held_out = choose(trainer.task, problems)
+        step = step_of(folder)
+        cast = trainer.cast(max(step - 1, 0))
+        distinct = {policy.spec.model: name for name, policy in reversed(trainer.policies.items())}
+        before = _evaluated(trainer, cast, list(distinct.values()), held_out, samples)
+        checkpoints.load(trainer, folder)
+        trainer.publish(trainer.policies, step)
+        after = _evaluated(trainer, cast, None, held_out, samples)
+        rows = [{"weights": "start", **row} for row in before] + [{"weights": "trained", **row} for row in after]
+        result = _shown(trainer, step, held_out, rows, samples)
     write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
     return result
 
@@ -67,9 +69,10 @@ def evaluate_recipe(
     if not trust_code:
         need_trust(path, recipe.record())
     trainer = build(recipe)
-    held_out = choose(trainer.task, problems)
-    rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out, samples)]
-    return _shown(trainer, 0, held_out, rows, samples)
+    with closed_after([trainer]):
+        held_out = choose(trainer.task, problems)
+        rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out, samples)]
+        return _shown(trainer, 0, held_out, rows, samples)
 
 
 def _shown(

@@ -9,8 +9,9 @@ from typing import Any
 
 # Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
 _FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
-_COMPUTE = re.compile(r"policies\..+\.compute")
-"""What computes is compared by what it came to (``checkpoint.same_compute``)."""
+_COMPUTE = re.compile(r"policies\..+\.compute$|(engine|learner)(\.|$)")
+"""What computes is compared by what it came to (``checkpoint.same_compute``), or judged by the gate before every update
+(``learners.gate``)."""
 
 
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -19,7 +20,7 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     for key in dict.fromkeys((*old, *new)):
-        if key not in free and not _COMPUTE.fullmatch(key) and old.get(key) != new.get(key):
+        if key not in free and not _COMPUTE.match(key) and old.get(key) != new.get(key):
             raise ValueError(
                 f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
                 "resume with the recipe it was made with, or choose another output_dir"
