@@ -67,6 +67,26 @@ def test_it_learns_beside_another_process(name):
     assert fmean(paid[-3:]) > 4.4
 
 
+def weights(policy):
+    with policy.active() as model:
+        return [x.detach().clone() for x in model.parameters()]
+
+
+def test_a_frozen_judge_of_ones_own_stays_what_it_is():
+    small = ["batch_size=4", "members=2", "workers=false", "threads=1"]
+    trainer = build(load_recipe(EXAMPLES / "judge.yaml", small))
+    before = {name: weights(policy) for name, policy in trainer.policies.items()}
+    with closing(trainer):
+        for i in range(2):
+            trainer.step(i)
+    same = {name: all(map(torch.equal, before[name], weights(p))) for name, p in trainer.policies.items()}
+    assert same == {"ann": False, "bob": False, "cleo": True}
+    spoken = trainer.episodes[0].turns
+    assert [turn.role for turn in spoken] == ["short", "detailed", "judge", "short", "detailed"]
+    assert spoken[2].heard == tuple(spoken[:2])
+    assert spoken[3].heard == (spoken[0], f"The judge said: {spoken[2].text}")
+
+
 def test_a_learner_elsewhere_learns_what_one_here_learns(tmp_path):
     """The same numbers but for times, checkpoint and resume included; and its process ends with the run."""
     lines = []

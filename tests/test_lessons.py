@@ -1,6 +1,7 @@
 """What a training rule gives back, checked, and how the trainer treats it: state, rows, warnings, mistakes."""
 
 import dataclasses
+import math
 import warnings
 
 import pytest
@@ -56,6 +57,10 @@ def test_targets_come_in_the_order_of_the_batches_and_some_may_be_missing():
         (lambda lesson: {"bob": aims(lesson, "ann")}, "policy 'bob': adv_BT has the shape"),
         (lambda lesson: {"bob": aims(lesson, "bob", return_BT=torch.zeros(1, 1))}, "'bob': return_BT has the shape"),
         (lambda lesson: {"bob": aims(lesson, "bob", columns={"x_B": torch.zeros(3)})}, r"x_B .* \[3\]; want \[2\]"),
+        (
+            lambda lesson: {"bob": Targets(torch.full(lesson.batches["bob"].mask_BT.shape, math.nan))},
+            "policy 'bob': adv_BT is not finite",
+        ),
         (lambda lesson: {"bob": aims(lesson, "bob", columns={"x": torch.zeros(2)})}, "'x' does not end in _B or _BT"),
     ],
 )
@@ -130,6 +135,22 @@ def test_mistakes_of_a_rule_are_blamed_on_it(micro_model):
     rule = dataclasses.replace(mareinforce(), rows=lambda episodes, rows: 1 / 0)
     with pytest.raises(ValueError, match="the rows of the algorithm, step 0: raised ZeroDivisionError"):
         toy(micro_model, algorithm=rule).step(0)
+
+
+def test_a_policy_that_is_left_out_is_told_once(micro_model):
+    made = mareinforce()
+
+    def advantage(lesson, state):
+        targets, after = made.advantage(lesson, state)
+        return {"ann": targets["ann"]}, after
+
+    trainer = toy(micro_model, algorithm=dataclasses.replace(made, advantage=advantage), steps=2)
+    with pytest.warns(UserWarning, match="policy 'bob': the advantage gave it no targets"):
+        trainer.step(0)
+    with warnings.catch_warnings(record=True) as again:
+        warnings.simplefilter("always")
+        trainer.step(1)
+    assert [str(one.message) for one in again if "no targets" in str(one.message)] == []
 
 
 def test_credit_is_asked_once_a_step_with_everything_in_sight(micro_model):

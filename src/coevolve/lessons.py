@@ -19,18 +19,19 @@ def checked(made: Any, lesson: Lesson) -> tuple[dict[PolicyName, Targets], State
 def checked_targets(found: Any, lesson: Lesson) -> dict[PolicyName, Targets]:
     """The targets of every policy that is to learn, in the order of the batches.
 
-    Raises ValueError that names the policy and the tensor for a policy that has no batch, or a tensor of another shape.
+    Raises ValueError that names the policy and the tensor for a policy that has no batch, a tensor of another shape, or
+    an advantage that is not finite.
     """
     if not isinstance(found, Mapping) or not all(isinstance(aims, Targets) for aims in found.values()):
         raise ValueError(f"want a mapping from policies to Targets, found {type(found).__name__}")
     if unknown := [name for name in found if name not in lesson.batches]:
         raise ValueError(f"targets for {unknown[0]!r}, which does not learn; there are {', '.join(lesson.batches)}")
     for name, aims in found.items():
-        _check_shapes(name, aims, lesson.batches[name])
+        _check_tensors(name, aims, lesson.batches[name])
     return {name: found[name] for name in lesson.batches if name in found}
 
 
-def _check_shapes(name: PolicyName, aims: Targets, batch: Batch) -> None:
+def _check_tensors(name: PolicyName, aims: Targets, batch: Batch) -> None:
     returns = {} if aims.return_BT is None else {"return_BT": aims.return_BT}
     for label, x in {"adv_BT": aims.adv_BT, **returns, **aims.columns}.items():
         want = {"BT": tuple(batch.mask_BT.shape), "B": (len(batch),)}.get(label.rpartition("_")[2])
@@ -38,6 +39,8 @@ def _check_shapes(name: PolicyName, aims: Targets, batch: Batch) -> None:
             raise ValueError(f"policy {name!r}: the name of the column {label!r} does not end in _B or _BT")
         if tuple(x.shape) != want:
             raise ValueError(f"policy {name!r}: {label} has the shape {list(x.shape)}; want {list(want)}")
+    if not aims.adv_BT.isfinite().all():
+        raise ValueError(f"policy {name!r}: adv_BT is not finite")
 
 
 def plain_state(state: Any) -> State:

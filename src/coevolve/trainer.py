@@ -129,7 +129,7 @@ class Trainer:
         self.state: State = plain_state(algorithm.start)
         """What the algorithm carries from step to step."""
         self.warned: set[str] = set()
-        """What was reported once: policies with groups of one, and pay that credit averages away."""
+        """What was reported once: policies with groups of one or without targets, and pay that credit averages away."""
         self.episodes: list[Episode] = []
         """The episodes of the last step."""
         self.lessons: Lessons = {}
@@ -172,6 +172,7 @@ class Trainer:
             if lesson.batches:
                 with blame(f"the advantage, step {i}"):
                     targets, state = checked(self.algorithm.advantage(lesson, self.state), lesson)
+                self._warn_of_no_targets([name for name in lesson.batches if name not in targets])
         self.lessons = ready = {name: (lesson.batches[name], aims) for name, aims in targets.items()}
         metrics = {name: learnt(*pair) for name, pair in ready.items()}
         with clock("update"):
@@ -220,6 +221,17 @@ class Trainer:
             if unknown := [row.turn.policy for row in more if row.turn.policy not in self.policies]:
                 raise ValueError(f"one is for policy {unknown[0]!r}; there are {', '.join(self.policies)}")
         return rows + more
+
+    def _warn_of_no_targets(self, names: Iterable[PolicyName]) -> None:
+        """A warning, once, of policies that the algorithm left out."""
+        for name in names:
+            if (told := f"{name}: no targets") not in self.warned:
+                self.warned.add(told)
+                warnings.warn(
+                    f"policy {name!r}: the advantage gave it no targets, so its turns taught it nothing; a policy that "
+                    "is not to learn has weights: frozen",
+                    stacklevel=2,
+                )
 
     def _warn_of_lonely_turns(self, name: PolicyName, metrics: Metrics) -> None:
         """A warning, once, of turns that taught nothing."""

@@ -325,5 +325,5 @@ def test_a_problem_of_ones_own_needs_only_text_entry_and_tests() -> None:
     problem = Problem("p", {"text": "Add.", "entry": "add", "tests": "assert add(1, 2) == 3"})
     task = Coding(train=[problem], test=[problem], voices={})
     assert task.reward([said(problem, coder="def add(a, b):\n    return a + b")]) == [[2.1]]
-    with pytest.raises(ValueError, match=r"no role 'coder'; known: $"):
+    with pytest.raises(ValueError, match=r"no role 'coder'; known: ; this task"):
         task.prompt(problem, "coder", ())

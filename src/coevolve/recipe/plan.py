@@ -21,6 +21,7 @@ from coevolve.models.load import device_of
 from coevolve.models.spec import asked_of
 from coevolve.play import Stage, blame, rollout
 from coevolve.recipe.schema import Recipe, parts
+from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
 _MIB = 1 << 20
@@ -63,12 +64,13 @@ def plan(recipe: Recipe) -> str:
 def problems(recipe: Recipe) -> str:
     """How many there are, as a comment. The task is built for it, unless that would pre-train a model.
 
-    Raises ValueError for wrong settings and for data that cannot be had, as training would."""
+    Raises ValueError for wrong settings, a role without a prompt and data that cannot be had, as training would."""
     trained = [value for value in recipe.task.values() if isinstance(value, str) and models.is_recipe(value)]
     if trained:
         return f"# task: built when training starts, which first runs {' and '.join(trained)} if need be"
     with blame("task"):
         task = parts(recipe).task()
+        check_prompts(task, recipe.roles)
         return f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
 
 

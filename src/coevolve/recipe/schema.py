@@ -34,6 +34,7 @@ from coevolve.recipe.components import component, resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.settings import Workers
 from coevolve.tasks import TASKS
+from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ def build(recipe: Recipe) -> Trainer:
         play = made.play()
     with blame("task"):
         task = made.task()
+        check_prompts(task, recipe.roles)
     from coevolve.trainer import Trainer  # and with it torch, once everything that can be wrong without is right
 
     numbers = {key: getattr(recipe, key) for key in _NUMBERS}

@@ -16,6 +16,7 @@ from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
 from coevolve.tasks import data
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.expert import Expert
+from coevolve.tasks.roles import unknown_role
 from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.templates import columns
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
@@ -150,8 +151,7 @@ class Coding:
 
     def _voice(self, role: Role) -> Voice:
         if role not in self.voices:
-            known = ", ".join(self.voices)
-            raise ValueError(f"no role {role!r}{did_you_mean(role, self.voices)}; known: {known}")
+            raise unknown_role(role, self.voices)
         return self.voices[role]
 
 

@@ -14,6 +14,7 @@ from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback, user_reward
 from coevolve.tasks import data as sources
+from coevolve.tasks.roles import UnknownRoleError
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
 _HEARD = "heard"
@@ -77,7 +78,7 @@ class Rows:
         """The role's template filled; or its own last turn and what it is told next. ValueError for an unknown role."""
         if role not in self.prompts:
             near = did_you_mean(role, self.prompts)
-            raise ValueError(f"task.prompts has no role {role!r}{near}; it has {', '.join(self.prompts)}")
+            raise UnknownRoleError(f"task.prompts has no role {role!r}{near}; it has {', '.join(self.prompts)}")
         own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
         if own is None:
             return Instruction(self.prompts[role].format_map({**p.data, _HEARD: _joined(heard)}))

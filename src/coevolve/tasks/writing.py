@@ -9,12 +9,12 @@ from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
 
-from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback, user_reward
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.rewards.writing_plain import plain
 from coevolve.rewards.writing_words import Words
 from coevolve.tasks import data
+from coevolve.tasks.roles import unknown_role
 from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.templates import columns
 from coevolve.tasks.writing_feedback import advice
@@ -156,8 +156,7 @@ class Writing:
 
     def _voice(self, role: Role) -> Voice:
         if role not in self.voices:
-            known = ", ".join(self.voices)
-            raise ValueError(f"no role {role!r}{did_you_mean(role, self.voices)}; known: {known}")
+            raise unknown_role(role, self.voices)
         return self.voices[role]
 
 
