@@ -64,7 +64,7 @@ def based(config: Any) -> Base:
         (GPT2Config(**TINY, n_positions=12), False),  # too few positions to try
         (MistralConfig(**SMALL, sliding_window=4096), False),
         (Gemma2Config(**SMALL, head_dim=8), False),  # capped scores, windows
-        (DiffLlamaConfig(**SMALL), False),  # every layer attends twice
+        (DiffLlamaConfig(**SMALL), True),  # every layer attends twice
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -261,12 +261,12 @@ def test_steps_that_are_wrong_are_not_used_however_many_rows_there_are(monkeypat
 
 
 def test_a_wrong_attention_of_ours_is_found_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = backend.PrefixCache.attend
+    honest = backend.RowAttention.attend
 
     def wrong(self: Any, *given: Any) -> Tensor:
         return 1.01 * honest(self, *given)
 
-    monkeypatch.setattr(backend.PrefixCache, "attend", wrong)
+    monkeypatch.setattr(backend.RowAttention, "attend", wrong)
     chosen = choose(based(FAMILIES["llama"]), "auto", "m")
     assert (chosen.name, chosen.uses_prefix_tree) == ("torch", False)
     if importlib.util.find_spec("numba") is not None:

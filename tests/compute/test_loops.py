@@ -22,7 +22,7 @@ from torch.nn import functional
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from coevolve.compute import draw as plain
-from coevolve.compute import logprobs, prefix_cache
+from coevolve.compute import logprobs, row_cache
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.prefix_tree import grow
 from coevolve.engines.local import LocalEngine
@@ -347,14 +347,18 @@ def test_tokens_are_those_that_pytorch_draws(temperature: float) -> None:
 def test_rollouts_are_those_of_the_operators(dtype: str, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of ragged prompts, most of which leave early."""
     says, used, turns = make_says([*ragged(6, seed=2) * 4], Sampling(16)), list[type](), []
-    honest = prefix_cache.PrefixCache.keep
 
-    def counting(self: Any, *given: Any) -> None:
-        used.append(type(self))
-        honest(self, *given)
+    def counted(kind: Any) -> Any:
+        honest = kind.keep
 
-    monkeypatch.setattr(prefix_cache.PrefixCache, "keep", counting)
-    for compute, kind in (("cpu", cached.PrefixCache), ("torch", prefix_cache.PrefixCache)):
+        def counting(self: Any, *given: Any) -> None:
+            used.append(type(self))
+            honest(self, *given)
+
+        return counting
+
+    for compute, kind in (("cpu", cached.PrefixCache), ("torch", row_cache.RowCache)):
+        monkeypatch.setattr(kind, "keep", counted(kind))
         policy = build_policy(dtype=dtype, compute=compute)
         policy.eos = frozenset(range(0, 60, 9))
         turns.append(LocalEngine({"a": policy}).generate({"a": says})["a"])

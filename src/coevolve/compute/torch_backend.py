@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from coevolve.compute import draw
-from coevolve.compute.attention import Attention, TreeAttention, no_mask
+from coevolve.compute.attention import RowAttention, no_mask
 from coevolve.compute.forward import packed_actions
 from coevolve.compute.lm_head import lm_head
 from coevolve.compute.logprobs import action_logps
-from coevolve.compute.packed_tokens import pack
-from coevolve.compute.prefix_cache import PrefixCache
 from coevolve.compute.row_cache import RowCache
 from coevolve.interfaces import KVCache, LMHead
 from coevolve.models.adapters import Adapters
@@ -48,7 +45,7 @@ class TorchBackend:
     @contextmanager
     def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[TorchSampler]:
         """Modules compute in dtype by autocast, which is the caller's."""
-        yield TorchSampler(self.base, self.uses_prefix_tree, adapters, self.lm_head(dtype))
+        yield TorchSampler(self.base, adapters, self.lm_head(dtype))
 
     def hidden(self, batch: Batch) -> Tensor:
         """[N, W] on the model's device."""
@@ -65,7 +62,7 @@ class TorchBackend:
     def _packed(self, batch: Batch) -> Tensor:
         tree, where_N = packed_actions(batch)
         device = self.base.causal.device
-        return tree_hidden(self.base.causal, pack(tree, device), where_N.to(device))
+        return tree_hidden(self.base.causal, RowAttention(tree, device), where_N.to(device))
 
     def _padded(self, batch: Batch) -> Tensor:
         """Rows padded on the right, so causal attention never sees padding and no mask is needed."""
@@ -82,42 +79,30 @@ class TorchBackend:
 
 @dataclass(frozen=True)
 class TorchSampler:
-    """A rollout by transformers' modules."""
+    """A rollout by transformers' modules and attention."""
 
     base: Base
-    uses_prefix_tree: bool
     adapters: Adapters
     logits: LMHead
 
     def session(
         self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
     ) -> KVCache:
-        """A prompt's keys and values once for all its rows, where the model's attention allows."""
-        causal, static = self.base.causal, self.base.causal.device.type == "cuda"
-        if not self.uses_prefix_tree:
-            return RowCache(causal, prompts, speaker_U, prompt_B, steps, self.adapters)
-        forward = partial(hidden_states, causal)
-        return PrefixCache(forward, prompts, speaker_U, prompt_B, steps, self.adapters, static)
+        """Every distinct prompt is fed once, and copied for its rows."""
+        return RowCache(self.base.causal, prompts, speaker_U, prompt_B, steps, self.adapters)
 
     def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
         """``compute.draw``."""
         return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
-def hidden_states(causal: Any, ids_BS: Tensor, position_BS: Tensor, attention: Attention) -> Tensor:
-    """The last hidden states, [B, S, W], by transformers' modules with this attention."""
+def tree_hidden(causal: Any, tree: RowAttention, where_X: Tensor) -> Tensor:
+    """The last hidden states of these packed tokens, [X, W], by transformers' modules with this attention."""
     found: Any = trunk(causal)(
-        input_ids=ids_BS,
-        position_ids=position_BS,
-        attention_mask=no_mask(ids_BS.device),
+        input_ids=tree.ids_N[None],
+        position_ids=tree.position_N[None],
+        attention_mask=no_mask(where_X.device),
         use_cache=False,
-        tree_attention=attention,
+        tree_attention=tree,
     )
-    hidden_BSW: Tensor = found.last_hidden_state
-    return hidden_BSW
-
-
-def tree_hidden(causal: Any, tree: TreeAttention, where_X: Tensor) -> Tensor:
-    """The last hidden states of these packed tokens, [X, W]."""
-    hidden_1NW = hidden_states(causal, tree.ids_N[None], tree.position_N[None], tree)
-    return torch.nn.functional.embedding(where_X, hidden_1NW[0])
+    return torch.nn.functional.embedding(where_X, found.last_hidden_state[0])

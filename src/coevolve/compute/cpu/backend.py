@@ -75,7 +75,7 @@ class CpuSampler:
         self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
     ) -> KVCache:
         """A prompt's keys and values once for all its rows."""
-        return PrefixCache(self.decoder, prompts, speaker_U, prompt_B, steps, self.adapters, static=False)
+        return PrefixCache(self.decoder, prompts, speaker_U, prompt_B, steps, self.adapters)
 
     def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
         """By a loop, unless greedy or truncated."""

@@ -1,26 +1,82 @@
-"""The KV cache of a rollout where attention is a compiled loop.
+"""The KV cache of a rollout by compiled loops: a prompt's keys and values once for all rows that continue it, each
+row's own in memory made beforehand.
 
-Letters: B rows, E prompts, P tokens of the longest, T tokens of a row's own at most, S = 1 new token; H query heads, K
-key heads, X = H + 2 K, D head dimension.
+Letters: B rows, E prompts that rows are left of, U all prompts, P tokens of the longest, T new tokens at most, S = 1
+new token, N packed prompt tokens; H query heads, K key heads, X = H + 2 K, D head dimension, W hidden size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from coevolve.compute import prefix_cache
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.cpu.tree_attention import TreeAttention
-from coevolve.compute.prefix_tree import PrefixTree
+from coevolve.compute.prefix_tree import grow
+from coevolve.models.adapters import Adapters
+
+Forward = Callable[[Tensor, Tensor, Any], Tensor]
+"""(ids_BS, position_BS, attention) -> last hidden states [B, S, W]: the model below its head, without gradient."""
 
 
-class PrefixCache(prefix_cache.PrefixCache):
-    """Prompts lie as the rows' own tokens do, [E, K, P, 2 D], and are attended over with them."""
+class _Prefill:
+    """Attention over packed prompts that keeps every layer's keys, each beside its value, [N, K, 2 D]."""
+
+    def __init__(self, packed: TreeAttention) -> None:
+        self.packed = packed
+        self.kept: dict[int, Tensor] = {}
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        self.kept[layer] = torch.cat((key[0], value[0]), -1).float().transpose(0, 1)
+        return self.packed.attend(layer, query, key, value, scaling)
+
+
+class PrefixCache:
+    """The keys and values of a rollout's rows. prompt_B: the number of each row's prompt. steps: new tokens at most.
+
+    speaker_U: whose each prompt is, as a number of ``adapters``; prompts of one come together.
+    """
+
+    dead_share = 8
+
+    def __init__(
+        self,
+        forward: Forward,
+        prompts: Sequence[Sequence[int]],
+        speaker_U: Sequence[int],
+        prompt_B: Sequence[int],
+        steps: int,
+        adapters: Adapters,
+    ) -> None:
+        self.forward, self.steps, self.filled = forward, steps, 0
+        tree = grow([np.array(prompt) for prompt in prompts], speaker_U)
+        packed = TreeAttention(tree)
+        # Tokens that fill up are anybody's.
+        adapters.split(np.pad(tree.kind_N, (0, len(packed.ids_N) - len(tree.kind_N)), "edge"))
+        prefill = _Prefill(packed)
+        hidden_1NW = forward(packed.ids_N[None], packed.position_N[None], prefill)
+        path_U = [torch.from_numpy(leaf.path) for leaf in tree.leaf_B]
+        self.hidden_UW = hidden_1NW[0, torch.stack([path[-1] for path in path_U])]
+        self.prompt = {  # [E, K, P, 2 D] of every layer
+            layer: pad_sequence([both_NKD[path] for path in path_U], batch_first=True).transpose(1, 2).contiguous()
+            for layer, both_NKD in prefill.kept.items()
+        }
+        self.length_E, self.prompt_B = np.array([len(path) for path in path_U]), np.array(prompt_B)
+        self.own: dict[int, Tensor] = {}
+        """[B, K, T, 2 D] of every layer: a row's keys of one head lie in one piece."""
+        self.arrays: dict[int, tuple[Any, ...]] = {}
+
+    def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
+        """Feed one token a row; the last hidden states, [B, W]."""
+        hidden_BW = self.forward(ids_B[:, None], position_B[:, None], self)[:, 0]
+        self.filled += 1
+        return hidden_BW
 
     def attend_heads(self, layer: int, heads_BXD: Any, cos_BD: Any, sin_BD: Any, scaling: float) -> Tensor:
         """One new token a row, of arrays: queries, keys and values side by side, still to be turned; [B, 1, H, D]."""
@@ -34,25 +90,24 @@ class PrefixCache(prefix_cache.PrefixCache):
         """As the loops take them: prompts, their lengths, whose rows they are, and rows' own tokens, of this kind:
         reading these is what most of attention's time goes to. (Norms of heads leave theirs in float32.)"""
         if layer not in self.arrays:
-            (prompt,) = self.prompt[layer]
+            prompt = self.prompt[layer]
             if layer not in self.own:
-                _, keys, _, size = prompt.shape
                 dtype = torch.bfloat16 if kind == np.uint16 else torch.float32
-                own_BKTD = torch.empty((len(self.prompt_B), keys, self.steps, size), dtype=dtype)
-                self.own[layer] = own_BKTD.transpose(1, 2)
-            own_BKTD = self.own[layer].transpose(1, 2)
-            self.arrays[layer] = prompt.numpy(), self.length_E, self.prompt_B, either(own_BKTD)
+                self.own[layer] = torch.empty(
+                    (len(self.prompt_B), prompt.shape[1], self.steps, prompt.shape[3]), dtype=dtype
+                )
+            self.arrays[layer] = prompt.numpy(), self.length_E, self.prompt_B, either(self.own[layer])
         return self.arrays[layer]
 
-    def _pack(self, tree: PrefixTree) -> TreeAttention:
-        return TreeAttention(tree)
-
-    def _stored(self, key_EKPD: Tensor, value_EKPD: Tensor) -> tuple[Tensor, ...]:
-        return (torch.cat((key_EKPD, value_EKPD), -1).float(),)
-
-    def _arrange(self) -> None:
-        super()._arrange()
-        self.arrays: dict[int, tuple[Any, ...]] = {}  # others when rows have left
-        prompts = next(iter(self.prompt.values()))[0]
-        late_EP = torch.zeros(prompts.shape[0], prompts.shape[2]) if self.late_EP is None else self.late_EP
-        self.length_E = (late_EP == 0).sum(1).numpy()
+    def keep(self, order_B: Tensor, holes: Tensor) -> None:
+        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two
+        differ. Prompts of nobody leave, too."""
+        alive, self.prompt_B = np.unique(self.prompt_B[order_B.numpy()], return_inverse=True)
+        if len(alive) < len(self.length_E):
+            self.prompt = {layer: prompt[torch.from_numpy(alive)] for layer, prompt in self.prompt.items()}
+            self.length_E = self.length_E[alive]
+        movers = order_B[holes]
+        for layer, own in self.own.items():
+            own[holes, :, : self.filled] = own[movers, :, : self.filled]
+            self.own[layer] = own[: len(order_B)]
+        self.arrays.clear()

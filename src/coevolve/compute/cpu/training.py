@@ -22,7 +22,7 @@ from coevolve.compute.cpu.arrays import either
 from coevolve.compute.cpu.decoder import SILU, rotation
 from coevolve.compute.cpu.products import side_by_side
 from coevolve.compute.cpu.tree_attention import TreeAttention
-from coevolve.compute.packed_tokens import filled
+from coevolve.compute.prefix_tree import filled
 from coevolve.models.adapters import Adapters
 
 

@@ -1,8 +1,8 @@
 """Attention over a tree of packed tokens by compiled loops: each token looks at its own segment up to itself and then
 along its path, where they lie.
 
-PyTorch's attention needs runs side by side, filled up to equal lengths, so ``packed_tokens`` copies all that it has.
-Letters: N packed tokens, H query heads, K key heads, D head dimension.
+PyTorch's attention needs rows side by side, filled up to equal lengths, so ``compute.attention`` copies all that it
+has. Letters: N packed tokens, H query heads, K key heads, D head dimension.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from coevolve.compute.cpu import loops
-from coevolve.compute.packed_tokens import padded
-from coevolve.compute.prefix_tree import PrefixTree
+from coevolve.compute.prefix_tree import PrefixTree, padded
 
 
 class TreeAttention:
-    """A tree's packed tokens, filled up (``packed_tokens.padded``), and attention over them.
+    """A tree's packed tokens, filled up (``prefix_tree.padded``), and attention over them.
 
     segments: as the loops take them: first token, number of tokens, and number of the parent, which is negative where
     there is none.
