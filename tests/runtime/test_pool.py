@@ -30,7 +30,7 @@ from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.plays import rounds
 from coevolve.runtime.placement import side_by_side
-from coevolve.runtime.pool import Failure, JobError, Pool, Worker
+from coevolve.runtime.pool import Failure, Job, JobError, Pool, Worker
 from coevolve.types import Sampling, Say, Turn
 
 
@@ -213,6 +213,23 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
     with pytest.raises(ShortageError, match="for full ended with exit code -9"):
         pair.away.generate(asked)
     assert workers._running == []
+
+
+@pytest.mark.slow
+def test_a_death_beside_others_hangs_nobody(pair: Pair) -> None:
+    """One learner's processes die while another one has some and wants more: it is told so, and does not wait."""
+    pool, job = pool_of(pair), Job(["full"], id, ())
+    with pool.borrowed() as others:
+        others([job])
+        (first, *_) = pool._running
+        os.kill(first.process.pid or 0, signal.SIGKILL)
+        first.process.join()
+        with pytest.raises(ShortageError, match="for full ended with exit code -9"):
+            others([job])
+    with pool.borrowed() as mine:
+        pool._lost(pool._running, ShortageError("another learner's process died"))
+        with pytest.raises(ShortageError, match="another learner's process died"):
+            mine([job])
 
 
 @pytest.mark.slow

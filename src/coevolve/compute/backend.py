@@ -58,10 +58,13 @@ def choose(base: Base, asked: Compute, model: str) -> Backend:
 
 
 def planned(causal: Any, device: torch.device, asked: Compute) -> str:
-    """What ``choose`` will come to, as far as a model without weights tells (on the meta device)."""
+    """What ``choose`` will come to, as far as a model without weights tells (on the meta device). Raises ValueError
+    where that tells already that ``cpu`` does not fit."""
     if asked in ("reference", "torch"):
         return asked
     why_not = _why_not_here(device) or _unlike(causal)
+    if why_not and asked == "cpu":
+        raise ValueError(f"compute is cpu, which does not fit: {why_not}; say compute: auto")
     return f"torch; not cpu: {why_not}" if why_not else "cpu, if compiled loops give what the model gives"
 
 

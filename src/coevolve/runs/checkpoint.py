@@ -18,6 +18,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -51,6 +52,8 @@ _STATE = "trainer.json"
 
 # Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
 _FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
+_COMPUTE = re.compile(r"policies\..+\.compute")
+"""What computes is compared by what it came to (``same_compute``)."""
 
 
 def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
@@ -177,7 +180,7 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     for key in dict.fromkeys((*old, *new)):
-        if key not in free and not key.endswith(".compute") and old.get(key) != new.get(key):
+        if key not in free and not _COMPUTE.fullmatch(key) and old.get(key) != new.get(key):
             raise ValueError(
                 f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
                 "resume with the recipe it was made with, or choose another output_dir"

@@ -37,8 +37,10 @@ def set_threads(count: int) -> None:
 def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int:
     """How many worker processes to start, 0 for none. parameters: of all models on the CPU. tokens: of a step, at most.
 
-    A forward is about two operations a parameter and token, and its gradient four.
+    A forward is about two operations a parameter and token, and its gradient four. Raises ValueError for another word.
     """
+    if workers not in (True, False, "auto"):
+        raise ValueError(f"workers is {workers!r}; want true, false or auto")
     pays = 6 * parameters * tokens >= PAYS if workers == "auto" else workers
     return cores if pays and cores > 1 else 0
 

@@ -91,6 +91,7 @@ class Pool:
         self._running: list[Worker] = []
         self._free = queue.SimpleQueue[Worker]()  # of those that run, nobody's at the moment
         self._lock = threading.RLock()
+        self._cause: BaseException | None = None  # why the processes were ended last
         weakref.finalize(self, _end, self._running)
 
     def add(self, policy: Member) -> None:
@@ -145,13 +146,14 @@ class Pool:
 
         Waits while other threads have them. Asking raises as a call does; only a lost process ends the others.
         """
-        self._ready(self._beside)
-        free, mine = self._free, list[Worker]()
+        with self._lock:
+            self._ready(self._beside)
+            free, mine = self._free, list[Worker]()
 
         def ask(jobs: Sequence[Job]) -> list[Any]:
             assert len(jobs) <= self.processes_per_policy
             if len(mine) < len(jobs):
-                self._ready(len(jobs) * self._beside)
+                self._more(len(jobs) * self._beside, free)
             while len(mine) < len(jobs):
                 mine.append(free.get())
             return self._ask(mine[: len(jobs)], jobs)
@@ -191,6 +193,7 @@ class Pool:
                     return worker.ended
             for worker in self._running:
                 worker.ended = error
+            self._cause = error
             _end(self._running)
             return error
 
@@ -213,6 +216,14 @@ class Pool:
                     while len(self._running) < count:
                         self._running.append(Worker(self._memory, self._there))
                         self._free.put(self._running[-1])
+
+    def _more(self, count: int, free: queue.SimpleQueue[Worker]) -> None:
+        """So many processes beside those that were borrowed from ``free``. Raises ShortageError where these were ended
+        meanwhile, for another thread's loss: new ones would never come to that queue."""
+        with self._lock:
+            if not self._running or self._free is not free:
+                raise ShortageError(str(self._cause or "the worker processes were ended"))
+            self._ready(count)
 
     def _move_weights(self) -> None:
         """Move the weights into memory that all processes see, with buffers for gradients."""

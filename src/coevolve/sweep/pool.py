@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from coevolve.learners.build import asked_of
 from coevolve.recipe.schema import Recipe
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import RunDir
@@ -69,6 +70,9 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     # Its runs are a sweep's processes, so they start none of their own unless told to.
     workers = False if recipe.workers == "auto" else recipe.workers
     record = recipe.record() | {"threads": slot.threads_of(recipe), "workers": workers}
+    # What computes is what the recipe says, not what the machine's cores leave for each run.
+    for name, spec in recipe.policies.items():
+        record["policies"][name]["compute"] = asked_of(spec.compute, recipe.threads)
     with alone(run):  # the training has a lock of its own
         write_text(run / "recipe.yaml", yaml.safe_dump(record, sort_keys=False))
     resume = ["--resume"] if RunDir(run).begun else []
