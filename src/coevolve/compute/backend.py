@@ -57,12 +57,12 @@ def choose(base: Base, asked: Compute, model: str) -> Backend:
     return TorchBackend(base, tree, why_not)
 
 
-def planned(causal: Any, device: torch.device, asked: Compute) -> str:
+def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False) -> str:
     """What ``choose`` will come to, as far as a model without weights tells (on the meta device). Raises ValueError
     where that tells already that ``cpu`` does not fit."""
     if asked in ("reference", "torch"):
         return asked
-    why_not = _why_not_here(device) or _unlike(causal)
+    why_not = _why_not_here(device) or ("its base is in 4 bits" if four_bit else _unlike(causal))
     if why_not and asked == "cpu":
         raise ValueError(f"compute is cpu, which does not fit: {why_not}; say compute: auto")
     return f"torch; not cpu: {why_not}" if why_not else "cpu, if compiled loops give what the model gives"
