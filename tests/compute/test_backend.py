@@ -249,7 +249,7 @@ def test_loops_that_are_wrong_are_not_used(late: bool, monkeypatch: pytest.Monke
 
 def test_steps_that_are_wrong_are_not_used_however_many_rows_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows, and more, may be computed otherwise."""
-    cached: Any = pytest.importorskip("coevolve.compute.cpu.prefix_cache")
+    cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
     honest = cached.PrefixCache.step
 
     def wrong(self: Any, ids_B: Tensor, position_B: Tensor) -> Tensor:

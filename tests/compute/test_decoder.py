@@ -23,9 +23,9 @@ from coevolve.types import Sampling
 
 written: Any = pytest.importorskip("coevolve.compute.cpu.decoder")
 Decoder: Any = written.Decoder
-Cache: Any = pytest.importorskip("coevolve.compute.cpu.prefix_cache").PrefixCache
-TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.tree_attention").TreeAttention
-Panels: Any = pytest.importorskip("coevolve.compute.cpu.panels").Panels
+Cache: Any = pytest.importorskip("coevolve.compute.cpu.attention").PrefixCache
+TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.attention").TreeAttention
+Panels: Any = pytest.importorskip("coevolve.compute.cpu.products").Panels
 
 CPU = torch.device("cpu")
 BARE = Adapters([None], CPU)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
 
-from coevolve.compute.lm_head import lm_head
+from coevolve.compute.logprobs import lm_head
 from coevolve.engines.local import LocalEngine
 from coevolve.types import Sampling
 

@@ -34,9 +34,9 @@ from coevolve.types import Sampling
 compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
 between: Any = pytest.importorskip("coevolve.compute.cpu.loops.between")
 by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
-cached: Any = pytest.importorskip("coevolve.compute.cpu.prefix_cache")
-Panels: Any = pytest.importorskip("coevolve.compute.cpu.panels").Panels
-TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.tree_attention").TreeAttention
+cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
+Panels: Any = pytest.importorskip("coevolve.compute.cpu.products").Panels
+TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.attention").TreeAttention
 
 
 def arrays(*tensors: Tensor) -> list[Any]:
@@ -288,7 +288,7 @@ def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is
 OTHER = """
 import torch
 from torch import nn
-from coevolve.compute.cpu.panels import Panels
+from coevolve.compute.cpu.products import Panels
 
 torch.manual_seed(0)
 layer, x = nn.Linear(46, 71), torch.randn(13, 46).bfloat16()

@@ -18,7 +18,7 @@ from coevolve.models.spec import LoraSpec
 from coevolve.models.weights import trunk
 
 training: Any = pytest.importorskip("coevolve.compute.cpu.training")
-TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.tree_attention").TreeAttention
+TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.attention").TreeAttention
 
 
 def turned(x_NHD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
 
 from coevolve import noise
-from coevolve.compute.row_cache import RowCache
+from coevolve.compute.torch_backend import RowCache
 from coevolve.engines import decode
 from coevolve.engines.local import LocalEngine, chunks
 from coevolve.learners.build import build_policies
@@ -91,7 +91,7 @@ def test_compaction_changes_nothing(build_policy: Build, each_way: str, monkeypa
     engine, says = LocalEngine({"a": policy}), make_says([*prompts * 4], Sampling(16))
     sizes: list[int] = []
     by_loops = each_way == "cpu"
-    memory: Any = import_module("coevolve.compute.cpu.prefix_cache").PrefixCache if by_loops else RowCache
+    memory: Any = import_module("coevolve.compute.cpu.attention").PrefixCache if by_loops else RowCache
     keep = memory.keep
 
     def counting(self: Any, order_B: torch.Tensor, holes: torch.Tensor) -> None:

@@ -22,8 +22,7 @@ from torch import Tensor
 from coevolve.compute.attention import NAME, RowAttention
 from coevolve.compute.prefix_tree import Ids, grow
 from coevolve.compute.reference import ReferenceBackend
-from coevolve.compute.row_cache import RowCache
-from coevolve.compute.torch_backend import TorchBackend, tree_hidden
+from coevolve.compute.torch_backend import RowCache, TorchBackend, tree_hidden
 from coevolve.interfaces import Backend, KVCache
 from coevolve.models.adapters import Adapters
 from coevolve.models.spec import Compute
@@ -136,7 +135,7 @@ def _torch_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
 
 def _cpu_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
     training = importlib.import_module("coevolve.compute.cpu.training")
-    attention = importlib.import_module("coevolve.compute.cpu.tree_attention").TreeAttention
+    attention = importlib.import_module("coevolve.compute.cpu.attention").TreeAttention
     body = trunk(base.causal)
     return _packed(
         rows, start, attention, lambda tree, where: training.forward(body, tree, where, None), base.causal.device

@@ -18,14 +18,11 @@ from torch import Tensor, nn
 from coevolve.compute import draw
 from coevolve.compute.cpu import loops, training
 from coevolve.compute.cpu.arrays import array
+from coevolve.compute.cpu.attention import PrefixCache, TreeAttention
 from coevolve.compute.cpu.decoder import MOST, Decoder
-from coevolve.compute.cpu.panels import Panels
-from coevolve.compute.cpu.prefix_cache import PrefixCache
-from coevolve.compute.cpu.products import inner, linear, times
-from coevolve.compute.cpu.tree_attention import TreeAttention
+from coevolve.compute.cpu.products import Panels, inner, linear, times
 from coevolve.compute.forward import packed_actions
-from coevolve.compute.lm_head import as_it_is
-from coevolve.compute.logprobs import Operations, action_logps
+from coevolve.compute.logprobs import Operations, action_logps, as_it_is
 from coevolve.interfaces import KVCache, LMHead
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk
@@ -88,7 +85,7 @@ class CpuSampler:
 
 
 def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
-    """``compute.lm_head`` by products of this backend."""
+    """``compute.logprobs.lm_head`` by products of this backend."""
     if not isinstance(layer, nn.Linear):
         return partial(as_it_is, layer)
     if dtype != torch.float32:

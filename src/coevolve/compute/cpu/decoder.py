@@ -24,8 +24,8 @@ from transformers.activations import SiLUActivation
 from coevolve.compute.attention import Attention
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
-from coevolve.compute.cpu.panels import Panels, packed
-from coevolve.compute.cpu.prefix_cache import PrefixCache
+from coevolve.compute.cpu.attention import PrefixCache
+from coevolve.compute.cpu.products import Panels, packed
 from coevolve.models.adapters import Adapters, joined
 
 MOST = 1 << 28

@@ -19,9 +19,9 @@ from torch.nn.functional import embedding, pad
 
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import either
+from coevolve.compute.cpu.attention import TreeAttention
 from coevolve.compute.cpu.decoder import SILU, rotation
 from coevolve.compute.cpu.products import side_by_side
-from coevolve.compute.cpu.tree_attention import TreeAttention
 from coevolve.compute.prefix_tree import filled
 from coevolve.models.adapters import Adapters
 

@@ -5,13 +5,11 @@ operators takes longer then than its work; of an update's many, because each loo
 float32, what products make also bfloat16 (``kinds``), or int64.
 """
 
-from coevolve.compute.cpu.loops.attention import attend
+from coevolve.compute.cpu.loops.attention import attend, walk, walk_gradient
 from coevolve.compute.cpu.loops.between import added, added_gradient, gate_gradient, gated, heads, heads_gradient
-from coevolve.compute.cpu.loops.drawing import draw
-from coevolve.compute.cpu.loops.judging import judge
 from coevolve.compute.cpu.loops.layer import layer
 from coevolve.compute.cpu.loops.product import WIDTH, laid, product
-from coevolve.compute.cpu.loops.walk import walk, walk_gradient
+from coevolve.compute.cpu.loops.softmax import draw, judge
 
 __all__ = [
     "WIDTH",

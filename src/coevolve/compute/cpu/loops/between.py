@@ -11,9 +11,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from coevolve.compute.cpu.loops.kinds import kept, read
 from coevolve.compute.cpu.loops.loop import exp, loop, loop_with_arrays
-from coevolve.compute.cpu.loops.vectors import SIZE, every, load, plus, store, times
+from coevolve.compute.cpu.loops.vectors import SIZE, every, kept, load, plus, read, store, times
 
 
 @loop

@@ -12,9 +12,9 @@ import numpy as np
 
 from coevolve.compute.cpu.loops.attention import attend
 from coevolve.compute.cpu.loops.between import added, copied, gated
-from coevolve.compute.cpu.loops.kinds import kept, read
 from coevolve.compute.cpu.loops.loop import loop, loop_with_arrays
 from coevolve.compute.cpu.loops.product import product
+from coevolve.compute.cpu.loops.vectors import kept, read
 
 
 @loop_with_arrays

@@ -1,25 +1,76 @@
-"""The KV cache of a rollout by compiled loops: a prompt's keys and values once for all rows that continue it, each
-row's own in memory made beforehand.
+"""Attention by compiled loops: of packed tokens over their tree, and of a rollout's new tokens over its KV cache.
 
-Letters: B rows, E prompts that rows are left of, U all prompts, P tokens of the longest, T new tokens at most, S = 1
-new token, N packed prompt tokens; H query heads, K key heads, X = H + 2 K, D head dimension, W hidden size.
+A packed token looks at its own segment up to itself and then along its path, where they lie. (PyTorch's needs
+rows side by side, filled up to equal lengths, so ``compute.attention`` copies all that it has.) The KV cache has a
+prompt's keys and values once for all rows that continue it, and each row's own in memory made beforehand. Letters: N packed tokens; B rows, E prompts that rows are left of, U all prompts, P tokens of the longest, T new
+tokens at most, S = 1 new token; H query heads, K key heads, X = H + 2 K, D head dimension, W hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pad_sequence
 
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import either
-from coevolve.compute.cpu.tree_attention import TreeAttention
-from coevolve.compute.prefix_tree import grow
+from coevolve.compute.prefix_tree import PrefixTree, grow, padded
 from coevolve.models.adapters import Adapters
+
+
+class TreeAttention:
+    """A tree's packed tokens, filled up (``prefix_tree.padded``), and attention over them.
+
+    segments: as the loops take them: first token, number of tokens, and number of the parent, which is negative where
+    there is none.
+    """
+
+    def __init__(self, tree: PrefixTree) -> None:
+        self.ids_N, self.position_N = padded(tree, torch.device("cpu"))
+        numbers = {segment.place: number for number, segment in enumerate(tree.segments)}
+        columns = zip(
+            *((s.place, s.end - s.start, -1 if s.parent is None else numbers[s.parent.place]) for s in tree.segments),
+            strict=True,
+        )
+        self.segments = tuple(np.array(column, np.int64) for column in columns)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """[1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]; the same in every layer; differentiable, once."""
+        q, k, v = (x[0].transpose(0, 1).float().contiguous() for x in (query, key, value))
+        out: Tensor = _Walked.apply(q, k, v, self, scaling)  # type: ignore[no-untyped-call]
+        return out[None].to(query.dtype)
+
+
+class _Walked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, walk: TreeAttention, scaling: float) -> Tensor:
+        # Tokens that fill up are nobody's: they find nothing, and have no gradient.
+        out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:2])
+        shape = (q.shape[1], *k.shape[1:])
+        loops.walk(*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
+        ctx.save_for_backward(q, k, v, lse)
+        ctx.walk, ctx.scaling = walk, scaling
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, lse = ctx.saved_tensors
+        grads, shape = [torch.zeros_like(x) for x in (q, k, v)], (q.shape[1], *k.shape[1:])
+        given = (*_lines(grad.contiguous(), q, k, v), lse.numpy(), shape, *ctx.walk.segments, np.float32(ctx.scaling))
+        loops.walk_gradient(*given, *_lines(*grads))
+        return *grads, None, None
+
+
+def _lines(*arrays: Tensor) -> Iterator[Any]:
+    """As the loops take them, in the same memory."""
+    return (x.detach().view(-1).numpy() for x in arrays)
+
 
 Forward = Callable[[Tensor, Tensor, Any], Tensor]
 """(ids_BS, position_BS, attention) -> last hidden states [B, S, W]: the model below its head, without gradient."""
