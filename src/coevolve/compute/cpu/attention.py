@@ -2,8 +2,10 @@
 
 A packed token looks at its own segment up to itself and then along its path, where they lie. (PyTorch's needs
 rows side by side, filled up to equal lengths, so ``compute.attention`` copies all that it has.) The KV cache has a
-prompt's keys and values once for all rows that continue it, and each row's own in memory made beforehand. Letters: N packed tokens; B rows, E prompts that rows are left of, U all prompts, P tokens of the longest, T new
-tokens at most, S = 1 new token; H query heads, K key heads, X = H + 2 K, D head dimension, W hidden size.
+prompt's keys and values once for all rows that continue it, and each row's own in memory made beforehand.
+
+Letters: N packed tokens; B rows, E prompts that rows are left of, U all prompts, P tokens of the longest, T new tokens
+at most, S = 1 new token; H query heads, K key heads, X = H + 2 K, D head dimension, W hidden size.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Matrix products on the CPU: those of updates by oneDNN where PyTorch has it; those of rollouts, which have few rows, by
-a compiled loop over weights in panels (``loops.product``).
+"""Matrix products on the CPU: of updates by oneDNN where PyTorch has it, of a rollout's few rows by a compiled loop
+over weights in panels (``loops.product``).
 
 PyTorch hands float32 matrix products to MKL, which is slow on processors that are not Intel's. The operator used here
 is private to PyTorch, so it is tried once and used only where it is there and right. Letters: N rows, I inputs, O
