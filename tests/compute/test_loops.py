@@ -22,7 +22,7 @@ from torch.nn import functional
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from coevolve.compute import draw as plain
-from coevolve.compute import logprobs, row_cache
+from coevolve.compute import logprobs, torch_backend
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.prefix_tree import grow
 from coevolve.engines.local import LocalEngine
@@ -357,7 +357,7 @@ def test_rollouts_are_those_of_the_operators(dtype: str, build_policy: Build, mo
 
         return counting
 
-    for compute, kind in (("cpu", cached.PrefixCache), ("torch", row_cache.RowCache)):
+    for compute, kind in (("cpu", cached.PrefixCache), ("torch", torch_backend.RowCache)):
         monkeypatch.setattr(kind, "keep", counted(kind))
         policy = build_policy(dtype=dtype, compute=compute)
         policy.eos = frozenset(range(0, 60, 9))
