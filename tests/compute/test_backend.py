@@ -261,12 +261,12 @@ def test_steps_that_are_wrong_are_not_used_however_many_rows_there_are(monkeypat
 
 
 def test_a_wrong_attention_of_ours_is_found_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = backend.RowAttention.attend
+    honest = backend.PathAttention.attend
 
     def wrong(self: Any, *given: Any) -> Tensor:
         return 1.01 * honest(self, *given)
 
-    monkeypatch.setattr(backend.RowAttention, "attend", wrong)
+    monkeypatch.setattr(backend.PathAttention, "attend", wrong)
     chosen = choose(based(FAMILIES["llama"]), "auto", "m")
     assert (chosen.name, chosen.uses_prefix_tree) == ("torch", False)
     if importlib.util.find_spec("numba") is not None:

@@ -10,7 +10,7 @@ from model_families import FAMILIES, model, ready, some_tree
 from policy_cases import Build, make_says, ragged
 from torch import Tensor, nn
 
-from coevolve.compute.attention import RowAttention
+from coevolve.compute.attention import PathAttention
 from coevolve.compute.prefix_tree import PrefixTree, filled, grow
 from coevolve.compute.torch_backend import tree_hidden
 from coevolve.engines.local import LocalEngine
@@ -33,7 +33,7 @@ BARE = Adapters([None], CPU)
 
 def by_modules(causal: Any, tree: PrefixTree) -> Tensor:
     """The model's last hidden states of a tree's tokens, [N, W]."""
-    return tree_hidden(causal, RowAttention(tree, CPU), torch.arange(len(tree.ids_N)))
+    return tree_hidden(causal, PathAttention(tree, CPU), torch.arange(len(tree.ids_N)))
 
 
 def by_decoder(causal: Any, tree: PrefixTree, dtype: torch.dtype, adapters: Adapters = BARE) -> Tensor:

@@ -11,7 +11,7 @@ from policy_cases import Build, batch_of, make_batch, make_family, plain
 from torch.nn.functional import scaled_dot_product_attention
 
 from coevolve.compute import forward, prefix_tree
-from coevolve.compute.attention import RowAttention
+from coevolve.compute.attention import PathAttention
 from coevolve.compute.prefix_tree import filled
 
 HEADS, KEYS, SIZE = 4, 2, 8
@@ -97,7 +97,7 @@ def test_attention_and_its_gradient_are_those_of_every_row_alone(
     monkeypatch.setattr(prefix_tree, "SHORT", 2)
     rows = random_rows(12, seed + 100)
     grown = prefix_tree.grow(rows)
-    packed = RowAttention(grown, torch.device("cpu"))
+    packed = PathAttention(grown, torch.device("cpu"))
     n = len(packed.ids_N)
     assert n % 8 == 0 and 0 < n - len(grown.ids_N) <= max(8, len(grown.ids_N) / 31)
     torch.manual_seed(seed)

@@ -12,7 +12,7 @@ from policy_cases import Build, make_batch, shaken
 from torch import Tensor
 from torch.nn import functional
 
-from coevolve.compute.attention import RowAttention
+from coevolve.compute.attention import PathAttention
 from coevolve.compute.torch_backend import tree_hidden
 from coevolve.models.spec import LoraSpec
 from coevolve.models.weights import trunk
@@ -75,7 +75,7 @@ def test_values_and_gradients_are_those_of_the_formula(case: str, dtype: torch.d
 
 
 def by_modules(causal: Any, where_X: Tensor) -> Tensor:
-    return tree_hidden(causal, RowAttention(some_tree(), torch.device("cpu")), where_X)
+    return tree_hidden(causal, PathAttention(some_tree(), torch.device("cpu")), where_X)
 
 
 def by_loops(causal: Any, where_X: Tensor) -> Tensor:

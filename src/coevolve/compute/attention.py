@@ -1,8 +1,8 @@
 """Attention over a prefix tree by PyTorch's public operator, as an implementation that transformers' models call.
 
 ``trunk(causal)(..., tree_attention=x)`` makes every layer hand its queries, keys and values to ``x.attend``; without
-it, it is transformers' own attention (sdpa). ``backend`` tests which models can use it. Letters: N packed tokens; B
-rows of L places each; H query heads, K key heads, D head dimension.
+it, it is transformers' own attention (sdpa). ``backend`` tests which models can use it. Letters: N packed tokens; M
+segments of Q places and paths of P; H query heads, K key heads, D head dimension.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from coevolve.compute.prefix_tree import Ids, PrefixTree, padded
+from coevolve.compute.prefix_tree import Ids, PrefixTree, Segment, padded
 
 NAME = "coevolve"
 
@@ -42,74 +42,63 @@ class TreeAttention(Attention, Protocol):
     def position_N(self) -> Tensor: ...
 
 
-class RowAttention:
-    """Packed tokens, filled up, put apart for attention alone: every row attends causally over its whole path, and each
-    token keeps what the first row that has it found.
-
-    What rows have in common is attended over once a row, and goes through all other layers once.
-    """
+class PathAttention:
+    """Packed tokens, filled up, and attention over their tree: the tokens of every segment over its path, segments of
+    similar length side by side."""
 
     def __init__(self, tree: PrefixTree, device: torch.device) -> None:
         self.ids_N, self.position_N = padded(tree, device)
-        new_N = np.ones(len(self.ids_N), bool)
-        new_N[len(tree.ids_N) :] = False  # tokens that fill up are nobody's
-        paths = [tree.leaf_B[b].path for b in _ends(tree)]
-        self.blocks = [_Block.of([paths[i] for i in numbers], new_N, device) for numbers in _similar(paths)]
-        order_N = torch.cat([block.token_X for block in self.blocks])
-        self.place_N = torch.full((len(self.ids_N),), len(order_N), device=device)
-        self.place_N[order_N] = torch.arange(len(order_N), device=device)
+        sizes = [((s.end - s.start).bit_length(), s.end.bit_length()) for s in tree.segments]
+        by_size = {size: [s for s, other in zip(tree.segments, sizes, strict=True) if other == size] for size in sizes}
+        self.blocks = [_Block.of(segments, device) for segments in by_size.values()]
+        token_X = torch.cat([block.from_MQ[block.real_MQ] for block in self.blocks])
+        self.place_N = torch.full((len(self.ids_N),), len(token_X), device=device)  # those that fill up are nobody's
+        self.place_N[token_X] = torch.arange(len(token_X), device=device)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """The same in every layer; differentiable."""
-        found = []
-        for block in self.blocks:
-            q, k, v = (_taken(x, block.from_BL) for x in (query, key, value))
-            shared = q.shape[1] != k.shape[1]
-            out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=shared)
-            found.append(embedding(block.place_X, out.transpose(1, 2).flatten(0, 1).flatten(1)))
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        found = [block.attend(q, k, v, scaling) for block in self.blocks]
         found.append(found[0].new_zeros(1, found[0].shape[1]))
         return torch.unflatten(embedding(self.place_N, torch.cat(found)), -1, (-1, value.shape[-1]))[None]
 
 
-def _taken(x: Tensor, from_BL: Tensor) -> Tensor:
-    """[1, H, N, D] to [B, H, L, D]. The gradient of an embedding is a fast sum."""
-    x_BLX = embedding(from_BL, x[0].transpose(0, 1).flatten(1))
-    return torch.unflatten(x_BLX, -1, (-1, x.shape[-1])).transpose(1, 2)
-
-
 class _Block(NamedTuple):
-    """Rows of similar length. from_BL: the packed token of every place. token_X, place_X: packed tokens that no block
-    before has, and their places, all rows in one line."""
+    """M segments and their paths as places, filled up to the longest. from_MQ, from_MP: the packed token of each place.
+    real_MQ: which are a segment's. sees_M1QP: who sees whom."""
 
-    from_BL: Tensor
-    token_X: Tensor
-    place_X: Tensor
+    from_MQ: Tensor
+    real_MQ: Tensor
+    from_MP: Tensor
+    sees_M1QP: Tensor
 
     @classmethod
-    def of(cls, paths: Sequence[Ids], new_N: Any, device: torch.device) -> _Block:
-        """new_N: whether no block before has the token; these are taken from it."""
-        longest = max(map(len, paths))
-        from_BL = np.stack([np.pad(path, (0, longest - len(path)), "edge") for path in paths])
-        token_X, place_X = np.unique(from_BL, return_index=True)  # the first of equal ones
-        first_X = new_N[token_X]
-        new_N[token_X] = False
-        given = (from_BL, token_X[first_X], place_X[first_X])
-        return cls(*(torch.from_numpy(x).to(device) for x in given))
+    def of(cls, segments: Sequence[Segment], device: torch.device) -> _Block:
+        from_MP, _ = _side_by_side([s.path for s in segments])
+        from_MQ, real_MQ = _side_by_side([s.path[s.start :] for s in segments])
+        last_MQ = np.array([s.start for s in segments])[:, None] + np.arange(from_MQ.shape[1])
+        sees_M1QP = np.arange(from_MP.shape[1]) <= last_MQ[:, None, :, None]
+        return cls(*(torch.from_numpy(x).to(device) for x in (from_MQ, real_MQ, from_MP, sees_M1QP)))
+
+    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scaling: float) -> Tensor:
+        """What the segments' tokens find, [X, H D], one segment after the other."""
+        given = (_taken(q_NHD, self.from_MQ), _taken(k_NKD, self.from_MP), _taken(v_NKD, self.from_MP))
+        shared = q_NHD.shape[1] != k_NKD.shape[1]
+        out = scaled_dot_product_attention(*given, attn_mask=self.sees_M1QP, scale=scaling, enable_gqa=shared)
+        return out.transpose(1, 2)[self.real_MQ].flatten(1)
 
 
-def _ends(tree: PrefixTree) -> list[int]:
-    """Rows that no other row goes on from, one of those that are equal."""
-    parents = {id(segment.parent) for segment in tree.segments}
-    rows = {id(leaf): b for b, leaf in enumerate(tree.leaf_B) if id(leaf) not in parents}
-    return list(rows.values())
+def _side_by_side(runs: Sequence[Ids]) -> tuple[Ids, Any]:
+    """Runs filled up with their last number, and which places they have themselves."""
+    longest = max(map(len, runs))
+    real = np.arange(longest) < np.array([len(run) for run in runs])[:, None]
+    return np.stack([np.pad(run, (0, longest - len(run)), "edge") for run in runs]), real
 
 
-def _similar(paths: Sequence[Ids]) -> list[list[int]]:
-    """Numbers of paths in blocks whose lengths differ by less than a factor of two."""
-    blocks: dict[int, list[int]] = {}
-    for i, path in enumerate(paths):
-        blocks.setdefault(len(path).bit_length(), []).append(i)
-    return list(blocks.values())
+def _taken(x_NHD: Tensor, from_ML: Tensor) -> Tensor:
+    """[M, H, L, D]. The gradient of an embedding is a fast sum."""
+    x_MLX = embedding(from_ML, x_NHD.flatten(1))
+    return torch.unflatten(x_MLX, -1, x_NHD.shape[1:]).transpose(1, 2)
 
 
 def attention(

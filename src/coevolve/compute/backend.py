@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.compute.attention import NAME, RowAttention
+from coevolve.compute.attention import NAME, PathAttention
 from coevolve.compute.prefix_tree import Ids, grow
 from coevolve.compute.reference import ReferenceBackend
 from coevolve.compute.torch_backend import RowCache, TorchBackend, tree_hidden
@@ -130,7 +130,7 @@ def _why_not_cpu(base: Base, tree: bool) -> str | None:
 
 def _torch_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
     device = base.causal.device
-    return _packed(rows, start, lambda tree: RowAttention(tree, device), partial(tree_hidden, base.causal), device)
+    return _packed(rows, start, lambda tree: PathAttention(tree, device), partial(tree_hidden, base.causal), device)
 
 
 def _cpu_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:

@@ -21,7 +21,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from coevolve.compute import draw
-from coevolve.compute.attention import RowAttention, no_mask
+from coevolve.compute.attention import PathAttention, no_mask
 from coevolve.compute.forward import packed_actions
 from coevolve.compute.logprobs import action_logps, lm_head
 from coevolve.interfaces import KVCache, LMHead
@@ -66,7 +66,7 @@ class TorchBackend:
     def _packed(self, batch: Batch) -> Tensor:
         tree, where_N = packed_actions(batch)
         device = self.base.causal.device
-        return tree_hidden(self.base.causal, RowAttention(tree, device), where_N.to(device))
+        return tree_hidden(self.base.causal, PathAttention(tree, device), where_N.to(device))
 
     def _padded(self, batch: Batch) -> Tensor:
         """Rows padded on the right, so causal attention never sees padding and no mask is needed."""
@@ -100,7 +100,7 @@ class TorchSampler:
         return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
-def tree_hidden(causal: Any, tree: RowAttention, where_X: Tensor) -> Tensor:
+def tree_hidden(causal: Any, tree: PathAttention, where_X: Tensor) -> Tensor:
     """The last hidden states of these packed tokens, [X, W], by transformers' modules with this attention."""
     found: Any = trunk(causal)(
         input_ids=tree.ids_N[None],
