@@ -92,12 +92,10 @@ def pieces(n: int, vocabulary: int) -> Iterator[slice]:
 class Operations(NamedTuple):
     """What log-probabilities are made with. lm_head: (layer, dtype) -> logits of hidden states.
 
-    softmax: (z_NV, temperature_N, action_N, p_NV) -> the actions' log-probabilities and the entropies, [N] each, and
-    softmax(z / temperature) into p; uses z up. times: x W'. inner: a' b.
+    times: x W'. inner: a' b.
     """
 
     lm_head: Callable[[Any, torch.dtype], LMHead]
-    softmax: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     times: Callable[[Tensor, Tensor], Tensor]
     inner: Callable[[Tensor, Tensor], Tensor]
 
@@ -162,7 +160,7 @@ class _ActionLogps(torch.autograd.Function):
         for n in pieces(*shape):
             z_NV = logits(hidden_NW[n])
             p_NV = ctx.kept_NV[n] if keep else torch.empty_like(z_NV)
-            found.append(use.softmax(z_NV, temperature_N[n], action_N[n], p_NV))
+            found.append(_softmax(z_NV, temperature_N[n], action_N[n], p_NV))
         logp_N, entropy_N = (torch.cat(parts) for parts in zip(*found, strict=True))
         ctx.save_for_backward(hidden_NW, weight_VW, bias_V, action_N, temperature_N, entropy_N)
         return logp_N, entropy_N
@@ -183,7 +181,7 @@ class _ActionLogps(torch.autograd.Function):
             if logits is not None:
                 z_NV = logits(hidden_NW[n])
                 p_NV = torch.empty_like(z_NV)
-                ctx.use.softmax(z_NV, temperature_N[n], action_N[n], p_NV)
+                _softmax(z_NV, temperature_N[n], action_N[n], p_NV)
             dz_NV = _logits_gradient(p_NV, action_N[n], entropy_N[n], *(None if x is None else x[n] for x in scales))
             if dbias_V is not None:
                 dbias_V += dz_NV.sum(0)
@@ -222,6 +220,7 @@ def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor, use: Operat
 
 
 def _softmax(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """The actions' log-probabilities and the entropies, [N] each, and softmax(z / temperature) into p; uses z up."""
     z_NV.div_(temperature_N[:, None])
     z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))  # in place, because fresh memory of this size is slow
     torch.exp(z_NV, out=p_NV)
@@ -235,5 +234,5 @@ def _entropy(p_NV: Tensor, logp_NV: Tensor) -> Tensor:
     return found
 
 
-PLAIN = Operations(lm_head, _softmax, linear, lambda a_NO, b_NI: a_NO.t() @ b_NI)
+PLAIN = Operations(lm_head, linear, lambda a_NO, b_NI: a_NO.t() @ b_NI)
 """PyTorch's."""

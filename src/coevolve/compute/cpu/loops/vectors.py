@@ -196,16 +196,6 @@ def largest(typing: Any, a: Any) -> Any:
     return types.float32(VECTOR), generate
 
 
-@_inside
-def total(typing: Any, a: Any) -> Any:
-    """The sum of its numbers."""
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return _folded(builder, given[0], builder.fadd)
-
-    return types.float32(VECTOR), generate
-
-
 def _adding(length: int) -> Any:
     """Of four vectors that hold runs of so many numbers, one with the sums of every run's four parts."""
 
