@@ -2,6 +2,7 @@
 
     pip install 'coevolve[peers]'
     python benchmarks/peers.py --quick     # the centre only; last line "comlrl A.Ax trl B.Bx"
+    python benchmarks/peers.py --quick --ours   # without the peers, which need not be installed
     python benchmarks/peers.py             # all rows: one thing at a time is other than in the centre
     python benchmarks/peers.py --limits    # ours alone: how close rollout and update come to the machine's limit
 
@@ -189,6 +190,7 @@ def centre(asked: argparse.Namespace) -> Case:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="the centre only, and the ratios as the last line")
+    parser.add_argument("--ours", action="store_true", help="ours alone, in both dtypes")
     parser.add_argument("--limits", action="store_true", help="ours alone at 128 rows, against the machine's limit")
     parser.add_argument("--rows", help="names of rows with commas between, such as 'centre,50M'")
     parser.add_argument("--rounds", type=int, help="timed rounds after the warm-up")
@@ -216,18 +218,20 @@ def main() -> None:
     if asked.limits:
         against_limits(asked)
         return
-    need_peers()
+    names = (OURS, OURS_BF16) if asked.ours else EVERYBODY
+    if not asked.ours:
+        need_peers()
     chosen = rows(centre(asked))
     if asked.quick or asked.rows:
         wanted = asked.rows.split(",") if asked.rows else ["centre"]
         if unknown := [name for name in wanted if name not in chosen]:
             sys.exit(f"no rows {unknown}; there are {', '.join(chosen)}")
         chosen = {name: chosen[name] for name in wanted}
-    found = run(chosen, EVERYBODY, asked)
+    found = run(chosen, names, asked)
     if asked.json:
         asked.json.write_text(json.dumps(report.record(found), indent=1), "utf-8")
     print(f"\n{report.overview(found, OURS)}\n\n{time.perf_counter() - start:.0f} s in all")
-    if "centre" in found:
+    if "centre" in found and not asked.ours:
         print(found["centre"].verdict(OURS, (COMLRL, TRL)))
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from coevolve import LocalEngine, LocalLearner, PolicySpec, Problem, Sampling, Trainer, build_policies, magrpo, noise
 from coevolve.cast import fixed
-from coevolve.engines.local import speak
+from coevolve.engines.local import sample_there
 from coevolve.plays import rounds, tree
 from coevolve.runtime.pool import Job, There
 from coevolve.types import Batch, Play, Say, Turn
@@ -35,17 +34,20 @@ class Ours:
     def __init__(self, case: Case, folder: str, **settings: Any) -> None:
         self.case = case
         specs = {role: PolicySpec(model=folder, learning_rate=LEARNING_RATE, **settings) for role in case.roles}
-        policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0)
+        policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0, workers=True)
         for policy in policies.values():
-            policy.tokenizer = tokenizer(case)
+            policy.tokenizer, policy.eos = tokenizer(case), frozenset({case.end})
         self.engine = ForcedEngine(policies, case)
         self.account, self.trained = Account(), list[int]()
+        rule = magrpo()
+        self.aggregation = rule.objective.loss_aggregation
+        objective = dataclasses.replace(rule.objective, loss_aggregation=self._watched)
         self.trainer = Trainer(
             task=Words(case),
             play=play(case),
             cast=fixed({role: role for role in case.roles}),
             policies=policies,
-            algorithm=dataclasses.replace(magrpo(), weights=self._watched),
+            algorithm=dataclasses.replace(rule, objective=objective),
             sampling=Sampling(max_new_tokens=case.tokens),
             batch_size=case.problems,
             members=1 if case.play == "tree" else case.members,
@@ -70,7 +72,7 @@ class Ours:
     def _watched(self, batch: Batch) -> Tensor:
         """The algorithm's weights of a mini-batch, whose tokens are counted."""
         self.trained.append(int(batch.mask_BT.sum()))  # policies learn in several threads
-        return magrpo().weights(batch)
+        return self.aggregation(batch)
 
 
 def play(case: Case) -> Play:
@@ -108,7 +110,7 @@ class ForcedEngine(LocalEngine):
     """The library's engine, a process per policy; only the uniform numbers that it draws tokens with are replaced."""
 
     def __init__(self, policies: Mapping[str, LocalLearner], case: Case) -> None:
-        super().__init__(policies, workers=True)
+        super().__init__(policies)
         self.case, self.lengths = case, lengths(case, 0)
 
     def _job(self, says: Mapping[str, Sequence[Say]], part: Mapping[str, range]) -> Job:
@@ -116,9 +118,8 @@ class ForcedEngine(LocalEngine):
         return dataclasses.replace(job, given=(self.case, self.lengths, *job.given), work=forced_there)
 
     def generate(self, says: Mapping[str, Sequence[Say]]) -> Mapping[str, list[Turn]]:
-        return forced_speak(
-            lambda _, asked: super(ForcedEngine, self).generate(asked), self.case, self.lengths, {}, says
-        )
+        with forced_lengths(self.case, self.lengths, says):
+            return super().generate(says)
 
 
 def length(say: Say | Turn, case: Case, lengths: Tensor) -> int:
@@ -127,16 +128,17 @@ def length(say: Say | Turn, case: Case, lengths: Tensor) -> int:
     return int(lengths[case.roles.index(say.role), int(say.problem.id), node, member])
 
 
-def forced_speak(speak: Callable[..., Any], case: Case, lengths: Tensor, policies: Any, says: Any) -> Any:
-    """``speak`` with the lengths of this table."""
-    wanted = {say.key: length(say, case, lengths) for asked in says.values() for say in asked}
-    with forced_ends(wanted, case.vocabulary):
-        return speak(policies, says)
-
-
 def forced_there(there: There, case: Case, lengths: Tensor, says: Any, max_tokens: int) -> Any:
     """The same in a worker."""
-    return forced_speak(partial(speak, max_tokens=max_tokens), case, lengths, there.policies, says)
+    with forced_lengths(case, lengths, says):
+        return sample_there(there, says, max_tokens)
+
+
+def forced_lengths(case: Case, lengths: Tensor, says: Mapping[str, Sequence[Say]]) -> AbstractContextManager[None]:
+    """While it lasts, turns end as this table says."""
+    return forced_ends(
+        {say.key: length(say, case, lengths) for asked in says.values() for say in asked}, case.vocabulary
+    )
 
 
 @contextmanager

@@ -23,6 +23,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from coevolve.models.load import load_tokenizer
+
 SIZES: dict[str, dict[str, int]] = {
     "1M": {"hidden_size": 128, "heads": 4, "kv_heads": 4, "num_hidden_layers": 3, "intermediate_size": 352},
     "10M": {"hidden_size": 320, "heads": 5, "kv_heads": 5, "num_hidden_layers": 7, "intermediate_size": 896},
@@ -104,7 +106,7 @@ def save_model(case: Case, folder: Path) -> str:
     """The folder of the random model that everybody starts from."""
     torch.manual_seed(0)
     Qwen2ForCausalLM(config(case)).save_pretrained(folder)
-    tokenizer(case).save_pretrained(folder)
+    load_tokenizer("coevolve-tiny").save_pretrained(folder)  # to be loaded with; everybody is given ``tokenizer``
     return str(folder)
 
 

@@ -64,7 +64,7 @@ def based(config: Any) -> Base:
         (GPT2Config(**TINY, n_positions=12), False),  # too few positions to try
         (MistralConfig(**SMALL, sliding_window=4096), False),
         (Gemma2Config(**SMALL, head_dim=8), False),  # capped scores, windows
-        (DiffLlamaConfig(**SMALL), False),  # every layer attends twice
+        (DiffLlamaConfig(**SMALL), True),  # every layer attends twice
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -227,7 +227,7 @@ def test_a_decoder_that_only_looks_like_llama_is_found_out(
     """Whatever a later release of transformers computes, it is compared with it: rollouts, and updates."""
     where: Any = pytest.importorskip(f"coevolve.compute.cpu.{module}")
     assert choose(based(FAMILIES["llama"]), "auto", "m").name == "cpu"
-    monkeypatch.setattr(where, "_added", other(where._added))
+    monkeypatch.setattr(where, "added", other(where.added))
     assert choose(based(FAMILIES["llama"]), "auto", "m").name == "torch"
     assert why_not(based(FAMILIES["llama"])).startswith(f"compiled loops {why}")
 
@@ -249,7 +249,7 @@ def test_loops_that_are_wrong_are_not_used(late: bool, monkeypatch: pytest.Monke
 
 def test_steps_that_are_wrong_are_not_used_however_many_rows_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows, and more, may be computed otherwise."""
-    cached: Any = pytest.importorskip("coevolve.compute.cpu.prefix_cache")
+    cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
     honest = cached.PrefixCache.step
 
     def wrong(self: Any, ids_B: Tensor, position_B: Tensor) -> Tensor:
@@ -261,12 +261,12 @@ def test_steps_that_are_wrong_are_not_used_however_many_rows_there_are(monkeypat
 
 
 def test_a_wrong_attention_of_ours_is_found_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = backend.PrefixCache.attend
+    honest = backend.PathAttention.attend
 
     def wrong(self: Any, *given: Any) -> Tensor:
         return 1.01 * honest(self, *given)
 
-    monkeypatch.setattr(backend.PrefixCache, "attend", wrong)
+    monkeypatch.setattr(backend.PathAttention, "attend", wrong)
     chosen = choose(based(FAMILIES["llama"]), "auto", "m")
     assert (chosen.name, chosen.uses_prefix_tree) == ("torch", False)
     if importlib.util.find_spec("numba") is not None:

@@ -10,11 +10,9 @@ from model_families import FAMILIES, model, ready, some_tree
 from policy_cases import Build, make_says, ragged
 from torch import Tensor, nn
 
-from coevolve.compute.attention import TreeAttention as Packed
-from coevolve.compute.packed_tokens import pack
-from coevolve.compute.prefix_cache import _Prefill
-from coevolve.compute.prefix_tree import grow
-from coevolve.compute.torch_backend import hidden_states
+from coevolve.compute.attention import PathAttention
+from coevolve.compute.prefix_tree import PrefixTree, filled, grow
+from coevolve.compute.torch_backend import tree_hidden
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
@@ -25,76 +23,54 @@ from coevolve.types import Sampling
 
 written: Any = pytest.importorskip("coevolve.compute.cpu.decoder")
 Decoder: Any = written.Decoder
-Cache: Any = pytest.importorskip("coevolve.compute.cpu.prefix_cache").PrefixCache
-TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.tree_attention").TreeAttention
-Panels: Any = pytest.importorskip("coevolve.compute.cpu.panels").Panels
+Cache: Any = pytest.importorskip("coevolve.compute.cpu.attention").PrefixCache
+TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.attention").TreeAttention
+Panels: Any = pytest.importorskip("coevolve.compute.cpu.products").Panels
 
 CPU = torch.device("cpu")
 BARE = Adapters([None], CPU)
 
 
-def by_modules(causal: Any, packed: Packed) -> Tensor:
+def by_modules(causal: Any, tree: PrefixTree) -> Tensor:
     """The model's last hidden states of a tree's tokens, [N, W]."""
-    return hidden_states(causal, packed.ids_N[None], packed.position_N[None], packed)[0]
+    return tree_hidden(causal, PathAttention(tree, CPU), torch.arange(len(tree.ids_N)))
 
 
-def by_decoder(causal: Any, packed: Packed, dtype: torch.dtype, adapters: Adapters = BARE) -> Tensor:
+def by_decoder(causal: Any, tree: PrefixTree, dtype: torch.dtype, adapters: Adapters = BARE) -> Tensor:
     """The same as written out."""
-    decoder = Decoder(trunk(causal), dtype, adapters)
+    decoder, packed = Decoder(trunk(causal), dtype, adapters), TreeAttention(tree)
     found: Tensor = decoder(packed.ids_N[None], packed.position_N[None], packed)[0]
-    return found
+    return found[: len(tree.ids_N)]
 
 
 def rounded(dtype: torch.dtype) -> torch.autocast:
     return torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
-@pytest.fixture(params=["walked", "packed"])
-def packed(request: pytest.FixtureRequest) -> Packed:
-    """A tree with the loops' attention, and with PyTorch's."""
-    found: Packed = TreeAttention(some_tree()) if request.param == "walked" else pack(some_tree(), CPU)
-    return found
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_it_is_the_forward_of_transformers(family: str, packed: Packed) -> None:
+def test_it_is_the_forward_of_transformers(family: str) -> None:
     causal = model(FAMILIES[family])
     assert ready(causal).backend.name == "cpu"
-    right = by_modules(causal, pack(some_tree(), CPU))
-    found = by_decoder(causal, packed, torch.float32)
+    right = by_modules(causal, some_tree())
+    found = by_decoder(causal, some_tree(), torch.float32)
     torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5 * float(right.abs().max()))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_in_bfloat16_it_is_as_near_to_float32_as_transformers_modules_are(family: str, packed: Packed) -> None:
+def test_in_bfloat16_it_is_as_near_to_float32_as_transformers_modules_are(family: str) -> None:
     causal = model(FAMILIES[family])
     ready(causal)
-    right = by_modules(causal, packed)
+    right = by_modules(causal, some_tree())
     with rounded(torch.bfloat16):
-        theirs, ours = by_modules(causal, packed), by_decoder(causal, packed, torch.bfloat16)
+        theirs, ours = by_modules(causal, some_tree()), by_decoder(causal, some_tree(), torch.bfloat16)
     assert ours.dtype == theirs.dtype == torch.float32
     assert 0 < float((ours - right).norm()) < 1.2 * float((theirs - right).norm())
 
 
 def test_micro_models_are_of_the_kind(build_policy: Build) -> None:
     assert written.unlike(trunk(build_policy(compute="torch").weights.base.causal)) is None
-
-
-def test_a_prefill_keeps_no_queries() -> None:
-    causal, kept = model(FAMILIES["llama"]), list[Tensor]()
-    honest = _Prefill.attend
-
-    def attend(self: _Prefill, layer: int, *given: Any) -> Tensor:
-        found = honest(self, layer, *given)
-        kept.extend(self.kept[layer])
-        return found
-
-    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr(_Prefill, "attend", attend)
-        Cache(Decoder(trunk(causal), torch.float32, BARE), [list(range(20))], [0], [0, 0], 4, BARE, static=False)
-    assert len(kept) == 4 and all(x.untyped_storage().nbytes() == x.nbytes for x in kept)
 
 
 def in_parts(patch: pytest.MonkeyPatch, parts: bool) -> list[float]:
@@ -126,7 +102,7 @@ def test_a_layer_that_is_one_loop_is_that_in_parts(family: str, dtype: torch.dty
         with pytest.MonkeyPatch.context() as patch:
             sines, decoder = in_parts(patch, parts), Decoder(trunk(causal), dtype, BARE)
             assert decoder.loops != parts
-            cache = Cache(decoder, [[3, 4, 5], [6]], [0, 0], [0, 1, 0, 1, 1], 2, BARE, static=False)
+            cache = Cache(decoder, [[3, 4, 5], [6]], [0, 0], [0, 1, 0, 1, 1], 2, BARE)
             BARE.split([0] * 5)
             at = torch.tensor([3, 1, 3, 1, 1])
             found.append([cache.step(torch.tensor([7, 8, t, 9, 2]), at + t) for t in (0, 1)])
@@ -185,7 +161,7 @@ def test_adapters_in_a_layer_that_is_one_loop_are_those_in_parts(
     for parts, kind in ((False, dtype), (True, dtype), (True, torch.float32)):
         with base.speaking(names) as adapters, pytest.MonkeyPatch.context() as patch:
             sines, decoder = in_parts(patch, parts), Decoder(trunk(base.causal), kind, adapters)
-            cache = Cache(decoder, [[3, 4, 5], [6], [8, 9]], [0, 1, 2], [0, 0, 1, 2, 2, 2], 2, adapters, static=False)
+            cache = Cache(decoder, [[3, 4, 5], [6], [8, 9]], [0, 1, 2], [0, 0, 1, 2, 2, 2], 2, adapters)
             adapters.split([0, 0, 1, 2, 2, 2])
             found.append([cache.step(ids, at)])
             cache.keep(torch.tensor([0, 1, 5, 3, 4]), torch.tensor([2]))
@@ -204,17 +180,16 @@ def test_every_row_has_its_own_adapter(targets: Any, dtype: torch.dtype, micro_m
     base, names = team(micro_model, targets, 0.2)  # with louder ones a rounded model is another one
     rows = [torch.tensor(row).numpy() for row in ragged(9, seed=4)]
     tree = grow(rows, [0, 0, 0, 0, 1, 1, 2, 2, 2])
-    packed = pack(tree, CPU)
     with base.speaking(names) as adapters:
-        adapters.split([*tree.kind_N.tolist(), *[2] * (len(packed.ids_N) - len(tree.kind_N))])
-        right = by_modules(base.causal, packed)
+        adapters.split([*tree.kind_N.tolist(), *[2] * (filled(len(tree.kind_N)) - len(tree.kind_N))])
+        right = by_modules(base.causal, tree)
         with rounded(dtype):
-            theirs = by_modules(base.causal, packed)
-            ours = by_decoder(base.causal, TreeAttention(tree), dtype, adapters)
+            theirs = by_modules(base.causal, tree)
+            ours = by_decoder(base.causal, tree, dtype, adapters)
     off = 1e-5 if dtype == torch.float32 else 1.2 * float((theirs - right).norm() / right.norm())
     assert float((ours - right).norm()) < off * float(right.norm())
     with base.speaking([None]):
-        assert float((by_modules(base.causal, packed) - right).norm()) > 0.1 * float(right.norm())
+        assert float((by_modules(base.causal, tree) - right).norm()) > 0.1 * float(right.norm())
 
 
 def test_a_sampler_has_copies_of_the_weights_and_leaves_the_model_as_it_was(build_policy: Build) -> None:

@@ -14,23 +14,12 @@ from coevolve.compute.draw import truncate
 from coevolve.noise import uniform
 from coevolve.types import Sampling
 
-
-@pytest.fixture(params=["torch", "cpu"])
-def draw(request: pytest.FixtureRequest) -> Any:
-    """By PyTorch's operators, and by the loop."""
-    if request.param == "torch":
-        return partial(plain.draw, seen_BV=None)
-    pytest.importorskip("numba")
-    from coevolve.compute.cpu.backend import CpuSampler
-
-    nothing: Any = None  # it draws without a model
-    return partial(CpuSampler(nothing, nothing, nothing).draw, seen_BV=None)
-
+draw = partial(plain.draw, seen_BV=None)
 
 LOGITS = torch.log(torch.tensor([0.5, 0.25, 0.125, 0.0625, 0.0625]))
 
 
-def test_frequencies_are_the_distribution(draw: Any) -> None:
+def test_frequencies_are_the_distribution() -> None:
     n = 40_000
     u_B = uniform(torch.arange(n) * 104729, 3)
     drawn = draw(LOGITS.expand(n, -1), u_B, Sampling(1))
@@ -42,27 +31,27 @@ def test_frequencies_are_the_distribution(draw: Any) -> None:
     assert drawn.excess_B is None
 
 
-def test_the_cdf_is_inverted_at_its_edges(draw: Any) -> None:
+def test_the_cdf_is_inverted_at_its_edges() -> None:
     """Cumulative 0.5, 0.75, 0.875, 0.9375, 1: u at an edge belongs to the next token, the largest u to the last."""
     u_B = torch.tensor([0.0, 0.499, 0.5, 0.76, 0.9, 1 - 2**-24])
     assert draw(LOGITS.expand(6, -1), u_B, Sampling(1)).token_B.tolist() == [0, 0, 1, 2, 3, 4]
 
 
-def test_a_token_of_probability_zero_is_never_drawn(draw: Any) -> None:
+def test_a_token_of_probability_zero_is_never_drawn() -> None:
     logits = torch.tensor([[-math.inf, 0.0, -math.inf]])
     for u in (0.0, 1 - 2**-24):
         drawn = draw(logits, torch.tensor([u]), Sampling(1))
         assert drawn.token_B.tolist() == [1] and drawn.logp_B.tolist() == [0.0]
 
 
-def test_temperature_shapes_what_is_drawn_and_kept(draw: Any) -> None:
+def test_temperature_shapes_what_is_drawn_and_kept() -> None:
     """At temperature 0.5 probabilities are squared: 0.25 : 0.0625 : ... / 0.3359375."""
     drawn = draw(LOGITS[None], torch.tensor([0.9]), Sampling(1, temperature=0.5))
     assert drawn.token_B.tolist() == [1]
     assert drawn.logp_B.tolist() == pytest.approx([math.log(0.0625 / 0.3359375)])
 
 
-def test_greedy_keeps_the_plain_log_probability(draw: Any) -> None:
+def test_greedy_keeps_the_plain_log_probability() -> None:
     drawn = draw(LOGITS[None], torch.tensor([0.99]), Sampling(1, temperature=0.0))
     assert drawn.token_B.tolist() == [0] and drawn.logp_B.tolist() == pytest.approx([math.log(0.5)])
 
@@ -85,7 +74,7 @@ def test_truncation_keeps_the_most_likely(top_k: int, top_p: float, kept: set[in
         assert set(order[alive].tolist()) == kept
 
 
-def test_excess_is_the_mass_that_was_cut(draw: Any) -> None:
+def test_excess_is_the_mass_that_was_cut() -> None:
     """Top-2 keeps 0.75 of the mass, so every kept token is log(4/3) likelier than the log-probability says."""
     u_B = torch.linspace(0, 0.999, 64)
     drawn = draw(LOGITS.expand(64, -1), u_B, Sampling(1, top_k=2))
@@ -94,7 +83,7 @@ def test_excess_is_the_mass_that_was_cut(draw: Any) -> None:
     torch.testing.assert_close(drawn.excess_B, torch.full((64,), math.log(4 / 3)))
 
 
-def test_repetition_penalty_touches_seen_tokens_only(draw: Any) -> None:
+def test_repetition_penalty_touches_seen_tokens_only() -> None:
     """Logits 2, 1.9, -1 with token 0 seen and penalty 2: 1, 1.9, -1, so greedy moves to token 1."""
     logits, seen = torch.tensor([[2.0, 1.9, -1.0]]), torch.tensor([[True, False, False]])
     drawn = draw(logits, torch.tensor([0.5]), Sampling(1, temperature=0.0, repetition_penalty=2.0), seen_BV=seen)
@@ -102,7 +91,7 @@ def test_repetition_penalty_touches_seen_tokens_only(draw: Any) -> None:
     assert drawn.logp_B.tolist() == pytest.approx([float(logits.log_softmax(-1)[0, 1])])
 
 
-def test_a_large_vocabulary_keeps_its_tail(draw: Any) -> None:
+def test_a_large_vocabulary_keeps_its_tail() -> None:
     """200 000 equal tokens: token floor(u * V), which a float32 running sum misses by thousands."""
     v = 200_000
     u_B = torch.tensor([0.25, 0.5, 0.999])
@@ -111,7 +100,7 @@ def test_a_large_vocabulary_keeps_its_tail(draw: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_diverged_logits_have_no_log_probability(bad: float, draw: Any) -> None:
+def test_diverged_logits_have_no_log_probability(bad: float) -> None:
     logits = torch.zeros(2, 200)
     logits[1, 150] = bad
     drawn = draw(logits, torch.tensor([0.5, 0.5]), Sampling(1))
@@ -120,7 +109,7 @@ def test_diverged_logits_have_no_log_probability(bad: float, draw: Any) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_k": 7}, {"temperature": 0.7, "top_p": 0.6}])
-def test_logits_are_left_as_they_are(settings: dict[str, Any], draw: Any) -> None:
+def test_logits_are_left_as_they_are(settings: dict[str, Any]) -> None:
     """They are the sampler's: rows that begin alike have theirs from one prompt."""
     torch.manual_seed(0)
     logits, sampling = 4 * torch.randn(8, 100), Sampling(1, **settings)

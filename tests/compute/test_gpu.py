@@ -6,9 +6,7 @@ import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
 
-from coevolve.compute import kernels
-from coevolve.compute import partial_attention as partial
-from coevolve.compute.lm_head import lm_head
+from coevolve.compute.logprobs import lm_head
 from coevolve.engines.local import LocalEngine
 from coevolve.types import Sampling
 
@@ -67,19 +65,6 @@ def test_bfloat16_on_the_gpu(build_policy: Build) -> None:
     batch = make_batch(6, seed=4)
     assert policy.describe(batch).kl_BT.abs().max() == 0
     policy.update(policy.describe(batch), make_targets(batch, 5), make_rule(), 0)
-
-
-def test_attention_without_scores_is_used(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> kernels.Kernel:
-        used.append(found(q, k, v))
-        return used[-1]
-
-    assert partial._right(torch.device("cuda", torch.cuda.current_device()), torch.bfloat16, 64)
-    used, found = list[kernels.Kernel](), partial._kernel
-    monkeypatch.setattr(partial, "_kernel", kernel)
-    policy, batch = build_policy(device="cuda", dtype="bfloat16"), make_batch(6, seed=4, longest_prompt=90)
-    policy.update(batch, make_targets(batch, 5), make_rule(), 0)
-    assert kernels.GPU in used
 
 
 def test_logits_are_float32_sums_of_bfloat16() -> None:

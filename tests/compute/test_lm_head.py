@@ -12,7 +12,6 @@ import torch
 from policy_cases import Build, make_batch
 from torch import Tensor, nn
 
-from coevolve.compute import lm_head as module
 from coevolve.compute import logprobs
 from coevolve.compute.logprobs import Operations, action_logps, log_softmax
 from coevolve.compute.torch_backend import TorchBackend
@@ -99,13 +98,13 @@ def test_a_product_with_wide_sums_is_used_where_there_is_one(monkeypatch: pytest
     monkeypatch.setattr(torch, "tensor", lambda *given, device=None, **settings: make(*given, **settings))
     for mm, right in ((torch.mm, False), (product, True), (rounds, False)):
         monkeypatch.setattr(torch, "mm", mm)
-        assert module._sums_wide.__wrapped__(there, torch.bfloat16) is right
+        assert logprobs._sums_wide.__wrapped__(there, torch.bfloat16) is right
     monkeypatch.setattr(torch, "mm", product)
-    monkeypatch.setattr(module, "_sums_wide", lambda *_: True)
+    monkeypatch.setattr(logprobs, "_sums_wide", lambda *_: True)
     layer, hidden_NW = nn.Linear(2, 3), make([[1.001, 256.0]])
     layer.weight.data, called[:] = make([[1.0, 1.0], [1.001, 0.0], [0.0, -1.0]]), []
     with computing(torch.bfloat16), torch.no_grad():
-        found_NV = module.lm_head(layer, torch.bfloat16)(hidden_NW)
+        found_NV = logprobs.lm_head(layer, torch.bfloat16)(hidden_NW)
     assert called == [torch.float32]
     torch.testing.assert_close(found_NV, make([[257.0, 1.0, -256.0]]) + layer.bias.detach())
 

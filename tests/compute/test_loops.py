@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from coevolve.compute import draw as plain
-from coevolve.compute import logprobs, prefix_cache
+from coevolve.compute import torch_backend
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.prefix_tree import grow
 from coevolve.engines.local import LocalEngine
@@ -32,11 +31,11 @@ from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.types import Sampling
 
 compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
-between: Any = pytest.importorskip("coevolve.compute.cpu.loops.between")
+layers: Any = pytest.importorskip("coevolve.compute.cpu.loops.layer")
 by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
-cached: Any = pytest.importorskip("coevolve.compute.cpu.prefix_cache")
-Panels: Any = pytest.importorskip("coevolve.compute.cpu.panels").Panels
-TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.tree_attention").TreeAttention
+cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
+Panels: Any = pytest.importorskip("coevolve.compute.cpu.products").Panels
+TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.attention").TreeAttention
 
 
 def arrays(*tensors: Tensor) -> list[Any]:
@@ -54,9 +53,9 @@ def test_numbers_in_bfloat16_are_those_of_pytorch() -> None:
     for numbers in (x, x.flip(0)):  # by vectors, and one by one what is left over
         right = numbers.to(torch.bfloat16)
         out, back = torch.empty_like(right), torch.empty_like(numbers)
-        between.copied(*arrays(numbers, out))
+        layers.copied(*arrays(numbers, out))
         torch.testing.assert_close(out, right, rtol=0, atol=0, equal_nan=True)
-        between.copied(*arrays(out, back))
+        layers.copied(*arrays(out, back))
         torch.testing.assert_close(back, right.float(), rtol=0, atol=0, equal_nan=True)
 
 
@@ -209,38 +208,14 @@ def test_in_bfloat16_teams_of_adapters_are_scored_as_they_sample(micro_model: st
 def test_norm_and_gate_are_those_of_pytorch() -> None:
     torch.manual_seed(0)
     x_NW, y_NW, weight_W = 3 * torch.randn(5, 37), torch.randn(5, 37), torch.randn(37)
-    sum_NW, scale_N, out_NW = torch.empty(5, 37), torch.empty(5), torch.empty(5, 37)
-    compiled.added(*arrays(x_NW, y_NW, weight_W), 1e-3, *arrays(sum_NW, scale_N, out_NW))
+    sum_NW, out_NW = torch.empty(2, 5, 37)
+    layers.added(*arrays(x_NW, y_NW, weight_W), 1e-3, *arrays(sum_NW, out_NW))
     assert torch.equal(sum_NW, x_NW + y_NW)
     torch.testing.assert_close(out_NW, functional.rms_norm(sum_NW, (37,), weight_W, 1e-3), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(scale_N, (sum_NW.square().mean(1) + 1e-3).rsqrt())
     both_NI = torch.cat((torch.linspace(-300, 300, 77).expand(5, -1), torch.randn(5, 77)), 1).contiguous()
     gate_NI, up_NI, out_NI = *both_NI.chunk(2, 1), torch.empty(5, 77)
-    compiled.gated(*arrays(both_NI, out_NI))
+    layers.gated(*arrays(both_NI, out_NI))
     torch.testing.assert_close(out_NI, functional.silu(gate_NI) * up_NI, rtol=1e-6, atol=1e-33)
-
-
-@pytest.mark.parametrize("tokens", [7, 64, 1000])
-def test_what_logits_say_of_actions_is_what_pytorch_finds(tokens: int) -> None:
-    torch.manual_seed(0)
-    z_NV, temperature_N, action_N = 5 * torch.randn(9, tokens), torch.linspace(0.1, 3, 9), torch.randint(tokens, (9,))
-    z_NV[0], z_NV[1, 3], action_N[1] = 2.0, 1000.0, 3  # all alike; one alone
-    p_NV, right_NV = torch.empty(2, 9, tokens)
-    found = by_loops.OPERATIONS.softmax(z_NV.clone(), temperature_N, action_N, p_NV)
-    right = logprobs.PLAIN.softmax(z_NV.clone(), temperature_N, action_N, right_NV)
-    for ours, theirs in zip((*found, p_NV), (*right, right_NV), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_logits_that_are_not_finite_have_no_log_probability(bad: float) -> None:
-    z_NV = torch.zeros(2, 70)
-    z_NV[1, 67] = bad
-    logp_N, entropy_N = by_loops.OPERATIONS.softmax(z_NV, torch.ones(2), torch.tensor([0, 0]), torch.empty(2, 70))
-    assert logp_N[0].isfinite() and entropy_N[0].isfinite()
-    assert not logp_N[1].isfinite() and not entropy_N[1].isfinite()
-    with pytest.raises(AssertionError, match="outside the vocabulary"):
-        by_loops.OPERATIONS.softmax(torch.zeros(1, 70), torch.ones(1), torch.tensor([70]), torch.empty(1, 70))
 
 
 PRODUCTS = [((71,), 46), ((64, 32, 7), 18), ((5, 40, 64), 46), ((96,), 2)]
@@ -288,7 +263,7 @@ def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is
 OTHER = """
 import torch
 from torch import nn
-from coevolve.compute.cpu.panels import Panels
+from coevolve.compute.cpu.products import Panels
 
 torch.manual_seed(0)
 layer, x = nn.Linear(46, 71), torch.randn(13, 46).bfloat16()
@@ -311,12 +286,12 @@ def test_processors_that_have_no_bfloat16_multiply_it_too(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
-    x_NW, zero_NW, sum_NW, scale_N, out_NW = torch.ones(2, 8), *torch.zeros(2, 2, 8), torch.empty(2), torch.empty(2, 8)
+    x_NW, zero_NW, sum_NW, out_NW = torch.ones(2, 8), *torch.zeros(3, 2, 8)
     x_NW[1, 5] = bad
-    compiled.added(*arrays(x_NW, zero_NW, torch.ones(8)), 1e-6, *arrays(sum_NW, scale_N, out_NW))
+    layers.added(*arrays(x_NW, zero_NW, torch.ones(8)), 1e-6, *arrays(sum_NW, out_NW))
     assert out_NW[0].isfinite().all() and out_NW[1].isnan().any()
     gated = torch.empty(2, 4)
-    compiled.gated(*arrays(x_NW, gated))
+    layers.gated(*arrays(x_NW, gated))
     torch.testing.assert_close(gated, functional.silu(x_NW[:, :4]) * x_NW[:, 4:], equal_nan=True)
     heads_BXD, out_BHD = torch.ones(2, 3, 4), torch.empty(2, 1, 4)
     heads_BXD[1, 1, 2] = bad  # a key
@@ -326,35 +301,22 @@ def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
     assert out_BHD[0].isfinite().all() and (out_BHD[1].isnan().any() or bad == -math.inf)  # nobody looks there
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_tokens_are_those_that_pytorch_draws(temperature: float) -> None:
-    """Some logits are minus infinity, the uniform numbers reach from one end to the other."""
-    torch.manual_seed(0)
-    logits = 4 * torch.randn(400, 1000)
-    logits[:, ::7] = -math.inf
-    uniform = torch.rand(400)
-    uniform[:2] = torch.tensor([0.0, 1 - 2**-24])
-    nothing: Any = None  # it draws without a model
-    sampler, sampling = by_loops.CpuSampler(nothing, nothing, nothing), Sampling(1, temperature=temperature)
-    found, right = (draw(logits, uniform, sampling, None) for draw in (sampler.draw, plain.draw))
-    same = found.token_B == right.token_B
-    assert same.float().mean() > 0.99
-    torch.testing.assert_close(found.logp_B[same], right.logp_B[same], rtol=1e-5, atol=1e-5)
-    assert logits[range(400), found.token_B].isfinite().all()
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rollouts_are_those_of_the_operators(dtype: str, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of ragged prompts, most of which leave early."""
     says, used, turns = make_says([*ragged(6, seed=2) * 4], Sampling(16)), list[type](), []
-    honest = prefix_cache.PrefixCache.keep
 
-    def counting(self: Any, *given: Any) -> None:
-        used.append(type(self))
-        honest(self, *given)
+    def counted(kind: Any) -> Any:
+        honest = kind.keep
 
-    monkeypatch.setattr(prefix_cache.PrefixCache, "keep", counting)
-    for compute, kind in (("cpu", cached.PrefixCache), ("torch", prefix_cache.PrefixCache)):
+        def counting(self: Any, *given: Any) -> None:
+            used.append(type(self))
+            honest(self, *given)
+
+        return counting
+
+    for compute, kind in (("cpu", cached.PrefixCache), ("torch", torch_backend.RowCache)):
+        monkeypatch.setattr(kind, "keep", counted(kind))
         policy = build_policy(dtype=dtype, compute=compute)
         policy.eos = frozenset(range(0, 60, 9))
         turns.append(LocalEngine({"a": policy}).generate({"a": says})["a"])

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import played_gpu
 import pytest
 import torch
 from policy_cases import Build, batch_of, make_batch, make_family, plain
 from torch.nn.functional import scaled_dot_product_attention
 
-from coevolve.compute import forward, kernels, prefix_tree
-from coevolve.compute import partial_attention as partial
-from coevolve.compute.packed_tokens import filled, pack
+from coevolve.compute import forward, prefix_tree
+from coevolve.compute.attention import PathAttention
+from coevolve.compute.prefix_tree import filled
 
 HEADS, KEYS, SIZE = 4, 2, 8
 
@@ -88,20 +87,17 @@ def test_short_common_beginnings_count_as_often_as_they_are_packed() -> None:
     assert {len(group) for group in groups} == {40 // (prefix_tree.SHORT + 1)}
 
 
-@pytest.mark.parametrize("kernel", [kernels.CPU, kernels.GPU, partial.PLAIN], ids=["cpu", "gpu", "plain"])
 @pytest.mark.parametrize("keys", [KEYS, HEADS])
 @pytest.mark.parametrize("size", [1.0, 40.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_attention_and_its_gradient_are_those_of_every_row_alone(
-    seed: int, size: float, keys: int, kernel: kernels.Kernel, monkeypatch: pytest.MonkeyPatch
+    seed: int, size: float, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with scores of several hundred, whose exponentials are infinite in float32."""
     monkeypatch.setattr(prefix_tree, "SHORT", 2)
-    monkeypatch.setattr(partial, "_kernel", lambda q, k, v: kernel)
-    played_gpu.play(monkeypatch)
     rows = random_rows(12, seed + 100)
     grown = prefix_tree.grow(rows)
-    packed = pack(grown, torch.device("cpu"))
+    packed = PathAttention(grown, torch.device("cpu"))
     n = len(packed.ids_N)
     assert n % 8 == 0 and 0 < n - len(grown.ids_N) <= max(8, len(grown.ids_N) / 31)
     torch.manual_seed(seed)

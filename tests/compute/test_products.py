@@ -18,16 +18,25 @@ pytest.importorskip("numba")  # without it nobody uses them
 products: Any = pytest.importorskip("coevolve.compute.cpu.products")
 
 needs_onednn = pytest.mark.skipif(
-    not products.available(torch.float32), reason="this PyTorch has no oneDNN linear operator"
+    not products.right(torch.float32), reason="this PyTorch has no oneDNN linear operator"
 )
 
 
-@pytest.fixture
-def not_asked() -> Iterator[None]:
-    """As in a process that has not yet asked what there is."""
+@pytest.fixture(autouse=True)
+def not_asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a process on a processor with AVX-512 that has not yet asked what there is."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     products.available.cache_clear()
     yield
     products.available.cache_clear()
+
+
+def test_with_shorter_vectors_products_are_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    shapes = counted(monkeypatch)
+    layer, x = nn.Linear(24, 33), torch.randn(40, 24)
+    torch.testing.assert_close(products.linear(x, layer.weight, layer.bias), layer(x))
+    assert shapes == [] and not products.available(torch.float32)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
@@ -120,9 +129,7 @@ def test_a_product_without_gradient(rows: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(products.times(x, weight, bias).double(), exact, **near)
 
 
-def test_without_the_operator_nothing_changes(
-    build_policy: Build, not_asked: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_operator_nothing_changes(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> Tensor:
         raise AttributeError("no such operator")
 
@@ -143,13 +150,13 @@ def test_without_the_operator_nothing_changes(
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
 
 
-def test_an_operator_that_is_wrong_is_not_used(not_asked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_product", lambda *given: 1.001 * functional.linear(*given))
     assert not products.available(torch.float32)
 
 
 @needs_onednn
-def test_it_does_not_matter_who_asks_first(not_asked: None) -> None:
+def test_it_does_not_matter_who_asks_first() -> None:
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
         assert products.available(torch.float32)
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
 
 from coevolve import noise
-from coevolve.compute import partial_attention as partial
-from coevolve.compute import torch_backend
-from coevolve.compute.prefix_cache import PrefixCache, _even
-from coevolve.compute.row_cache import RowCache
-from coevolve.compute.torch_backend import TorchBackend
+from coevolve.compute.torch_backend import RowCache
 from coevolve.engines import decode
 from coevolve.engines.local import LocalEngine, chunks
 from coevolve.learners.build import build_policies
@@ -55,29 +51,16 @@ def naive_turn(model: torch.nn.Module, say: Say) -> tuple[list[int], list[float]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
-@pytest.mark.parametrize("way", ["tree", "static", "rows"])
+@pytest.mark.parametrize("way", ["tree", "rows"])
 @pytest.mark.parametrize("family", ["micro_model", "micro_gpt2"])
 def test_turns_are_those_of_a_plain_forward(
-    family: str, way: str, temperature: float, build_policy: Build, each_way: str, request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    family: str, way: str, temperature: float, build_policy: Build, request: pytest.FixtureRequest
+) -> None:
     policy = plain(build_policy(model=request.getfixturevalue(family)), way != "rows")
-    if way == "static":  # as on GPUs, with their attention
-        policy.weights.base.backend = TorchBackend(policy.weights.base, uses_prefix_tree=True)
-        monkeypatch.setattr(partial, "_kernel", lambda q, k, v: partial.PLAIN)
-        honest_cache = torch_backend.PrefixCache
-        monkeypatch.setattr(torch_backend, "PrefixCache", lambda *given: honest_cache(*given[:-1], static=True))
     prompts = ragged(9, seed=3)
     prompts += [prompts[0] + [7, 8, 9] * 4, prompts[0] + [7, 8, 9] * 5]
     says = make_says([*prompts, *prompts, *prompts[:3]], Sampling(9, temperature=temperature))
-    kind = RowCache if way == "rows" else PrefixCache
-    used: list[bool] = []
-    honest = kind.step
-    monkeypatch.setattr(
-        kind, "step", lambda self, *given: (used.append(getattr(self, "static", False)), honest(self, *given))[1]
-    )
     turns = LocalEngine({"a": policy}).generate({"a": says})["a"]
-    assert set(used) == {way == "static"}
     for say, turn in zip(says, turns, strict=True):
         actions, logps = naive_turn(policy.weights.base.causal, say)
         assert turn.action_ids == actions
@@ -100,15 +83,15 @@ def test_a_row_does_not_depend_on_its_batch(family: str, build_policy: Build, re
     assert [t.action_ids for t in backwards] == [t.action_ids for t in together]
 
 
-@pytest.mark.parametrize("tree", [True, False])
-def test_compaction_changes_nothing(tree: bool, build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_changes_nothing(build_policy: Build, each_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of all ids end a turn, so rows leave at every step; never leaving must give the same turns."""
-    policy = plain(build_policy(), tree)
+    policy = build_policy()
     policy.eos = frozenset(range(0, TOKENS, 5))
     prompts = ragged(11, seed=5)
     engine, says = LocalEngine({"a": policy}), make_says([*prompts * 4], Sampling(16))
     sizes: list[int] = []
-    memory: Any = PrefixCache if tree else RowCache
+    by_loops = each_way == "cpu"
+    memory: Any = import_module("coevolve.compute.cpu.attention").PrefixCache if by_loops else RowCache
     keep = memory.keep
 
     def counting(self: Any, order_B: torch.Tensor, holes: torch.Tensor) -> None:
@@ -144,25 +127,17 @@ def test_end_of_sequence_is_part_of_the_turn_and_not_of_its_text(build_policy: B
     assert "<eos>" not in decoded.text and "<pad>" not in decoded.text
 
 
-def test_members_prefill_their_prompt_once(build_policy: Build) -> None:
+def test_members_prefill_their_prompt_once(build_policy: Build, each_way: str) -> None:
     policy = build_policy()
     shapes: list[tuple[int, ...]] = []
     embedding = policy.weights.base.causal.model.embed_tokens
     embedding.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(inputs[0].shape)))
     prompts = ragged(3, seed=7)
     turns = LocalEngine({"a": policy}).generate({"a": make_says([*prompts * 5], Sampling(4))})["a"]
-    assert shapes[0] == (1, sum(map(len, prompts)) // 8 * 8 + 8)  # packed, and filled up
+    packed, padded = (1, sum(map(len, prompts)) // 8 * 8 + 8), (3, max(map(len, prompts)))  # filled up, too
+    assert shapes[0] == (packed if each_way == "cpu" else padded)
     assert shapes[1] == (15, 1) or shapes[1][1] == 1
     assert len({tuple(t.action_ids) for t in turns[::3]}) > 1, "members of one prompt have their own noise"
-
-
-def test_rows_spread_unevenly_over_prompts_are_cut_into_even_groups() -> None:
-    prompt_B = np.array([0] * 6 + [1, 2])
-    group_B, prompt_E = _even(prompt_B)
-    assert prompt_E[group_B].tolist() == prompt_B.tolist()
-    assert sorted(np.bincount(group_B)) == [1, 1, 3, 3]
-    group_B, prompt_E = _even(np.array([0, 0, 1, 1]))
-    assert group_B.tolist() == [0, 0, 1, 1] and prompt_E.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("stay", [[0, 1], [2, 3], [4, 5, 6, 7], [0, 1, 6, 7], [3, 4, 5, 6]])

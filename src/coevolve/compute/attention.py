@@ -1,29 +1,33 @@
-"""Our attention as an implementation that transformers' models call; ``backend`` tests which models can use it.
+"""Attention over a prefix tree by PyTorch's public operator, as an implementation that transformers' models call.
 
-``trunk(causal)(..., tree_attention=x)`` makes every layer hand its queries, keys and values to ``x.attend``: the packed
-tokens of a prefix tree, or the KV cache of a rollout. Without it, it is transformers' own attention (sdpa).
+``trunk(causal)(..., tree_attention=x)`` makes every layer hand its queries, keys and values to ``x.attend``; without
+it, it is transformers' own attention (sdpa). ``backend`` tests which models can use it. Letters: N packed tokens; M
+segments of Q places and paths of P; H query heads, K key heads, D head dimension.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from coevolve.compute import kernels
+from coevolve.compute.prefix_tree import Ids, PrefixTree, Segment, padded
 
 NAME = "coevolve"
 
-_OURS = ("sliding_window", "softcap", "s_aux", "position_bias")
+_OTHERS = ("sliding_window", "softcap", "s_aux", "position_bias")
 """Kinds of attention that we do not compute."""
 
 
 class Attention(Protocol):
-    """Attention of a whole model, layer by layer: [B, H, S, D] and twice [B, K, S, D] to [B, S, H, D]."""
+    """Attention of a whole model, layer by layer: [1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor: ...
 
@@ -38,6 +42,65 @@ class TreeAttention(Attention, Protocol):
     def position_N(self) -> Tensor: ...
 
 
+class PathAttention:
+    """Packed tokens, filled up, and attention over their tree: the tokens of every segment over its path, segments of
+    similar length side by side."""
+
+    def __init__(self, tree: PrefixTree, device: torch.device) -> None:
+        self.ids_N, self.position_N = padded(tree, device)
+        sizes = [((s.end - s.start).bit_length(), s.end.bit_length()) for s in tree.segments]
+        by_size = {size: [s for s, other in zip(tree.segments, sizes, strict=True) if other == size] for size in sizes}
+        self.blocks = [_Block.of(segments, device) for segments in by_size.values()]
+        token_X = torch.cat([block.from_MQ[block.real_MQ] for block in self.blocks])
+        self.place_N = torch.full((len(self.ids_N),), len(token_X), device=device)  # those that fill up are nobody's
+        self.place_N[token_X] = torch.arange(len(token_X), device=device)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """The same in every layer; differentiable."""
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        found = [block.attend(q, k, v, scaling) for block in self.blocks]
+        found.append(found[0].new_zeros(1, found[0].shape[1]))
+        return torch.unflatten(embedding(self.place_N, torch.cat(found)), -1, (-1, value.shape[-1]))[None]
+
+
+class _Block(NamedTuple):
+    """M segments and their paths as places, filled up to the longest. from_MQ, from_MP: the packed token of each place.
+    real_MQ: which are a segment's. sees_M1QP: who sees whom."""
+
+    from_MQ: Tensor
+    real_MQ: Tensor
+    from_MP: Tensor
+    sees_M1QP: Tensor
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment], device: torch.device) -> _Block:
+        from_MP, _ = _side_by_side([s.path for s in segments])
+        from_MQ, real_MQ = _side_by_side([s.path[s.start :] for s in segments])
+        last_MQ = np.array([s.start for s in segments])[:, None] + np.arange(from_MQ.shape[1])
+        sees_M1QP = np.arange(from_MP.shape[1]) <= last_MQ[:, None, :, None]
+        return cls(*(torch.from_numpy(x).to(device) for x in (from_MQ, real_MQ, from_MP, sees_M1QP)))
+
+    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scaling: float) -> Tensor:
+        """What the segments' tokens find, [X, H D], one segment after the other."""
+        given = (_taken(q_NHD, self.from_MQ), _taken(k_NKD, self.from_MP), _taken(v_NKD, self.from_MP))
+        shared = q_NHD.shape[1] != k_NKD.shape[1]
+        out = scaled_dot_product_attention(*given, attn_mask=self.sees_M1QP, scale=scaling, enable_gqa=shared)
+        return out.transpose(1, 2)[self.real_MQ].flatten(1)
+
+
+def _side_by_side(runs: Sequence[Ids]) -> tuple[Ids, Any]:
+    """Runs filled up with their last number, and which places they have themselves."""
+    longest = max(map(len, runs))
+    real = np.arange(longest) < np.array([len(run) for run in runs])[:, None]
+    return np.stack([np.pad(run, (0, longest - len(run)), "edge") for run in runs]), real
+
+
+def _taken(x_NHD: Tensor, from_ML: Tensor) -> Tensor:
+    """[M, H, L, D]. The gradient of an embedding is a fast sum."""
+    x_MLX = embedding(from_ML, x_NHD.flatten(1))
+    return torch.unflatten(x_MLX, -1, x_NHD.shape[1:]).transpose(1, 2)
+
+
 def attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
@@ -48,13 +111,12 @@ def attention(
             module, query, key, value, attention_mask, **kwargs
         )
         return found
-    for name in _OURS:
+    for name in _OTHERS:
         if kwargs.get(name) is not None:
             raise NotImplementedError(name)
     if attention_mask is None or attention_mask.shape != no_mask(query.device).shape:
         raise NotImplementedError("a mask of the model's own")
-    if not kernels.wide(query.device):  # under autocast, rotations leave queries and keys in float32
-        query, key = query.to(value.dtype), key.to(value.dtype)
+    query, key = query.to(value.dtype), key.to(value.dtype)  # under autocast, rotations leave them in float32
     scaling = kwargs.get("scaling")
     return ours.attend(module.layer_idx, query, key, value, scaling or query.shape[-1] ** -0.5), None
 

@@ -19,12 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coevolve.compute.attention import NAME, TreeAttention
-from coevolve.compute.packed_tokens import pack
-from coevolve.compute.prefix_cache import PrefixCache
+from coevolve.compute.attention import NAME, PathAttention
 from coevolve.compute.prefix_tree import Ids, grow
 from coevolve.compute.reference import ReferenceBackend
-from coevolve.compute.torch_backend import TorchBackend, hidden_states, tree_hidden
+from coevolve.compute.torch_backend import RowCache, TorchBackend, tree_hidden
 from coevolve.interfaces import Backend, KVCache
 from coevolve.models.adapters import Adapters
 from coevolve.models.spec import Compute
@@ -38,7 +36,7 @@ _COMMON = 12
 _UNFIT = (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, KeyError, RuntimeError)
 """What a model raises that takes no extra argument, or whose attention is of another kind."""
 
-TreeHidden = Callable[[TreeAttention, Tensor], Tensor]
+TreeHidden = Callable[[Any, Tensor], Tensor]
 """(packed tokens of a tree, which are wanted) -> their last hidden states [X, W]."""
 Start = Callable[[list[list[int]], list[int]], KVCache]
 """(prompts, each row's prompt) -> the KV cache of a rollout of two tokens."""
@@ -58,12 +56,12 @@ def choose(base: Base, asked: Compute, model: str) -> Backend:
     return TorchBackend(base, tree, why_not)
 
 
-def planned(causal: Any, device: torch.device, asked: Compute) -> str:
+def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False) -> str:
     """What ``choose`` will come to, as far as a model without weights tells (on the meta device). Raises ValueError
     where that tells already that ``cpu`` does not fit."""
     if asked in ("reference", "torch"):
         return asked
-    why_not = _why_not_here(device) or _unlike(causal)
+    why_not = _why_not_here(device) or ("its base is in 4 bits" if four_bit else _unlike(causal))
     if why_not and asked == "cpu":
         raise ValueError(f"compute is cpu, which does not fit: {why_not}; say compute: auto")
     return f"torch; not cpu: {why_not}" if why_not else "cpu, if compiled loops give what the model gives"
@@ -99,7 +97,7 @@ def _use_our_attention(base: Base) -> bool:
     try:
         causal.set_attn_implementation(NAME)
         taken = config._attn_implementation == NAME
-        same = taken and _same(_torch_tree(base, rows, 0), alone) and _same(_rollout(rows, _torch_start(base)), alone)
+        same = taken and _same(_torch_tree(base, rows, 0), alone)
     except _UNFIT:
         same = False
     if not same:
@@ -132,12 +130,12 @@ def _why_not_cpu(base: Base, tree: bool) -> str | None:
 
 def _torch_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
     device = base.causal.device
-    return _packed(rows, start, lambda tree: pack(tree, device), partial(tree_hidden, base.causal), device)
+    return _packed(rows, start, lambda tree: PathAttention(tree, device), partial(tree_hidden, base.causal), device)
 
 
 def _cpu_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
     training = importlib.import_module("coevolve.compute.cpu.training")
-    attention = importlib.import_module("coevolve.compute.cpu.tree_attention").TreeAttention
+    attention = importlib.import_module("coevolve.compute.cpu.attention").TreeAttention
     body = trunk(base.causal)
     return _packed(
         rows, start, attention, lambda tree, where: training.forward(body, tree, where, None), base.causal.device
@@ -145,11 +143,8 @@ def _cpu_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
 
 
 def _torch_start(base: Base) -> Start:
-    def start(prompts: list[list[int]], prompt_B: list[int]) -> KVCache:
-        speaker_U, adapters = [0] * len(prompts), Adapters([None], base.causal.device)
-        return PrefixCache(partial(hidden_states, base.causal), prompts, speaker_U, prompt_B, 2, adapters, static=False)
-
-    return start
+    adapters = Adapters([None], base.causal.device)
+    return lambda prompts, prompt_B: RowCache(base.causal, prompts, [0] * len(prompts), prompt_B, 2, adapters)
 
 
 @contextmanager

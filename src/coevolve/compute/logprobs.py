@@ -1,20 +1,72 @@
-"""Log-probabilities of actions from hidden states, without keeping a vocabulary's worth of numbers per token.
+"""The output layer: logits of hidden states, in float32 whatever else is computed in, and log-probabilities of actions
+without keeping a vocabulary's worth of numbers per token.
 
-Letters: N action tokens, V vocabulary, W hidden size.
+In bfloat16 the layer's inputs and weights are rounded, as those of all other layers are; sums and logits are not,
+because at a logit of 40 bfloat16's steps are 0.25. Letters: N rows or action tokens, V vocabulary, W hidden size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.functional import linear, pad
 from torch.utils.checkpoint import checkpoint
 
-from coevolve.compute.lm_head import as_it_is, lm_head
 from coevolve.interfaces import LMHead
+
+
+def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
+    """How this layer makes logits of hidden states while its weights do not change. dtype: of what is multiplied.
+
+    In bfloat16 it keeps a copy of the weights, and logits have no gradient. What is more than a matrix, such as a layer
+    with adapters, computes in float32 as it is.
+    """
+    if dtype == torch.float32 or not isinstance(layer, nn.Linear):
+        return partial(as_it_is, layer)
+    return _of_rounded(layer, dtype)
+
+
+def as_it_is(layer: Any, hidden_NW: Tensor) -> Tensor:
+    """By the layer itself in float32; differentiable."""
+    with torch.autocast(hidden_NW.device.type, enabled=False):
+        found: Tensor = layer(hidden_NW.float())
+    return found
+
+
+def _of_rounded(layer: nn.Linear, dtype: torch.dtype) -> LMHead:
+    """Where there is no product of these numbers with float32 sums, float32's is the same."""
+    weight_VW, bias_V = layer.weight.detach().to(dtype), None if layer.bias is None else layer.bias.detach().float()
+    product = _summed if _sums_wide(weight_VW.device, dtype) else functional.linear
+    weight_VW = weight_VW if product is _summed else weight_VW.float()
+
+    def logits(hidden_NW: Tensor) -> Tensor:
+        with torch.autocast(hidden_NW.device.type, enabled=False):
+            return product(hidden_NW.to(dtype).to(weight_VW.dtype), weight_VW, bias_V)
+
+    return logits
+
+
+def _summed(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None) -> Tensor:
+    logits_NV = torch.mm(hidden_NW, weight_VW.t(), out_dtype=torch.float32)
+    return logits_NV if bias_V is None else logits_NV.add_(bias_V)
+
+
+@cache
+def _sums_wide(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether PyTorch has a product of such numbers with float32 sums there: new ones have, on GPUs."""
+    if device.type == "cpu":
+        return False
+    try:
+        x_12 = torch.tensor([[256.0, 1.0]], device=device, dtype=dtype)
+        return _summed(x_12, x_12, None).item() == 65537  # which is 65536 in bfloat16
+    except (TypeError, RuntimeError, NotImplementedError):
+        return False
+
 
 LOGITS_AT_ONCE = 1 << 20
 """Logits made at a time: few enough for a processor's cache."""
@@ -40,12 +92,10 @@ def pieces(n: int, vocabulary: int) -> Iterator[slice]:
 class Operations(NamedTuple):
     """What log-probabilities are made with. lm_head: (layer, dtype) -> logits of hidden states.
 
-    softmax: (z_NV, temperature_N, action_N, p_NV) -> the actions' log-probabilities and the entropies, [N] each, and
-    softmax(z / temperature) into p; uses z up. times: x W'. inner: a' b.
+    times: x W'. inner: a' b.
     """
 
     lm_head: Callable[[Any, torch.dtype], LMHead]
-    softmax: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     times: Callable[[Tensor, Tensor], Tensor]
     inner: Callable[[Tensor, Tensor], Tensor]
 
@@ -110,7 +160,7 @@ class _ActionLogps(torch.autograd.Function):
         for n in pieces(*shape):
             z_NV = logits(hidden_NW[n])
             p_NV = ctx.kept_NV[n] if keep else torch.empty_like(z_NV)
-            found.append(use.softmax(z_NV, temperature_N[n], action_N[n], p_NV))
+            found.append(_softmax(z_NV, temperature_N[n], action_N[n], p_NV))
         logp_N, entropy_N = (torch.cat(parts) for parts in zip(*found, strict=True))
         ctx.save_for_backward(hidden_NW, weight_VW, bias_V, action_N, temperature_N, entropy_N)
         return logp_N, entropy_N
@@ -131,7 +181,7 @@ class _ActionLogps(torch.autograd.Function):
             if logits is not None:
                 z_NV = logits(hidden_NW[n])
                 p_NV = torch.empty_like(z_NV)
-                ctx.use.softmax(z_NV, temperature_N[n], action_N[n], p_NV)
+                _softmax(z_NV, temperature_N[n], action_N[n], p_NV)
             dz_NV = _logits_gradient(p_NV, action_N[n], entropy_N[n], *(None if x is None else x[n] for x in scales))
             if dbias_V is not None:
                 dbias_V += dz_NV.sum(0)
@@ -170,6 +220,7 @@ def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor, use: Operat
 
 
 def _softmax(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """The actions' log-probabilities and the entropies, [N] each, and softmax(z / temperature) into p; uses z up."""
     z_NV.div_(temperature_N[:, None])
     z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))  # in place, because fresh memory of this size is slow
     torch.exp(z_NV, out=p_NV)
@@ -183,5 +234,5 @@ def _entropy(p_NV: Tensor, logp_NV: Tensor) -> Tensor:
     return found
 
 
-PLAIN = Operations(lm_head, _softmax, linear, lambda a_NO, b_NI: a_NO.t() @ b_NI)
+PLAIN = Operations(lm_head, linear, lambda a_NO, b_NI: a_NO.t() @ b_NI)
 """PyTorch's."""

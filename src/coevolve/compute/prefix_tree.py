@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 SHORT = 8
 """A common beginning of fewer tokens is not worth a segment of its own."""
@@ -89,6 +91,20 @@ def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> PrefixTree
             made.append(spine[-1])
         leaf[b], before, kind = spine[-1], rows[b], kind_B[b]
     return _packed(made, [leaf[b] for b in range(len(rows))], rows, kind_B)
+
+
+def filled(n: int) -> int:
+    """Up to how many n packed tokens are filled up: by 8 or a thirtieth at most, to one of 32 numbers per doubling,
+    because a processor's library keeps something for every shape it has seen."""
+    step = 1 << max(3, n.bit_length() - 6)
+    return n - n % step + step
+
+
+def padded(tree: PrefixTree, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The tree's token ids and positions on the device, filled up."""
+    n = len(tree.ids_N)
+    ids_N, position_N = (torch.from_numpy(np.pad(x, (0, filled(n) - n))) for x in (tree.ids_N, tree.position_N))
+    return ids_N.to(device), position_N.to(device)
 
 
 def prefix_length(ends: list[int], beginning: int, length: int) -> int:

@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from transformers import DynamicCache
 
 from coevolve.compute import draw
-from coevolve.compute.lm_head import as_it_is, lm_head
+from coevolve.compute.logprobs import as_it_is, lm_head
 from coevolve.interfaces import KVCache, LMHead
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk

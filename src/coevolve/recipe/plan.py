@@ -125,7 +125,9 @@ def _compute(recipe: Recipe) -> list[str]:
         return lines  # what computes is its own affair
     for name, spec in recipe.policies.items():
         made, asked = weightless(spec.model), asked_of(spec.compute, recipe.threads)
-        lines.append(f"  {name}: {made if isinstance(made, str) else planned(made, device_of(spec.device), asked)}")
+        known = not isinstance(made, str)
+        chosen = planned(made, device_of(spec.device), asked, spec.load_in_4bit) if known else made
+        lines.append(f"  {name}: {chosen}")
     return lines
 
 

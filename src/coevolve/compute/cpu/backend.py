@@ -11,21 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from coevolve.compute import draw
-from coevolve.compute.cpu import loops, training
-from coevolve.compute.cpu.arrays import array
+from coevolve.compute.cpu import training
+from coevolve.compute.cpu.attention import PrefixCache, TreeAttention
 from coevolve.compute.cpu.decoder import MOST, Decoder
-from coevolve.compute.cpu.panels import Panels
-from coevolve.compute.cpu.prefix_cache import PrefixCache
-from coevolve.compute.cpu.products import inner, linear, times
-from coevolve.compute.cpu.tree_attention import TreeAttention
+from coevolve.compute.cpu.products import Panels, inner, linear, times
 from coevolve.compute.forward import packed_actions
-from coevolve.compute.lm_head import as_it_is
-from coevolve.compute.logprobs import Operations, action_logps
+from coevolve.compute.logprobs import Operations, action_logps, as_it_is
 from coevolve.interfaces import KVCache, LMHead
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk
@@ -75,20 +70,15 @@ class CpuSampler:
         self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
     ) -> KVCache:
         """A prompt's keys and values once for all its rows."""
-        return PrefixCache(self.decoder, prompts, speaker_U, prompt_B, steps, self.adapters, static=False)
+        return PrefixCache(self.decoder, prompts, speaker_U, prompt_B, steps, self.adapters)
 
     def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
-        """By a loop, unless greedy or truncated."""
-        if sampling.temperature == 0 or sampling.truncated:
-            return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
-        token_B, logp_B = torch.empty(len(logits_BV), dtype=torch.long), torch.empty(len(logits_BV))
-        temperature, logits = np.float32(sampling.temperature), array(logits_BV.contiguous())
-        loops.draw(logits, temperature, array(uniform_B), token_B.numpy(), logp_B.numpy())
-        return draw.Draw(token_B, logp_B, None)
+        """``compute.draw``."""
+        return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
 def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
-    """``compute.lm_head`` by products of this backend."""
+    """``compute.logprobs.lm_head`` by products of this backend."""
     if not isinstance(layer, nn.Linear):
         return partial(as_it_is, layer)
     if dtype != torch.float32:
@@ -101,14 +91,4 @@ def _float32(layer: nn.Linear, hidden_NW: Tensor) -> Tensor:
         return linear(hidden_NW.float(), layer.weight, layer.bias)
 
 
-def _softmax(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row once from memory."""
-    logp_N, entropy_N = torch.empty(2, len(z_NV))
-    assert p_NV.is_contiguous()
-    assert int(action_N.min()) >= 0 and int(action_N.max()) < z_NV.shape[1], "an action outside the vocabulary"
-    given = (x.detach().contiguous().numpy() for x in (z_NV, temperature_N, action_N))
-    loops.judge(*given, p_NV.numpy(), logp_N.numpy(), entropy_N.numpy())
-    return logp_N, entropy_N
-
-
-OPERATIONS = Operations(lm_head, _softmax, times, inner)
+OPERATIONS = Operations(lm_head, times, inner)

@@ -1,8 +1,8 @@
-"""Matrix products of updates on the CPU, by oneDNN where PyTorch has it; those of rollouts, which have few rows, are
-``panels``.
+"""Matrix products on the CPU: of updates by oneDNN where PyTorch has it, of a rollout's few rows by a compiled loop
+over weights in panels (``loops.product``).
 
-PyTorch hands float32 matrix products to MKL, which is slow on processors that are not Intel's. The operator used here
-is private to PyTorch, so it is tried once and used only where it is there and right. Letters: N rows, I inputs, O
+PyTorch hands float32 matrix products to MKL, which has no AVX-512 on processors that are not Intel's. The operator used
+here is private to PyTorch, so it is tried once and used only where it is there and right. Letters: N rows, I inputs, O
 outputs.
 """
 
@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from coevolve.compute.cpu import loops
+from coevolve.compute.cpu.arrays import array, buffer, either
 from coevolve.models.adapters import Adapters
 
 _FEW_ROWS = 16
@@ -106,10 +109,16 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @cache
 def available(dtype: torch.dtype) -> bool:
-    """Whether oneDNN is there and right in this dtype; bfloat16 it has on some processors only.
+    """Whether products are oneDNN's: on processors with AVX-512, where MKL is half as fast on those that are not
+    Intel's. With AVX2 only, MKL is the faster one (updates 1.05 to 1.1 times).
 
     Not timed: the same machine must compute the same bits in every run.
     """
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and right(dtype)
+
+
+def right(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is there and right in this dtype; bfloat16 it has on some processors only."""
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(shape, generator=generator).to(dtype) for shape in ((64, 96), (128, 96)))
     off = 1e-4 if dtype == torch.float32 else 2e-2  # relative to numbers of about 10
@@ -120,3 +129,34 @@ def available(dtype: torch.dtype) -> bool:
         return all(torch.allclose(found, wanted, rtol=off, atol=off) for found in (many, turned))
     except (AttributeError, RuntimeError, NotImplementedError):
         return False  # this PyTorch has no such operator, or not for this processor
+
+
+def packed(weights_OI: Sequence[Tensor], dtype: torch.dtype) -> Any:
+    """These weights in panels, outputs side by side, as one line."""
+    wide, counts = loops.WIDTH, [len(weight) for weight in weights_OI]
+    if any(count % wide for count in counts[:-1]):
+        return packed([torch.cat(list(weights_OI))], dtype)
+    panels_L, _ = buffer((-(-sum(counts) // wide) * wide * weights_OI[0].shape[1],), dtype)
+    for weight_OI, first in zip(weights_OI, np.cumsum([0, *counts]), strict=False):
+        loops.laid(array(weight_OI.contiguous()), first, panels_L)
+    return panels_L
+
+
+class Panels:
+    """Layers that have the same input, as one product with a copy of their weights: outputs side by side, computed in
+    dtype. out: of the outputs, dtype if it is not said."""
+
+    def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype, out: torch.dtype | None = None) -> None:
+        assert dtype == torch.float32 or layers[0].in_features % 2 == 0, "bfloat16 comes in pairs"
+        self.dtype, self.out = dtype, out or dtype
+        self.panels_L = packed([layer.weight.detach() for layer in layers], dtype)
+        zeros = (np.zeros(len(layer.weight), np.float32) for layer in layers)
+        # Rounded as updates round them where outputs are, or what is sampled would be scored otherwise.
+        biases = (None if layer.bias is None else array(layer.bias.detach().to(self.out)) for layer in layers)
+        self.bias_O = np.concatenate([zero if bias is None else bias for bias, zero in zip(biases, zeros, strict=True)])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
+        out_NO, out = buffer((len(x_NI), len(self.bias_O)), self.out)
+        loops.product(x_NI, self.panels_L, self.bias_O, out_NO, False)
+        return out.view(*x.shape[:-1], -1)

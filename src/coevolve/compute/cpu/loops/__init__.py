@@ -1,32 +1,11 @@
-"""What the CPU computes in loops that numba compiles (the extra ``fast``).
+"""What the CPU computes in loops that numba compiles (extra ``fast``): a rollout's layer, and attention over a tree.
 
-Of a rollout's few rows, because every product has emptied the processor's caches and starting one of PyTorch's
-operators takes longer then than its work; of an update's many, because each loop is one pass over memory. Arrays are
-float32, what products make also bfloat16 (``kinds``), or int64.
+Every product of a rollout's few rows has emptied the processor's caches, and starting one of PyTorch's operators takes
+longer then than its work. Arrays are float32, what products make also bfloat16 (``vectors``), or int64.
 """
 
-from coevolve.compute.cpu.loops.attention import attend
-from coevolve.compute.cpu.loops.between import added, added_gradient, gate_gradient, gated, heads, heads_gradient
-from coevolve.compute.cpu.loops.drawing import draw
-from coevolve.compute.cpu.loops.judging import judge
+from coevolve.compute.cpu.loops.attention import attend, walk, walk_gradient
 from coevolve.compute.cpu.loops.layer import layer
 from coevolve.compute.cpu.loops.product import WIDTH, laid, product
-from coevolve.compute.cpu.loops.walk import walk, walk_gradient
 
-__all__ = [
-    "WIDTH",
-    "added",
-    "added_gradient",
-    "attend",
-    "draw",
-    "gate_gradient",
-    "gated",
-    "heads",
-    "heads_gradient",
-    "judge",
-    "laid",
-    "layer",
-    "product",
-    "walk",
-    "walk_gradient",
-]
+__all__ = ["WIDTH", "attend", "laid", "layer", "product", "walk", "walk_gradient"]

@@ -18,9 +18,21 @@ from numba.core import cgutils as untyped
 from numba.core import registry
 from numba.extending import intrinsic
 
-from coevolve.compute.cpu.loops.kinds import KINDS, kept, read
 from coevolve.compute.cpu.loops.loop import loop, loop_with_arrays, uncached
-from coevolve.compute.cpu.loops.vectors import MANY, SIZE, VECTOR, fetch, load, place, spread, store, sum_of
+from coevolve.compute.cpu.loops.vectors import (
+    KINDS,
+    MANY,
+    SIZE,
+    VECTOR,
+    fetch,
+    kept,
+    load,
+    place,
+    read,
+    spread,
+    store,
+    sum_of,
+)
 
 WIDTH = 2 * SIZE
 """Outputs of a panel."""
