@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from coevolve import defaults
+from coevolve.compute.backend import choose
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.decode import decode
-from coevolve.engines.replica import renewed
 from coevolve.faults import during
 from coevolve.interfaces import Published
-from coevolve.models.policy import Policy
-from coevolve.runtime.placement import side_by_side
+from coevolve.models.load import device_of
+from coevolve.models.policy import DTYPES, Policy
+from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
+from coevolve.runtime.placement import side_by_side, use_threads
 from coevolve.runtime.pool import Job, Pool, There
 from coevolve.types import PolicyName, Problem, Say
 
@@ -30,7 +34,7 @@ _PADDING = 64
 
 class LocalEngine(BaseEngine):
     """Samples turns on this machine: of policies that are here where they are, in this process or in the pool of each;
-    of others from copies of their weights, which every publish renews (``engines.replica``).
+    of others from copies of their weights, which every publish renews.
 
     policies: published at once. max_tokens: positions (prompt padding and new tokens included) decoded at
     a time, by each process if there are several; it bounds the cache's memory. In a pool, the rows of a base are split
@@ -52,7 +56,7 @@ class LocalEngine(BaseEngine):
         super().publish(news)
         for new in news:
             if new.policy is None:
-                self.copies[new.name] = renewed(self.copies.get(new.name), new)
+                self.copies[new.name] = _renewed(self.copies.get(new.name), new)
             self.policies[new.name] = new.policy or self.copies[new.name]
 
     @property
@@ -185,3 +189,27 @@ def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
                 continue
         groups.append([i])
     return groups
+
+
+def _renewed(before: Policy | None, news: Published) -> Policy:
+    """The copy with these weights: the one that there was, or one that is loaded now, with a base of its own."""
+    copy = before if before is not None and before.spec == news.spec else _loaded(news)
+    if news.spec.weights != "frozen":
+        with tempfile.TemporaryDirectory(prefix="coevolve-") as folder:
+            news.save(Path(folder))
+            copy.weights.load(Path(folder))
+    return copy
+
+
+def _loaded(news: Published) -> Policy:
+    """The policy as it starts."""
+    spec = news.spec
+    if spec.load_in_4bit:
+        need_4bit(news.name)
+    base = Base(load_base(spec.model, device_of(spec.device), DTYPES[spec.dtype] if spec.load_in_4bit else None))
+    check_model(base.causal, spec.model)
+    base.backend = choose(base, spec.compute, spec.model)
+    use_threads(None, one=base.backend.name == "cpu")
+    if spec.weights == "lora":
+        base.add("agent", spec.lora, seed=0)
+    return Policy(news.name, spec, news.tokenizer, Weights(base, "agent" if spec.weights == "lora" else None))

@@ -1,6 +1,6 @@
 """A learner in this process: what a policy says about a batch (describe), and how it learns from one (update).
 
-Letters: B rows, T action tokens, N the action tokens of all rows in one line, W hidden size.
+Letters: B rows, T action tokens, N the action tokens of all rows in one line, W hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coevolve.compute import forward
-from coevolve.learners.describe import describe
+from coevolve.compute.logprobs import log_softmax, pieces
 from coevolve.learners.gate import Gap, check_versions
 from coevolve.learners.optim import adamw, lr_factor
+from coevolve.maths import kl
 from coevolve.maths.minibatches import mini_batches
 from coevolve.models.exact import check_same, read
 from coevolve.models.policy import Policy
 from coevolve.models.spec import PolicySpec
-from coevolve.models.weights import Weights
+from coevolve.models.weights import Weights, head
 from coevolve.runtime.pool import Pool
 from coevolve.types import Batch, Metrics, Objective, Outputs, Targets
 
@@ -99,7 +100,7 @@ class LocalLearner(Policy):
         value = None if self.value_head is None else self.value
         for rows_B in self.micro_batches(batch):
             micro = batch.select(rows_B)
-            for name, x_N in describe(self, self.reference, value, micro).items():
+            for name, x_N in _described(self, self.reference, value, micro).items():
                 whole_BT = found.setdefault(name, torch.zeros(batch.mask_BT.shape))
                 whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
         return batch.replace(**found)
@@ -239,6 +240,37 @@ class LocalLearner(Policy):
         assert self.optimizer is not None
         _check_optimizer(training_state, self.parameters, folder)
         self.optimizer.load_state_dict(training_state["optimizer"])
+
+
+@torch.no_grad()
+def _described(
+    policy: Policy, reference: Weights | None, value: Callable[[Tensor], Tensor] | None, micro: Batch
+) -> dict[str, Tensor]:
+    """Per action token, [N] each: kl_BT and logp_ref_BT with a reference; value_BT with a critic (``value``).
+
+    Of the vocabulary only one piece of logits exists at a time.
+    """
+    action_N, temperature_N = forward.actions(micro, policy.device)
+    with policy.active() as causal:
+        hidden_NW = policy.backend.hidden(micro)
+        layer = head(causal)
+    found = {} if value is None else {"value_BT": value(hidden_NW)}
+    if reference is None:
+        return found
+    with reference.active() as causal, policy.computing():
+        ref_NW, ref_layer = reference.base.backend.hidden(micro), head(causal)
+    logits = policy.backend.lm_head(policy.dtype)
+    same = ref_layer is layer  # and so one copy of the weights, if there is one
+    ref_logits = logits if same else reference.base.backend.lm_head(policy.dtype)
+    parts = []
+    for p in pieces(len(action_N), layer.weight.shape[0]):
+        with policy.active():  # the two may be one model with and without its adapter
+            logp_NV = log_softmax(logits, hidden_NW[p], temperature_N[p])
+        with reference.active():
+            ref_NV = log_softmax(ref_logits, ref_NW[p], temperature_N[p])
+        parts.append((kl.full(logp_NV, ref_NV), ref_NV.gather(-1, action_N[p, None])[:, 0]))
+    kl_N, logp_ref_N = (torch.cat(made) for made in zip(*parts, strict=True))
+    return found | {"kl_BT": kl_N, "logp_ref_BT": logp_ref_N}
 
 
 def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
