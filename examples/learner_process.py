@@ -33,7 +33,7 @@ class ProcessLearner:
         return partial(self.ask, what) if forwarded else object.__getattribute__(self, what)
 
     def published(self, version):
-        self.ask("number", version)
+        self.ask("published", version)
         return Published(self.name, version, self.spec, self.tokenizer, *self.limits, partial(self.ask, "save_model"))
 
     def close(self):
@@ -45,9 +45,8 @@ def answer(learners, what, given):
         name, spec, how = given
         learners[0] = one = build_policies({name: spec}, **how)[name]
         return one.tokenizer, one.trainable, one.compute, f"{one.about}, elsewhere", one.context, one.eos
-    if what == "number":
-        return learners[0].published(*given).version  # the other end makes one of its own
-    return getattr(learners[0], what)(*given)
+    found = getattr(learners[0], what)(*given)
+    return found.version if what == "published" else found  # the other end makes one of its own
 
 
 if __name__ == "__main__":  # the process

@@ -17,7 +17,7 @@ import torch
 from coevolve import defaults, noise
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
-from coevolve.faults import closed_after, during
+from coevolve.faults import ShortageError, closed_after, during
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners.build import build_policies
 from coevolve.lessons import checked, plain_state
@@ -161,6 +161,8 @@ class Trainer:
         """Have the engine sample these policies as they are now; version: the step that these weights are for."""
         try:
             self.engine.publish([self.policies[name].published(version) for name in names])
+        except ShortageError:
+            raise  # which says it all
         except OSError as error:
             where = f"the engine {type(self.engine).__name__} could not be given version {version} of the weights"
             raise OSError(f"{where}: {error}") from error

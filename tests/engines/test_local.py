@@ -114,13 +114,16 @@ def test_end_of_sequence_is_part_of_the_turn_and_not_of_its_text(build_policy: B
     engine = LocalEngine({"a": policy})
     first = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
     policy.eos = frozenset({first[0].action_ids[2], EOS})
+    engine.publish([policy.published(0)])
     again = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"][0]
     cut = first[0].action_ids.index(first[0].action_ids[2])
     assert again.finished and again.action_ids == first[0].action_ids[: cut + 1]
     policy.eos = frozenset(range(100))
+    engine.publish([policy.published(0)])
     one = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
     assert all(t.finished and len(t.action_ids) == len(t.logps) == 1 for t in one)
     policy.eos = frozenset()
+    engine.publish([policy.published(0)])
     never = engine.generate({"a": make_says(ragged(8, seed=6), Sampling(6))})["a"]
     assert not any(t.finished for t in never) and all(len(t.action_ids) == 6 for t in never)
     decoded: Turn = next(t for t in first if t.finished or len(t.action_ids) == 6)

@@ -11,7 +11,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from coevolve.engines.local import LocalEngine
+from coevolve.engines.base import BaseEngine
+from coevolve.interfaces import Published
 from coevolve.models.spec import PolicySpec
 from coevolve.models.tokens import check_chat, encode, said
 from coevolve.types import Instruction, Problem, Turn
@@ -301,15 +302,16 @@ def test_a_keyword_that_the_template_ignores(chatty: Any) -> None:
 def test_the_engine_asks_each_policys_spec(chatty: Any) -> None:
     chatty.chat_template = CHATML
 
-    def speaker(**settings: Any) -> Any:
-        return SimpleNamespace(tokenizer=chatty, spec=PolicySpec("m", **settings))
+    def speaker(name: str, **settings: Any) -> Any:
+        return Published(name, 0, PolicySpec("m", **settings), chatty, 9, frozenset(), lambda folder: None)
 
-    engine = LocalEngine({"a": speaker(), "b": speaker(chat=False), "c": speaker(chat={"enable_thinking": False})})
+    engine = BaseEngine()
+    engine.publish([speaker("a"), speaker("b", chat=False), speaker("c", chat={"enable_thinking": False})])
     assert engine.encode("a", Instruction("A")) == conversation(chatty, "A")
     assert engine.encode("b", Instruction("A")) == chatty("A").input_ids
     assert engine.encode("c", Instruction("A")) == conversation(chatty, "A", enable_thinking=False)
     with pytest.raises(ValueError, match="policy 'd': its tokenizer's chat template knows no 'loud'"):
-        LocalEngine({"d": speaker(chat={"loud": True})})
+        engine.publish([speaker("d", chat={"loud": True})])
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,7 @@ def test_names_that_are_no_model_are_explained(tmp_path: Path, monkeypatch: pyte
         raise OSError("no network here\nand a second line")
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
-    with pytest.raises(
-        ValueError, match=r"model 'someone/something' cannot be loaded .*no network here\); use"
-    ) as caught:
+    with pytest.raises(ValueError, match=r"model 'someone/something' cannot be loaded .*no network here") as caught:
         load_causal_lm("someone/something")
     assert "\n" not in str(caught.value)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import tokens
 from coevolve.types import PolicyName, Prompt, Say, Turn
@@ -57,6 +58,8 @@ class BaseEngine:
                 _check_context(say, self.published[name].context)
         try:
             sampled = self.sample(says)
+        except ShortageError:
+            raise  # which says it all
         except OSError as error:
             raise OSError(f"the engine {type(self).__name__} does not answer: {error}") from error
         return {name: self._turns(self.published[name], says[name], sampled[name]) for name in says}
