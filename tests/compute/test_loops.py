@@ -32,6 +32,7 @@ from coevolve.types import Sampling
 
 compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
 layers: Any = pytest.importorskip("coevolve.compute.cpu.loops.layer")
+processor: Any = pytest.importorskip("coevolve.compute.cpu.loops.processor")
 by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
 cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
 Panels: Any = pytest.importorskip("coevolve.compute.cpu.products").Panels
@@ -218,7 +219,7 @@ def test_norm_and_gate_are_those_of_pytorch() -> None:
     torch.testing.assert_close(out_NI, functional.silu(gate_NI) * up_NI, rtol=1e-6, atol=1e-33)
 
 
-PRODUCTS = [((71,), 46), ((64, 32, 7), 18), ((5, 40, 64), 46), ((96,), 2)]
+PRODUCTS = [((71,), 46), ((64, 32, 7), 18), ((5, 40, 64), 46), ((96,), 2), ((71,), 64), ((96, 64), 96)]
 """Outputs of layers side by side, and inputs: no multiples of what processors do at once, or multiples."""
 
 
@@ -228,7 +229,7 @@ def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dt
     torch.manual_seed(0)
     layers = [nn.Linear(inputs, count, bias=n % 2 == 0) for n, count in enumerate(outputs)]
     product = Panels(layers, dtype)
-    for rows in (1, 3, 4, 8, 12, 13, 16, 28, 61):
+    for rows in (1, 3, 4, 8, 12, 13, 16, 28, 61, 300):
         x = torch.randn(rows, 1, inputs).to(dtype)
         exact = torch.cat(
             [functional.linear(x.double(), layer.weight.to(dtype).double()) for layer in layers], -1
@@ -251,10 +252,11 @@ def test_a_product_of_bfloat16_takes_pairs_only() -> None:
         Panels([nn.Linear(7, 40)], torch.bfloat16)
 
 
-def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is() -> None:
-    product = Panels([nn.Linear(6, 40)], torch.bfloat16)
+@pytest.mark.parametrize("inputs", [6, 64])
+def test_a_product_of_what_is_not_finite_is_not_either_and_that_of_other_rows_is(inputs: int) -> None:
+    product = Panels([nn.Linear(inputs, 40)], torch.bfloat16)
     for bad in (math.nan, math.inf):
-        x = torch.ones(13, 6)
+        x = torch.ones(13, inputs)
         x[5, 3] = bad
         found = product(x).isfinite()
         assert not found[5].any() and found[:5].all() and found[6:].all()
@@ -266,10 +268,71 @@ from torch import nn
 from coevolve.compute.cpu.products import Panels
 
 torch.manual_seed(0)
-layer, x = nn.Linear(46, 71), torch.randn(13, 46).bfloat16()
-exact = x.double() @ layer.weight.bfloat16().double().t() + layer.bias.bfloat16()
-torch.testing.assert_close(Panels([layer], torch.bfloat16)(x).double(), exact, rtol=2**-8, atol=1e-5)
+for inputs in (46, 64):
+    layer, x = nn.Linear(inputs, 71), torch.randn(13, inputs).bfloat16()
+    exact = x.double() @ layer.weight.bfloat16().double().t() + layer.bias.bfloat16()
+    torch.testing.assert_close(Panels([layer], torch.bfloat16)(x).double(), exact, rtol=2**-8, atol=1e-5)
 """
+
+
+TOGETHER = """
+import threading
+import torch
+from torch import nn
+from torch.nn import functional
+from coevolve.compute.cpu.products import Panels
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+layer, x = nn.Linear(96, 160).bfloat16(), torch.randn(300, 96).bfloat16()
+product, right = Panels([layer], torch.bfloat16), functional.linear(x, layer.weight, layer.bias)
+ours = product(x)
+torch.testing.assert_close(ours, right, rtol=2**-7, atol=1e-5)
+
+def both():
+    for rows in (300, 5, 64, 17, 256) * 40:
+        assert torch.equal(product(x[:rows]), ours[:rows])
+        found = functional.linear(x[:rows], layer.weight, layer.bias)
+        torch.testing.assert_close(found, right[:rows], rtol=2**-7, atol=1e-5)
+        done.append(rows)
+
+done = []
+threads = [threading.Thread(target=both) for _ in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert len(done) == 600, done
+"""
+
+
+def test_products_do_not_disturb_pytorchs_nor_those_of_other_threads() -> None:
+    """Both shape the same registers where the processor has tiles."""
+    done = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+REFUSED = """
+import ctypes
+
+class Refusing(ctypes.CDLL):
+    def __getattr__(self, name):
+        return (lambda *given: -1) if name == "syscall" else super().__getattr__(name)
+
+ctypes.CDLL = Refusing
+from coevolve.compute.cpu.loops import processor
+assert not processor.TILES
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_that_refuses_tiles_gets_none_and_what_is_compiled_for_it_is_not_kept(tmp_path: Path) -> None:
+    """Numba keeps code by what the processor has, not by what the kernel lets us use."""
+    other = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED + OTHER], env=other, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    if processor.TILES:
+        assert not [*tmp_path.rglob("*.nbi")]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from coevolve.compute.cpu.loops.processor import KEEPS
 from coevolve.compute.cpu.loops.vectors import SIZE, larger, largest, load
 
 
@@ -39,7 +40,7 @@ def by_numba(
     def compiled(function: Callable[..., Any]) -> Any:
         found = numba.njit(**settings)(function)
         with suppress(RuntimeError):  # there is no folder to keep it in: every process compiles
-            if cached:
+            if cached and KEEPS:
                 found.enable_caching()
         return found
 

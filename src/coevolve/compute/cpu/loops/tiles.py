@@ -1,0 +1,161 @@
+"""Products of bfloat16 by tiles (AMX): sixteen rows of 64 bytes each, which one instruction multiplies by sixteen
+outputs of 32 inputs.
+
+A panel's outputs are two tiles, which lie as they are read (``product``). Rows are laid out anew first, sixteen of 32
+inputs one after the other, because rows that are a power of two apart share a few places of the nearest cache. Every
+output adds up its inputs in the same order, whatever the other rows of its tile are. L is an array as one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils as untyped
+from numba.extending import intrinsic
+
+from coevolve.compute.cpu.loops.loop import loop_with_arrays, uncached
+from coevolve.compute.cpu.loops.vectors import fetch, place
+
+ROWS, INPUTS = 16, 32
+"""Of a tile of what is multiplied."""
+
+_LINE, _TILE = 64, ROWS * INPUTS
+"""Bytes of a tile's row; numbers of a tile."""
+
+_SHAPES = bytes((1, *[0] * 15, *(_LINE, 0) * 8, *[0] * 16, *[ROWS] * 8, *[0] * 8))
+"""All eight tiles in full, as the processor takes it. The first four are sums, two for each of two tiles of rows; then
+come two of rows and two of weights."""
+
+_ROW, _WEIGHT = 4, 6
+
+_BYTE, _LONG = ir.IntType(8), ir.IntType(64)
+
+cgutils: Any = untyped
+_inside: Callable[[Any], Any] = intrinsic  # what it makes cannot be called as it is written
+
+
+def _call(builder: Any, name: str, *given: Any) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [x.type for x in given])
+    builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{name}"), given)
+
+
+def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    at = context.make_tuple(builder, types.UniTuple(types.intp, 1), [index])  # type: ignore[no-untyped-call]
+    return place(context, builder, kind, (array, at), _BYTE)
+
+
+@_inside
+def begin(typing: Any) -> Any:
+    """Shape the tiles."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        shapes = ir.Constant(ir.ArrayType(_BYTE, len(_SHAPES)), bytearray(_SHAPES))
+        kept = cgutils.global_constant(builder, "shapes_of_tiles", shapes)
+        _call(builder, "ldtilecfg", builder.bitcast(kept, _BYTE.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@_inside
+def end(typing: Any) -> Any:
+    """Leave the tiles as other libraries expect them: without shapes."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        _call(builder, "tilerelease")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _of(count: int) -> Any:
+    """The products of so many tiles of rows with a panel."""
+    sums = [(r, w) for r in range(count) for w in range(2)]
+
+    @_inside
+    def nothing(typing: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            for r, w in sums:
+                _call(builder, "tilezero", _BYTE(2 * r + w))
+            return context.get_dummy_value()
+
+        return types.void(), generate
+
+    @_inside
+    def more(typing: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, panel: Any) -> Any:
+        """apart: from a tile of rows to the next."""
+
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            rows, row, apart, weights, weight = given
+            for w in range(2):
+                at = _place(context, builder, panels_L, weights, builder.add(weight, _LONG(w * INPUTS)))
+                _call(builder, "tileloadd64", _BYTE(_WEIGHT + w), at, _LONG(2 * _LINE))
+            for r in range(count):
+                at = _place(context, builder, x_L, rows, builder.add(row, builder.mul(apart, _LONG(r))))
+                _call(builder, "tileloadd64", _BYTE(_ROW + r), at, _LONG(_LINE))
+                for w in range(2):
+                    _call(builder, "tdpbf16ps", _BYTE(2 * r + w), _BYTE(_ROW + r), _BYTE(_WEIGHT + w))
+            return context.get_dummy_value()
+
+        return types.void(x_L, x, apart, panels_L, panel), generate
+
+    @_inside
+    def put(typing: Any, sums_L: Any) -> Any:
+        """A row's sums of both tiles side by side."""
+
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            for r, w in sums:
+                at = _place(context, builder, sums_L, given[0], _LONG((2 * r * ROWS + w) * ROWS))
+                _call(builder, "tilestored64", _BYTE(2 * r + w), at, _LONG(2 * _LINE))
+            return context.get_dummy_value()
+
+        return types.void(sums_L), generate
+
+    @uncached
+    def tile(x_L: Any, x: Any, inputs: Any, panels_L: Any, panel: Any, ahead: Any, end: Any, sums_L: Any) -> None:
+        """From ``ahead`` to ``end`` the next panel is fetched, a little at every tile."""
+        nothing()
+        pace = (end - ahead) * INPUTS // inputs
+        for i in range(0, inputs, INPUTS):
+            for further in range(ahead, ahead + pace, INPUTS):
+                fetch(panels_L, (further,))
+            ahead += pace
+            more(x_L, x + i * ROWS, inputs * ROWS, panels_L, panel + i * INPUTS)
+        put(sums_L)
+
+    return tile
+
+
+one, two = _of(1), _of(2)
+
+
+@_inside
+def _copy(typing: Any, x_L: Any, x: Any, out_L: Any, out: Any) -> Any:
+    """A tile's row of numbers from here to there; a loop would take twenty times as long."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        line = ir.VectorType(_BYTE, _LINE).as_pointer()
+        here, there = (
+            builder.bitcast(_place(context, builder, kind, array, index), line)
+            for kind, array, index in ((x_L, *given[:2]), (out_L, *given[2:]))
+        )
+        builder.store(builder.load(here, align=2), there, align=2)
+        return context.get_dummy_value()
+
+    return types.void(x_L, x, out_L, out), generate
+
+
+@loop_with_arrays
+def laid_rows(x_NI: Any) -> Any:
+    """In tiles. What a last one has of rows that there are not is of any value, and goes nowhere."""
+    rows, inputs = x_NI.shape
+    x_L = np.empty(-(-rows // ROWS) * ROWS * inputs, x_NI.dtype)
+    for n in range(rows):
+        x_I, first = x_NI[n], n // ROWS * ROWS * inputs + n % ROWS * INPUTS
+        for i in range(0, inputs, INPUTS):
+            _copy(x_I, i, x_L, first + i * ROWS)
+    return x_L
