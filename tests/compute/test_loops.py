@@ -31,7 +31,7 @@ from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.types import Sampling
 
 compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
-layers: Any = pytest.importorskip("coevolve.compute.cpu.loops.layer")
+between: Any = pytest.importorskip("coevolve.compute.cpu.loops.between")
 processor: Any = pytest.importorskip("coevolve.compute.cpu.loops.processor")
 by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
 cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
@@ -54,9 +54,9 @@ def test_numbers_in_bfloat16_are_those_of_pytorch() -> None:
     for numbers in (x, x.flip(0)):  # by vectors, and one by one what is left over
         right = numbers.to(torch.bfloat16)
         out, back = torch.empty_like(right), torch.empty_like(numbers)
-        layers.copied(*arrays(numbers, out))
+        between.copied(*arrays(numbers, out))
         torch.testing.assert_close(out, right, rtol=0, atol=0, equal_nan=True)
-        layers.copied(*arrays(out, back))
+        between.copied(*arrays(out, back))
         torch.testing.assert_close(back, right.float(), rtol=0, atol=0, equal_nan=True)
 
 
@@ -209,13 +209,14 @@ def test_in_bfloat16_teams_of_adapters_are_scored_as_they_sample(micro_model: st
 def test_norm_and_gate_are_those_of_pytorch() -> None:
     torch.manual_seed(0)
     x_NW, y_NW, weight_W = 3 * torch.randn(5, 37), torch.randn(5, 37), torch.randn(37)
-    sum_NW, out_NW = torch.empty(2, 5, 37)
-    layers.added(*arrays(x_NW, y_NW, weight_W), 1e-3, *arrays(sum_NW, out_NW))
+    sum_NW, scale_N, out_NW = torch.empty(5, 37), torch.empty(5), torch.empty(5, 37)
+    compiled.added(*arrays(x_NW, y_NW, weight_W), 1e-3, *arrays(sum_NW, scale_N, out_NW))
     assert torch.equal(sum_NW, x_NW + y_NW)
     torch.testing.assert_close(out_NW, functional.rms_norm(sum_NW, (37,), weight_W, 1e-3), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scale_N, (sum_NW.square().mean(1) + 1e-3).rsqrt())
     both_NI = torch.cat((torch.linspace(-300, 300, 77).expand(5, -1), torch.randn(5, 77)), 1).contiguous()
     gate_NI, up_NI, out_NI = *both_NI.chunk(2, 1), torch.empty(5, 77)
-    layers.gated(*arrays(both_NI, out_NI))
+    compiled.gated(*arrays(both_NI, out_NI))
     torch.testing.assert_close(out_NI, functional.silu(gate_NI) * up_NI, rtol=1e-6, atol=1e-33)
 
 
@@ -349,12 +350,12 @@ def test_processors_that_have_no_bfloat16_multiply_it_too(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
-    x_NW, zero_NW, sum_NW, out_NW = torch.ones(2, 8), *torch.zeros(3, 2, 8)
+    x_NW, zero_NW, sum_NW, scale_N, out_NW = torch.ones(2, 8), *torch.zeros(2, 2, 8), torch.empty(2), torch.empty(2, 8)
     x_NW[1, 5] = bad
-    layers.added(*arrays(x_NW, zero_NW, torch.ones(8)), 1e-6, *arrays(sum_NW, out_NW))
+    compiled.added(*arrays(x_NW, zero_NW, torch.ones(8)), 1e-6, *arrays(sum_NW, scale_N, out_NW))
     assert out_NW[0].isfinite().all() and out_NW[1].isnan().any()
     gated = torch.empty(2, 4)
-    layers.gated(*arrays(x_NW, gated))
+    compiled.gated(*arrays(x_NW, gated))
     torch.testing.assert_close(gated, functional.silu(x_NW[:, :4]) * x_NW[:, 4:], equal_nan=True)
     heads_BXD, out_BHD = torch.ones(2, 3, 4), torch.empty(2, 1, 4)
     heads_BXD[1, 1, 2] = bad  # a key

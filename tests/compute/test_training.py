@@ -10,6 +10,7 @@ import torch
 from model_families import FAMILIES, model, ready, some_tree
 from policy_cases import Build, make_batch, shaken
 from torch import Tensor
+from torch.nn import functional
 
 from coevolve.compute.attention import PathAttention
 from coevolve.compute.torch_backend import tree_hidden
@@ -18,6 +19,59 @@ from coevolve.models.weights import trunk
 
 training: Any = pytest.importorskip("coevolve.compute.cpu.training")
 TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.attention").TreeAttention
+
+
+def turned(x_NHD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> Tensor:
+    low, high = x_NHD.chunk(2, -1)
+    return x_NHD * cos_ND[:, None] + torch.cat((-high, low), -1) * sin_ND[:, None]
+
+
+def added(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return x + y, functional.rms_norm(x + y, weight.shape, weight, 0.01)
+
+
+def heads(x_NAD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> tuple[Tensor, ...]:
+    q_NHD, k_NKD, v_NKD = x_NAD.split((3, 2, 2), 1)
+    return turned(q_NHD, cos_ND, sin_ND), turned(k_NKD, cos_ND, sin_ND), v_NKD
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]] = {
+    "added": (lambda x, y, w: training._Added.apply(x, y, w, 0.01, y.dtype), added, [(7, 12), (7, 12), (12,)]),
+    # The halves of cos and sin differ here, which in models they do not.
+    "heads": (lambda x, *turn: training._Heads.apply(x, (3, 2, 2), *turn), heads, [(7, 7, 36), (7, 36), (7, 36)]),
+    "gate": (
+        lambda both: (training._Gate.apply(both),),
+        lambda both: (functional.silu(both[:, :12]) * both[:, 12:],),
+        [(7, 24)],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients_are_those_of_the_formula(case: str, dtype: torch.dtype) -> None:
+    """What products make and take may be bfloat16: exact but for one rounding of each number, and of every key."""
+    ours, formula, shapes = CASES[case]
+    torch.manual_seed(0)
+    inputs = [3 * torch.randn(shape) for shape in shapes]
+    made = 1 if case == "added" else 0  # by a product
+    inputs[made] = inputs[made].to(dtype)
+    for i, x in enumerate(inputs):
+        x.requires_grad_(case != "heads" or i == 0)
+    exact = [x.detach().double().requires_grad_(x.requires_grad) for x in inputs]
+    pairs = list(zip(ours(*inputs), formula(*exact), strict=True))
+    grads = [torch.randn(x.shape).to(x.dtype) for x, _ in pairs]
+    torch.autograd.backward([x for x, _ in pairs], grads)
+    torch.autograd.backward([y for _, y in pairs], [grad.double() for grad in grads])
+    pairs += [(x.grad, y.grad) for x, y in zip(inputs, exact, strict=True) if x.requires_grad]
+    assert len(pairs) == {"added": 5, "heads": 4, "gate": 2}[case]
+    if case == "heads":
+        key = pairs[1][0]
+        assert torch.equal(key, key.to(dtype).float())
+    for x, y in pairs:
+        off = 1e-5 if x.dtype == torch.float32 and case != "heads" else torch.finfo(dtype).eps
+        torch.testing.assert_close(x.double(), y, rtol=off, atol=1e-5)
+    assert {x.dtype for x, _ in pairs} == ({torch.float32, dtype} if case != "gate" else {dtype})
 
 
 def by_modules(causal: Any, where_X: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ class Decoder:
         else:
             for number, layer in enumerate(self.layers):
                 x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, attention)
-        return added(x_BSW, y_BSW, self.body.norm, torch.float32)[1]
+        return _added(x_BSW, y_BSW, self.body.norm, torch.float32)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +196,10 @@ class _Layer:
     ) -> tuple[Tensor, Tensor]:
         """The layer's input is the sum of x and y, and so is its output."""
         *_, gate_up, down = self.products
-        x_BSW, normed_BSW = added(x_BSW, y_BSW, self.module.input_layernorm, self.dtype)
+        x_BSW, normed_BSW = _added(x_BSW, y_BSW, self.module.input_layernorm, self.dtype)
         attended_BSW = self._attended(number, normed_BSW, turn, attention)
-        x_BSW, normed_BSW = added(x_BSW, attended_BSW, self.module.post_attention_layernorm, self.dtype)
-        return x_BSW, down(gated(gate_up(normed_BSW), self.module.mlp.act_fn))
+        x_BSW, normed_BSW = _added(x_BSW, attended_BSW, self.module.post_attention_layernorm, self.dtype)
+        return x_BSW, down(_gated(gate_up(normed_BSW), self.module.mlp.act_fn))
 
     def _attended(self, number: int, x_BSW: Tensor, turn: Turn, ours: Attention) -> Tensor:
         attention, (queries, keys), (qkv, out, *_) = self.module.self_attn, self.heads, self.products
@@ -211,7 +211,7 @@ class _Layer:
         if isinstance(ours, PrefixCache):
             return out(ours.attend_heads(number, either(heads_BSXD)[:, 0], *turn, attention.scaling).flatten(2))
         x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
-        q_BSHD, k_BSKD = turned(x_BSAD, *turn).tensor_split((queries,), 2)
+        q_BSHD, k_BSKD = _turned(x_BSAD, *turn).tensor_split((queries,), 2)
         k_BSKD = k_BSKD.to(heads_BSXD.dtype)  # as new tokens' keys are remembered, and as updates see them
         q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
         return out(ours.attend(number, q, k, v, attention.scaling).flatten(2))
@@ -233,22 +233,29 @@ def rotation(body: Any, x_BSW: Tensor, position_BS: Tensor) -> tuple[Tensor, Ten
     return cos_BSD, sin_BSD
 
 
-def added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """x + y in float32, and its norm in dtype."""
-    both = x.float() + y
-    return both, functional.rms_norm(both, both.shape[-1:], norm.weight.float(), norm.variance_epsilon).to(dtype)
+    y_NW = either(y).reshape(-1, y.shape[-1])
+    (sum_NW, both), (out_NW, out) = buffer(y_NW.shape, torch.float32), buffer(y_NW.shape, dtype)
+    given = (array(x).reshape(y_NW.shape), y_NW, array(norm.weight.detach()), norm.variance_epsilon)
+    loops.added(*given, sum_NW, np.empty(len(y_NW), np.float32), out_NW)
+    return both.view(x.shape), out.view(x.shape)
 
 
-def turned(x_NAD: Tensor, cos_ND: Tensor, sin_ND: Tensor) -> Tensor:
-    """(a, b), its halves, turns into (a cos - b sin, b cos + a sin); in float32."""
-    half = x_NAD.shape[-1] // 2
-    signed_ND = torch.cat((-sin_ND[..., :half], sin_ND[..., half:]), -1)
-    x_NAD = x_NAD.float()
-    return torch.addcmul(x_NAD * cos_ND.unsqueeze(-2), x_NAD.roll(half, -1), signed_ND.unsqueeze(-2))
+def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
+    """(a, b), its halves, turns into (a cos - b sin, b cos + a sin)."""
+    half = x_BSAD.shape[-1] // 2
+    signed_BSD = torch.cat((-sin_BSD[..., :half], sin_BSD[..., half:]), -1)
+    return torch.addcmul(x_BSAD * cos_BSD.unsqueeze(2), x_BSAD.roll(half, -1), signed_BSD.unsqueeze(2))
 
 
-def gated(both_NI: Tensor, activation: Any) -> Tensor:
-    """activation(gate) up, of gate and up side by side; rounded once, as in a layer that is one loop."""
-    gate_NI, up_NI = both_NI.float().chunk(2, -1)
-    product: Tensor = activation(gate_NI) * up_NI
-    return product.to(both_NI.dtype)
+def _gated(both: Tensor, activation: Any) -> Tensor:
+    """activation(gate) up."""
+    if not isinstance(activation, SILU):
+        gate, up = both.chunk(2, -1)
+        product: Tensor = activation(gate) * up
+        return product
+    both_NI = either(both).reshape(-1, both.shape[-1])
+    out_NI, out = buffer((len(both_NI), both.shape[-1] // 2), both.dtype)
+    loops.gated(both_NI, out_NI)
+    return out.view(*both.shape[:-1], -1)

@@ -1,8 +1,11 @@
-"""The forward of an update on the CPU, written out for decoders of Llama's kind.
+"""The forward of an update on the CPU, with its gradient, written out for decoders of Llama's kind: what is between the
+products is one pass over memory each, compiled.
 
-Linear layers of the same input are one product, unless they are more than that, such as those with adapters; of the
-last layer only what is wanted is computed. Letters: N packed tokens, X of them wanted, W hidden size, I between gate
-and down, H query heads, K key heads, A = H + 2 K, D head dimension.
+In PyTorch's operators a norm, a rotation and a gate are half a dozen passes each, and their gradients twice as many.
+Linear layers of the same input are one product, unless they are more than that, such as those with adapters. In
+bfloat16 the loops read and write what products make and take, so nothing is copied from one kind to the other. Letters:
+N packed tokens, X of them wanted, W hidden size, I between gate and down, H query heads, K key heads, A = H + 2 K, D
+head dimension.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
+from coevolve.compute.cpu import loops
+from coevolve.compute.cpu.arrays import either
 from coevolve.compute.cpu.attention import TreeAttention
-from coevolve.compute.cpu.decoder import added, gated, rotation, turned
+from coevolve.compute.cpu.decoder import SILU, rotation
 from coevolve.compute.cpu.products import side_by_side
 from coevolve.compute.prefix_tree import filled
 from coevolve.models.adapters import Adapters
@@ -34,15 +39,15 @@ def forward(body: Any, tree: TreeAttention, where_X: Tensor, adapters: Adapters 
     turn = [x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], tree.position_N[None])]
     for number, layer in enumerate(body.layers):
         attention, mlp = layer.self_attn, layer.mlp
-        x_NW, normed_NW = added(x_NW, y_NW, layer.input_layernorm, dtype)
+        x_NW, normed_NW = _added(x_NW, y_NW, layer.input_layernorm, dtype)
         attended_NW = _attended(number, attention, normed_NW, turn, tree, adapters)
         if number == len(body.layers) - 1:
             x_NW, attended_NW = embedding(where_X, x_NW), embedding(where_X, attended_NW)
         out_NW = side_by_side([attention.o_proj], attended_NW.to(dtype), adapters)
-        x_NW, normed_NW = added(x_NW, out_NW, layer.post_attention_layernorm, dtype)
+        x_NW, normed_NW = _added(x_NW, out_NW, layer.post_attention_layernorm, dtype)
         both_NI = side_by_side([mlp.gate_proj, mlp.up_proj], normed_NW, adapters)
-        y_NW = side_by_side([mlp.down_proj], gated(both_NI, mlp.act_fn), adapters)
-    return added(x_NW, y_NW, body.norm, torch.float32)[1][:wanted]
+        y_NW = side_by_side([mlp.down_proj], _gated(both_NI, mlp.act_fn), adapters)
+    return _added(x_NW, y_NW, body.norm, torch.float32)[1][:wanted]
 
 
 def _attended(
@@ -54,8 +59,91 @@ def _attended(
     if hasattr(attention, "q_norm"):
         q_NHD, k_NKD, v_NKD = torch.split(heads_NAD, counts, 1)
         heads_NAD = torch.cat((attention.q_norm(q_NHD), attention.k_norm(k_NKD), v_NKD), 1)
-    both_NAD, v_NKD = heads_NAD.tensor_split((counts[0] + counts[1],), 1)
-    q_NHD, k_NKD = turned(both_NAD, *turn).tensor_split((counts[0],), 1)
-    k_NKD = k_NKD.to(heads_NAD.dtype)  # so does a rollout remember them, and both must see the same
-    q, k, v = (x.transpose(0, 1)[None] for x in (q_NHD, k_NKD, v_NKD))
+    found: tuple[Tensor, ...] = _Heads.apply(heads_NAD, counts, *turn)  # type: ignore[no-untyped-call]
+    q, k, v = (x.transpose(0, 1)[None] for x in found)
     return tree.attend(number, q, k, v, attention.scaling)[0].flatten(1)
+
+
+def _added(x_NW: Tensor, y_NW: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """x + y, and its norm, which is made in dtype."""
+    both: tuple[Tensor, Tensor] = _Added.apply(  # type: ignore[no-untyped-call]
+        x_NW.float(), y_NW, norm.weight.float(), norm.variance_epsilon, dtype
+    )
+    return both
+
+
+def _gated(both_NI: Tensor, activation: Any) -> Tensor:
+    """activation(gate) up, of gate and up side by side."""
+    if not isinstance(activation, SILU):
+        gate_NI, up_NI = both_NI.chunk(2, -1)
+        product: Tensor = activation(gate_NI) * up_NI
+        return product
+    found: Tensor = _Gate.apply(both_NI)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _loop(name: str, inputs: Sequence[Tensor | float], outputs: Sequence[Tensor]) -> None:
+    """Call a compiled loop. Inputs are copied if they have gaps, outputs must not have any."""
+    given = [either(x.detach().contiguous()) if isinstance(x, Tensor) else x for x in inputs]
+    assert all(x.dtype in (torch.float32, torch.bfloat16) and x.is_contiguous() for x in outputs)
+    getattr(loops, name)(*given, *map(either, outputs))
+
+
+class _Added(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_NW: Tensor, y_NW: Tensor, weight_W: Tensor, epsilon: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        sum_NW, out_NW, scale_N = torch.empty(x_NW.shape), torch.empty(x_NW.shape, dtype=dtype), torch.empty(len(x_NW))
+        _loop("added", (x_NW, y_NW, weight_W, epsilon), (sum_NW, scale_N, out_NW))
+        ctx.save_for_backward(sum_NW, weight_W, scale_N)
+        ctx.dtype = y_NW.dtype
+        return sum_NW, out_NW
+
+    @staticmethod
+    def backward(ctx: Any, grad_sum_NW: Tensor, grad_out_NW: Tensor) -> tuple[Tensor | None, ...]:
+        sum_NW, weight_W, scale_N = ctx.saved_tensors
+        grad_x_NW, grad_W = torch.empty(sum_NW.shape), torch.zeros(weight_W.shape)
+        grad_y_NW = grad_x_NW if ctx.dtype == torch.float32 else torch.empty(sum_NW.shape, dtype=ctx.dtype)
+        grads = (grad_x_NW, grad_y_NW, grad_W)
+        _loop("added_gradient", (grad_sum_NW, grad_out_NW, sum_NW, weight_W, scale_N), grads)
+        return *grads, None, None
+
+
+class _Heads(torch.autograd.Function):
+    """Queries, keys and values, counted by their heads, in float32; the first two are turned."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, heads_NAD: Tensor, counts: Sequence[int], cos_ND: Tensor, sin_ND: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(cos_ND, sin_ND)
+        ctx.shape, ctx.dtype = heads_NAD.shape, heads_NAD.dtype
+        found = tuple(torch.empty(len(heads_NAD), count, heads_NAD.shape[-1]) for count in counts)
+        _loop("heads", (heads_NAD, cos_ND, sin_ND), found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        cos_ND, sin_ND = ctx.saved_tensors
+        grad_NAD = torch.empty(ctx.shape, dtype=ctx.dtype)
+        _loop("heads_gradient", (*grads, cos_ND, sin_ND), (grad_NAD,))
+        return grad_NAD, None, None, None
+
+
+class _Gate(torch.autograd.Function):
+    """silu(gate) up."""
+
+    @staticmethod
+    def forward(ctx: Any, both_NI: Tensor) -> Tensor:
+        ctx.save_for_backward(both_NI)
+        out_NI = both_NI.new_empty((len(both_NI), both_NI.shape[1] // 2))
+        _loop("gated", (both_NI,), (out_NI,))
+        return out_NI
+
+    @staticmethod
+    def backward(ctx: Any, grad_NI: Tensor) -> Tensor:
+        (both_NI,) = ctx.saved_tensors
+        grad_both_NI = torch.empty_like(both_NI)
+        _loop("gate_gradient", (grad_NI, both_NI), (grad_both_NI,))
+        return grad_both_NI

@@ -13,20 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from coevolve.compute.cpu.loops.between import copied, turned
 from coevolve.compute.cpu.loops.loop import exp, inlined, loop, loop_with_arrays, most
-from coevolve.compute.cpu.loops.vectors import (
-    SIZE,
-    every,
-    fetch,
-    kept,
-    load,
-    plus,
-    quarters,
-    read,
-    store,
-    times,
-    totals,
-)
+from coevolve.compute.cpu.loops.vectors import SIZE, every, fetch, load, plus, quarters, read, store, totals
 
 _LINE = 64
 """Bytes that memory hands over together."""
@@ -79,33 +68,6 @@ def _take(
         for k in range(keys):
             turned(heads_BXD[b, heads + k], cos_BD[b], sin_BD[b], np.float32(1), own_BKTD[b, k, filled, :size])
             copied(heads_BXD[b, heads + keys + k], own_BKTD[b, k, filled, size:])
-
-
-@loop
-def turned(x_D: Any, cos_D: Any, sin_D: Any, factor: Any, out_D: Any) -> None:
-    """A head's numbers turned, and by a factor."""
-    half = len(x_D) // 2
-    whole, plain, opposite = half // SIZE * SIZE, every(factor), every(-factor)
-    for d in range(0, whole, SIZE):
-        first, second = load(x_D, (d,)), load(x_D, (half + d,))
-        up, across = times(first, plain), times(second, plain)
-        store(out_D, (d,), plus(times(up, load(cos_D, (d,))), times(second, opposite), load(sin_D, (d,))))
-        store(out_D, (half + d,), plus(times(across, load(cos_D, (half + d,))), up, load(sin_D, (half + d,))))
-    for d in range(whole, half):
-        up, across = factor * read(x_D[d]), factor * read(x_D[half + d])
-        out_D[d] = kept(out_D, up * cos_D[d] - across * sin_D[d])
-        out_D[half + d] = kept(out_D, across * cos_D[half + d] + up * sin_D[half + d])
-    for d in range(2 * half, len(x_D)):  # of models that do not turn
-        out_D[d] = kept(out_D, factor * read(x_D[d]))
-
-
-@loop
-def copied(x_D: Any, out_D: Any) -> None:
-    whole = len(x_D) // SIZE * SIZE
-    for d in range(0, whole, SIZE):
-        store(out_D, (d,), load(x_D, (d,)))
-    for d in range(whole, len(x_D)):
-        out_D[d] = kept(out_D, read(x_D[d]))
 
 
 @loop

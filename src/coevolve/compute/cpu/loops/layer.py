@@ -1,19 +1,18 @@
 """A layer of a decoder of Llama's kind for one token of every row.
 
-What products make and take may be bfloat16 (``vectors``); the rest is float32. Letters: B or N rows, M runs of rows
-with the same adapters, W hidden size, I between gate and down, X columns of queries, keys and values, A = query heads +
-key heads, D head dimension, L an array as one line; and those of ``attention``.
+Letters: B rows, M runs of rows with the same adapters, W hidden size, I between gate and down, X columns of queries,
+keys and values, A = query heads + key heads, D head dimension, L an array as one line; and those of ``attention``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from coevolve.compute.cpu.loops.attention import attend, copied
-from coevolve.compute.cpu.loops.loop import exp, loop, loop_with_arrays
+from coevolve.compute.cpu.loops.attention import attend
+from coevolve.compute.cpu.loops.between import added, copied, gated
+from coevolve.compute.cpu.loops.loop import loop, loop_with_arrays
 from coevolve.compute.cpu.loops.product import product
 from coevolve.compute.cpu.loops.vectors import kept, read
 
@@ -32,12 +31,12 @@ def layer(
     The others are ``attend``'s.
     """
     rows, size, kind, inner = len(x_BW), cos_BD.shape[1], y_BW.dtype, len(biases_X[2]) // 2
-    normed_BW = np.empty_like(y_BW)
+    normed_BW, scale_B = np.empty_like(y_BW), np.empty(rows, np.float32)
     heads_BX = np.empty((rows, len(biases_X[0])), kind)
     wide = heads_BX.shape[1] - 2 * own_BKTD.shape[1] * size
     attended_BX, rounded_BX = np.empty((rows, wide), np.float32), np.empty((rows, wide), kind)
     both_BI, gated_BI = np.empty((rows, 2 * inner), kind), np.empty((rows, inner), kind)
-    added(x_BW, y_BW, norms_W[0], epsilons[0], x_BW, normed_BW)
+    added(x_BW, y_BW, norms_W[0], epsilons[0], x_BW, scale_B, normed_BW)
     product(normed_BW, panels_L[0], biases_X[0], heads_BX, False)
     _adapt(normed_BW, runs_M, adapters_ML[0], heads_BX)
     heads_BXD, attended_BHD = heads_BX.reshape((rows, -1, size)), attended_BX.reshape((rows, -1, size))
@@ -48,7 +47,7 @@ def layer(
     copied(attended_BX.reshape(-1), rounded_BX.reshape(-1))
     product(rounded_BX, panels_L[1], biases_X[1], y_BW, False)
     _adapt(rounded_BX, runs_M, adapters_ML[1], y_BW)
-    added(x_BW, y_BW, norms_W[1], epsilons[1], x_BW, normed_BW)
+    added(x_BW, y_BW, norms_W[1], epsilons[1], x_BW, scale_B, normed_BW)
     product(normed_BW, panels_L[2], biases_X[2], both_BI, False)
     _adapt(normed_BW, runs_M, adapters_ML[2], both_BI)
     gated(both_BI, gated_BI)
@@ -80,36 +79,3 @@ def _norm_heads(heads_BXD: Any, weight_AD: Any, epsilon: Any) -> None:
             scale = np.float32(1 / np.sqrt(squares / len(x_D) + epsilon))
             for d in range(len(x_D)):
                 x_D[d] = kept(x_D, read(x_D[d]) * (weight_D[d] * scale))
-
-
-@loop
-def added(x_NW: Any, y_NW: Any, weight_W: Any, epsilon: Any, sum_NW: Any, out_NW: Any) -> None:
-    """x + y, and its RMSNorm (arXiv 1910.07467)."""
-    rows, width = x_NW.shape
-    for n in range(rows):
-        x_W, y_W, sum_W, out_W = x_NW[n], y_NW[n], sum_NW[n], out_NW[n]
-        squares = np.float32(0)
-        for w in range(width):
-            sum_W[w] = x_W[w] + read(y_W[w])
-        for w in range(width):
-            squares += sum_W[w] * sum_W[w]
-        scale = np.float32(1 / np.sqrt(squares / width + epsilon))
-        for w in range(width):
-            out_W[w] = kept(out_W, weight_W[w] * (sum_W[w] * scale))
-
-
-@loop
-def gated(both_NI: Any, out_NI: Any) -> None:
-    """silu(gate) up, of gate and up side by side."""
-    rows, width = out_NI.shape
-    for n in range(rows):
-        gate_I, up_I, out_I = both_NI[n, :width], both_NI[n, width:], out_NI[n]
-        for i in range(width):
-            gate = read(gate_I[i])
-            out_I[i] = kept(out_I, gate * _sigmoid(gate) * read(up_I[i]))
-
-
-@numba.njit(inline="always", error_model="numpy", fastmath={"contract"})
-def _sigmoid(x: Any) -> Any:
-    small = exp(-abs(x))
-    return (np.float32(1) if x >= 0 else small) / (np.float32(1) + small)
