@@ -95,7 +95,7 @@ def test_gradients_of_one_policy_in_two_processes(
     kind: str, seed: int, one: tuple[Team, Team], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = (team["ann"] for team in one)
-    assert pool_of(there).processes_per_policy == 2
+    assert pool_of(there).most == 2
     batch = make_family(3, seed) if kind == "family" else make_batch(11, seed)
     wanted, found = (gradients(policy, batch, monkeypatch) for policy in (here, there))
     for a, b in zip(wanted, found, strict=True):
@@ -131,9 +131,9 @@ def test_annotations_and_updates_are_the_same(one: tuple[Team, Team]) -> None:
 def test_three_policies_share_two_processes_side_by_side(
     three: tuple[Team, Team], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit, because each has one process; two of them at once, on one base."""
+    """To the bit, where no batch is split; two of them at once, on one base."""
     here, there = three
-    assert [pool_of(policy).processes_per_policy for policy in there.values()] == [1, 1, 1]
+    monkeypatch.setattr(processes, "_TOKENS", 1 << 20)
     batches = {name: make_family(2, i) for i, name in enumerate(here)}
 
     def learn(team: Team, names: list[str]) -> dict[str, Metrics]:
@@ -153,9 +153,9 @@ def test_three_policies_share_two_processes_side_by_side(
 
     learn(here, list(here))
     learn(there, ["cid"])
-    monkeypatch.setattr(processes.ProcessLearner, "_outputs", meeting)
-    found = side_by_side(there, ["ann", "bob"], lambda names: learn(there, names), place)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(processes.ProcessLearner, "_outputs", meeting)
+        found = side_by_side(there, ["ann", "bob"], lambda names: learn(there, names), place)
     found |= side_by_side(there, ["cid", "bob", "ann"], lambda names: learn(there, names), place)
     assert list(found) == ["ann", "bob", "cid"]
     for name, policy in there.items():
@@ -228,13 +228,13 @@ def test_nothing_is_left_of_a_backward_that_failed(micro_model: str) -> None:
     policy, batch = build({"ann": PolicySpec(micro_model)})["ann"], make_batch(5, 0)
     there = There({"ann": policy}, {"ann": [torch.full((sum(p.numel() for p in policy.parameters),), 7.0)]})
     policy.parameters[0].grad = torch.ones_like(policy.parameters[0])
-    there.outputs = "an older graph"
+    there.outputs["ann"] = "an older graph"
     logp_BT, value_BT, entropy_BT = processes.say(there, "ann", batch)
     assert all(p.grad is None for p in policy.parameters)
     assert logp_BT is not None and value_BT is not None and entropy_BT is not None
     grads = [torch.ones_like(logp_BT), None, None]
     numbers = processes.learn(there, "ann", 0, set(), grads)
-    assert there.outputs is None
+    assert there.outputs == {}
     assert numbers == set(range(len(policy.parameters) - 2))  # no gradient of the value head
     once = there.grad_buffers["ann"][0].clone()
     processes.say(there, "ann", batch)
@@ -244,7 +244,10 @@ def test_nothing_is_left_of_a_backward_that_failed(micro_model: str) -> None:
     assert (there.grad_buffers["ann"][0][size:] == 7.0).all()
 
 
-def test_processes_and_gradients_cost_what_is_used_and_end_when_closed(micro_model: str) -> None:
+def test_processes_and_gradients_cost_what_is_used_and_end_when_closed(
+    micro_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_TOKENS", 40)
     ann = build({"ann": PolicySpec(micro_model)}, workers=True)["ann"]
     pool = pool_of(ann)
     assert ann.describe(make_batch(2, 0, longest_action=3)).kl_BT is not None
@@ -273,7 +276,7 @@ def test_an_entropy_in_the_loss_has_a_gradient_there_too(
         assert float((a - b).norm()) <= 5e-3 * float(a.norm())  # the two have learnt in other tests, each rounding
 
 
-def test_rows_are_split_by_their_tokens() -> None:
+def test_rows_are_split_by_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that begin alike side by side; nobody gets less than _TOKENS (8 here), if there are so many."""
     prompts = [[5] * 9, [4] * 9, [5] * 9, [4] * 9, [5] * 9]
 
@@ -283,6 +286,9 @@ def test_rows_are_split_by_their_tokens() -> None:
 
     assert parts([4, 6, 4, 6, 4], 2) == [[1, 3], [0, 2, 4]]
     assert parts([1, 20, 1, 1, 1], 2) == [[1, 3], [0, 2, 4]]
-    assert parts([30, 1, 30, 1, 40], 2) == [[0, 1, 2, 3], [4]]
-    assert parts([4, 6, 4, 6, 4], 1) == parts([1, 1, 1, 1, 1], 2) == [[0, 1, 2, 3, 4]]
+    assert parts([30, 1, 30, 1, 40], 2) == [[0, 1, 3], [2, 4]]  # of 159: 10 + 1 + 68, 30 + 50
+    assert parts([4, 6, 4, 6, 4], 1) == [[0, 1, 2, 3, 4]]
+    monkeypatch.setattr(processes, "_TOKENS", 24)
+    assert parts([1, 1, 1, 1, 1], 2) == [[0, 1, 2, 3, 4]]  # 23: twice 9 of prompts, and 5 action tokens
+    monkeypatch.setattr(processes, "_TOKENS", 8)
     assert len(parts([9, 9, 9, 9, 9], 9)) == 5

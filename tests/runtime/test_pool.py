@@ -219,14 +219,14 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
 def test_a_death_beside_others_hangs_nobody(pair: Pair) -> None:
     """One learner's processes die while another one has some and wants more: it is told so, and does not wait."""
     pool, job = pool_of(pair), Job(["full"], id, ())
-    with pool.borrowed() as others:
+    with pool.shared("full") as others:
         others([job])
         (first, *_) = pool._running
         os.kill(first.process.pid or 0, signal.SIGKILL)
         first.process.join()
         with pytest.raises(ShortageError, match="for full ended with exit code -9"):
             others([job])
-    with pool.borrowed() as mine:
+    with pool.shared("own") as mine:
         pool._lost(pool._running, ShortageError("another learner's process died"))
         with pytest.raises(ShortageError, match="another learner's process died"):
             mine([job])

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from coevolve.compute.forward import fed
-from coevolve.compute.prefix_tree import ordered
+from coevolve.compute.prefix_tree import common, ordered
 from coevolve.learners.local import LocalLearner
 from coevolve.runtime.pool import Job, Pool, There
 from coevolve.types import Batch, Outputs, PolicyName
 
-_TOKENS = 256
-"""Action tokens of a process at least."""
+_TOKENS = 512
+"""Tokens of a process at least, counted as ``split_rows`` does."""
 
 Ask = Callable[[Sequence[Job]], list[Any]]
 
@@ -39,7 +39,7 @@ class ProcessLearner(LocalLearner):
 
     @property
     def place(self) -> object:
-        """Its own processes."""
+        """A thread of its own, beside those of the pool's other policies."""
         return self.name
 
     @property
@@ -54,27 +54,27 @@ class ProcessLearner(LocalLearner):
     @property
     def micro_tokens(self) -> int:
         """Of all processes together."""
-        return self.spec.micro_tokens * self.pool.processes_per_policy
+        return self.spec.micro_tokens * self.pool.most
 
     def describe(self, batch: Batch) -> Batch:
         """What ``LocalLearner.describe`` finds."""
         if self.reference is None and self.value_head is None:
             return batch
-        parts = split_rows(batch, self.pool.processes_per_policy)
-        with self.pool.borrowed() as ask:
+        parts = split_rows(batch, self.pool.most)
+        with self.pool.shared(self.name) as ask:
             answers = ask([self._job(describe, batch.select(rows_B)) for rows_B in parts])
         return batch.replace(**{key: _whole(batch, parts, [a[key] for a in answers]) for key in answers[0]})
 
     @contextmanager
     def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
-        learnt = [set[int]() for _ in range(self.pool.processes_per_policy)]
-        with self.pool.borrowed() as ask:
+        learnt = [set[int]() for _ in range(self.pool.most)]
+        with self.pool.shared(self.name) as ask:
             yield lambda micro: self._outputs(micro, ask, learnt)
         _gather(self.parameters, self.pool.grad_buffers[self.name], learnt)
 
     def _outputs(self, micro: Batch, ask: Ask, learnt: Sequence[set[int]]) -> Outputs:
         """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
-        parts = split_rows(micro, self.pool.processes_per_policy)
+        parts = split_rows(micro, self.pool.most)
         said = zip(*ask([self._job(say, micro.select(rows_B)) for rows_B in parts]), strict=True)
         logp_BT, value_BT, entropy_BT = (None if x[0] is None else _whole(micro, parts, x) for x in said)
 
@@ -110,12 +110,18 @@ class _Said(torch.autograd.Function):
 
 
 def split_rows(batch: Batch, most: int) -> list[Tensor]:
-    """Row numbers in at most so many parts of about as many action tokens; rows that begin alike stay together."""
-    order = ordered(fed(batch))
-    tokens_B = batch.mask_BT.sum(1).numpy()[order]
-    count = max(1, min(most, int(tokens_B.sum()) // _TOKENS))
-    middle_B = tokens_B.cumsum() - tokens_B / 2
-    part_B = (middle_B * count / tokens_B.sum()).astype(int)
+    """Row numbers in at most so many parts of about as much work; rows that begin alike stay together.
+
+    The work on a row is the tokens that it does not share with the row before, and its action tokens once more, for
+    their logits.
+    """
+    rows, tokens_B = fed(batch), batch.mask_BT.sum(1).tolist()
+    order = ordered(rows)
+    shared_B = [0, *(common(rows[a], rows[b]) for a, b in pairwise(order))]
+    work_B = np.array([len(rows[b]) - shared + tokens_B[b] for b, shared in zip(order, shared_B, strict=True)])
+    count = max(1, min(most, int(work_B.sum()) // _TOKENS))
+    middle_B = work_B.cumsum() - work_B / 2
+    part_B = (middle_B * count / work_B.sum()).astype(int)
     parts = [sorted(np.array(order)[part_B == part].tolist()) for part in range(count)]
     return [torch.tensor(part) for part in parts if part]
 
@@ -146,18 +152,19 @@ def _gather(parameters: Sequence[nn.Parameter], buffers: Sequence[Tensor], learn
 
 def describe(there: There, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
     """In a process: what describing finds."""
-    there.outputs = None
+    there.outputs.pop(name, None)
     found, before = there.policies[name].describe(batch).tensors(), batch.tensors()
     return {key: value for key, value in found.items() if value is not before.get(key)}
 
 
 def say(there: There, name: PolicyName, micro: Batch) -> tuple[Tensor | None, ...]:
     """In a process: what the policy says, which is kept for ``learn``."""
-    policy, there.outputs = there.policies[name], None
+    policy = there.policies[name]
+    there.outputs.pop(name, None)
     for parameter in policy.parameters:
         parameter.requires_grad_()
         parameter.grad = None  # a backward that failed may have left one
-    there.outputs = out = policy.outputs(micro)
+    there.outputs[name] = out = policy.outputs(micro)
     return tuple(None if x is None else x.detach() for x in (out.logp_BT, out.value_BT, out.entropy_BT))
 
 
@@ -166,7 +173,7 @@ def learn(there: There, name: PolicyName, buffer: int, learnt: set[int], grads_B
 
     Returns the numbers of the parameters that have one by now.
     """
-    out, there.outputs = there.outputs, None
+    out = there.outputs.pop(name)
     said = zip((out.logp_BT, out.value_BT, out.entropy_BT), grads_BT, strict=True)
     outputs, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
     parameters = there.policies[name].parameters

@@ -16,7 +16,6 @@ import io
 import multiprocessing
 import os
 import pickle
-import queue
 import signal
 import sys
 import threading
@@ -25,7 +24,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -56,14 +55,14 @@ def cores() -> int:
 
 @dataclass
 class There:
-    """What a process works with. grad_buffers: for the gradients of each policy that learns, one per process of its.
+    """What a process works with. grad_buffers: for the gradients of each policy that learns, one per process.
 
-    outputs: what one job leaves for the next.
+    outputs: what one job of a policy leaves for its next.
     """
 
     policies: Mapping[PolicyName, Any]
     grad_buffers: Mapping[PolicyName, Sequence[Tensor]]
-    outputs: Any = None
+    outputs: dict[PolicyName, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,11 @@ class Job:
     names: Sequence[PolicyName]
     work: Callable[..., Any]
     given: tuple[Any, ...]
+
+
+_AT_ONCE = 2
+"""Policies that learn at the same time: while the loss and the optimiser of one work here, the processes compute for
+the other. More would only take memory."""
 
 
 class Pool:
@@ -89,8 +93,9 @@ class Pool:
         self._memory: SharedMemory | None = None
         self._there = b""
         self._running: list[Worker] = []
-        self._free = queue.SimpleQueue[Worker]()  # of those that run, nobody's at the moment
+        self._generation = 0  # counts how often processes have started when there were none
         self._lock = threading.RLock()
+        self._learning = threading.BoundedSemaphore(_AT_ONCE)
         self._cause: BaseException | None = None  # why the processes were ended last
         weakref.finalize(self, _end, self._running)
 
@@ -103,16 +108,6 @@ class Pool:
     def learners(self) -> list[PolicyName]:
         """The policies that learn."""
         return [name for name, policy in self.policies.items() if policy.trainable]
-
-    @property
-    def processes_per_policy(self) -> int:
-        """Processes of each policy that learns, at most."""
-        return max(1, self.most // max(1, len(self.learners)))
-
-    @property
-    def _beside(self) -> int:
-        """Policies that learn at the same time."""
-        return min(len(self.learners), self.most // self.processes_per_policy)
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
         """What is found for every job, each done by one process. An error or interrupt ends the processes.
@@ -140,50 +135,60 @@ class Pool:
         return [found[number] for number in range(len(jobs))]
 
     @contextmanager
-    def borrowed(self) -> Iterator[Callable[[Sequence[Job]], list[Any]]]:
-        """Processes of one policy's own, to be asked again and again, at most ``processes_per_policy`` jobs at a time:
-        the same one does job i each time.
+    def shared(self, name: PolicyName) -> Iterator[Callable[[Sequence[Job]], list[Any]]]:
+        """Ask for jobs of one policy, again and again, at most ``most`` at a time: the same process does job i each
+        time. The processes are another policy's meanwhile, too; a third one waits.
 
-        Waits while other threads have them. Asking raises as a call does; only a lost process ends the others.
+        Asking raises as a call does; only a lost process ends the others.
         """
-        with self._lock:
-            self._ready(self._beside)
-            free, mine = self._free, list[Worker]()
+        learners = self.learners
+        first = learners.index(name) * self.most // len(learners) if name in learners else 0
+        with self._learning:
+            with self._lock:
+                self._ready(1)
+                generation = self._generation
 
-        def ask(jobs: Sequence[Job]) -> list[Any]:
-            assert len(jobs) <= self.processes_per_policy
-            if len(mine) < len(jobs):
-                self._more(len(jobs) * self._beside, free)
-            while len(mine) < len(jobs):
-                mine.append(free.get())
-            return self._ask(mine[: len(jobs)], jobs)
+            def ask(jobs: Sequence[Job]) -> list[Any]:
+                assert len(jobs) <= self.most
+                numbers = [(first + i) % self.most for i in range(len(jobs))]
+                with self._lock:
+                    if not self._running or self._generation != generation:  # ended meanwhile, for another one's loss
+                        raise ShortageError(str(self._cause or "the worker processes were ended"))
+                    self._ready(max(numbers) + 1)
+                    workers = [self._running[number] for number in numbers]
+                threads = max(1, torch.get_num_threads() // (len(jobs) * min(_AT_ONCE, max(1, len(learners)))))
+                # Everybody takes them in one order, so nobody waits for somebody who waits for him.
+                order = sorted(range(len(jobs)), key=numbers.__getitem__)
+                return self._ask([workers[i] for i in order], [jobs[i] for i in order], order, threads)
 
-        try:
             yield ask
-        finally:
-            for worker in mine:
-                free.put(worker)
 
-    def _ask(self, workers: Sequence[Worker], jobs: Sequence[Job]) -> list[Any]:
-        """One job each."""
-        threads = max(1, torch.get_num_threads() // (len(jobs) * self._beside))
-        answers, failed = [], list[Exception]()
+    def _ask(self, workers: Sequence[Worker], jobs: Sequence[Job], order: Sequence[int], threads: int) -> list[Any]:
+        """One job each; what is found in the place that ``order`` gives it."""
+        answers, failed, asked = dict[int, Any](), list[Exception](), list[Worker]()
         try:
             for worker, job in zip(workers, jobs, strict=True):
+                worker.lock.acquire()
+                asked.append(worker)
                 worker.ask(job, threads)
-            for worker in workers:
+            for number, worker in zip(order, workers, strict=True):
                 try:
-                    answers.append(worker.answer())
+                    answers[number] = worker.answer()
                 except (JobError, ValueError) as error:  # the others' answers have to be read all the same
                     failed.append(error)
+                asked.remove(worker)
+                worker.lock.release()
         except BaseException as error:
             cause = self._lost(workers, error)
             if cause is error:
                 raise
             raise ShortageError(str(cause)) from error
+        finally:
+            for worker in asked:
+                worker.lock.release()
         if failed:
             raise failed[0]
-        return answers
+        return [answers[number] for number in sorted(answers)]
 
     def _lost(self, workers: Sequence[Worker], error: BaseException) -> BaseException:
         """End all processes, unless these were ended already; returns why, which may be another thread's error."""
@@ -209,27 +214,18 @@ class Pool:
                 self._memory.gather()
             else:
                 self._move_weights()
-                self._free = queue.SimpleQueue()
+                self._generation += 1
             assert self._memory is not None
             if len(self._running) < count:
                 with _quiet_start():
                     while len(self._running) < count:
                         self._running.append(Worker(self._memory, self._there))
-                        self._free.put(self._running[-1])
-
-    def _more(self, count: int, free: queue.SimpleQueue[Worker]) -> None:
-        """So many processes beside those that were borrowed from ``free``. Raises ShortageError where these were ended
-        meanwhile, for another thread's loss: new ones would never come to that queue."""
-        with self._lock:
-            if not self._running or self._free is not free:
-                raise ShortageError(str(self._cause or "the worker processes were ended"))
-            self._ready(count)
 
     def _move_weights(self) -> None:
         """Move the weights into memory that all processes see, with buffers for gradients."""
         file = io.BytesIO()
         pickler = Pickler(file)
-        count = range(self.processes_per_policy)
+        count = range(self.most)
         buffers = {name: [_grad_buffer(self.policies[name]) for _ in count] for name in self.learners}
         try:
             pickler.dump(There({name: policy.bare() for name, policy in self.policies.items()}, buffers))
@@ -277,6 +273,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.names: Sequence[PolicyName] = []
+        self.lock = threading.Lock()
+        """Of who has asked, until the answer is there."""
         self.ended: BaseException | None = None
         """Why it was ended, if another one's failure is the reason."""
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, there), daemon=True)

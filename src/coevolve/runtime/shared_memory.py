@@ -69,11 +69,17 @@ def _file() -> Any:
 
 
 def _views(file: int, size: int, places: Sequence[_Place]) -> list[Tensor]:
-    whole = torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
+    """The tensors, each from the memory itself: of views of one tensor PyTorch counts changes together, and would take
+    a gradient that is written for a weight that has changed."""
+    memory = mmap.mmap(file, size)
     views = []
     for place in places:
-        bytes_ = torch.Size(place.shape).numel() * place.dtype.itemsize
-        views.append(whole[place.start : place.start + bytes_].view(place.dtype).view(place.shape))
+        count = torch.Size(place.shape).numel()
+        if count == 0:
+            views.append(torch.empty(place.shape, dtype=place.dtype))
+        else:
+            line = torch.frombuffer(memory, dtype=place.dtype, count=count, offset=place.start)
+            views.append(line.view(place.shape))
     return views
 
 
