@@ -1,5 +1,6 @@
 """A kill or a power cut at a file operation: the run goes on as if nothing had been (``benchmarks/kill.py``: all)."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -98,3 +99,19 @@ def half(state):
     """Whether a checkpoint lacks its manifest."""
     names = {path.split("/")[1] for path in state if path.startswith("run/checkpoint-")}
     return any(f"run/{name}/manifest.json" not in state for name in names)
+
+
+def test_a_soak_reads_its_looks(tmp_path, capsys):
+    """Of memory that grows 2 KiB a step from the middle on, whatever it did before, and of a last line that is half."""
+    from soak import show
+
+    looks = [(step, 90_000 + 2 * max(step, 50), 4) for step in range(0, 101, 2)]
+    lines = [json.dumps({"step": s, "rss_kib": rss, "files": n, "threads": 2, "disk_kib": 8}) for s, rss, n in looks]
+    (tmp_path / "soak.jsonl").write_text("\n".join([*lines, '{"step": 1']))
+    (tmp_path / "run").mkdir()
+    metrics = [json.dumps({"step": i, "reward": 0.0, "time/step": seconds}) for i, seconds in enumerate((0.5, 0.7))]
+    (tmp_path / "run" / "metrics.jsonl").write_text("\n".join([*metrics, ""]))
+    show(tmp_path)
+    said = capsys.readouterr().out
+    assert "rss over steps 50 to 98: 2.05e+03 a step" in said and "files over steps 50 to 98: " in said
+    assert said.splitlines()[-1] == "2 steps of 0.600 s (median)"

@@ -213,6 +213,13 @@ def test_a_config_that_makes_no_model(key: str, value: Any, llama: Path) -> None
         models.load_causal_lm(str(llama))
 
 
+@pytest.mark.parametrize("text", ["null", "[]", "3", '"llama"', "", "{"])
+def test_a_config_that_is_no_mapping(text: str, llama: Path) -> None:
+    (llama / "config.json").write_text(text)
+    with says(rf"^model '{re.escape(str(llama))}/config\.json: .*; want a JSON object"):
+        models.load_causal_lm(str(llama))
+
+
 def test_more_layers_than_there_are(llama: Path) -> None:
     rewrite(llama / "config.json", num_hidden_layers=3)
     with says(r"no tensor model\.layers\.2\.input_layernorm\.weight, .* and 6 more"):

@@ -175,6 +175,7 @@ def test_ranges_include_their_ends():
 def test_a_call_that_python_would_not_take_is_one_line_too():
     assert said(lambda: rounds(2, n=3)) == "play: multiple values for argument 'n'"
     assert said(lambda: chain(True, 1)) == "play: too many positional arguments"
+    assert said(lambda: magrpo("group")) == said(lambda: cory(3)) == "algorithm: too many positional arguments"
     assert said(lambda: fixed({})).startswith("cast: roles: dictionary should have at least 1 item")
     assert said(lambda: fixed({"a": 1})).startswith("cast: roles.a: input should be a valid string")
 
