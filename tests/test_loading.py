@@ -216,7 +216,7 @@ def test_a_config_that_makes_no_model(key: str, value: Any, llama: Path) -> None
 @pytest.mark.parametrize("text", ["null", "[]", "3", '"llama"', "", "{"])
 def test_a_config_that_is_no_mapping(text: str, llama: Path) -> None:
     (llama / "config.json").write_text(text)
-    with says(rf"^model '{re.escape(str(llama))}/config\.json: .*; want a JSON object"):
+    with says(rf"^{re.escape(str(llama))}/config\.json: .*; want a JSON object"):
         models.load_causal_lm(str(llama))
 
 
