@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
@@ -43,7 +43,7 @@ SEED = 0
 """The same for every run: two runs are compared on the same problems with the same random numbers."""
 
 
-class Annotator(Protocol):
+class Describes(Protocol):
     """What evaluation needs of a policy beyond its engine."""
 
     def describe(self, batch: Batch) -> Batch: ...
@@ -54,7 +54,7 @@ def evaluate(
     task: Task,
     play: Play,
     cast_at: Mapping[Role, PolicyName],
-    policies: Mapping[PolicyName, Annotator],
+    policies: Mapping[PolicyName, Describes],
     engine: TurnSource,
     sampling: Sampling,
     problems: Sequence[Problem],
@@ -73,17 +73,13 @@ def evaluate(
         raise ValueError(f"{samples} samples of a problem asked for; want at least 1")
     longest = sampling.at_length(sampling.length_range[1])
     first = next(iter(cast_at))
-    tried = policies if alone is None else alone
+    tried: Iterable[PolicyName] = policies if alone is None else alone
     if not getattr(task, "solo", True):
-        tried = []
+        tried = ()
     rows: list[Row] = []
     greedy = dataclasses.replace(longest, temperature=0.0)
     for decoding, chosen, members in (("greedy", greedy, 1), ("sampled", longest, samples)):
-        settings = [
-            ("team", play, cast_at),
-            *(("alone", chain(), {first: name}) for name in tried),
-        ]
-        for setting, how, cast in settings:
+        for setting, how, cast in [("team", play, cast_at), *(("alone", chain(), {first: name}) for name in tried)]:
             stage = Stage(cast, task, engine, chosen, seed, "evaluate")
             start = time.perf_counter()
             episodes = rollout(how, problems, stage, members=members)
@@ -137,7 +133,7 @@ def _best(where: Sequence[str], values: Sequence[Mapping[str, float]]) -> Row:
 
 
 def _by_role(
-    episodes: Sequence[Episode], cast: Mapping[Role, PolicyName], policies: Mapping[PolicyName, Annotator]
+    episodes: Sequence[Episode], cast: Mapping[Role, PolicyName], policies: Mapping[PolicyName, Describes]
 ) -> Iterator[tuple[Role, PolicyName, Row]]:
     """The numbers of each role that spoke."""
     kl: dict[int, float] = {}
@@ -163,7 +159,7 @@ def _per_episode(episodes: Sequence[Episode], role: Role) -> tuple[list[str], li
     return [e.problem.id for e in scored], [{"reward": mean} for mean in means]
 
 
-def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Annotator) -> dict[int, float]:
+def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Describes) -> dict[int, float]:
     """id(turn) -> nats against the reference, of the turns of this policy; empty where there is no reference."""
     turns = [turn for episode in episodes for turn in episode.turns if turn.policy == name]
     if not turns:

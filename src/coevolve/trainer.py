@@ -279,13 +279,13 @@ class Trainer:
         """
         _run_numbers(save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
-        identity = dict(recipe) if recipe is not None else self.describe()
+        identity = dict(recipe) if recipe is not None else self.identity()
         run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
         with alone(run.path), _told(listeners, self.steps) as told, closed_after(self.made_here):
             start = checkpoint.resume(self, run, identity, keep_last) if resume else run.create()
             if start:
                 self.publish(self.policies, start)
-            run.describe(identity, self.seed, self.computing(), fresh=start == 0)
+            run.begin(identity, self.seed, self.computing(), fresh=start == 0)
             if start == 0:
                 noise.seed_everything(self.seed)
                 run.append_samples(0, self.sample(samples))
@@ -333,7 +333,7 @@ class Trainer:
         """Each policy's."""
         return {name: policy.tokenizer for name, policy in self.policies.items()}
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """What identifies this training, for a run that was built without a recipe."""
         return {
             "task": type(self.task).__name__,
@@ -433,7 +433,10 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
                 raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
     if trainer.sampling.temperature == 0:
         raise ValueError("sampling.temperature is 0: training needs samples; greedy is for evaluation")
-    task = trainer.task
+    _check_task(trainer.task)
+
+
+def _check_task(task: Any) -> None:
     for part in ("train", "test", "prompt", "reward"):
         if not hasattr(task, part):
             raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")
@@ -448,5 +451,5 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
                 f"the task {type(task).__name__} has {len(repeated)} ids more than once, such as {repeated[0]!r}; "
                 "turns on problems of one id are compared with each other"
             )
-    if not trainer.task.train:
-        raise ValueError(f"the task {type(trainer.task).__name__} has no training problems")
+    if not task.train:
+        raise ValueError(f"the task {type(task).__name__} has no training problems")

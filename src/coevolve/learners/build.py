@@ -47,6 +47,23 @@ def build_policies(
     Raises ValueError for a model that cannot be loaded or is of a family Coevolve does not reproduce, for a backend
     that does not fit, and for 4 bits where bitsandbytes is missing.
     """
+    made = _loaded(specs, reference, seed, threads)
+    use_threads(threads, one=any(own.base.backend.name == "cpu" for _, own, _ in made.values()))
+    on_cpu = {name: own.base.causal for name, (_, own, _) in made.items() if _movable(specs[name], own)}
+    parameters = sum(causal.num_parameters() for causal in {id(c): c for c in on_cpu.values()}.values())
+    count = processes(workers, cores(), parameters, tokens)
+    pool = Pool(count) if count and on_cpu else None
+    built: dict[PolicyName, LocalLearner] = {}
+    for name, (tokenizer, own, start) in made.items():
+        make: Any = partial(ProcessLearner, pool=pool) if pool is not None and name in on_cpu else LocalLearner
+        built[name] = make(name, specs[name], tokenizer, own, reference=start, critic=critic, steps=steps, seed=seed)
+    return {name: built[name] for name in specs}
+
+
+def _loaded(
+    specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int, threads: int | None
+) -> dict[PolicyName, tuple[Any, Weights, Weights | None]]:
+    """Every policy's tokenizer, weights and reference, from one base per model, device, 4-bit dtype and backend."""
     groups: dict[tuple[str, torch.device, torch.dtype | None, Compute], list[PolicyName]] = {}
     for name, spec in specs.items():
         if spec.load_in_4bit:
@@ -62,16 +79,7 @@ def build_policies(
         tokenizer = load_tokenizer(model)
         check_vocabulary(tokenizer, base.causal, model)
         made |= {name: (tokenizer, weights[name], start) for name in names}
-    use_threads(threads, one=any(own.base.backend.name == "cpu" for _, own, _ in made.values()))
-    on_cpu = {name: own.base.causal for name, (_, own, _) in made.items() if _movable(specs[name], own)}
-    parameters = sum(causal.num_parameters() for causal in {id(c): c for c in on_cpu.values()}.values())
-    count = processes(workers, cores(), parameters, tokens)
-    pool = Pool(count) if count and on_cpu else None
-    built: dict[PolicyName, LocalLearner] = {}
-    for name, (tokenizer, own, start) in made.items():
-        make: Any = partial(ProcessLearner, pool=pool) if pool is not None and name in on_cpu else LocalLearner
-        built[name] = make(name, specs[name], tokenizer, own, reference=start, critic=critic, steps=steps, seed=seed)
-    return {name: built[name] for name in specs}
+    return made
 
 
 def _movable(spec: PolicySpec, weights: Weights) -> bool:

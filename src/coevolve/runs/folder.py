@@ -121,7 +121,7 @@ class RunDir:
             if file.exists():
                 durable.sync(file)
 
-    def describe(self, recipe: Mapping[str, Any], seed: int, compute: Mapping[str, Any], *, fresh: bool) -> None:
+    def begin(self, recipe: Mapping[str, Any], seed: int, compute: Mapping[str, Any], *, fresh: bool) -> None:
         """Write what this run is, what it runs on and what computes; a resumed run adds where it went on."""
         text = yaml.safe_dump(plain(recipe), sort_keys=False)
         durable.write_text(self.path / "recipe.yaml", text)

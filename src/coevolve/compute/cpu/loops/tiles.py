@@ -72,11 +72,9 @@ def end(typing: Any) -> Any:
     return types.void(), generate
 
 
-def _of(count: int) -> Any:
-    """The products of so many tiles of rows with a panel."""
-    sums = [(r, w) for r in range(count) for w in range(2)]
+def _nothing(sums: list[tuple[int, int]]) -> Any:
+    """Sums of nothing."""
 
-    @_inside
     def nothing(typing: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
             for r, w in sums:
@@ -85,10 +83,14 @@ def _of(count: int) -> Any:
 
         return types.void(), generate
 
-    @_inside
-    def more(typing: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, panel: Any) -> Any:
-        """apart: from a tile of rows to the next."""
+    return _inside(nothing)
 
+
+def _more(count: int) -> Any:
+    """The sums and the products of so many tiles of rows with two of weights. apart: from a tile of rows to the
+    next."""
+
+    def more(typing: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, panel: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
             rows, row, apart, weights, weight = given
             for w in range(2):
@@ -103,10 +105,13 @@ def _of(count: int) -> Any:
 
         return types.void(x_L, x, apart, panels_L, panel), generate
 
-    @_inside
-    def put(typing: Any, sums_L: Any) -> Any:
-        """A row's sums of both tiles side by side."""
+    return _inside(more)
 
+
+def _put(sums: list[tuple[int, int]]) -> Any:
+    """Write the sums, a row's of both tiles of weights side by side."""
+
+    def put(typing: Any, sums_L: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
             for r, w in sums:
                 at = _place(context, builder, sums_L, given[0], _LONG((2 * r * ROWS + w) * ROWS))
@@ -114,6 +119,14 @@ def _of(count: int) -> Any:
             return context.get_dummy_value()
 
         return types.void(sums_L), generate
+
+    return _inside(put)
+
+
+def _of(count: int) -> Any:
+    """The products of so many tiles of rows with a panel."""
+    sums = [(r, w) for r in range(count) for w in range(2)]
+    nothing, more, put = _nothing(sums), _more(count), _put(sums)
 
     @uncached
     def tile(x_L: Any, x: Any, inputs: Any, panels_L: Any, panel: Any, ahead: Any, end: Any, sums_L: Any) -> None:
