@@ -40,10 +40,10 @@ DTYPES = ("float32", "bfloat16")
 
 
 def no_tiles() -> None:
-    """Before anything is compiled."""
-    from coevolve.compute.cpu.loops import processor
+    """Before anything is compiled, which happens at the first call."""
+    import coevolve.compute.cpu.loops  # noqa: F401
 
-    processor.TILES = False
+    sys.modules["coevolve.compute.cpu.loops.product"].TILES = False  # type: ignore[attr-defined]
 
 
 def no_between() -> None:
