@@ -8,9 +8,8 @@ is switched off by putting PyTorch's operators in its place, where a step uses i
 
     tiles      products of bfloat16 by vectors instead of AMX's tiles (on processors that have them)
     between    norms, rotations and gates of updates and prompts
-    attention  the walk over a prefix tree in updates and prompts (rollouts' is part of ``layer``)
-    layer      a rollout's layer in parts: the product and attention loops, with operators between them
-    product    and these parts' products too
+    attention  the walk over a prefix tree in updates and prompts
+    product    a rollout's products
 """
 
 from __future__ import annotations
@@ -80,16 +79,9 @@ def no_attention() -> None:
     backend.TreeAttention = attention.TreeAttention = by_paths  # type: ignore[attr-defined,misc]
 
 
-def no_layer() -> None:
-    from coevolve.compute.cpu import decoder
-
-    decoder._Layer.is_one_loop = property(lambda layer: False)  # type: ignore[assignment]
-
-
 def no_product() -> None:
     from coevolve.compute.cpu import products
 
-    no_layer()
     whole = products.Panels.__init__
 
     def kept(self: Any, layers: Any, dtype: torch.dtype, out: torch.dtype | None = None) -> None:
@@ -105,7 +97,6 @@ OFF: dict[str, Callable[[], None]] = {
     "tiles": no_tiles,
     "between": no_between,
     "attention": no_attention,
-    "layer": no_layer,
     "product": no_product,
 }
 

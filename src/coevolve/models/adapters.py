@@ -23,14 +23,13 @@ Stack = tuple[Tensor, Tensor]
 class Adapters:
     """Adapters that compute together; rows are in the order of ``names`` (None: the bare base).
 
-    All rows are of the first one until ``split`` says otherwise. present, runs_M: whose rows there are, as numbers of
-    names, and how many rows each has.
+    All rows are of the first one until ``split`` says otherwise. present: whose rows there are, as numbers of names.
     """
 
     def __init__(self, names: Sequence[str | None], device: torch.device) -> None:
         self.names, self.device = list(names), device
         self._stacks: dict[tuple[int, ...], Stack | None] = {}
-        self.present, self.runs_M = [0], np.ones(1, np.int64)
+        self.present = [0]
         self._places: Stack | None = None
         self._seen: tuple[Tensor, Tensor] | None = None
 
@@ -44,7 +43,7 @@ class Adapters:
         present_M, count_M = np.unique(speaker_N, return_counts=True)
         if present_M.tolist() != self.present:
             self.present, self._stacks = present_M.tolist(), {}
-        self._seen, self.runs_M = None, count_M
+        self._seen = None
         self._places = None if (count_M == count_M[0]).all() else self._grid(count_M)
 
     def _grid(self, count_M: Any) -> Stack:
@@ -94,7 +93,7 @@ class Adapters:
         return self._stacks[key]
 
     def _stacked(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
-        both = [joined(self.names[i], layers) for i in self.present]
+        both = [_joined(self.names[i], layers) for i in self.present]
         rank = max(len(down_RI) for down_RI, _ in both)
         if not rank:
             return None
@@ -105,7 +104,7 @@ class Adapters:
         return down_MRI.transpose(1, 2), up_MOR.transpose(1, 2)
 
 
-def joined(name: str | None, layers: Sequence[Any]) -> Stack:
+def _joined(name: str | None, layers: Sequence[Any]) -> Stack:
     """One adapter's A [R, I] and scaled B [O, R] on layers of the same input: their A beside each other, their B as
     blocks of one matrix. R is 0 where it has none."""
     downs, ups = [], []

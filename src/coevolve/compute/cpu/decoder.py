@@ -1,32 +1,29 @@
-"""A rollout's forward on the CPU, written out for decoders of Llama's kind: one compiled loop a layer for one token of
-every row, and for the tokens of prompts compiled loops between products.
+"""A rollout's forward on the CPU, written out for decoders of Llama's kind: products, and compiled loops between them.
 
 A rollout's step has few rows, and transformers' modules take some forty small operations a layer for them, most of
 which cost more to start than to compute. Here queries, keys and values come from one product, and so do gate and up.
-Letters: B sequences of S tokens, N of all, M runs of rows with the same adapters, W hidden size, I between gate and
-down, H query heads, K key heads, A = H + K, X = A + K, D head dimension, L an array as one line.
+Letters: B sequences of S tokens, N of all, W hidden size, I between gate and down, H query heads, K key heads,
+A = H + K, X = A + K, D head dimension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import pad
 from transformers.activations import SiLUActivation
 
 from coevolve.compute.attention import Attention
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
 from coevolve.compute.cpu.attention import PrefixCache
-from coevolve.compute.cpu.products import Panels, packed
-from coevolve.models.adapters import Adapters, joined
+from coevolve.compute.cpu.products import Panels
+from coevolve.models.adapters import Adapters
 
 MOST = 1 << 28
 """Weights of a model's products that are copied for a rollout at most: for a while they are in memory twice."""
@@ -43,9 +40,6 @@ SILU = (nn.SiLU, SiLUActivation)
 
 Turn = tuple[Any, Any]
 """cos and sin of every token's rotation."""
-
-AdapterPanels = tuple[Any, Any, int]
-"""A and B of the adapters on a product, in panels, a run each, and their rank, 0 if no run has one."""
 
 
 def unlike(body: nn.Module) -> str | None:
@@ -78,7 +72,6 @@ class Decoder:
     def __init__(self, body: Any, dtype: torch.dtype, adapters: Adapters) -> None:
         self.body, self.dtype = body, dtype
         self.layers = [_Layer.of(layer, dtype, None if adapters.bare else adapters) for layer in body.layers]
-        self.loops = all(layer.is_one_loop for layer in self.layers)
 
     @torch.no_grad()
     def __call__(self, ids_BS: Tensor, position_BS: Tensor, attention: Attention) -> Tensor:
@@ -89,14 +82,8 @@ class Decoder:
         if isinstance(attention, PrefixCache):
             turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
         y_BSW = torch.zeros(x_BSW.shape, dtype=self.dtype)
-        if self.loops and isinstance(attention, PrefixCache):
-            assert x_BSW.dtype == torch.float32, "weights are float32, whatever is computed in"
-            x_BW, y_BW = array(x_BSW[:, 0]), either(y_BSW[:, 0])
-            for number, layer in enumerate(self.layers):
-                layer.token(number, x_BW, y_BW, turn, attention)  # into these arrays, which are the tensors' memory
-        else:
-            for number, layer in enumerate(self.layers):
-                x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, attention)
+        for number, layer in enumerate(self.layers):
+            x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, attention)
         return _added(x_BSW, y_BSW, self.body.norm, torch.float32)[1]
 
 
@@ -107,55 +94,28 @@ class _Product:
     layers: Sequence[Any]
     base: Panels
     adapters: Adapters | None
-    stacks: dict[tuple[int, ...], AdapterPanels] = field(default_factory=dict)
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.base(x)
         return y if self.adapters is None else self.adapters.add(self.layers, x, y)
 
-    @torch.no_grad()
-    def panels(self) -> AdapterPanels:
-        """The adapters of the runs there are; the rank is even, because bfloat16 comes in pairs."""
-        if self.adapters is None:
-            return _no_panels(self.base.dtype)
-        present = tuple(self.adapters.present)
-        if present not in self.stacks:
-            both = [joined(self.adapters.names[i], self.layers) for i in present]
-            rank = max(len(down_RI) for down_RI, _ in both)
-            rank += rank % 2
-            downs = [packed([pad(down_RI, (0, 0, 0, rank - len(down_RI)))], self.base.dtype) for down_RI, _ in both]
-            ups = [packed([pad(up_OR, (0, rank - up_OR.shape[1]))], self.base.dtype) for _, up_OR in both]
-            self.stacks.clear()  # rows only leave, so what was before does not come back
-            self.stacks[present] = np.stack(downs), np.stack(ups), rank
-        return self.stacks[present]
-
-
-@cache
-def _no_panels(dtype: torch.dtype) -> AdapterPanels:
-    nothing, _ = buffer((0, 0), dtype)
-    return nothing, nothing, 0
-
-
-_NO_RUNS = np.zeros(0, np.int64)
-
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
     """One layer of the decoder. module: transformers' one, whose norms and settings it has. dtype: of its products.
-    heads: H and K. products: queries, keys and values; output; gate and up; down. given: what its loop always gets."""
+    heads: H and K. products: queries, keys and values; output; gate and up; down."""
 
     module: Any
     dtype: torch.dtype
     heads: Sequence[int]
     norm_AD: Tensor | None
-    products: tuple[_Product, _Product, _Product, _Product]
-    given: tuple[Any, ...]
+    products: tuple[_Product, ...]
 
     @classmethod
     def of(cls, module: Any, dtype: torch.dtype, adapters: Adapters | None) -> _Layer:
         attention, mlp = module.self_attn, module.mlp
         heads = [layer.out_features // attention.head_dim for layer in (attention.q_proj, attention.k_proj)]
-        qkv, out, gate_up, down = (
+        products = (
             _Product(layers, Panels([getattr(x, "base_layer", x) for x in layers], dtype), adapters)
             for layers in (
                 (attention.q_proj, attention.k_proj, attention.v_proj),
@@ -164,32 +124,7 @@ class _Layer:
                 (mlp.down_proj,),
             )
         )
-        norm_AD, products = _norms_AD(attention, heads), (qkv, out, gate_up, down)
-        norms = (module.input_layernorm, module.post_attention_layernorm)
-        given = (
-            tuple(array(norm.weight.detach()) for norm in norms),
-            array(torch.empty(0, attention.head_dim) if norm_AD is None else norm_AD.detach()),
-            tuple(norm.variance_epsilon for norm in (*norms, getattr(attention, "q_norm", norms[0]))),
-            tuple(product.base.panels_L for product in products),
-            tuple(product.base.bias_O for product in products),
-        )
-        return cls(module, dtype, heads, norm_AD, products, given)
-
-    @property
-    def is_one_loop(self) -> bool:
-        """Whether one loop computes it for a token of every row: with this gate; norms of heads give float32, which in
-        bfloat16 is another kind than products make."""
-        mixed = self.norm_AD is not None and self.dtype != torch.float32
-        return not mixed and isinstance(self.module.mlp.act_fn, SILU)
-
-    def token(self, number: int, x_BW: Any, y_BW: Any, turn: Turn, cache: PrefixCache) -> None:
-        """The layer's input is the sum of x and y, which become its output's. y is of the products' kind."""
-        adapters = self.products[0].adapters
-        runs_M = _NO_RUNS if adapters is None else adapters.runs_M
-        assert len(runs_M) == 0 or runs_M.sum() == len(x_BW), "adapters of other rows"
-        on_products, seen = tuple(product.panels() for product in self.products), cache.seen(number, y_BW.dtype)
-        scaling = self.module.self_attn.scaling
-        loops.layer(x_BW, y_BW, *self.given, runs_M, on_products, *turn, *seen, cache.filled, scaling)
+        return cls(module, dtype, heads, _norms_AD(attention, heads), tuple(products))
 
     def __call__(
         self, number: int, x_BSW: Tensor, y_BSW: Tensor, turn: Turn, attention: Attention

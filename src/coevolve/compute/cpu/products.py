@@ -169,5 +169,5 @@ class Panels:
     def __call__(self, x: Tensor) -> Tensor:
         x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
         out_NO, out = buffer((len(x_NI), len(self.bias_O)), self.out)
-        loops.product(x_NI, self.panels_L, self.bias_O, out_NO, False)
+        loops.product(x_NI, self.panels_L, self.bias_O, out_NO)
         return out.view(*x.shape[:-1], -1)

@@ -7,7 +7,6 @@ float32, what products make also bfloat16 (``vectors``), or int64.
 
 from coevolve.compute.cpu.loops.attention import attend, walk, walk_gradient
 from coevolve.compute.cpu.loops.between import added, added_gradient, gate_gradient, gated, heads, heads_gradient
-from coevolve.compute.cpu.loops.layer import layer
 from coevolve.compute.cpu.loops.product import WIDTH, laid, product
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "heads",
     "heads_gradient",
     "laid",
-    "layer",
     "product",
     "walk",
     "walk_gradient",

@@ -29,7 +29,6 @@ from coevolve.compute.cpu.loops.vectors import (
     kept,
     load,
     place,
-    read,
     spread,
     store,
     sum_of,
@@ -74,17 +73,17 @@ def laid(weight_OI: Any, first: Any, panels_L: Any) -> None:
 
 
 @loop_with_arrays
-def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, plus: Any) -> None:
-    """out = x W' + b, or with ``plus`` so much more. x and the panels are of one kind, out may be of another; in
+def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
+    """out = x W' + b. x and the panels are of one kind, out may be of another; in
     bfloat16 the number of inputs is even. No row's numbers depend on the rows beside it."""
     if TILES and _pair(x_NI) == 2 and x_NI.shape[1] % tiles.INPUTS == 0:
-        _by_tiles(x_NI, panels_L, bias_O, out_NO, plus)
+        _by_tiles(x_NI, panels_L, bias_O, out_NO)
     else:
-        _by_vectors(x_NI, panels_L, bias_O, out_NO, plus)
+        _by_vectors(x_NI, panels_L, bias_O, out_NO)
 
 
 @loop_with_arrays
-def _by_vectors(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, plus: Any) -> None:
+def _by_vectors(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
     """With as many rows' sums in registers as there is room for."""
     (rows, inputs), outputs = x_NI.shape, len(bias_O)
     x_L, out_L, sums_L = x_NI.reshape(-1), out_NO.reshape(-1), np.empty(_MOST * WIDTH, np.float32)
@@ -106,12 +105,12 @@ def _by_vectors(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, plus: Any) -
                 _two(*given)
             else:
                 _one(*given)
-            _finish(sums_L, count, bias_O, o, out_L, n * outputs + o, plus)
+            _finish(sums_L, count, bias_O, o, out_L, n * outputs + o)
             n += count
 
 
 @loop_with_arrays
-def _by_tiles(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, plus: Any) -> None:
+def _by_tiles(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
     """With one or two tiles of rows at a time, of ``_BLOCK`` rows that stay in the second nearest cache."""
     (rows, inputs), outputs = x_NI.shape, len(bias_O)
     x_L, out_L, sums_L = tiles.laid_rows(x_NI), out_NO.reshape(-1), np.empty(2 * tiles.ROWS * WIDTH, np.float32)
@@ -131,7 +130,7 @@ def _by_tiles(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, plus: Any) -> 
                     tiles.two(*given)
                 else:
                     tiles.one(*given)
-                _finish(sums_L, count, bias_O, o, out_L, n * outputs + o, plus)
+                _finish(sums_L, count, bias_O, o, out_L, n * outputs + o)
                 n += count
     tiles.end()
 
@@ -156,17 +155,15 @@ def _together(rows: Any) -> Any:
 
 
 @loop
-def _finish(sums_L: Any, rows: Any, bias_O: Any, o: Any, out_L: Any, out: Any, plus: Any) -> None:
-    """The sums of so many rows and their biases, from output o on; with ``plus`` and what is there."""
+def _finish(sums_L: Any, rows: Any, bias_O: Any, o: Any, out_L: Any, out: Any) -> None:
+    """The sums of so many rows and their biases, from output o on."""
     outputs, many, sums = len(bias_O), min(WIDTH, len(bias_O) - o), 0
     whole = many // SIZE * SIZE
     for _ in range(rows):
         for i in range(0, whole, SIZE):
-            found = sum_of(load(sums_L, (sums + i,)), load(bias_O, (o + i,)))
-            store(out_L, (out + i,), sum_of(found, load(out_L, (out + i,))) if plus else found)
+            store(out_L, (out + i,), sum_of(load(sums_L, (sums + i,)), load(bias_O, (o + i,))))
         for i in range(whole, many):
-            before = read(out_L[out + i]) if plus else np.float32(0)
-            out_L[out + i] = kept(out_L, sums_L[sums + i] + bias_O[o + i] + before)
+            out_L[out + i] = kept(out_L, sums_L[sums + i] + bias_O[o + i])
         out, sums = out + outputs, sums + WIDTH
 
 
