@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import threading
@@ -20,7 +21,7 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.runtime.placement import side_by_side
-from coevolve.runtime.pool import JobError, Pool, There
+from coevolve.runtime.pool import Buffers, Job, JobError, Pool, There
 from coevolve.types import Batch, Metrics
 
 Team = dict[str, LocalLearner]
@@ -174,6 +175,8 @@ def test_a_loss_that_fails_is_told_and_harms_nobody(three: tuple[Team, Team]) ->
     ready = there["ann"].describe(batch)
     with pytest.raises(ValueError, match="not this time"):
         there["ann"].update(ready, make_targets(batch, 0), make_rule(loss=failing), 0)
+    kept = pool_of(there["ann"])([Job(["ann"], operator.attrgetter("outputs"), ())] * 2)
+    assert kept == [{}] * 2, "what nobody will learn from takes no memory"
     there["ann"].update(ready, make_targets(batch, 0), make_rule(), 0)
     assert [worker.process.pid for worker in pool_of(there["ann"])._running] == before
 
@@ -226,22 +229,23 @@ def test_adapters_on_the_output_layer_learn_there(micro_model: str, monkeypatch:
 def test_nothing_is_left_of_a_backward_that_failed(micro_model: str) -> None:
     """In this process, with what a worker has."""
     policy, batch = build({"ann": PolicySpec(micro_model)})["ann"], make_batch(5, 0)
-    there = There({"ann": policy}, {"ann": [torch.full((sum(p.numel() for p in policy.parameters),), 7.0)]})
+    own = torch.full((sum(p.numel() for p in policy.parameters),), 7.0)
+    there = There({"ann": policy}, Buffers({"ann": own}, [[]]))
     policy.parameters[0].grad = torch.ones_like(policy.parameters[0])
     there.outputs["ann"] = "an older graph"
     logp_BT, value_BT, entropy_BT = processes.say(there, "ann", batch)
     assert all(p.grad is None for p in policy.parameters)
     assert logp_BT is not None and value_BT is not None and entropy_BT is not None
     grads = [torch.ones_like(logp_BT), None, None]
-    numbers = processes.learn(there, "ann", 0, set(), grads)
+    numbers = processes.learn(there, "ann", 0, 0, set(), grads)
     assert there.outputs == {}
     assert numbers == set(range(len(policy.parameters) - 2))  # no gradient of the value head
-    once = there.grad_buffers["ann"][0].clone()
+    once = own.clone()
     processes.say(there, "ann", batch)
-    processes.learn(there, "ann", 0, numbers, grads)
+    processes.learn(there, "ann", 0, 0, numbers, grads)
     size = sum(p.numel() for p in policy.parameters[:-2])
-    assert torch.allclose(there.grad_buffers["ann"][0][:size], 2 * once[:size], rtol=1e-5, atol=1e-6)
-    assert (there.grad_buffers["ann"][0][size:] == 7.0).all()
+    assert torch.allclose(own[:size], 2 * once[:size], rtol=1e-5, atol=1e-6)
+    assert (own[size:] == 7.0).all()
 
 
 def test_processes_and_gradients_cost_what_is_used_and_end_when_closed(

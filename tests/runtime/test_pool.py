@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import multiprocessing
 import os
 import pickle
@@ -10,8 +11,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -215,18 +219,75 @@ def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair)
     assert workers._running == []
 
 
+def echo(number: int) -> Job:
+    """A job whose process gives the number back."""
+    return Job(["a"], partial(dataclasses.replace, outputs={"n": number}), ())
+
+
+def test_two_who_share_processes_get_their_own_answers() -> None:
+    """Of one to three jobs, some of which fail, and whose process is another's, too."""
+    pool, wrong = Pool(3), list[Any]()
+
+    def ask_often(base: int) -> None:
+        with pool.shared() as share:
+            for number in range(base, base + 60, 3):
+                some = [echo(number + i) for i in range(1 + number % 3)]
+                if number % 5 == 0:
+                    with pytest.raises(JobError, match="failed: TypeError"):
+                        share([*some[:-1], Job(["a"], divmod, (1, 2, 3))])
+                elif (found := [there.outputs["n"] for there in share(some)]) != [number + i for i in range(len(some))]:
+                    wrong.append((number, found))
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(ask_often, (0, 1000, 2001)))
+    assert wrong == [] and len(pool._running) == 3
+    pool.close()
+
+
+def test_no_more_processes_start_than_have_work() -> None:
+    pool = Pool(16)
+    with pool.shared() as first, pool.shared() as second:
+        assert [share([echo(1)])[0].outputs for share in (first, second)] == [{"n": 1}] * 2
+        assert len({share.first for share in (first, second)}) == 2 == len(pool._running)
+    pool.close()
+
+
+def test_who_waits_while_processes_are_lost_is_told_so() -> None:
+    """Others still have gradients in the memory of those that were lost, so no new ones begin beside them."""
+    pool, waiting = Pool(2), threading.Event()
+
+    def wait_for_a_seat() -> None:
+        waiting.set()
+        with pool.shared() as share:
+            share([echo(1)])
+
+    with ThreadPoolExecutor(1) as threads:
+        with pool.shared() as first, pool.shared():
+            first([echo(1)])
+            buffers, third = pool.buffers, threads.submit(wait_for_a_seat)
+            assert waiting.wait(20)
+            time.sleep(0.2)  # it waits for a seat by now
+            pool._lost(pool._running, ShortageError("it died"))
+        with pytest.raises(ShortageError, match="it died"):
+            third.result(20)
+    assert pool.buffers is buffers and pool._running == []
+    with pool.shared() as share:
+        assert share([echo(3)])[0].outputs == {"n": 3}
+    pool.close()
+
+
 @pytest.mark.slow
 def test_a_death_beside_others_hangs_nobody(pair: Pair) -> None:
     """One learner's processes die while another one has some and wants more: it is told so, and does not wait."""
     pool, job = pool_of(pair), Job(["full"], id, ())
-    with pool.shared("full") as others:
+    with pool.shared() as others:
         others([job])
         (first, *_) = pool._running
         os.kill(first.process.pid or 0, signal.SIGKILL)
         first.process.join()
         with pytest.raises(ShortageError, match="for full ended with exit code -9"):
             others([job])
-    with pool.shared("own") as mine:
+    with pool.shared() as mine:
         pool._lost(pool._running, ShortageError("another learner's process died"))
         with pytest.raises(ShortageError, match="another learner's process died"):
             mine([job])

@@ -8,7 +8,7 @@ which adds up its gradients of the weights in memory that this process sees. Let
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -19,22 +19,21 @@ from torch import Tensor, nn
 from coevolve.compute.forward import fed
 from coevolve.compute.prefix_tree import common, ordered
 from coevolve.learners.local import LocalLearner
-from coevolve.runtime.pool import Job, Pool, There
+from coevolve.runtime.pool import AT_ONCE, Job, Pool, Share, There
 from coevolve.types import Batch, Outputs, PolicyName
 
-_TOKENS = 512
+_TOKENS = 256
 """Tokens of a process at least, counted as ``split_rows`` does."""
-
-Ask = Callable[[Sequence[Job]], list[Any]]
 
 
 class ProcessLearner(LocalLearner):
-    """A learner that describes and learns in its share of the pool's processes."""
+    """A learner that describes and learns in the pool's processes."""
 
     pool: Pool
 
     def __init__(self, *args: Any, pool: Pool, **kwargs: Any) -> None:
         super().__init__(*args, pool=pool, **kwargs)
+        self._parts: list[Tensor] = []
         pool.add(self)
 
     @property
@@ -53,28 +52,34 @@ class ProcessLearner(LocalLearner):
 
     @property
     def micro_tokens(self) -> int:
-        """Of all processes together."""
-        return self.spec.micro_tokens * self.pool.most
+        """Of all processes together, each of which may work for two policies."""
+        return self.spec.micro_tokens * self.pool.most // min(AT_ONCE, len(self.pool.learners) or 1)
 
     def describe(self, batch: Batch) -> Batch:
         """What ``LocalLearner.describe`` finds."""
         if self.reference is None and self.value_head is None:
             return batch
         parts = split_rows(batch, self.pool.most)
-        with self.pool.shared(self.name) as ask:
+        with self.pool.shared() as ask:
             answers = ask([self._job(describe, batch.select(rows_B)) for rows_B in parts])
         return batch.replace(**{key: _whole(batch, parts, [a[key] for a in answers]) for key in answers[0]})
 
     @contextmanager
     def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
         learnt = [set[int]() for _ in range(self.pool.most)]
-        with self.pool.shared(self.name) as ask:
-            yield lambda micro: self._outputs(micro, ask, learnt)
-        _gather(self.parameters, self.pool.grad_buffers[self.name], learnt)
+        with self.pool.shared() as share:
+            buffers = self.pool.buffers.of(self.name, share.seat)
+            try:
+                yield lambda micro: self._outputs(micro, share, learnt)
+            except BaseException:
+                with suppress(Exception):  # there may be nobody to ask
+                    share([self._job(forget)] * len(self._parts))
+                raise
+            _gather(self.parameters, buffers, learnt)
 
-    def _outputs(self, micro: Batch, ask: Ask, learnt: Sequence[set[int]]) -> Outputs:
+    def _outputs(self, micro: Batch, ask: Share, learnt: Sequence[set[int]]) -> Outputs:
         """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
-        parts = split_rows(micro, self.pool.most)
+        self._parts = parts = split_rows(micro, self.pool.most)
         said = zip(*ask([self._job(say, micro.select(rows_B)) for rows_B in parts]), strict=True)
         logp_BT, value_BT, entropy_BT = (None if x[0] is None else _whole(micro, parts, x) for x in said)
 
@@ -83,7 +88,7 @@ class ProcessLearner(LocalLearner):
             for i, rows_B in enumerate(parts):
                 width = int((micro.length_B - micro.start_B)[rows_B].max())
                 grads = [None if x is None else x[rows_B, :width] for x in grads_BT]
-                jobs.append(self._job(learn, i, learnt[i], grads))
+                jobs.append(self._job(learn, ask.seat, i, learnt[i], grads))
             for numbers, new in zip(learnt, ask(jobs), strict=False):
                 numbers |= new
 
@@ -141,10 +146,13 @@ def _views(buffer: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 
 def _gather(parameters: Sequence[nn.Parameter], buffers: Sequence[Tensor], learnt: Sequence[set[int]]) -> None:
-    """Give the parameters their gradients, the sum of all processes'; none to those that have none anywhere."""
+    """Give the parameters their gradients, the sum of all processes', in the first buffer, which is the policy's own;
+    none to those that have none anywhere."""
     views = [_views(buffer, parameters) for buffer in buffers]
     for number, parameter in enumerate(parameters):
         found = [view[number] for view, numbers in zip(views, learnt, strict=True) if number in numbers]
+        if found and number not in learnt[0]:
+            found = [views[0][number].copy_(found[0]), *found[1:]]
         for more in found[1:]:
             found[0].add_(more)
         parameter.grad = found[0] if found else None
@@ -168,8 +176,15 @@ def say(there: There, name: PolicyName, micro: Batch) -> tuple[Tensor | None, ..
     return tuple(None if x is None else x.detach() for x in (out.logp_BT, out.value_BT, out.entropy_BT))
 
 
-def learn(there: There, name: PolicyName, buffer: int, learnt: set[int], grads_BT: Sequence[Tensor | None]) -> set[int]:
-    """In a process: add the gradients of what was said to a buffer, where those ``learnt`` are there already.
+def forget(there: There, name: PolicyName) -> None:
+    """In a process: what was said will not be learnt from."""
+    there.outputs.pop(name, None)
+
+
+def learn(
+    there: There, name: PolicyName, seat: int, number: int, learnt: set[int], grads_BT: Sequence[Tensor | None]
+) -> set[int]:
+    """In a process: add the gradients of what was said to its buffer, where those ``learnt`` are there already.
 
     Returns the numbers of the parameters that have one by now.
     """
@@ -179,10 +194,10 @@ def learn(there: There, name: PolicyName, buffer: int, learnt: set[int], grads_B
     parameters = there.policies[name].parameters
     with there.policies[name].weights.active():  # what is computed again for the gradient needs the adapter
         torch.autograd.backward(outputs, grads)
-    views = _views(there.grad_buffers[name][buffer], parameters)
-    for number, parameter in enumerate(parameters):
+    views = _views(there.buffers.of(name, seat)[number], parameters)
+    for i, (view, parameter) in enumerate(zip(views, parameters, strict=True)):
         if parameter.grad is not None:
-            (views[number].add_ if number in learnt else views[number].copy_)(parameter.grad)
-            learnt.add(number)
+            (view.add_ if i in learnt else view.copy_)(parameter.grad)
+            learnt.add(i)
             parameter.grad = None
     return learnt

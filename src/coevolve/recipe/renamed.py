@@ -16,7 +16,7 @@ _CRITIC = {"ppo", "cory"}
 
 
 def recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded recipe (or what ``Trainer.describe`` wrote) in today's words."""
+    """A recorded recipe (or what ``Trainer.identity`` wrote) in today's words."""
     if not isinstance(tree.get("algorithm"), Mapping):
         return dict(tree)
     algorithm = _algorithm(tree["algorithm"])

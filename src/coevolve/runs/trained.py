@@ -40,7 +40,7 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
     """
     file = run.path / "recipe.yaml"
     recorded = load_yaml(file)
-    if "roles" not in recorded:  # see ``Trainer.describe``
+    if "roles" not in recorded:  # see ``Trainer.identity``
         raise ValueError(
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
             "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"

@@ -16,6 +16,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import queue
 import signal
 import sys
 import threading
@@ -37,6 +38,10 @@ from coevolve.faults import ShortageError, lacking, raised
 from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
 
+AT_ONCE = 2
+"""Policies that learn at the same time: while the loss and the optimiser of one work here, the processes compute for
+the other. More would only take memory."""
+
 
 class Member(Protocol):
     """A policy that a pool computes for. bare: what of it the processes need."""
@@ -53,15 +58,40 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@dataclass(frozen=True)
+class Buffers:
+    """For gradients, in numbers of float32. own: of each policy that learns. more: further ones for each of those that
+    learn at the same time, one for every process but one, as long as the longest of own."""
+
+    own: Mapping[PolicyName, Tensor] = field(default_factory=dict)
+    more: Sequence[Sequence[Tensor]] = ()
+
+    def of(self, name: PolicyName, seat: int) -> list[Tensor]:
+        """One for each process that learns for this policy."""
+        own = self.own[name]
+        return [own, *(buffer[: len(own)] for buffer in self.more[seat])]
+
+    @classmethod
+    def needed(cls, lengths: Mapping[PolicyName, int], processes: int) -> Buffers:
+        """Of these numbers of parameters. They take no memory yet (device meta)."""
+        longest = max(lengths.values(), default=0)
+        return cls(
+            {name: torch.empty(length, device="meta") for name, length in lengths.items()},
+            [[torch.empty(longest, device="meta") for _ in range(processes - 1)] for _ in range(AT_ONCE)],
+        )
+
+    def where(self, views: Callable[[Tensor], Tensor]) -> Buffers:
+        """The same elsewhere."""
+        own = {name: views(buffer) for name, buffer in self.own.items()}
+        return Buffers(own, [[views(buffer) for buffer in some] for some in self.more])
+
+
 @dataclass
 class There:
-    """What a process works with. grad_buffers: for the gradients of each policy that learns, one per process.
-
-    outputs: what one job of a policy leaves for its next.
-    """
+    """What a process works with. outputs: what one job of a policy leaves for its next."""
 
     policies: Mapping[PolicyName, Any]
-    grad_buffers: Mapping[PolicyName, Sequence[Tensor]]
+    buffers: Buffers
     outputs: dict[PolicyName, Any] = field(default_factory=dict)
 
 
@@ -74,28 +104,27 @@ class Job:
     given: tuple[Any, ...]
 
 
-_AT_ONCE = 2
-"""Policies that learn at the same time: while the loss and the optimiser of one work here, the processes compute for
-the other. More would only take memory."""
-
-
 class Pool:
     """Processes, at most so many and started when they are needed, that work for its policies, all on the CPU.
 
-    Those that work at the same time share the threads that PyTorch uses here; each has at least one. grad_buffers: see
-    ``There``; in memory that all processes see, once some have started.
+    Those that work at the same time share the threads that PyTorch uses here; each has at least one. buffers: in memory
+    that all processes see, once some have started.
     """
 
     def __init__(self, most: int) -> None:
         self.policies: dict[PolicyName, Member] = {}
         self.most = most
-        self.grad_buffers: Mapping[PolicyName, Sequence[Tensor]] = {}
+        self.buffers = Buffers()
         self._memory: SharedMemory | None = None
         self._there = b""
         self._running: list[Worker] = []
         self._generation = 0  # counts how often processes have started when there were none
+        self._losses = 0
         self._lock = threading.RLock()
-        self._learning = threading.BoundedSemaphore(_AT_ONCE)
+        self._seats = queue.LifoQueue[int]()  # who learns alone has always the same
+        for seat in reversed(range(AT_ONCE)):
+            self._seats.put(seat)
+        self._width = 1  # processes that who has seat 0 has had
         self._cause: BaseException | None = None  # why the processes were ended last
         weakref.finalize(self, _end, self._running)
 
@@ -117,69 +146,80 @@ class Pool:
         found: dict[int, Any] = {}
         count = min(self.most, len(jobs))
         threads = max(1, torch.get_num_threads() // count)
+        busy = dict[Any, tuple[int, Worker]]()
         try:
             self._ready(count)
-            waiting, free, busy = [*enumerate(jobs)], self._running[:count], dict[Any, tuple[int, Worker]]()
+            waiting, free = [*enumerate(jobs)], self._running[:count]
             while waiting or busy:
                 while waiting and free:
                     (number, job), worker = waiting.pop(0), free.pop(0)
-                    worker.ask(job, threads)
+                    worker.lock.acquire()
                     busy[worker.connection] = number, worker
+                    worker.ask(job, threads)
                 for connection in wait(list(busy)):
-                    number, worker = busy.pop(connection)
+                    number, worker = busy[connection]
                     found[number] = worker.answer()
+                    del busy[connection]
+                    worker.lock.release()
                     free.append(worker)
         except BaseException:
             self.close()  # else a later call would read this one's answers
             raise
+        finally:
+            for _, worker in busy.values():
+                worker.lock.release()
         return [found[number] for number in range(len(jobs))]
 
     @contextmanager
-    def shared(self, name: PolicyName) -> Iterator[Callable[[Sequence[Job]], list[Any]]]:
-        """Ask for jobs of one policy, again and again, at most ``most`` at a time: the same process does job i each
-        time. The processes are another policy's meanwhile, too; a third one waits.
-
-        Asking raises as a call does; only a lost process ends the others.
-        """
-        learners = self.learners
-        first = learners.index(name) * self.most // len(learners) if name in learners else 0
-        with self._learning:
+    def shared(self) -> Iterator[Share]:
+        """The processes, to be asked for jobs of one policy again and again, while another policy may ask, too; a third
+        one waits. Raises ShortageError where the processes were lost while it did."""
+        losses = self._losses
+        seat = self._seats.get()
+        try:
             with self._lock:
+                if self._losses != losses:
+                    raise ShortageError(str(self._cause or _ENDED))
                 self._ready(1)
-                generation = self._generation
+                yielded = Share(self, seat, self._generation)
+            yield yielded
+        finally:
+            self._seats.put(seat)
 
-            def ask(jobs: Sequence[Job]) -> list[Any]:
-                assert len(jobs) <= self.most
-                numbers = [(first + i) % self.most for i in range(len(jobs))]
-                with self._lock:
-                    if not self._running or self._generation != generation:  # ended meanwhile, for another one's loss
-                        raise ShortageError(str(self._cause or "the worker processes were ended"))
-                    self._ready(max(numbers) + 1)
-                    workers = [self._running[number] for number in numbers]
-                threads = max(1, torch.get_num_threads() // (len(jobs) * min(_AT_ONCE, max(1, len(learners)))))
-                # Everybody takes them in one order, so nobody waits for somebody who waits for him.
-                order = sorted(range(len(jobs)), key=numbers.__getitem__)
-                return self._ask([workers[i] for i in order], [jobs[i] for i in order], order, threads)
+    def _workers(self, share: Share, count: int) -> list[tuple[int, Worker]]:
+        """The processes, with their numbers, that do the jobs of one share; started if need be."""
+        with self._lock:
+            if not self._running or self._generation != share.generation:  # lost for another one
+                raise ShortageError(str(self._cause or _ENDED))
+            if share.first is None:
+                share.first = 0 if share.seat == 0 else max(0, min(self._width, self.most - count))
+            if share.seat == 0:
+                self._width = count
+            numbers = [(share.first + i) % self.most for i in range(count)]
+            self._ready(max(numbers) + 1)
+            return [(number, self._running[number]) for number in numbers]
 
-            yield ask
-
-    def _ask(self, workers: Sequence[Worker], jobs: Sequence[Job], order: Sequence[int], threads: int) -> list[Any]:
-        """One job each; what is found in the place that ``order`` gives it."""
+    def _ask(self, workers: Sequence[tuple[int, Worker]], jobs: Sequence[Job]) -> list[Any]:
+        """One job each. Everybody takes processes in one order, so nobody waits for somebody who waits for him."""
+        threads = max(1, torch.get_num_threads() // (len(jobs) * min(AT_ONCE, max(1, len(self.learners)))))
+        order = sorted(range(len(jobs)), key=lambda i: workers[i][0])
         answers, failed, asked = dict[int, Any](), list[Exception](), list[Worker]()
         try:
-            for worker, job in zip(workers, jobs, strict=True):
+            for i in order:
+                worker = workers[i][1]
                 worker.lock.acquire()
                 asked.append(worker)
-                worker.ask(job, threads)
-            for number, worker in zip(order, workers, strict=True):
+                worker.ask(jobs[i], threads)
+            for i in order:
+                worker = workers[i][1]
                 try:
-                    answers[number] = worker.answer()
+                    answers[i] = worker.answer()
                 except (JobError, ValueError) as error:  # the others' answers have to be read all the same
                     failed.append(error)
                 asked.remove(worker)
                 worker.lock.release()
         except BaseException as error:
-            cause = self._lost(workers, error)
+            cause = self._lost([worker for _, worker in workers], error)
             if cause is error:
                 raise
             raise ShortageError(str(cause)) from error
@@ -188,7 +228,7 @@ class Pool:
                 worker.lock.release()
         if failed:
             raise failed[0]
-        return [answers[number] for number in sorted(answers)]
+        return [answers[i] for i in range(len(jobs))]
 
     def _lost(self, workers: Sequence[Worker], error: BaseException) -> BaseException:
         """End all processes, unless these were ended already; returns why, which may be another thread's error."""
@@ -198,13 +238,14 @@ class Pool:
                     return worker.ended
             for worker in self._running:
                 worker.ended = error
-            self._cause = error
+            self._cause, self._losses = error, self._losses + 1
             _end(self._running)
             return error
 
     def close(self) -> None:
         """End the processes; the next call starts others."""
         with self._lock:
+            self._cause = None
             _end(self._running)
 
     def _ready(self, count: int) -> None:
@@ -225,18 +266,37 @@ class Pool:
         """Move the weights into memory that all processes see, with buffers for gradients."""
         file = io.BytesIO()
         pickler = Pickler(file)
-        count = range(self.most)
-        buffers = {name: [_grad_buffer(self.policies[name]) for _ in count] for name in self.learners}
+        lengths = {name: sum(p.numel() for p in self.policies[name].parameters) for name in self.learners}
+        needed = Buffers.needed(lengths, self.most)
         try:
-            pickler.dump(There({name: policy.bare() for name, policy in self.policies.items()}, buffers))
+            pickler.dump(There({name: policy.bare() for name, policy in self.policies.items()}, needed))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             names = ", ".join(self.policies)
             raise ValueError(f"policies {names} cannot be in other processes: {error}; set workers to false") from error
         self._memory, self._there = SharedMemory(list(pickler.tensors.values())), file.getvalue()
         views = self._memory.views
-        self.grad_buffers = {
-            name: [views[pickler.numbers[id(buffer)]] for buffer in some] for name, some in buffers.items()
-        }
+        self.buffers = needed.where(lambda buffer: views[pickler.numbers[id(buffer)]])
+
+
+@dataclass
+class Share:
+    """Processes that are asked for jobs of one policy, at most ``most`` at a time: the same one does job i each time.
+
+    Asking raises as ``Pool`` does when it is called; only a lost process ends the others. seat: which of the policies
+    that learn at the same time this is. first: the number of the process that does job 0, from the first time on.
+    """
+
+    pool: Pool
+    seat: int
+    generation: int
+    first: int | None = None
+
+    def __call__(self, jobs: Sequence[Job]) -> list[Any]:
+        assert len(jobs) <= self.pool.most
+        return self.pool._ask(self.pool._workers(self, len(jobs)), jobs)
+
+
+_ENDED = "the worker processes were ended"
 
 
 class JobError(RuntimeError):
@@ -310,11 +370,6 @@ class Worker:
         )
 
 
-def _grad_buffer(policy: Member) -> Tensor:
-    """For the gradients of all its parameters, one behind the other; memory is taken only when it is written to."""
-    return torch.empty(sum(p.numel() for p in policy.parameters), dtype=torch.float32, device="meta")
-
-
 @contextmanager
 def _quiet_start() -> Iterator[None]:
     """Processes started in here do not import the user's script, and leave Ctrl-C to this one."""
@@ -330,8 +385,7 @@ def _quiet_start() -> Iterator[None]:
 
 def _end(running: list[Worker]) -> None:
     while running:
-        worker = running.pop()
-        worker.connection.close()
+        worker = running.pop()  # its connection is closed when nobody has it any more, who may be reading from it
         worker.process.terminate()
         worker.process.join()
 

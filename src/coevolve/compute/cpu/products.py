@@ -1,8 +1,8 @@
-"""Matrix products on the CPU: of updates by oneDNN where PyTorch has it, of a rollout's few rows by a compiled loop
-over weights in panels (``loops.product``).
+"""Matrix products on the CPU: of a rollout by a compiled loop over weights in panels (``loops.product``), of updates by
+PyTorch or, where that is faster, by oneDNN.
 
-PyTorch hands float32 matrix products to MKL, which has no AVX-512 on processors that are not Intel's. The operator used
-here is private to PyTorch, so it is tried once and used only where it is there and right. Letters: N rows, I inputs, O
+PyTorch hands float32 matrix products to MKL, which has no AVX-512 on processors that are not Intel's. oneDNN's operator
+is private to PyTorch, so it is tried once and used only where it is there and right. Letters: N rows, I inputs, O
 outputs.
 """
 

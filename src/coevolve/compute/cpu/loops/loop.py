@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from coevolve.compute.cpu.loops.processor import KEEPS
+from coevolve.compute.cpu.loops.processor import VARIANT
 from coevolve.compute.cpu.loops.vectors import SIZE, larger, largest, load
 
 
@@ -38,9 +38,10 @@ def by_numba(
     settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, "_nrt": makes_arrays}
 
     def compiled(function: Callable[..., Any]) -> Any:
+        function.__qualname__ += VARIANT
         found = numba.njit(**settings)(function)
         with suppress(RuntimeError):  # there is no folder to keep it in: every process compiles
-            if cached and KEEPS:
+            if cached:
                 found.enable_caching()
         return found
 

@@ -32,5 +32,5 @@ def _may_use_tiles() -> bool:
 TILES = _may_use_tiles()
 """Whether it multiplies tiles of bfloat16 (AMX), and the kernel lets us."""
 
-KEEPS = TILES == _AMX
-"""Whether machine code is what another process on such a processor would make, so that it can be kept for it."""
+VARIANT = "" if TILES == _AMX else "_without_tiles"
+"""Of machine code that is kept: numba knows it by what the processor has, not by what the kernel lets us use."""
