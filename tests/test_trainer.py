@@ -63,6 +63,21 @@ def test_a_team_learns_from_its_joint_return(micro_model, name):
     learns(toy(micro_model, roles=("a", "b"), every=99, play=rounds(), members=4, steps=40, algorithm=rule), 40)
 
 
+CREDITS = {
+    "crossed": marloo(credit="crossed"),
+    "two shifts": marloo(credit={"name": "crossed", "shifts": 2}),
+    "counterfactual": mareinforce(credit="counterfactual"),
+    "difference": magrpo(credit="difference"),
+    "shapley": magrpo(credit="shapley"),
+}
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_a_team_learns_from_what_others_would_have_been_paid(micro_model, name):
+    rule = CREDITS[name]
+    learns(toy(micro_model, roles=("a", "b"), every=99, play=rounds(), members=4, steps=40, algorithm=rule), 40)
+
+
 @pytest.mark.parametrize("name", PLAYS)
 def test_magrpo_learns_in_every_play(micro_model, name):
     play, members = PLAYS[name]

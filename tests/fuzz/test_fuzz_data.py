@@ -40,7 +40,7 @@ def use(path: Path, **settings: Any) -> None:
         str(task.prompt(problem, "writer", [])).encode("utf-8")
 
 
-@trials(250)
+@trials(180)
 @given(content=st.one_of(torn(WHOLE), files, st.lists(st.sampled_from([*LINES, *WHOLE.splitlines()])).map(b"\n".join)),
        packed=st.booleans(), id=st.sampled_from([None, "id", "likes", "nothing"]))  # fmt: skip
 @example(content=b'{"post": "a", "likes": NaN, "score": 1}\n' * 2, packed=False, id=None)

@@ -66,7 +66,7 @@ def names_file(said: str | None, path: Path) -> None:
     assert said is None or str(path) in said or said.startswith(keys), said
 
 
-@trials(500)
+@trials(350)
 @given(st.data())
 def test_a_changed_recipe(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "mine.yaml"
@@ -76,7 +76,7 @@ def test_a_changed_recipe(tmp_path: Path, data: st.DataObject) -> None:
         names_file(refused("recipes", lambda: read(path)), path)
 
 
-@trials(300)
+@trials(220)
 @given(st.data())
 def test_a_torn_recipe(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "mine.yaml"
@@ -122,7 +122,7 @@ def written(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=9**9).removesuffix("\n...\n").strip()
 
 
-@trials(400)
+@trials(220)
 @given(name=st.sampled_from(SMALL), given=st.lists(overrides(), min_size=1, max_size=2))
 @example(name="quickstart", given=["a." * 20_000 + "b=1"])
 @example(name="quickstart", given=["algorithm=cory", "algorithm.eta=1"])

@@ -53,7 +53,7 @@ def written(content: bytes, data: st.DataObject, *, lines: bool) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-@trials(250)
+@trials(180)
 @given(st.data())
 def test_lines(run: Path, data: st.DataObject) -> None:
     file = run / data.draw(st.sampled_from(LINES))
@@ -64,7 +64,7 @@ def test_lines(run: Path, data: st.DataObject) -> None:
     file.write_bytes(before)
 
 
-@trials(250)
+@trials(180)
 @given(st.data())
 def test_objects(run: Path, data: st.DataObject) -> None:
     file = run / data.draw(st.sampled_from(OBJECTS))

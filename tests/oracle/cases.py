@@ -79,8 +79,8 @@ class Entry:
 
     says: its expected gradient in words. baseline: by which that is known; None: only measured. free: known up to its
     length. turns: divided by the turns of an episode. penalty, beta: the KL term; paid: as part of the pay, which the
-    baseline sees. credits: the credit of the team's and of the agents' own pay. plays: names of the protocols it is
-    for; None: all.
+    baseline sees. credits: the credit of the team's and of the agents' own pay; options: its settings. plays: names
+    of the protocols it is for; None: all.
     """
 
     name: str
@@ -96,11 +96,13 @@ class Entry:
     credits: Mapping[str, str] = field(default_factory=lambda: {"team": "team_return", "own": "own_return"})
     plays: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def made(self, credit: str) -> Algorithm:
         """The algorithm with the credit of the team's or of the agents' own pay, discounted."""
         name = self.credits[credit]
-        spec: Any = name if self.gamma == 1.0 else {"name": name, "gamma": self.gamma}
+        options = {**self.options, **({} if self.gamma == 1.0 else {"gamma": self.gamma})}
+        spec: Any = {"name": name, **options} if options else name
         return self.make(credit=spec, **self.settings)
 
 
@@ -139,7 +141,15 @@ def _options() -> list[Entry]:
 _SUM = {"team": "team_sum", "own": "own_reward"}
 _ONE_STAGE = ("chain", "rounds(1), harmony", "rounds(1), chicken")
 _TWO_STAGES = ("rounds(2)", "discussion(1)")
+_AT_ONCE = ("rounds(1), harmony", "rounds(1), chicken")
 _PLAIN = {"eta": 0.0, "whiten": False}
+
+
+def _credit(name: str, make: Callable[..., Algorithm], says: str, baseline: str | None, **options: Any) -> Entry:
+    """A credit of the team's pay for plays where all speak at once."""
+    label, credits = f"{make.__name__}, {name}", {"team": name.partition(",")[0]}
+    return Entry(label, make, says, baseline, credits=credits, plays=_AT_ONCE, options=options)
+
 
 # `says`: g is the gradient of what the credit pays, k and k' those of KL(pi || pi_0) and KL(pi_0 || pi) of the turns
 # where they are, s the score grad log pi.
@@ -165,6 +175,11 @@ ENTRIES = [
         "ppo, no whitening", algorithms.ppo, "g / turns", "none", turns=True, credits={"team": "team_sum"},
         plays=_TWO_STAGES, settings=_PLAIN,
     ),
+    _credit("crossed", algorithms.marloo, "g", "loo"),
+    _credit("crossed, 2 shifts", algorithms.marloo, "g", "loo", shifts=2),
+    _credit("counterfactual", algorithms.mareinforce, "g", "none"),
+    _credit("difference", algorithms.mareinforce, "g", "none", default="D"),
+    _credit("shapley", algorithms.mareinforce, "measured", None, default="D"),
     Entry("cory, to_go", algorithms.cory, "measured", credits={"team": "to_go"}, plays=("chain",), settings=_PLAIN),
 ]  # fmt: skip
 

@@ -60,6 +60,7 @@ WORTHS: dict[str, Worth] = {
     "own_reward": own,
     "team_sum": both,
     "to_go": both,
+    **dict.fromkeys(("crossed", "counterfactual", "difference", "shapley"), team),
 }
 """Of an algorithm's credit: what it means to maximise."""
 

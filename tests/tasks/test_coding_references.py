@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from coevolve.rewards.sandbox import Program, Sandbox
-from coevolve.tasks import coophumaneval, data, humaneval, mbpp
+from coevolve.tasks import coophumaneval, data, humaneval
 from coevolve.tasks.coding import Coding
 from coevolve.types import Case, Problem, Turn
 
@@ -48,14 +48,6 @@ def test_humaneval(box: Sandbox) -> None:
     problems = humaneval_problems()
     assert len(problems) == 164
     assert failing(problems, [solution(problem) for problem in problems], box) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "count"), [("mbpp", 974), ("mbpp_sanitized", 427)])
-def test_mbpp(name: str, count: int, box: Sandbox) -> None:
-    problems = mbpp.problems(data.read(name), name)
-    assert len(problems) == count
-    assert failing(problems, [problem.data["code"] for problem in problems], box) == {}
 
 
 def test_coophumaneval_against_the_solutions_that_humaneval_has_for_the_same_functions(box: Sandbox) -> None:

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from coevolve.credit.counterfactual import counterfactual
+from coevolve.credit.crossed import crossed
+from coevolve.credit.difference import difference
 from coevolve.credit.returns import own_return, team_return
 from coevolve.credit.rewards import by_episode, own_reward, team_mean, team_sum, to_go
+from coevolve.credit.shapley import shapley
 from coevolve.recipe.components import component
 from coevolve.types import Credit
 
@@ -15,6 +19,10 @@ CREDITS: dict[str, Callable[..., Credit]] = {
     "to_go": to_go,
     "own_return": own_return,
     "team_return": team_return,
+    "difference": difference,
+    "shapley": shapley,
+    "counterfactual": counterfactual,
+    "crossed": crossed,
 }
 
 CreditSpec = str | Mapping[str, Any] | Callable[..., Any]
@@ -39,10 +47,14 @@ __all__ = [
     "CREDITS",
     "CreditSpec",
     "by_episode",
+    "counterfactual",
     "credit_name",
     "credit_of",
+    "crossed",
+    "difference",
     "own_return",
     "own_reward",
+    "shapley",
     "team_mean",
     "team_return",
     "team_sum",

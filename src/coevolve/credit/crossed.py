@@ -1,0 +1,63 @@
+"""Credit from all pairings of a group's responses: each one's mean pay beside every response of the partners."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from coevolve.credit.at_once import groups_of, paid, responses_of, would_be_paid
+from coevolve.settings import Count, checked_call
+from coevolve.types import Credit, Episode, Reward
+
+_MOST = 4096
+"""Joint responses of a problem that are paid at most."""
+
+
+@checked_call("algorithm.credit")
+def crossed(*, shifts: Count | None = None) -> Credit:
+    """A response's mean pay over the partners' responses to the same problem, not over the ones beside it alone.
+
+    With the baseline ``loo`` (``marloo``) this is crossed leave-one-out: unbiased, and the partners' luck is averaged
+    out, which with pay mu + A_i + B_j + C_ij leaves of its variance A + C / G instead of A + B + C. For plays where all
+    speak at once, once (``rounds``). Nothing more is sampled. Of G members and N agents all G^N joint responses are
+    paid, G^N - G of them further ones; with ``shifts`` G times as many as it says: agent n's response stands beside
+    those that are s (n' - n) members further on, for s below it. Raises ValueError for another play, for more than
+    4,096 joint responses of a problem, and for more shifts than members.
+    """
+
+    def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
+        responses = responses_of(episodes, "crossed")
+        tables = [list(_joints(group, len(responses[group[0]]), shifts)) for group in groups_of(episodes)]
+        known = {(number,) * len(turns): paid(episodes[number]) for number, turns in enumerate(responses)}
+        asked = {
+            joint: (episodes[joint[0]].problem, tuple(responses[number][n] for n, number in enumerate(joint)))
+            for joint in itertools.chain.from_iterable(tables)
+            if joint not in known
+        }
+        known |= would_be_paid(reward, asked) if asked else {}
+        beside: dict[tuple[int, int], list[float]] = {}
+        for joint in itertools.chain.from_iterable(tables):
+            for n, number in enumerate(joint):
+                beside.setdefault((number, n), []).append(known[joint])
+        return [[fmean(beside[number, n]) for n in range(len(turns))] for number, turns in enumerate(responses)]
+
+    return credit
+
+
+def _joints(group: Sequence[int], agents: int, shifts: int | None) -> Iterator[tuple[int, ...]]:
+    """Whose responses stand beside each other: of every agent an episode's number."""
+    size = len(group)
+    count = size**agents if shifts is None else size * shifts
+    if count > _MOST:
+        raise ValueError(
+            f"credit crossed: {size} members of {agents} agents are {count:,} joint responses a problem; want at most "
+            f"{_MOST:,}: set shifts, at most {min(size, _MOST // size)}"
+        )
+    if shifts is None:
+        yield from itertools.product(group, repeat=agents)
+        return
+    if shifts > size:
+        raise ValueError(f"credit crossed: {shifts} shifts of {size} members; want at most {size}")
+    for s, i in itertools.product(range(shifts), range(size)):
+        yield tuple(group[(i + n * s) % size] for n in range(agents))
