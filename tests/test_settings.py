@@ -145,7 +145,7 @@ def test_policy(settings, want):
 @pytest.mark.parametrize(
     ("credit", "want"),
     [
-        ("own", "algorithm.credit: unknown name 'own'; known: own_return, own_reward,"),
+        ("own", "algorithm.credit: unknown name 'own'; known: counterfactual, crossed, difference,"),
         ({"name": "to_go", "gamma": 2}, "algorithm.credit: gamma is 2; want at most 1"),
         ({"name": "to_go", "gama": 1}, "algorithm.credit: unknown key gama; did you mean 'gamma'?"),
         (to_go, "algorithm.credit is the function to_go; call it: to_go(...)"),
