@@ -32,7 +32,7 @@ from coevolve.types import Sampling
 
 compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
 between: Any = pytest.importorskip("coevolve.compute.cpu.loops.between")
-processor: Any = pytest.importorskip("coevolve.compute.cpu.loops.processor")
+compiling: Any = pytest.importorskip("coevolve.compute.cpu.loops.loop")
 by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
 cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
 Panels: Any = pytest.importorskip("coevolve.compute.cpu.products").Panels
@@ -315,8 +315,8 @@ class Refusing(ctypes.CDLL):
         return (lambda *given: -1) if name == "syscall" else super().__getattr__(name)
 
 ctypes.CDLL = Refusing
-from coevolve.compute.cpu.loops import processor
-assert not processor.TILES
+from coevolve.compute.cpu.loops.loop import TILES
+assert not TILES
 """
 
 
@@ -329,7 +329,7 @@ def test_a_kernel_that_refuses_tiles_gets_none_and_code_of_its_own(tmp_path: Pat
     )
     assert done.returncode == 0, done.stderr
     kept = [file.name for file in tmp_path.rglob("*.nbi")]
-    assert kept and all(("_without_tiles" in name) == bool(processor.TILES) for name in kept)
+    assert kept and all(("_without_tiles" in name) == bool(compiling.TILES) for name in kept)
 
 
 @pytest.mark.slow

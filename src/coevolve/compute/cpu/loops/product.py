@@ -18,8 +18,7 @@ from numba.core import cgutils as untyped
 from numba.extending import intrinsic
 
 from coevolve.compute.cpu.loops import tiles
-from coevolve.compute.cpu.loops.loop import loop, loop_with_arrays, uncached
-from coevolve.compute.cpu.loops.processor import PAIRS, TILES, WIDE
+from coevolve.compute.cpu.loops.loop import PAIRS, TILES, WIDE, loop, loop_with_arrays, uncached
 from coevolve.compute.cpu.loops.vectors import (
     KINDS,
     MANY,
