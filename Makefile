@@ -14,8 +14,8 @@ endif
 endif
 export TOKENIZERS_PARALLELISM ?= false
 
-# Three processes share the tests: on two cores a quarter of their time is waiting, for limits, browsers and programs.
-SHARED := -n 3 --dist worksteal
+# Two processes share the tests.
+TWO := -n 2 --dist worksteal
 
 .PHONY: demo test check format clean
 
@@ -23,13 +23,13 @@ demo: $(VENV)/.package
 	$(BIN)/coevolve train recipes/quickstart.yaml output_dir=runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(SHARED)
+	$(BIN)/python -m pytest $(TWO)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(SHARED)
+	$(BIN)/python -m pytest $(TWO)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format
