@@ -28,7 +28,7 @@ def responses_of(episodes: Sequence[Episode], rule: str) -> list[Responses]:
                 "for plays where all speak at once, once (play: rounds); team_return is for any"
             )
         if heard := [turn.role for turn in episode.turns if any(isinstance(part, Turn) for part in turn.heard)]:
-            raise ValueError(f"{problem}: role {heard[0]!r} has heard another one; this credit is for plays: rounds")
+            raise ValueError(f"{problem}: role {heard[0]!r} has heard another one; it is for play: rounds")
     return [tuple(episode.turns) for episode in episodes]
 
 
