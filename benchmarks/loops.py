@@ -1,6 +1,6 @@
 """What each file of compiled loops buys: a whole step with it switched off, over a step with all of them.
 
-    python benchmarks/loops.py --rounds 2           # three cases, two dtypes, some ten minutes
+    python benchmarks/loops.py --rounds 2           # three cases, two dtypes, about 15 minutes
     python benchmarks/loops.py --off tiles,between
 
 One process per file and pass, with one thread and no workers, in turn; medians over all rounds of all passes. A file
