@@ -3,4 +3,6 @@
 import multiprocessing
 
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["coevolve.trainer", "coevolve.compute.cpu.backend", "transformers.models.llama"])
+FORKING.set_forkserver_preload(
+    ["coevolve.trainer", "coevolve.compute.cpu.backend", "transformers.models.llama", "coevolve.learners.shard", "peft"]
+)

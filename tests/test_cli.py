@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib.metadata
 import io
 import json
 import shutil
@@ -69,6 +70,12 @@ def test_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_dry_run_says_what_is_not_installed(monkeypatch, capsys):
+    monkeypatch.setattr("coevolve.recipe.schema.find_spec", lambda name: None)
+    assert cli.main(["train", QUICKSTART, "--dry-run", "policies.bob.weights=lora"]) == 2
+    assert "policies.bob.weights: lora needs the package peft; install coevolve[lora]" in capsys.readouterr().err
+
+
 def test_dry_run_does_not_pretrain(tmp_path, capsys):
     recipe = Path(QUICKSTART).with_name("cory-imdb-tiny.yaml")
     assert cli.main(["train", str(recipe), "--dry-run"]) == 0
@@ -81,6 +88,9 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
     [
         (["train", QUICKSTART, "steps"], "override 'steps': want key=value"),
         (["train", "nowhere.yaml"], "error: no file nowhere.yaml"),
+        (["train", QUICKSTART, "--stepz", "2"], "unknown key stepz; did you mean 'steps'?"),
+        (["train", QUICKSTART, "other.yaml"], "one recipe a training"),
+        (["train", "quickstart", "posg-chicken-joint"], "here are quickstart and posg-chicken-joint; `coevolve sweep`"),
         (["train", QUICKSTART, "stepz=2"], "unknown key stepz; did you mean 'steps'?"),
         (["train", QUICKSTART, "task.size=2", "--dry-run"], "task: unknown key size"),
         (
@@ -105,11 +115,52 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, said, capsys):
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian", QUICKSTART], "no command 'trian'; did you mean 'train'?"),
+        ([], "no command; `coevolve --help` lists them"),
+    ],
+)
+def test_a_command_that_is_none_is_told_with_the_nearest(words, said, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["train", QUICKSTART, "--fast"], [], ["fly"]])
 def test_words_that_mean_nothing_are_refused(words):
     with pytest.raises(SystemExit) as stop:
         cli.main(words)
     assert stop.value.code == 2
+
+
+def test_what_is_missing_is_what_must_be_there(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: recipe\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "made"),
+    [
+        ("r.yaml --steps 2 --algorithm.eta=1 --resume", "r.yaml steps=2 algorithm.eta=1 --resume"),
+        ("--steps 2 r.yaml --dry", "steps=2 r.yaml --dry"),
+        ("r.yaml --algorithm.eta -1 --fast", "r.yaml algorithm.eta=-1 --fast"),
+        ("r.yaml --fast --resume", "r.yaml --fast --resume"),
+    ],
+)
+def test_a_key_may_be_written_as_an_option(words, made):
+    _, commands = cli._parser()
+    assert cli.as_overrides(words.split(), commands["train"]) == made.split()
+    assert cli.as_overrides(words.split(), commands["chat"]) == words.split()  # which has no overrides
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"coevolve {importlib.metadata.version('coevolve')}\n"
 
 
 def raising(error):
@@ -152,7 +203,7 @@ def test_report_draws_several_runs(tmp_path, capsys):
     assert Path("both.png").is_file()
     assert cli.main(["report", "mine-0"]) == 0
     assert Path("mine-0/report.html").is_file()
-    assert "mine-1: reward 0.500 -> 8.500" in capsys.readouterr().out
+    assert "mine-1: reward 0 -> 9.00" in capsys.readouterr().out
 
 
 def test_a_warning_is_one_line(tmp_path, monkeypatch, capsys):

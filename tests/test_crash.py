@@ -70,7 +70,6 @@ def test_names_that_are_not_synced_are_lost(tmp_path):
     assert (tmp_path / "there" / "folder" / "a").read_bytes() == b"a"
 
 
-@pytest.mark.slow
 def test_a_training_goes_on_from_whatever_is_left(tmp_path, monkeypatch):
     import kill
 
@@ -81,7 +80,6 @@ def test_a_training_goes_on_from_whatever_is_left(tmp_path, monkeypatch):
     assert [one for one in tried if one[1]] == []
 
 
-@pytest.mark.slow
 def test_a_removal_in_place_would_be_found(tmp_path, monkeypatch):
     import shutil
 

@@ -1,16 +1,22 @@
 """What the documents say is so: examples and commands run, paths and messages exist, the site builds alone."""
 
 import ast
+import asyncio
+import io
+import json
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+import docs_code
 from coevolve import Trainer, cli
 from coevolve.recipe.schema import load_recipe, parts
 
@@ -18,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 GUIDE = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [README, *GUIDE]
+FIVE_MINUTES = ROOT / "docs" / "five-minutes.md"
+NOTEBOOK = ROOT / "examples" / "first_steps.ipynb"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -26,20 +34,21 @@ def name_of(path):
 
 
 def blocks(document, language):
-    """The fenced blocks of this language, but not the files of ``examples`` that a page includes."""
-    found = re.findall(rf"^```{language}\n(.*?)^```", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    return [block for block in found if not block.startswith("--8<--")]
+    """The fenced blocks of this language, but not the files of ``examples`` that a page has the text of."""
+    return re.findall(rf"(?<! -->\n)^```{language}\n(.*?)^```", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
 SNIPPETS = [
     pytest.param(code, id=f"{name_of(document)}-{number}")
     for document in GUIDE
+    if document != FIVE_MINUTES  # its files, commands and code are one story, see below
     for number, code in enumerate(blocks(document, "python"))
 ]
 COMMANDS = sorted(
     {
         line.split(" #")[0].strip()
         for document in DOCUMENTS
+        if document != FIVE_MINUTES
         for block in blocks(document, "sh")
         for line in block.splitlines()
         if line.startswith("coevolve ")
@@ -78,7 +87,61 @@ def test_an_example_trains(example, tmp_path, monkeypatch):
 def test_an_example_has_a_page_and_fits_on_one(example):
     assert example.read_text("utf-8").count("\n") <= 60
     pages = (ROOT / "docs" / "guides").glob("*.md")
-    assert any(f"--8<--\nexamples/{example.name}\n--8<--" in page.read_text("utf-8") for page in pages)
+    assert any(f"examples/{example.name}" in docs_code.files(page.read_text("utf-8")) for page in pages)
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name_of)
+def test_a_page_has_the_code_of_its_files(page):
+    """Where it is read, on GitHub too: nothing is left for the site to include."""
+    text = page.read_text("utf-8")
+    assert docs_code.included(text) == text, "run make docs-code"
+    assert len(docs_code.files(text)) == len(re.findall(r"^<!-- \S+ -->$", text, re.MULTILINE))
+    assert "--8<--" not in text
+
+
+def test_a_page_follows_its_file(tmp_path):
+    page = "Before\n<!-- a.py -->\n```python\nold\n```\nafter\n"
+    (tmp_path / "a.py").write_text("new = r'\\1'\n")
+    assert docs_code.included(page, tmp_path) == page.replace("old", r"new = r'\1'")
+    assert docs_code.included(page.replace("<!-- a.py -->", ""), tmp_path) == page.replace("<!-- a.py -->", "")
+    (tmp_path / "a.py").write_text('"""\n```\n"""\n')
+    with pytest.raises(ValueError, match="indent that line"):
+        docs_code.included(page, tmp_path)
+    (tmp_path / "a.py").unlink()
+    with pytest.raises(ValueError, match="is not there"):
+        docs_code.included(page, tmp_path)
+
+
+def test_the_five_minutes_are_run_as_they_are_written(tmp_path, monkeypatch):
+    """Its files, then its commands and its code in their order, with two steps and the packaged model as one's own."""
+    monkeypatch.chdir(tmp_path)
+    page = FIVE_MINUTES.read_text("utf-8")
+    for name, text in re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```', page, re.DOTALL | re.MULTILINE):
+        Path(name).write_text(text.replace("steps: 40", "steps: 2"), "utf-8")
+    shutil.copytree(ROOT / "src" / "coevolve" / "assets" / "coevolve-tiny", "my-model")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("garden\n"))
+    for line in "".join(blocks(FIVE_MINUTES, "sh")).splitlines():
+        assert cli.main(shlex.split(line, comments=True)[1:]) == 0
+    [code] = blocks(FIVE_MINUTES, "python")
+    exec(compile(code, "five minutes", "exec"), {"__name__": "example"})
+    assert len(Path("runs/reviews-0/metrics.jsonl").read_text("utf-8").splitlines()) == 2
+    assert Path("runs/reviews-0/report.html").is_file()
+
+
+def test_the_notebook_runs(tmp_path, monkeypatch):
+    """Cell after cell in one namespace, with two steps and inside of a running event loop, as Jupyter runs them."""
+    cells = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+    monkeypatch.setattr("matplotlib.pyplot.show", lambda: names["plt"].close())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    names = {"__name__": "__main__"}
+
+    async def kernel():
+        for cell in cells:
+            exec(compile(cell.replace("steps=40", "steps=2"), "cell", "exec"), names)
+
+    asyncio.run(kernel())
+    assert len(names["rewards"]) == 2
+    assert {sample["step"] for sample in names["samples"]} == {0, 2}
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -86,7 +149,7 @@ def test_a_command_is_understood(line, monkeypatch):
     """It parses, and where it trains, its recipe, overrides and components are right."""
     monkeypatch.chdir(ROOT)
     words = shlex.split(line)[1:]
-    args, rest = cli._parser().parse_known_args(words)
+    args, rest = cli._parser()[0].parse_known_args(words)
     overrides = [*getattr(args, "overrides", ()), *rest]
     assert all("=" in word for word in overrides)
     if words[0] == "train":
@@ -100,8 +163,8 @@ def test_a_reward_from_a_recipe_trains(tmp_path, monkeypatch):
 
 
 def tree():
-    """The paths of README's tree, folders with a final slash."""
-    block = re.search(r"## The tree\n+```\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    """The paths of the tree of CONTRIBUTING.md, folders with a final slash."""
+    block = re.search(r"## The tree\n+```\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
     assert block
     stack, paths = [], []
     for line in block[1].splitlines():

@@ -193,6 +193,13 @@ def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -
     }
     assert "checkpoint 4, 4 held-out problems" in capsys.readouterr().out
     assert evaluate_run(run, problems=4) == result
+    written = (run / "eval.json").read_text()
+    silent = evaluate_run(run, problems=4, play="rounds")["rows"]  # nobody hears anybody
+    assert [r for r in silent if r["role"] == "pioneer"] == [r for r in result["rows"] if r["role"] == "pioneer"]
+    assert silent != result["rows"]
+    assert (run / "eval.json").read_text() == written
+    with pytest.raises(ValueError, match="play: unknown name 'rownds'; did you mean 'rounds'"):
+        evaluate_run(run, play="rownds")
 
 
 def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,11 +8,10 @@ from statistics import fmean
 
 import pytest
 import torch
-from lesson_cases import no_reward
+from lesson_cases import lesson, paid, spoke
 from toy import without_times
 
-from coevolve import Episode, Joint, Lesson, Outputs, Problem, Turn
-from coevolve.collate import collate, rows_of
+from coevolve import Outputs
 from coevolve.recipe.components import from_file
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.runs.evaluated import evaluate_run
@@ -24,26 +23,6 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def example(name):
     """``Name`` of ``file.py:Name``."""
     return from_file(str(EXAMPLES / name), (), "algorithm")
-
-
-def spoke(role, policy, text, logp=0.0, heard=(), problem="p", member=0):
-    prompt = [5] if not heard else [5, 6, 5]
-    turn = Turn(role, policy, Problem(problem), member, 0, prompt, [7], [logp], text, True)
-    turn.peers, turn.heard = (problem, role), heard
-    return turn
-
-
-def paid(rewards, *turns):
-    """An episode of one joint."""
-    for turn, reward in zip(turns, rewards, strict=True):
-        turn.reward = reward
-    return Episode(turns[0].problem, turns[0].member, list(turns), [Joint(turns, rewards)])
-
-
-def lesson(algorithm, episodes, reward=no_reward):
-    rows = rows_of(episodes, algorithm.credit, reward)
-    rows = [*rows, *(algorithm.rows(episodes, rows) if algorithm.rows else ())]
-    return Lesson(episodes, {name: collate(rows, name) for name in dict.fromkeys(row.turn.policy for row in rows)})
 
 
 def rewards(name, *overrides, steps):
@@ -60,9 +39,25 @@ def test_it_learns(name):
     assert fmean(paid[-3:]) > 4.5
 
 
-@pytest.mark.parametrize("name", ["engine_http", "learner_process"])
-def test_it_learns_beside_another_process(name):
-    paid = rewards(name, steps=16)
+def test_it_learns_in_another_process_whose_end_is_told():
+    with closing(build(load_recipe(EXAMPLES / "learner_process.yaml"))) as trainer:
+        learns(trainer)
+        trainer.policies["ann"].process.kill()
+        with pytest.raises(ValueError, match="the process of policy 'ann' ended with -9"):
+            trainer.step(16)
+
+
+def test_it_learns_from_another_process_whose_end_is_told():
+    with closing(build(load_recipe(EXAMPLES / "engine_http.yaml"))) as trainer:
+        learns(trainer)
+        trainer.engine.process.kill()
+        trainer.engine.process.wait()
+        with pytest.raises(OSError, match=r"the engine HTTPEngine does not answer: .*refused"):
+            trainer.step(16)
+
+
+def learns(trainer):
+    paid = [trainer.step(i)["reward"] for i in range(16)]
     assert paid[0] < 4
     assert fmean(paid[-3:]) > 4.4
 
@@ -89,9 +84,9 @@ def test_a_frozen_judge_of_ones_own_stays_what_it_is():
 
 def test_a_learner_elsewhere_learns_what_one_here_learns(tmp_path):
     """The same numbers but for times, checkpoint and resume included; and its process ends with the run."""
-    lines = []
+    lines, alone = [], ["roles={first: ann, second: ann}", "policies={ann: {model: coevolve-coin}}", "steps=4"]
     for name, learner in (("here", ["learner=null", "workers=false"]), ("there", [])):
-        recipe = load_recipe(EXAMPLES / "learner_process.yaml", [*learner, "steps=4"])
+        recipe = load_recipe(EXAMPLES / "learner_process.yaml", [*learner, *alone])
         for steps in (2, 4):
             trainer = build(recipe.model_copy(update={"steps": steps}))
             with closing(trainer):
@@ -101,20 +96,6 @@ def test_a_learner_elsewhere_learns_what_one_here_learns(tmp_path):
     assert len(lines[0]) == 4
     assert lines[0] == lines[1]
     assert all(policy.process.poll() == 0 for policy in trainer.policies.values())
-
-
-def test_a_process_that_ended_is_told():
-    trainer = build(load_recipe(EXAMPLES / "learner_process.yaml"))
-    with closing(trainer):
-        trainer.policies["ann"].process.kill()
-        with pytest.raises(ValueError, match="the process of policy 'ann' ended with -9"):
-            trainer.step(0)
-    trainer = build(load_recipe(EXAMPLES / "engine_http.yaml"))
-    with closing(trainer):
-        trainer.engine.process.kill()
-        trainer.engine.process.wait()
-        with pytest.raises(OSError, match=r"the engine HTTPEngine does not answer: .*refused"):
-            trainer.step(0)
 
 
 def test_an_evaluation_asks_an_engine_of_ones_own_for_the_trained_weights(tmp_path):
@@ -127,8 +108,8 @@ def test_an_evaluation_asks_an_engine_of_ones_own_for_the_trained_weights(tmp_pa
 
 
 def test_what_was_started_is_closed_if_the_rest_cannot_be_built():
-    frozen = [f"policies.{name}.weights=frozen" for name in ("ann", "bob")]
-    recipe = load_recipe(EXAMPLES / "learner_process.yaml", frozen)
+    alone = ["roles={first: ann, second: ann}", "policies={ann: {model: coevolve-coin, weights: frozen}}"]
+    recipe = load_recipe(EXAMPLES / "learner_process.yaml", alone)
     before = children()
     with pytest.raises(ValueError, match="all policies are frozen"):
         build(recipe)
@@ -154,38 +135,6 @@ def pairs():
     one = paid((5.0, 5.0), spoke("x", "ann", "C", -0.5), spoke("y", "bob", "C", -0.25))
     other = paid((3.0, 3.0), spoke("x", "ann", "D", -1.0), spoke("y", "bob", "C", -0.75))
     return [one, other]
-
-
-def test_the_margin_of_a_pair_is_everybodys():
-    rule = example("preferences.py:joint_dpo")(beta=0.5)
-    given = lesson(rule, pairs())
-    batches = {n: b.replace(logp_ref_BT=torch.full_like(b.logp_BT, -0.5)) for n, b in given.batches.items()}
-    targets, _ = rule.advantage(Lesson(given.episodes, batches), {})
-    assert targets["ann"].adv_BT.tolist() == [[1.0], [-1.0]]
-    # bob's log-ratios are 0.25 and -0.25: his part of the margin is 0.5
-    assert targets["ann"].columns["others_B"].tolist() == [0.5, 0.5]
-    logp_BT = torch.tensor([[0.5], [-0.5]], requires_grad=True)  # ann's by now: log-ratios 1 and 0, her part is 1
-    weight_BT = rule.objective.loss_aggregation(batches["ann"])
-    loss, _ = rule.objective.loss(Outputs(logp_BT), batches["ann"], targets["ann"], weight_BT)
-    assert loss.item() == pytest.approx(math.log1p(math.exp(-0.5 * 1.5)))
-    (slope_BT,) = torch.autograd.grad(loss, logp_BT)
-    want = 0.5 / (1 + math.exp(0.75))  # beta sigmoid(-beta margin)
-    assert slope_BT[:, 0].tolist() == pytest.approx([-want, want])
-
-
-def test_a_tie_teaches_nothing():
-    rule = example("preferences.py:joint_dpo")()
-    given = lesson(rule, [paid((3.0, 3.0), *episode.turns) for episode in pairs()])
-    batches = {n: b.replace(logp_ref_BT=torch.full_like(b.logp_BT, -0.5)) for n, b in given.batches.items()}
-    targets, _ = rule.advantage(Lesson(given.episodes, batches), {})
-    logp_BT = torch.tensor([[0.5], [-0.5]], requires_grad=True)
-    loss, _ = rule.objective.loss(Outputs(logp_BT), batches["ann"], targets["ann"], torch.full((2, 1), 0.5))
-    assert torch.autograd.grad(loss, logp_BT)[0].tolist() == [[0.0], [0.0]]
-
-
-def test_pairs_are_kept_whole():
-    rule = example("preferences.py:joint_dpo")(minibatch=3)
-    assert (rule.objective.minibatch, rule.objective.together) == (3, "peers")
 
 
 def test_a_turn_is_compared_with_what_others_earned_beside_the_same_partners():

@@ -310,6 +310,12 @@ def test_a_tokenizer_that_is_cut_short(llama: Path) -> None:
         policies(llama)
 
 
+def test_a_tokenizer_that_is_not_text(llama: Path) -> None:
+    (llama / "tokenizer.json").write_bytes(b"\xfb" + (llama / "tokenizer.json").read_bytes()[1:])
+    with says(r"cannot be loaded \(UnicodeDecodeError: one of its files is not UTF-8 text\)"):
+        policies(llama)
+
+
 def test_a_tokenizer_that_knows_special_tokens_only(llama: Path) -> None:
     from tokenizers import Tokenizer
     from tokenizers import models as kinds

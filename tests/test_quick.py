@@ -54,6 +54,13 @@ MISTAKES = {
     "before a plan": (["train", QUICKSTART, "--dry-run", "algorithm.eta=-1"], "eta is -1; want at least 0"),
     "of a sweep": (["sweep", QUICKSTART, "algorithm.eta=0.1,-1"], "algorithm.eta=-1: algorithm: eta is -1"),
     "of pre-training": (["pretrain", QUICKSTART], "kind is None; a pre-training recipe has"),
+    "a recipe of the package by a path": (["train", "recipes/quickstart.yaml"], "comes with the package; write quicks"),
+    "a key in TRL's word": (["train", QUICKSTART, "num_generations=4"], "TRL's num_generations is members; known"),
+    "a lower key in TRL's word": (
+        ["train", QUICKSTART, "sampling.max_completion_length=4"],
+        "is sampling.max_new_tokens; known",
+    ),
+    "a file without the name in it": (["train", QUICKSTART, "task=task.py"], "write task.py:Name, with the name of"),
     "a report of nothing": (["report", "nowhere"], "nowhere is no run directory"),
 }
 

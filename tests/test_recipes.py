@@ -8,6 +8,7 @@ import pytest
 
 from coevolve import cli
 from coevolve.recipe.schema import load_recipe
+from coevolve.report import plot
 
 RECIPES = sorted(
     p for p in (Path(__file__).parents[1] / "recipes").glob("*.yaml") if not p.name.startswith("pretrain-")
@@ -53,6 +54,7 @@ HARD = {"humaneval": "HumanEval", "coophumaneval": "CoopHumanEval", "mbpp": "Mbp
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_trains(path, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plot, "curves", lambda run: run)  # a third of the time; other tests draw
     recipe = load_recipe(path)
     overrides = ["steps=2", "batch_size=2", "samples=1", "output_dir=out"]
     if recipe.task["name"] == "imdb":
@@ -66,6 +68,8 @@ def test_a_recipe_trains(path, texts, tmp_path, monkeypatch):
             "name": f"{Path(__file__).with_name('paid_by_length.py')}:{HARD[recipe.task['name']]}",
         }
         overrides += [f"task={json.dumps(settings)}", "sampling.max_new_tokens=8"]
+    if recipe.engine is not None:  # a server, which `make test-server` has
+        overrides += ["engine=local"]
     if any(spec.load_in_4bit for spec in recipe.policies.values()):
         pytest.importorskip("bitsandbytes", reason="load_in_4bit needs the package bitsandbytes (coevolve[quant])")
     if recipe.task["name"] == "gsm8k":  # adapters, in 4 bits too, are trained here as they are
@@ -73,6 +77,8 @@ def test_a_recipe_trains(path, texts, tmp_path, monkeypatch):
     elif recipe.task["name"] in ("imdb", "tldr", "arxiv", *HARD):
         for name, spec in recipe.policies.items():
             overrides += [f"policies.{name}={{model: coevolve-tiny, learning_rate: {spec.learning_rate}}}"]
+    if recipe.learner:  # on cards that are not here
+        overrides += ["learner=null", *(f"policies.{name}.device=cpu" for name in recipe.policies)]
     assert cli.main(["train", str(path), *overrides]) == 0
     lines = [json.loads(line) for line in Path("out/metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1]
@@ -107,3 +113,13 @@ def test_the_baseline_has_the_same_settings_and_one_agent():
         k: v for k, v in cory.algorithm.items() if k != "name"
     }
     assert twice.batch_size == 2 * cory.batch_size
+
+
+def test_the_baselines_of_a_pretrained_pair_have_its_samples_and_tokens():
+    found = [f"{name}-smollm2" for name in ("cory-imdb", "ppo-imdb", "magrpo-tldr", "grpo-tldr")]
+    cory, ppo, magrpo, grpo = (load_recipe(RECIPES[0].with_name(f"{name}.yaml")) for name in found)
+    assert ppo.batch_size == 2 * cory.batch_size and ppo.sampling == cory.sampling
+    assert ppo.policies["ann"] == cory.policies["ann"] and ppo.algorithm["eta"] == cory.algorithm["eta"]
+    assert (grpo.batch_size, grpo.members) == (magrpo.batch_size, magrpo.members)
+    assert grpo.sampling.max_new_tokens == 2 * magrpo.sampling.max_new_tokens
+    assert grpo.policies["ann"] == magrpo.policies["ann"]

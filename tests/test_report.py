@@ -1,19 +1,17 @@
-"""Curves, progress, dialogues and trackers, from metrics written by hand."""
+"""Curves, progress and dialogues, from metrics written by hand."""
 
 import io
 import json
-import subprocess
-import sys
 
 import pytest
 
 from coevolve.console import console
 from coevolve.progress import progress
 from coevolve.report.evaluation import show_evaluation
-from coevolve.report.plot import picture, reward_kl, rise
+from coevolve.report.findings.ends import footnote, rise, sentence
+from coevolve.report.plot import picture, reward_kl
 from coevolve.report.samples import show_samples
 from coevolve.report.section import Plot, Series
-from coevolve.report.trackers import tracker
 
 
 def line(step, reward=1.0, kl=0.5):
@@ -121,9 +119,30 @@ def test_a_run_without_metrics_is_named(tmp_path):
 
 
 def test_the_rise_is_stated_in_standard_errors():
-    lines = [line(i, reward=r) for i, r in enumerate([0.0, 2.0, 1, 1, 1, 1, 1, 1, 4.0, 6.0])]
+    lines = [line(i, reward=r, kl=0.0) for i, r in enumerate([0.0, 2.0, *[1.0] * 16, 4.0, 6.0])]
     # Two steps at each end: means 1 and 5, variances 2 and 2; the error is sqrt(2/2 + 2/2), and 4 / sqrt(2) = 2.8
-    assert rise(lines) == "reward 1.000 -> 5.000 (means of the first and last 2 steps, +2.8 standard errors)"
+    moved = "1.00 -> 5.00 (+2.8 standard errors)"
+    assert rise(lines) == f"reward {moved}, r - eta*KL {moved}; means of the first and the last 2 of 20 steps"
+    assert sentence(lines) == "The reward rose from 1.00 to 5.00, and r - eta*KL rose from 1.00 to 5.00."
+    assert footnote(lines) == "Means of the first and the last 2 of 20 steps, +2.8 and +2.8 standard errors apart."
+    assert footnote(lines[:2]) == ""
+    assert rise(lines[:2]) == "reward 0 -> 2.00, r - eta*KL 0 -> 2.00"  # one step has no error
+    assert rise([{"step": 0, "reward": None}]) == "no turn was scored"
+
+
+def test_terminal_page_and_table_say_the_same_start_and_end(tmp_path):
+    from coevolve.report.findings import findings
+    from coevolve.report.findings.opening import opening
+    from coevolve.report.runs import find
+
+    run = write_run(tmp_path / "cory-0", steps=40)
+    lines = [one | {"reward": 1.0 + one["step"] / 10} for one in map(json.loads, run_lines(run))]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    [one] = find([run])
+    assert rise(one.lines).startswith("reward 1.15 -> 4.75 (")
+    assert "reward rose from 1.15 to 4.75" in opening([one]).came
+    row = dict(zip(findings([one])[0].columns, findings([one])[0].rows[0], strict=True))
+    assert (row["reward at start"], row["final reward"]) == pytest.approx((1.15, 4.75))
 
 
 def test_progress_is_plain_lines_without_a_terminal():
@@ -134,6 +153,26 @@ def test_progress_is_plain_lines_without_a_terminal():
     said = out.getvalue().splitlines()
     assert said[0] == "step 1/3  reward 1  KL 0.5  r-eta*KL 0.85  tok/s 1234"
     assert said[2].startswith("step 3/3") and said[2].endswith("ETA 0 s")
+
+
+def test_progress_of_many_steps_is_ten_lines(monkeypatch):
+    now = iter(range(0, 10_000))
+    monkeypatch.setattr("coevolve.progress.time.monotonic", lambda: float(next(now)))
+    out = io.StringIO()
+    with progress(40, console(file=out, width=40)) as show:
+        for step in range(40):
+            show(line(step))
+    assert [said.split()[1] for said in out.getvalue().splitlines()] == ["1/40", *(f"{4 * i}/40" for i in range(1, 11))]
+
+
+def test_progress_of_slow_steps_is_a_line_a_minute(monkeypatch):
+    now = iter(range(0, 100_000, 40))
+    monkeypatch.setattr("coevolve.progress.time.monotonic", lambda: float(next(now)))
+    out = io.StringIO()
+    with progress(1000, console(file=out, width=40)) as show:
+        for step in range(9):
+            show(line(step))
+    assert [said.split()[1] for said in out.getvalue().splitlines()] == [f"{i}/1000" for i in (1, 3, 5, 7, 9)]
 
 
 def test_progress_is_live_on_a_terminal():
@@ -152,15 +191,18 @@ def test_dialogues_stand_side_by_side(tmp_path):
     def turns(text, reward):
         return [{**TURN, "role": "pioneer", "policy": "ann", "text": text, "reward": reward, "heard": []}]
 
-    steps = [(0, turns("so\ndull [b]", -1.5)), (4, turns("so so", 1.0)), (8, turns("so good", 2.0))]
+    ends = {"p0": ("so good", 2.0), "p1": ("much better", 9.0), "p2": ("much worse", -9.0)}
     rows = [
-        {"step": i, "problem": p, "member": 0, "data": {}, "turns": t, **JUDGED} for i, t in steps for p in ("p0", "p1")
+        {"step": i, "problem": p, "member": 0, "data": {}, "turns": t, **JUDGED}
+        for p, end in ends.items()
+        for i, t in [(0, turns("so\ndull [b]", -1.5)), (4, turns("so so", 1.0)), (8, turns(*end))]
     ]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = io.StringIO()
-    show_samples(tmp_path, console(file=out), limit=1)
+    show_samples(tmp_path, console(file=out))
     text = out.getvalue()
-    assert text.count("problem p0") == 1
+    assert text.count("problem p0") == 1  # neither the best nor the worst
+    assert "p1" not in text and "p2" not in text
     row = next(one for one in text.splitlines() if "dull" in one)
     assert row.index("pioneer (ann, -1.50): so dull [b]") < row.index("pioneer (ann, +2.00): so good")
 
@@ -174,56 +216,3 @@ def test_a_dialogue_shows_what_a_turn_was_told(tmp_path):
     show_samples(tmp_path, console(file=out))
     lines = [" ".join(text.split()) for text in out.getvalue().splitlines()]
     assert lines.index("[Write more.]") == lines.index("short (ann, +1.00): so much") - 1
-
-
-def test_tensorboard_gets_the_numbers_of_each_step(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    for steps in (range(4), range(2, 5)):  # the second is a resume from step 2
-        with tracker("tensorboard", tmp_path, {}) as send:
-            for step in steps:
-                send(line(step, reward=float(step)))
-    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [(e.step, e.value) for e in events.Scalars("reward")] == [(i, float(i)) for i in range(5)]
-    assert "cast" not in events.Tags()["scalars"]
-
-
-def test_wandb_and_trackio_go_on_in_the_same_run(tmp_path, monkeypatch):
-    """A stand-in for the package, because both want an account or a server."""
-    for name in ("wandb", "trackio"):
-        script = (
-            "calls = []\n"
-            "def init(**k): calls.append(k); return __import__(__name__)\n"
-            "def log(values, step): calls.append((step, values))\n"
-            "def finish(): calls.append('finish')\n"
-        )
-        (tmp_path / f"{name}.py").write_text(script)
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        run = tmp_path / f"run-{name}"
-        for _ in range(2):
-            with tracker(name, run, {"seed": 1}) as send:
-                send({"step": 4, "reward": 1.0, "cast": {}})
-        calls = sys.modules.pop(name).calls
-        assert calls[0] == calls[3]
-        assert calls[0]["config"] == {"seed": 1}
-        assert calls[1:3] == [(4, {"reward": 1.0}), "finish"]
-
-
-def test_an_unknown_tracker_is_named():
-    with pytest.raises(ValueError, match="report_to: unknown 'wandbb'; did you mean 'wandb'"):
-        tracker("wandbb", None, {})
-
-
-def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(ValueError, match=r"pip install 'coevolve\[trackio\]'"):
-        tracker("trackio", None, {})
-
-
-def test_no_tracker_is_imported_unless_asked_for():
-    code = "import sys, coevolve, coevolve.recipe.schema, coevolve.cli, coevolve.report.trackers as t\n"
-    code += "with t.tracker('none', None, {}) as send: send({'step': 0})\n"
-    code += "print([m for m in ('wandb', 'trackio', 'tensorboard') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

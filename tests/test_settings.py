@@ -19,7 +19,12 @@ LONG = 10**5000
 """More digits than Python prints."""
 
 WRONG = [
-    ("algorithm", "magrpo", {"std": "grop"}, "std is 'grop'; want one of none, group, agent; did you mean 'group'?"),
+    (
+        "algorithm",
+        "magrpo",
+        {"std": "grop"},
+        "std is 'grop'; want one of none, group, agent, team; did you mean 'group'?",
+    ),
     ("algorithm", "ppo", {"clip": "foo"}, "clip: input should be a valid number"),
     ("algorithm", "ppo", {"gamma": 1.01}, "gamma is 1.01; want at most 1"),
     ("algorithm", "ppo", {"gamma": 2}, "gamma is 2; want at most 1"),
@@ -78,11 +83,18 @@ def test_python_and_recipe_say_the_same(kind, name, settings, want):
     assert recipe == python
 
 
+NEEDED = {
+    "tree": {"n": 2, "k": 2}, "best_of": {"n": 2, "k": 2}, "resampled": {"k": 2}, "observers": {"m": 2},
+    "misheard": {"rate": 0.5}, "tools": {"functions": [max]},
+    "compared": {"by": max}, "marlhf": {"judge": "judge"}, "maac": {"critic": "judge"},
+}  # fmt: skip
+"""Settings without a default."""
+
 MAKERS = {
-    **{name: (maker, {}) for name, maker in ALGORITHMS.items()},
-    **{name: (maker, {"n": 2, "k": 2} if name in ("tree", "best_of") else {}) for name, maker in PLAYS.items()},
+    **{name: (maker, NEEDED.get(name, {})) for name, maker in ALGORITHMS.items()},
+    **{name: (maker, NEEDED.get(name, {})) for name, maker in PLAYS.items()},
     **{name: (maker, {"roles": ROLES}) for name, maker in CASTS.items()},
-    **{name: (maker, {}) for name, maker in CREDITS.items()},
+    **{name: (maker, NEEDED.get(name, {})) for name, maker in CREDITS.items()},
     "Sampling": (Sampling, {"max_new_tokens": 4}),
     "PolicySpec": (PolicySpec, {"model": "m"}),
     "LoraSpec": (LoraSpec, {}),
@@ -132,6 +144,7 @@ def test_sampling(settings, want):
         ({"weight_decay": -0.1}, "weight_decay is -0.1; want at least 0"),
         ({"max_grad_norm": 0}, "max_grad_norm is 0; want above 0"),
         ({"warmup_steps": -1}, "warmup_steps is -1; want at least 0"),
+        ({"value_learning_rate": 0}, "value_learning_rate is 0; want above 0"),
         ({"micro_tokens": 0}, "micro_tokens is 0; want at least 1"),
         ({"schedule": "cosin"}, "schedule is 'cosin'; want one of constant, linear, cosine; did you mean 'cosine'?"),
         ({"chat": 3}, "chat"),
@@ -145,7 +158,7 @@ def test_policy(settings, want):
 @pytest.mark.parametrize(
     ("credit", "want"),
     [
-        ("own", "algorithm.credit: unknown name 'own'; known: counterfactual, crossed, difference,"),
+        ("own", "algorithm.credit: unknown name 'own'; known: compared, counterfactual, crossed, difference,"),
         ({"name": "to_go", "gamma": 2}, "algorithm.credit: gamma is 2; want at most 1"),
         ({"name": "to_go", "gama": 1}, "algorithm.credit: unknown key gama; did you mean 'gamma'?"),
         (to_go, "algorithm.credit is the function to_go; call it: to_go(...)"),
@@ -210,8 +223,14 @@ def test_run(micro_model, tmp_path, settings):
 
 
 GROUPS = {
-    "baseline": "mean", "std": "none", "credit": "team_return", "clip": None, "epochs": 1, "minibatch": None,
-    "loss_aggregation": "sequence", "beta": 0.0, "kl": "loss", "estimator": "k3",
+    "baseline": "mean", "std": "none", "group": "peers", "decay": 0.95,
+    "credit": "team_return", "clip": None, "epochs": 1, "minibatch": None,
+    "loss_aggregation": "sequence", "beta": 0.0, "kl": "loss", "estimator": "k3", "ratio": "token", "entropy": 0.0,
+    "drop_flat": False, "mismatch": "none",
+}  # fmt: skip
+CRITICS = {
+    "value": "v", "credit": "team_return", "gamma": 1.0, "lam": 0.0, "whiten": True, "value_coef": 1.2,
+    "value_clip": None, "clip": None, "epochs": 1, "minibatch": None,
 }  # fmt: skip
 DEFAULTS = {
     "magrpo": GROUPS,
@@ -219,19 +238,49 @@ DEFAULTS = {
     "maremax": GROUPS | {"baseline": "max"},
     "mareinforce": GROUPS | {"baseline": "none"},
     "grpo": GROUPS | {"std": "group", "clip": 0.2, "loss_aggregation": "turn", "beta": 0.04},
+    "dr_grpo": GROUPS | {"clip": 0.2},
+    "dapo": GROUPS | {"std": "group", "clip": (0.2, 0.28), "loss_aggregation": "token", "drop_flat": True},
+    "gspo": GROUPS | {"std": "group", "clip": (3e-4, 4e-4), "ratio": "turn", "loss_aggregation": "turn"},
+    "cispo": GROUPS | {"std": "group", "clip": (1.0, 4.0), "ratio": "detached", "loss_aggregation": "token"},
     "rloo": GROUPS | {"baseline": "loo", "beta": 0.05, "kl": "reward", "estimator": "k1"},
     "reinforce": GROUPS | {"baseline": "none"},
+    "hindsight": {
+        "cap": 1.0,
+        "credit": "own_reward",
+        "clip": None,
+        "epochs": 1,
+        "minibatch": None,
+        "beta": 0.0,
+    },
+    "madpo": {
+        "beta": 0.1,
+        "margin": "joint",
+        "pairs": 1,
+        "reference": True,
+        "credit": "team_return",
+        "epochs": 1,
+        "minibatch": None,
+    },
+    "marlhf": {"agents": "magrpo", "warmup": 0, "pairs": None},
+    "iac": CRITICS | {"critic": None, "value_clip": 0.2},
+    "maac": CRITICS,
     "chain": {"transfer": True},
     "rounds": {"n": 1, "feedback": False, "done": None},
     "tree": {"joint": "aligned", "feedback": False, "done": None},
     "best_of": {"feedback": False, "weights": None},
     "discussion": {"n": 1},
+    "resampled": {"n": 1, "feedback": False},
+    "observers": {},
+    "hinted": {},
+    "misheard": {},
     "own_reward": {},
     "team_sum": {},
     "team_mean": {},
     "to_go": {"gamma": 1.0},
     "own_return": {"gamma": 1.0},
     "team_return": {"gamma": 1.0},
+    "first_joint": {},
+    "compared": {},
     "fixed": {},
     "rotate": {"every": 5},
     "exchange": {"every": 5},

@@ -3,16 +3,50 @@
 import json
 import math
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from micro import VOCABULARY
+from policy_cases import shaken
 from toy import LUCKY, Lucky, toy, without_times
 
-from coevolve import PolicySpec, Problem, Sampling, Trainer, chain, cory, fixed, ppo, score
-from coevolve.algorithms import grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
+from coevolve import (
+    PolicySpec,
+    Problem,
+    Sampling,
+    Trainer,
+    a2c,
+    chain,
+    cory,
+    fixed,
+    happo,
+    ppo,
+    reinforce_pp,
+    score,
+    trpo,
+)
+from coevolve.algorithms import (
+    cispo,
+    dapo,
+    dr_grpo,
+    grpo,
+    gspo,
+    hindsight,
+    iac,
+    maac,
+    madpo,
+    magrpo,
+    mareinforce,
+    maremax,
+    marlhf,
+    marloo,
+    reinforce,
+    rloo,
+)
 from coevolve.pay import LARGEST
-from coevolve.plays import best_of, discussion, rounds, tree
+from coevolve.plays import best_of, discussion, hinted, misheard, observers, resampled, rounds, tree
 from coevolve.trainer import batch_of
 
 
@@ -29,10 +63,14 @@ def same(a, b):
     [
         (cory(eta=0.01), ("pioneer", "observer")),
         (ppo(eta=0.01), ("pioneer",)),
-        (ppo(eta=0.01, whiten_rewards=True), ("pioneer",)),
+        (ppo(eta=0.01, penalty="sampled", whiten_rewards=True), ("pioneer",)),
         (ppo(eta=0.01, score_clip=3.0), ("pioneer",)),
+        (ppo(eta=0.01, penalty="full"), ("pioneer",)),
+        (a2c(eta=0.01), ("pioneer",)),
+        (reinforce_pp(), ("pioneer",)),
+        (happo(eta=0.01), ("pioneer", "observer")),
     ],
-    ids=["cory", "ppo", "whiten_rewards", "score_clip"],
+    ids=["cory", "ppo", "whiten_rewards", "score_clip", "full", "a2c", "reinforce_pp", "happo"],
 )
 def test_it_learns(micro_model, algorithm, roles):
     trainer = toy(micro_model, roles=roles, steps=30, batch_size=32, algorithm=algorithm)
@@ -40,7 +78,12 @@ def test_it_learns(micro_model, algorithm, roles):
     assert sum(rewards[-5:]) / 5 > 3 * sum(rewards[:5]) / 5 + 0.3
 
 
-TEAM_RULES = {"magrpo": magrpo, "marloo": marloo, "maremax": maremax, "mareinforce": mareinforce}
+TEAM_RULES = {
+    "magrpo": magrpo,
+    "marloo": marloo,
+    "maremax": maremax,
+    "mareinforce": mareinforce,
+}
 PLAYS = {
     "rounds": (rounds(), 4),
     "two rounds": (rounds(2), 4),
@@ -49,6 +92,10 @@ PLAYS = {
     "best_of": (best_of(2, 3), 1),
     "discussion": (discussion(), 4),
     "pipeline": (chain(), 4),
+    "resampled": (resampled(4), 1),
+    "observers": (observers(2), 4),
+    "hinted": (hinted(), 4),
+    "misheard": (misheard(0.5), 4),
 }
 
 
@@ -59,8 +106,14 @@ def learns(trainer, steps):
 
 @pytest.mark.parametrize("name", TEAM_RULES)
 def test_a_team_learns_from_its_joint_return(micro_model, name):
-    rule = TEAM_RULES[name]()
+    rule = TEAM_RULES[name](credit="team_return")
     learns(toy(micro_model, roles=("a", "b"), every=99, play=rounds(), members=4, steps=40, algorithm=rule), 40)
+
+
+def luckier(problem, first, second):
+    """The comparator of a reward: how often the token is there."""
+    said = [sum(text.count(VOCABULARY[LUCKY]) for text in texts.values()) for texts in (first, second)]
+    return said[0] - said[1]
 
 
 CREDITS = {
@@ -69,6 +122,8 @@ CREDITS = {
     "counterfactual": mareinforce(credit="counterfactual"),
     "difference": magrpo(credit="difference"),
     "shapley": magrpo(credit="shapley"),
+    "team_mean": marloo(credit="team_mean"),
+    "compared": marloo(credit={"name": "compared", "by": luckier}),
 }
 
 
@@ -78,15 +133,200 @@ def test_a_team_learns_from_what_others_would_have_been_paid(micro_model, name):
     learns(toy(micro_model, roles=("a", "b"), every=99, play=rounds(), members=4, steps=40, algorithm=rule), 40)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("play", [chain(), hinted()], ids=["chain", "hinted"])
+def test_what_was_heard_is_learnt_alone(micro_model, play):
+    """One policy in both roles."""
+    roles, rule = fixed({"a": "ann", "b": "ann"}), hindsight(credit="first_joint", beta=0.01)
+    learns(toy(micro_model, cast=roles, roles=("a",), play=play, members=4, steps=40, algorithm=rule), 40)
+
+
+def test_hindsight_with_a_cap_of_nothing_is_leave_one_out(micro_model):
+    """A cap of 0 is ``marloo`` of own rewards, step by step."""
+    lines = []
+    for rule in (hindsight(cap=0, clip=0.2), marloo(credit="own_reward", clip=0.2)):
+        trainer = toy(micro_model, cast=fixed({"a": "ann", "b": "ann"}), roles=("a",), members=2, algorithm=rule)
+        lines.append([without_times(trainer.step(i)) for i in range(2)])
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", [madpo(minibatch=16), madpo(margin="own", pairs=None, reference=False)])
+def test_a_team_learns_from_preferences(micro_model, rule):
+    learns(toy(micro_model, roles=("a", "b"), every=99, play=rounds(), members=4, steps=40, algorithm=rule), 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "agents", ["magrpo", {"name": "ppo", "eta": 0.01, "credit": "team_sum"}], ids=["magrpo", "ppo"]
+)
+def test_a_team_learns_from_a_judge_who_learns_from_comparisons(micro_model, agents):
+    policies = {name: PolicySpec(model=str(micro_model), learning_rate=1e-2) for name in ("ann", "bob", "judge")}
+    rule = marlhf(judge="judge", agents=agents, warmup=5)
+    trainer = toy(
+        micro_model, roles=("a", "b"), every=99, policies=policies, play=rounds(), members=4, steps=50, algorithm=rule
+    )
+    lines = [trainer.step(i) for i in range(50)]
+    assert lines[4]["agents/judge/agreed"] > 0.8
+    assert sum(line["reward"] for line in lines[-5:]) > 3 * sum(line["reward"] for line in lines[:5]) + 1.5
+    assert trainer.state["step"] == 50
+
+
+def test_a_judge_that_cannot_read_is_told(micro_model):
+    policies = {name: PolicySpec(model=str(micro_model)) for name in ("ann", "bob", "judge")}
+    trainer = toy(
+        micro_model, roles=("a", "b"), policies=policies, play=rounds(), members=2, algorithm=marlhf(judge="judge")
+    )
+    trainer.policies["judge"].tokenizer = SimpleNamespace(get_vocab=lambda: {"another": 0})
+    with pytest.raises(
+        ValueError, match="policy 'judge' is to read what policy 'ann' said, as token ids, and has another"
+    ):
+        trainer.step(0)
+
+
+BASELINES = {
+    "length": marloo(baseline="length"),
+    "shrunk": marloo(baseline="shrunk"),
+    "moving": marloo(baseline="moving"),
+    "of the role, over the team": magrpo(group="role", std="team"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_team_learns_against_every_baseline(micro_model, name):
+    rule = BASELINES[name]
+    learns(toy(micro_model, roles=("a", "b"), every=99, play=rounds(), members=4, steps=40, algorithm=rule), 40)
+
+
+CRITICS = {
+    "iac of a tree, lambda": (iac(lam=0.9), tree(2, 2), 2),
+    "iac of others": (iac(critic={"ann": "judge", "bob": "judge"}, clip=0.2, epochs=2), rounds(2), 3),
+    "maac": (maac(critic="judge"), rounds(2), 3),
+    "maac with a head of ann's": (maac(critic="ann"), rounds(2), 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CRITICS)
+def test_a_team_learns_with_a_critic(micro_model, name):
+    rule, play, policies = CRITICS[name]
+    spec = PolicySpec(micro_model, learning_rate=1e-2)
+    team = dict.fromkeys(("ann", "bob", "judge")[:policies], spec)
+    members = 1 if "tree" in name else 4
+    trainer = toy(micro_model, roles=("a", "b"), every=99, play=play, members=members, policies=team, algorithm=rule)
+    lines = [trainer.step(i) for i in range(30)]
+    rewards = [line["reward"] for line in lines]
+    assert sum(rewards[-5:]) / 5 > 3 * sum(rewards[:5]) / 5 + 0.3
+    known = [value for line in lines for key, value in line.items() if key.endswith("/explained_variance")]
+    assert max(known) > 0  # a second turn is worth less than both
+
+
+def test_a_critic_that_never_speaks(micro_model):
+    spec = PolicySpec(micro_model, learning_rate=1e-2)
+    judge = {**dict.fromkeys("ab", spec), "judge": spec}
+    settings = {"play": rounds(), "cast": fixed({"x": "a", "y": "b"}), "policies": judge}
+    trainer = toy(micro_model, algorithm=maac(critic="judge"), steps=2, **settings)
+    assert [name for name, policy in trainer.policies.items() if policy.value_head is not None] == ["judge"]
+    before = {name: weights(trainer, name) for name in judge}
+    trainer.step(0)  # the head starts at 0, so nothing behind it has a gradient yet
+    line = trainer.step(1)
+    assert not any(same(before[name], weights(trainer, name)) for name in judge)
+    assert "agents/judge/length" not in line  # it said nothing
+    assert line["agents/judge/loss/value"] > 0
+    for name, wrong in (("nobody", "critic names the policy 'nobody'"), ("frozen", "is a critic and frozen")):
+        policies = judge | {"frozen": PolicySpec(micro_model, weights="frozen")}
+        with pytest.raises(ValueError, match=wrong):
+            toy(micro_model, algorithm=maac(critic=name), **settings | {"policies": policies})
+
+
+def test_a_critic_reads_the_tokens_of_the_others(micro_model):
+    spec = PolicySpec(micro_model)
+    policies = {"a": spec, "judge": PolicySpec("coevolve-coin")}
+    settings = {"roles": ("a",), "cast": fixed({"x": "a"}), "policies": policies, "play": rounds()}
+    with pytest.raises(ValueError, match="'judge' is to read what policy 'a' said, as token ids, and has another"):
+        toy(micro_model, algorithm=maac(critic="judge"), **settings).step(0)
+
+
 @pytest.mark.parametrize("name", PLAYS)
 def test_magrpo_learns_in_every_play(micro_model, name):
     play, members = PLAYS[name]
     learns(toy(micro_model, roles=("a", "b"), every=99, play=play, members=members, steps=40, algorithm=magrpo()), 40)
 
 
-@pytest.mark.parametrize("rule", [grpo(), grpo(epochs=2, minibatch=16), rloo(), reinforce()])
+REUSED = {"epochs": 2, "minibatch": 16}
+GROUP_RULES = [
+    grpo(),
+    grpo(**REUSED),
+    grpo(beta=0.01, estimator="exact", entropy=0.001),
+    dr_grpo(mismatch="tis"),
+    dapo(**REUSED, mismatch="sequence"),
+    gspo(epochs=2, clip=0.05),
+    rloo(),
+    reinforce(),
+]
+
+
+@pytest.mark.parametrize("rule", GROUP_RULES)
 def test_one_agent_learns_from_its_group(micro_model, rule):
     learns(toy(micro_model, roles=("a",), play=rounds(), members=4, steps=40, algorithm=rule), 40)
+
+
+def test_only_the_penalty_in_the_loss_holds_a_policy(micro_model):
+    """Nothing is paid and the policy is not its reference: the exact penalty leads back, within 30 steps."""
+
+    class Unpaid(Lucky):
+        def reward(self, cases):
+            return [[0.0] * len(case.turns) for case in cases]
+
+    trainer = toy(micro_model, roles=("pioneer",), steps=30, algorithm=ppo(eta=1.0, penalty="exact", value_coef=0.0))
+    trainer.task = Unpaid()
+    shaken(trainer.policies["ann"], 1)
+    trainer.publish(trainer.policies, 0)
+    found = [trainer.step(i)["agents/ann/kl"] for i in range(30)]
+    assert found[0] > 0.05
+    assert found[-1] < 0.5 * found[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", [cispo(**REUSED), trpo(eta=0.01)])
+def test_rules_without_a_clip_that_stops_them_learn_at_a_lower_rate(micro_model, rule):
+    settings = {"roles": ("a",), "play": rounds(), "members": 4, "steps": 40, "learning_rate": 3e-3}
+    learns(toy(micro_model, algorithm=rule, **settings), 40)
+
+
+def test_of_one_agent_happo_is_ppo(micro_model):
+    same_settings = {"eta": 0.05, "credit": "team_sum", "penalty": "sampled"}
+    made = [toy(micro_model, roles=("pioneer",), algorithm=rule(**same_settings)) for rule in (happo, ppo)]
+    lines = [[without_times(trainer.step(i)) for i in range(2)] for trainer in made]
+    assert lines[0] == lines[1]
+
+
+def test_agents_that_learn_in_turn_know_how_the_first_has_moved(micro_model):
+    """The second one's advantages are changed by the first one's update, and which is first is drawn."""
+    seen = []
+    rule = happo(eta=0.01)
+
+    def watched(lesson, name, logp_BT, targets, state):
+        found, state = rule.follow(lesson, name, logp_BT, targets, state)
+        seen.append((name, {other: torch.equal(found[other].adv_BT, targets[other].adv_BT) for other in targets}))
+        return found, state
+
+    trainer = toy(micro_model, algorithm=replace(rule, follow=watched))
+    for i in range(6):
+        trainer.step(i)
+    assert all(same == {name: True, ("ann" if name == "bob" else "bob"): False} for name, same in seen)
+    assert {name for name, _ in seen[::2]} == {"ann", "bob"}
+    assert [len({a, b}) for (a, _), (b, _) in zip(seen[::2], seen[1::2], strict=True)] == [2] * 6
+
+
+def test_a_caution_is_said_once_when_the_trainer_is_built(micro_model):
+    with pytest.warns(UserWarning, match="blind"):
+        trainer = toy(micro_model, algorithm=cory(eta=0.1, penalty="full"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer.step(0)
+        toy(micro_model, algorithm=cory(eta=0.1, penalty="sampled"))
 
 
 def test_a_team_of_other_models_other_weights_and_other_learning_rates(micro_model, micro_gpt2):
@@ -416,3 +656,16 @@ def test_mistakes_are_named(micro_model):
         toy(micro_model, roles=("pioneer",), cast=fixed({"pioneer": "ann", "observer": "bob"}))
     with pytest.raises(ValueError, match="batch_size is 0"):
         toy(micro_model, batch_size=0)
+
+
+def test_a_critic_worse_than_nothing_is_told_once(micro_model):
+    trainer = toy(micro_model)
+    for known, steps in ((-0.1, 19), (0.1, 1), (-0.1, 19)):
+        for _ in range(steps):
+            trainer._warn_of_a_dead_critic("ann", {"explained_variance": known})
+    trainer._warn_of_a_dead_critic("bob", {})  # it has none
+    with pytest.warns(UserWarning, match=r"'ann': its critic has explained less than nothing .* for 20 steps"):
+        trainer._warn_of_a_dead_critic("ann", {"explained_variance": -0.1})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer._warn_of_a_dead_critic("ann", {"explained_variance": -0.1})

@@ -13,22 +13,61 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from coevolve import faults
-from coevolve.commands import chat, diagnose, doctor, evaluate, export, pretrain, report, sweep, train
+from coevolve.commands import (
+    advise,
+    chat,
+    completion,
+    diagnose,
+    doctor,
+    evaluate,
+    export,
+    init,
+    pretrain,
+    recipes,
+    report,
+    reproduce,
+    serve,
+    sweep,
+    train,
+)
 from coevolve.console import say
 
 DEBUG = "COEVOLVE_DEBUG"
 
-COMMANDS = (train, sweep, evaluate, diagnose, report, export, chat, pretrain, doctor)
+COMMANDS = (
+    init,
+    train,
+    sweep,
+    evaluate,
+    advise,
+    diagnose,
+    report,
+    reproduce,
+    export,
+    chat,
+    serve,
+    pretrain,
+    recipes,
+    doctor,
+    completion,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    parser = _parser()
-    args, rest = parser.parse_known_args(argv)
+    parser, commands = _parser()
+    completion.complete(parser, commands)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words:
+        parser.error("no command; `coevolve --help` lists them")
+    if not words[0].startswith("-") and words[0] not in commands:
+        parser.error(_no_command(words[0], commands))
+    args, rest = parser.parse_known_args(words[:1] + as_overrides(words[1:], commands.get(words[0] if words else "")))
     stray = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(args, "overrides")]
     if stray:
         parser.error(f"unknown argument {stray[0]!r}")
@@ -52,6 +91,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             threading.excepthook = threading.__excepthook__
     return 0
+
+
+def _no_command(word: str, commands: Iterable[str]) -> str:
+    """What to tell of a word that is no command."""
+    from coevolve.recipe.inputs import did_you_mean
+
+    return f"no command {word!r}{did_you_mean(word, commands)}; `coevolve --help` lists them"
+
+
+def as_overrides(words: Sequence[str], command: argparse.ArgumentParser | None) -> list[str]:
+    """``--key value`` and ``--key=value`` as ``key=value``, if the command takes overrides and has no such option."""
+    actions = [] if command is None else command._actions
+    if not any(action.dest == "overrides" for action in actions):
+        return list(words)
+    options = [one for action in actions for one in action.option_strings]
+    made, left = [], list(words)
+    while left:
+        word = left.pop(0)
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or any(option.startswith(f"--{key}") for option in options):
+            made.append(word)
+        elif not equals and left and not left[0].startswith("--"):
+            made.append(f"{key}={left.pop(0)}")
+        else:
+            made.append(f"{key}={value}" if equals else word)
+    return made
 
 
 def verdict(error: BaseException) -> tuple[str, int]:
@@ -95,12 +160,14 @@ def _warn(message: Warning | str, category: type[Warning], *place: Any, **rest: 
     say(f"warning: {' '.join(str(message).split())}", error=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser, and by name those of its commands."""
     parser = argparse.ArgumentParser(prog="coevolve", description="Fine-tune several language models together.")
+    parser.add_argument("--version", action="version", version=f"coevolve {version('coevolve')}")
     commands = parser.add_subparsers(required=True, metavar="command")
     for module in COMMANDS:
         module.add(commands)
-    return parser
+    return parser, commands.choices
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterator
 from typing import get_args
 
@@ -18,6 +19,10 @@ from coevolve.tasks.data import FOLDER
 
 PACKAGES = ("coevolve", "torch", "transformers", "tokenizers")
 
+_LACKING = "not installed"
+_OF_AN_EXTRA = re.compile(r"([\w.-]+).*extra == [\"']([\w-]+)[\"']")
+_OF_DEVELOPERS = ("dev", "docs", "peers")
+
 
 def doctor() -> list[str]:
     """Lines of a report: versions, devices, how the sandbox would hold code at each level, data, optional packages."""
@@ -27,9 +32,10 @@ def doctor() -> list[str]:
         f"machine: {platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} processors",
         f"devices: {', '.join(_devices())}",
         f"compute: {_compute()}",
+        f"engines: {_engines()}",
         *(f"sandbox {offers(level)}" for level in get_args(Level)),
         f"data: {_data()}",
-        *(f"optional: {line}" for line in _extras()),
+        *_extras(),
     ]
 
 
@@ -37,7 +43,7 @@ def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return _LACKING
 
 
 def _devices() -> Iterator[str]:
@@ -51,8 +57,15 @@ def _devices() -> Iterator[str]:
 
 def _compute() -> str:
     """What of the backends is here."""
-    loops = f"cpu (numba {_version('numba')})" if _version("numba") != "not installed" else "no cpu (numba is missing)"
+    loops = f"cpu (numba {_version('numba')})" if _version("numba") != _LACKING else "no cpu (numba is missing)"
     return f"{loops}, torch, reference; {cores()} cores for worker processes"
+
+
+def _engines() -> str:
+    """What can sample. A server that runs already needs nothing here."""
+    found = shutil.which("vllm")
+    started = f"vllm started from here by {found}" if found else "no vllm to start (no program of that name on PATH)"
+    return f"local; {started}; vllm, sglang or openai at a url"
 
 
 def _data() -> str:
@@ -64,13 +77,20 @@ def _data() -> str:
     return f"{FOLDER} is {folder}, {sum(name.endswith('.jsonl.gz') for name in os.listdir(folder))} files"
 
 
-def _extras() -> Iterator[str]:
-    """The packages of each optional extra but those of developers."""
+def _extras() -> list[str]:
+    """Two lines: the optional extras whose packages are all here, with versions, and the others."""
     try:
         needs = importlib.metadata.requires("coevolve") or []
     except importlib.metadata.PackageNotFoundError:
         needs = []
-    found = (re.match(r"([\w.-]+).*extra == [\"']([\w-]+)[\"']", need) for need in needs)
-    for package, extra in sorted({match.groups() for match in found if match}, key=lambda pair: pair[1]):
-        if extra != "dev":
-            yield f"{package} {_version(package)} (coevolve[{extra}])"
+    packages: dict[str, list[str]] = {}
+    for package, extra in (match.groups() for need in needs if (match := _OF_AN_EXTRA.match(need))):
+        if extra not in _OF_DEVELOPERS:
+            packages.setdefault(extra, []).append(package)
+    told = {extra: [f"{name} {_version(name)}" for name in names] for extra, names in sorted(packages.items())}
+    lacking = [extra for extra, lines in told.items() if any(line.endswith(_LACKING) for line in lines)]
+    there = [f"{extra} ({', '.join(lines)})" for extra, lines in told.items() if extra not in lacking]
+    return [
+        f"extras here: {', '.join(there) or 'none'}",
+        f"extras not here (pip install 'coevolve[NAME]'): {', '.join(lacking) or 'none'}",
+    ]

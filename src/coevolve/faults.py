@@ -58,6 +58,11 @@ class ShortageError(OSError):
     """The machine lacks something: memory, disk, files, processes. One line with where and what to do."""
 
 
+class RanksLostError(ShortageError):
+    """Processes that learn one policy together died, or did not answer in time; what they learnt since the last
+    checkpoint is gone with them."""
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal asked this process to end. number: which; a shell sees 128 more as the exit code."""
 
@@ -87,6 +92,18 @@ def signals() -> Iterator[None]:
 
 def _interrupt(number: int, frame: object) -> None:
     raise Interrupted(number)
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """What is called in here (``ray.init``) may not leave signal handlers of its own in the place of ours."""
+    before = {number: signal.getsignal(number) for name in _ENDING if (number := getattr(signal, name, None))}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -123,7 +140,8 @@ def during(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         if line := lacking(error):
-            raise ShortageError(f"{where}: {line}") from error
+            kind = type(error) if isinstance(error, ShortageError) else ShortageError
+            raise kind(f"{where}: {line}") from error
         raise
 
 

@@ -30,24 +30,29 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:
-    """The JSON object in a text. Raises ValueError that begins with ``where``.
+    """The JSON object in a text. Raises ValueError that begins with ``where``."""
+    value = parse_any_json(text, where, "a JSON object")
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: {kind_of(value)}; want a JSON object such as {{...}}")
+    return value
+
+
+def parse_any_json(text: str, where: str, want: str) -> Any:
+    """Whatever JSON is in a text. Raises ValueError that begins with ``where``. want: what should be there.
 
     Strict as the standard is: no NaN and infinities, no key twice, no number that a float cannot hold.
     """
     try:
-        value = json.loads(
+        return json.loads(
             text, object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
         )
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if "\n" in text else ""
-        raise ValueError(f"{where}: {error.msg} at {line}column {error.colno}; want a JSON object") from error
+        raise ValueError(f"{where}: {error.msg} at {line}column {error.colno}; want {want}") from error
     except RecursionError as error:
-        raise ValueError(f"{where}: nested too deeply; want a JSON object") from error
+        raise ValueError(f"{where}: nested too deeply; want {want}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: {kind_of(value)}; want a JSON object such as {{...}}")
-    return value
 
 
 def shown(value: Any) -> str:

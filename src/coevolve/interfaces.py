@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from coevolve.late import Tensor, torch
 from coevolve.models.spec import PolicySpec
 from coevolve.types import (
+    Asked,
     Batch,
     Case,
     Metrics,
@@ -37,6 +39,7 @@ class Task(Protocol):
     """Problems, what each role is told, and what turns are worth.
 
     A task may also have ``feedback(p, turns) -> list[str]``, one text per turn for plays of several turns;
+    ``referee(p, turns)``, who speaks next and what they are told (``play.Referee``), for the play ``refereed``;
     ``parts(cases) -> list[dict[str, float]]``, named components of each case, which are logged and never trained on;
     ``solo = False`` where one policy alone cannot be paid, so that an evaluation does not try; and ``asks``, the
     columns that its prompts are made of, with ``feedback_asks``, those that the feedback needs besides, for a team
@@ -72,9 +75,10 @@ class Published:
 
 
 class TurnSource(Protocol):
-    """What a play is answered by."""
+    """What a play is answered by. It may also have ``context(policy)``, the positions of the policy's model or None, by
+    which plays know what still fits (``play.Roles.fits``)."""
 
-    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+    def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
         """Token ids of a prompt."""
         ...
 
@@ -86,10 +90,30 @@ class TurnSource(Protocol):
         ...
 
 
+def context(engine: TurnSource, policy: PolicyName) -> int | None:
+    """Positions of a policy's model, None where the engine does not say (``TurnSource``)."""
+    found = getattr(engine, "context", None)
+    return None if found is None else found(policy)
+
+
+class Overlapping(Protocol):
+    """``engine.overlapped``, of an engine that can answer a turn while it samples others; an engine may have none.
+
+    ``with engine.overlapped(inbox) as ask``: ``ask(say, then)`` returns at once, and when the turn is there, what calls
+    ``then(turn)``, or raises why there is none, is put into the inbox, whose reader calls it.
+    """
+
+    def __call__(
+        self, inbox: SimpleQueue[Callable[[], None]]
+    ) -> AbstractContextManager[Callable[[Say, Callable[[Turn], None]], None]]: ...
+
+
 class Engine(TurnSource, Protocol):
     """What samples turns. It knows policies by name and published weights, never a learner.
 
-    ``engines.base.BaseEngine`` is all of it but the sampling.
+    ``engines.base.BaseEngine`` is all of it but the sampling. One that can answer a turn while it samples others
+    (``Overlapping``), and samples weights of its own, may have ``staleness``: 1 has it sample the next step's turns
+    while this step is learnt from, by weights that are then one update older than those that learn from them.
     """
 
     def publish(self, news: Sequence[Published]) -> None:
@@ -109,7 +133,8 @@ class Learner(Protocol):
     """What a policy is to the trainer: weights that say something about a batch, and learn from it.
 
     trainable: False if frozen. place: learners of several places work side by side. compute, about: the backend, as
-    recipes say it and in a line.
+    recipes say it and in a line. A learner may also have ``logps(batch) -> logp_BT``, the log-probabilities of the
+    action tokens by its weights of now, on the CPU, for algorithms that ask (``Algorithm.logp_old``, ``follow``).
     """
 
     name: PolicyName
@@ -161,6 +186,14 @@ class Learner(Protocol):
 
 LMHead = Callable[[Tensor], Tensor]
 """hidden_NW -> logits_NV in float32, without gradient."""
+
+
+class Reference(NamedTuple):
+    """What a policy's distributions are compared with: the last hidden states of another one where each action token is
+    predicted, [N, W], and how its logits are made of them."""
+
+    hidden_NW: Tensor
+    logits: LMHead
 
 
 class KVCache(Protocol):
@@ -227,8 +260,11 @@ class Backend(Protocol):
         """Last hidden states where each action token is predicted, [N, W], rows in order; differentiable."""
         ...
 
-    def logprobs(self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
-        """log pi of each action token and the entropy of its distribution in nats, [N] each; differentiable."""
+    def logprobs(
+        self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None
+    ) -> tuple[Tensor, ...]:
+        """log pi of each action token and the entropy of its distribution in nats; with a reference also KL(pi ||
+        reference) over the vocabulary, at the same temperature. [N] each; differentiable."""
         ...
 
     def lm_head(self, dtype: torch.dtype) -> LMHead:

@@ -68,11 +68,13 @@ def learnt(batch: Batch, targets: Targets) -> Metrics:
     """What the described batch says before its update: KL, objective, how good the critic was."""
     metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
     if batch.kl_BT is not None:
-        metrics["kl"] = float(batch.kl_BT.sum(1).mean())
+        said_B = ~batch.extra_B if bool((~batch.extra_B).any()) else batch.extra_B  # extra: not sampled from its prompt
+        metrics["kl"] = float(batch.kl_BT.sum(1)[said_B].mean())
         if not bool(batch.reward_B.isnan().all()):
-            metrics["objective"] = float(batch.reward_B.nanmean()) - targets.eta * metrics["kl"]
+            metrics["objective"] = float(batch.reward_B[said_B].nanmean()) - targets.eta * metrics["kl"]
     if batch.value_BT is not None and targets.return_BT is not None:
-        metrics["explained_variance"] = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
+        found = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
+        metrics.setdefault("explained_variance", found)  # a rule may know better which of its values count
     return metrics
 
 

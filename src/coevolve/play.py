@@ -1,4 +1,4 @@
-"""Interactions as coroutines, and the lockstep driver that runs them.
+"""Interactions as coroutines, and the drivers that run them: in lockstep, or each episode at its own pace.
 
 A play is ``async def play(problem, team)`` and awaits three effects and nothing else:
 
@@ -10,6 +10,10 @@ A play is ``async def play(problem, team)`` and awaits three effects and nothing
 collects what is parked, answers it in one batch (a *sweep*), and repeats. So model calls per step equal the sequential
 depth of the play, rewards are batched the same way, and an episode that returns early simply leaves. There is no event
 loop.
+
+An engine that can answer one turn while it samples others (a server: ``interfaces.Overlapping``) is driven without
+sweeps: an episode goes on as soon as its own turns are back, and is paid while others still speak. Plays, random
+numbers and episodes are the same.
 """
 
 from __future__ import annotations
@@ -20,15 +24,31 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable,
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, cast
 
 from coevolve import noise
 from coevolve.faults import ShortageError, is_interrupt, lacking, raised, user_line
 from coevolve.files import shown
-from coevolve.interfaces import Task, TurnSource
+from coevolve.interfaces import Overlapping, Task, TurnSource, context
 from coevolve.late import torch
 from coevolve.pay import LARGEST, is_payable
-from coevolve.types import Case, Episode, Joint, Play, PolicyName, Problem, Role, Sampling, Say, Turn
+from coevolve.types import (
+    Asked,
+    Case,
+    Episode,
+    Joint,
+    Play,
+    PolicyName,
+    Problem,
+    Role,
+    Sampling,
+    Say,
+    ToolResult,
+    Turn,
+    WithTools,
+)
 
 _CALLS = 64
 """Calls of ``do`` at a time."""
@@ -40,6 +60,17 @@ class ForeignAwaitError(TypeError, ValueError):
 
 Timer = Callable[[str], AbstractContextManager[None]]
 Feedback = Callable[[Problem, Sequence[Turn]], list[str]]
+Referee = Callable[[Problem, Sequence[Turn]], Sequence[tuple[Role, str]]]
+"""(problem, what was said so far) -> who speaks next, all at once, and what each is told; nobody where it is over."""
+
+
+def speaks_once(play: Play) -> Play:
+    """A play in which no role speaks twice: whatever a role says is its answer, also while it is still being said.
+
+    Who streams answers (``teams.serve``) need not wait for the end of such a play.
+    """
+    play.once = True  # type: ignore[attr-defined]
+    return play
 
 
 @dataclass(frozen=True)
@@ -48,6 +79,7 @@ class _Saying:
     heard: tuple[Turn | str, ...]
     peers: Hashable
     weight: float
+    tools: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,11 +113,17 @@ class Roles:
 
     ``team[role](*heard, peers=node, weight=w)``: the turn is compared with this episode's turns of the same role and
     node (else with the turns of the same role and round of all members), and counts w times (see ``Turn.weight``).
-    ``team.feedback`` is the task's feedback function; asking for it is an error where the task has none.
+    ``tools=schemas``: the chat template tells of these functions; a role that heard its own turn and then results of
+    tools (``ToolResult``) goes on behind them, and the task is not asked.
+    ``team.fits(role, *heard, tools=schemas)``: whether the model's context has room for such a turn.
+    ``team.feedback`` is the task's feedback function, ``team.referee`` who it says speaks next; asking for what the
+    task does not have is an error.
     """
 
-    def __init__(self, roles: Sequence[Role], task: Task | None = None) -> None:
-        self._roles, self._task = tuple(roles), task
+    def __init__(
+        self, roles: Sequence[Role], task: Task | None = None, fits: Callable[[_Saying], bool] = lambda effect: True
+    ) -> None:
+        self._roles, self._task, self._fits = tuple(roles), task, fits
 
     @property
     def feedback(self) -> Feedback:
@@ -94,18 +132,34 @@ class Roles:
             raise ValueError(f"the play wants feedback between turns; {type(self._task).__name__} has no `feedback`")
         return cast(Feedback, found)
 
+    @property
+    def referee(self) -> Referee:
+        found = getattr(self._task, "referee", None)
+        if found is None:
+            raise ValueError(f"the play asks who speaks next; {type(self._task).__name__} has no `referee`")
+        return cast(Referee, found)
+
     def __iter__(self) -> Iterator[Role]:
         return iter(self._roles)
 
     def __len__(self) -> int:
         return len(self._roles)
 
+    def fits(self, role: Role, *heard: Turn | str, tools: Sequence[Mapping[str, Any]] = ()) -> bool:
+        """Whether this role could hear this and speak; True where the engine does not say how long its context is."""
+        return self._fits(_Saying(role, heard, None, 1.0, tuple(tools)))
+
     def __getitem__(self, role: Role) -> Callable[..., Coroutine[Any, Any, Turn]]:
         if role not in self._roles:
             raise ValueError(f"the play asks for role {role!r}; this team has {', '.join(self._roles)}")
 
-        async def say(*heard: Turn | str, peers: Hashable = None, weight: float = 1.0) -> Turn:
-            return cast(Turn, (await _Parked([_Saying(role, heard, peers, weight)]))[0])
+        async def say(
+            *heard: Turn | str,
+            peers: Hashable = None,
+            weight: float = 1.0,
+            tools: Sequence[Mapping[str, Any]] = (),
+        ) -> Turn:
+            return cast(Turn, (await _Parked([_Saying(role, heard, peers, weight, tuple(tools))]))[0])
 
         return say
 
@@ -277,9 +331,11 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
             live.append(_Live(episode, _begun(play, problem, stage)))
     try:
         waiting = [one for one in live if one.advance(None)]
-        while waiting:
-            answers = _sweep(waiting, stage)
-            waiting = [one for one in waiting if one.advance(answers[id(one.episode)])]
+        overlapped = getattr(stage.engine, "overlapped", None)
+        if overlapped is not None:
+            _Overlap(stage).play(waiting, overlapped)
+        else:
+            _play_in_lockstep(waiting, stage)
     finally:
         for one in live:
             with blame(f"the play, on problem {one.episode.problem.id!r}, as it was ended"):
@@ -293,10 +349,25 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
 
 
 def _begun(play: Play, problem: Problem, stage: Stage) -> Coroutine[Any, Any, None]:
-    coroutine = play(problem, Roles(tuple(stage.cast), stage.task))
+    coroutine = play(problem, Roles(tuple(stage.cast), stage.task, partial(_fits, problem, stage)))
     if not inspect.iscoroutine(coroutine):
         raise ForeignAwaitError(f"a play is an async function of (problem, team); {play!r} returned {coroutine!r}")
     return coroutine
+
+
+def _fits(problem: Problem, stage: Stage, effect: _Saying) -> bool:
+    policy = stage.cast[effect.role]
+    positions = context(stage.engine, policy)
+    if positions is None:
+        return True
+    prompt_ids = stage.engine.encode(policy, _prompt(problem, effect, stage))
+    return len(prompt_ids) + stage.sampling.length_range[1] <= positions
+
+
+def _play_in_lockstep(waiting: list[_Live], stage: Stage) -> None:
+    while waiting:
+        answers = _sweep(waiting, stage)
+        waiting = [one for one in waiting if one.advance(answers[id(one.episode)])]
 
 
 def _sweep(live: Sequence[_Live], stage: Stage) -> dict[int, list[Any]]:
@@ -325,13 +396,18 @@ def _speak(asked: list[tuple[_Live, _Saying]], stage: Stage) -> list[Turn]:
         spoken = {name: iter(turns) for name, turns in stage.engine.generate(by_policy).items()}
     turns = [next(spoken[say.policy]) for say in says]
     for (one, effect), turn in zip(asked, turns, strict=True):
-        alone = effect.peers is None  # then members are compared, round by round
-        inside = (turn.round,) if alone else (one.episode.member, effect.peers)
-        turn.peers = (turn.problem.id, turn.role, *inside)
-        turn.weight = effect.weight
-        turn.heard = effect.heard
-        one.episode.turns.append(turn)
+        _note(one, effect, turn)
     return turns
+
+
+def _note(one: _Live, effect: _Saying, turn: Turn) -> None:
+    """Write a turn down in its episode, with whom it is compared with."""
+    alone = effect.peers is None  # then members are compared, round by round
+    inside = (turn.round,) if alone else (one.episode.member, effect.peers)
+    turn.peers = (turn.problem.id, turn.role, *inside)
+    turn.weight = effect.weight
+    turn.heard = effect.heard
+    one.episode.turns.append(turn)
 
 
 def _say(one: _Live, effect: _Saying, stage: Stage) -> Say:
@@ -339,9 +415,16 @@ def _say(one: _Live, effect: _Saying, stage: Stage) -> Say:
     policy, number = stage.cast[role], one.rounds[role]
     one.rounds[role] += 1
     with blame(f"the prompt of role {role!r} on problem {episode.problem.id!r}"):
-        prompt_ids = stage.engine.encode(policy, stage.task.prompt(episode.problem, role, effect.heard))
+        prompt_ids = stage.engine.encode(policy, _prompt(episode.problem, effect, stage))
     key = noise.key(stage.seed, stage.step, episode.problem.id, episode.member, role, number)
     return Say(role, policy, episode.problem, episode.member, number, prompt_ids, stage.sampling, key)
+
+
+def _prompt(problem: Problem, effect: _Saying, stage: Stage) -> Asked:
+    """What the task writes; behind results of tools, the turn that called them and they."""
+    goes_on = bool(effect.heard) and isinstance(effect.heard[-1], ToolResult)
+    prompt = effect.heard if goes_on else stage.task.prompt(problem, effect.role, effect.heard)
+    return WithTools(prompt, effect.tools) if effect.tools and not isinstance(prompt, WithTools) else prompt
 
 
 def _pay(asked: list[tuple[_Live, _Scoring]], stage: Stage) -> list[list[float]]:
@@ -389,9 +472,86 @@ def _check_reward(case: Case, rewards: Sequence[float], stage: Stage) -> None:
             )
 
 
+class _Overlap:
+    """Drives each episode at its own pace: what it is parked on is answered as it comes, in this thread.
+
+    What happens elsewhere, the end of a request or of a call of ``do``, comes through ``inbox`` as what to do about it.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.live: dict[int, tuple[_Live, dict[int, Any]]] = {}
+        """The episodes that are parked, by identity, and the answers that are there, by the effect's position."""
+        self.unpaid: list[tuple[_Live, int, _Scoring]] = []
+
+    def play(self, waiting: Sequence[_Live], overlapped: Overlapping) -> None:
+        """Until every play has returned."""
+        self.threads = _threads(_CALLS)
+        try:
+            with overlapped(self.inbox) as self.ask:
+                for one in waiting:
+                    self._park(one)
+                while self.live:
+                    if self.unpaid and self.inbox.empty():
+                        self._pay()
+                        continue
+                    with self.stage.timer("generate"):
+                        happened = self.inbox.get()
+                    happened()
+        finally:
+            self.threads.shutdown(cancel_futures=True)
+
+    def _park(self, one: _Live) -> None:
+        """See to all that an episode waits for."""
+        self.live[id(one)] = one, {}
+        for slot, effect in enumerate(one.parked):
+            if isinstance(effect, _Saying):
+                self.ask(_say(one, effect, self.stage), partial(self._answer, one, slot))
+            elif isinstance(effect, _Scoring):
+                self.unpaid.append((one, slot, effect))
+            else:
+                call = self.threads.submit(effect.function, *effect.args)
+                call.add_done_callback(self._later(one, slot, effect))
+
+    def _later(self, one: _Live, slot: int, effect: _Doing) -> Callable[[Future[Any]], None]:
+        """What tells this thread that a call of ``do`` has ended."""
+
+        def handle(call: Future[Any]) -> None:
+            self._answer(one, slot, _result(call, effect, one.episode.problem))
+
+        return lambda call: self.inbox.put(partial(handle, call))
+
+    def _answer(self, one: _Live, slot: int, answer: Any) -> None:
+        """Note an answer; the last one that an episode waits for lets it go on."""
+        answers = self.live[id(one)][1]
+        answers[slot] = answer
+        if len(answers) == len(one.parked):
+            self._go_on(one)
+
+    def _go_on(self, one: _Live) -> None:
+        _, answers = self.live.pop(id(one))
+        for slot, effect in enumerate(one.parked):  # in the order of the asking, whichever came first
+            if isinstance(effect, _Saying):
+                _note(one, effect, answers[slot])
+        if one.advance([answers[slot] for slot in range(len(one.parked))]):
+            self._park(one)
+
+    def _pay(self) -> None:
+        """All that wait for it, in one call; requests go on meanwhile."""
+        asked, self.unpaid = self.unpaid, []
+        paid = _pay([(one, effect) for one, _, effect in asked], self.stage)
+        for (one, slot, _), rewards in zip(asked, paid, strict=True):
+            self._answer(one, slot, rewards)
+
+
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, "do", torch.set_num_threads, (torch.get_num_threads(),))
+
+
 def _call(asked: list[tuple[_Live, _Doing]], stage: Stage) -> list[Any]:
     """The results in the order of the asking, whichever came first; of several errors the first in that order."""
-    threads = ThreadPoolExecutor(min(len(asked), _CALLS), "do", torch.set_num_threads, (torch.get_num_threads(),))
+    threads = _threads(min(len(asked), _CALLS))
     with stage.timer("do"):
         try:
             calls = [threads.submit(effect.function, *effect.args) for _, effect in asked]

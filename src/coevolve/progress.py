@@ -1,4 +1,4 @@
-"""Progress on the terminal: one live line, or one plain line a step where the output is not a terminal."""
+"""Progress on the terminal: one live line, or, where the output is none, ten plain lines and one a minute at least."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from coevolve.console import console
 
 Listener = Callable[[Mapping[str, Any]], None]
+
+_LINES = 10  # of a training, spread evenly
+_SILENCE = 60.0  # seconds after which a step is told whatever its number
 
 _SHOWN = {"reward": "reward", "kl": "KL", "objective": "r-eta*KL", "tokens_per_second": "tok/s"}
 
@@ -31,14 +34,16 @@ def progress(steps: int, out: Console | None = None) -> Iterator[Listener]:
 
 
 def _plain(steps: int, out: Console) -> Listener:
-    began: list[tuple[int, float]] = []
+    told: list[tuple[int, float]] = []  # the first step of this process, which says nothing about time, and the last
+    every = -(-steps // _LINES)
 
     def show(line: Mapping[str, Any]) -> None:
         done, now = int(line["step"]) + 1, time.monotonic()
-        if not began:  # the first step of this process says nothing about the time between steps
-            began.append((done, now))
-        elapsed = done - began[0][0]
-        left = f"  ETA {(now - began[0][1]) / elapsed * (steps - done):.0f} s" if elapsed else ""
+        if told and done % every and done < steps and now - told[-1][1] < _SILENCE:
+            return
+        told[1:] = [(done, now)]
+        elapsed = done - told[0][0]
+        left = f"  ETA {(now - told[0][1]) / elapsed * (steps - done):.0f} s" if elapsed else ""
         out.print(f"step {done}/{steps}  {_numbers(line)}{left}", highlight=False, soft_wrap=True)
 
     return show

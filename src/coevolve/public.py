@@ -1,6 +1,29 @@
 """The public names, which ``coevolve`` has as its own."""
 
-from coevolve.algorithms import cory, grpo, magrpo, mareinforce, maremax, marloo, ppo, reinforce, rloo
+from coevolve.algorithms import (
+    a2c,
+    cispo,
+    cory,
+    dapo,
+    dr_grpo,
+    grpo,
+    gspo,
+    happo,
+    hindsight,
+    iac,
+    maac,
+    madpo,
+    magrpo,
+    mareinforce,
+    maremax,
+    marlhf,
+    marloo,
+    ppo,
+    reinforce,
+    reinforce_pp,
+    rloo,
+    trpo,
+)
 from coevolve.algorithms.advantages import per_policy
 from coevolve.cast import exchange, fixed, rotate
 from coevolve.credit import by_episode
@@ -12,7 +35,19 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.play import Roles, do, score, together
-from coevolve.plays import best_of, chain, discussion, rounds, tree
+from coevolve.plays import (
+    best_of,
+    chain,
+    discussion,
+    hinted,
+    misheard,
+    observers,
+    refereed,
+    resampled,
+    rounds,
+    tools,
+    tree,
+)
 from coevolve.rewards.function import batched
 from coevolve.tasks.scoring import score_texts
 from coevolve.teams.team import Team
@@ -32,6 +67,7 @@ from coevolve.types import (
     Row,
     Sampling,
     Targets,
+    ToolResult,
     Turn,
 )
 
@@ -62,31 +98,51 @@ __all__ = [
     "ScriptedEngine",
     "Targets",
     "Team",
+    "ToolResult",
     "Trainer",
     "Turn",
+    "a2c",
     "batched",
     "best_of",
     "build_policies",
     "by_episode",
     "chain",
+    "cispo",
     "cory",
+    "dapo",
     "discussion",
     "do",
+    "dr_grpo",
     "exchange",
     "fixed",
     "grpo",
+    "gspo",
+    "happo",
+    "hindsight",
+    "hinted",
+    "iac",
+    "maac",
+    "madpo",
     "magrpo",
     "mareinforce",
     "maremax",
+    "marlhf",
     "marloo",
+    "misheard",
+    "observers",
     "per_policy",
     "ppo",
+    "refereed",
     "reinforce",
+    "reinforce_pp",
+    "resampled",
     "rloo",
     "rotate",
     "rounds",
     "score",
     "score_texts",
     "together",
+    "tools",
     "tree",
+    "trpo",
 ]

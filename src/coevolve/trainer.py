@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from coevolve import defaults, noise
+from coevolve.ahead import Ahead, check_corrected, staleness_of
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
 from coevolve.faults import ShortageError, closed_after, during
@@ -27,6 +28,7 @@ from coevolve.names import check_names
 from coevolve.play import Stage, blame, pay, rollout
 from coevolve.progress import Listener, progress
 from coevolve.runs import checkpoint
+from coevolve.runs.callbacks import Arguments, Told, check_callbacks
 from coevolve.runs.folder import RunDir
 from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
@@ -35,6 +37,7 @@ from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Count, CountFromZero, Workers, checked_call
 from coevolve.types import (
     Algorithm,
+    Batch,
     Cast,
     Episode,
     Lesson,
@@ -42,6 +45,7 @@ from coevolve.types import (
     Play,
     PolicyName,
     Problem,
+    Role,
     Row,
     Sampling,
     State,
@@ -78,6 +82,9 @@ _TRUNCATED = (
 _MANY_ALONE = 0.25
 """A share of turns without peers that is worth a warning."""
 
+_DEAD = 20
+"""Steps in a row of a critic worse than none that are worth a warning."""
+
 _AGAINST = "agents paid against each other"
 """Among what was warned of."""
 
@@ -91,7 +98,7 @@ class Trainer:
     the noise starts over). workers: policies on the CPU sample and learn in worker processes, one a core; "auto": where
     a step is long enough for them to pay (``runtime.placement``). threads: of PyTorch in this process
     (``learners.build``); neither concerns learners that are built already. engine: what samples
-    (``interfaces.Engine``), ``LocalEngine`` if None.
+    (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: told of the events of every ``run`` (``callbacks``).
     Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
     """
 
@@ -112,24 +119,39 @@ class Trainer:
         workers: Workers = defaults.WORKERS,
         threads: int | None = None,
         engine: Engine | None = None,
+        callbacks: Sequence[Any] = (),
     ) -> None:
         self.task, self.play, self.cast, self.algorithm, self.sampling = task, play, cast, algorithm, sampling
         self.steps, self.batch_size, self.members, self.seed = steps, batch_size, members, seed
-        self.reset_every = reset_every
+        self.reset_every, self.callbacks = reset_every, check_callbacks(callbacks)
         self.engine = LocalEngine() if engine is None else engine
         _check(self, policies)
+        check_corrected(self.engine, algorithm)  # before models are loaded and servers started
         self.policies = _built(self, policies, workers, threads)
         if not any(policy.trainable for policy in self.policies.values()):
             raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
-        if sampling.truncated:
-            warnings.warn(_TRUNCATED, stacklevel=2)
+        _check_critics(algorithm.critic, self.policies)
+        for told in (_TRUNCATED if sampling.truncated else "", algorithm.caution):
+            if told:
+                warnings.warn(told, stacklevel=2)
         self.made_here = [one for name, one in self.policies.items() if one is not policies[name]]
         """Learners that were not given, whose processes end when a run does."""
+        self.speakers = _speakers(self)
+        """Who is cast at some step."""
         self.publish(self.policies, 0)
-        self.state: State = plain_state(algorithm.start)
+        self.ahead = Ahead(self.sampled, staleness_of(self.engine))
+        self._begin()
+
+    def _begin(self) -> None:
+        """What steps leave behind, before the first one."""
+        self.state: State = plain_state(self.algorithm.start)
         """What the algorithm carries from step to step."""
         self.warned: set[str] = set()
         """What was reported once: policies with groups of one or without targets, and pay that credit averages away."""
+        self.read: set[tuple[PolicyName, PolicyName]] = set()
+        """Who reads whom, where their tokenizers were compared."""
+        self.worse_than_nothing: dict[PolicyName, int] = {}
+        """For how many steps in a row each critic has been."""
         self.episodes: list[Episode] = []
         """The episodes of the last step."""
         self.lessons: Lessons = {}
@@ -142,8 +164,7 @@ class Trainer:
             if self.reset_every and i % self.reset_every == 0:
                 self.reset()
             cast = self.cast(i)
-            problems = batch_of(self.task.train, i, self.batch_size, self.seed)
-            self.episodes = rollout(self.play, problems, self.stage(i, clock), members=self.members)
+            self.episodes = self.ahead.episodes(i, clock)
             agents = {}
             for name in dict.fromkeys(cast.values()):
                 if turns := [t for e in self.episodes for t in e.turns if t.policy == name]:
@@ -157,10 +178,19 @@ class Trainer:
             note_parts(self.episodes, self.task)
         return step_metrics(self.episodes, agents, clock)
 
+    def sampled(self, i: int, clock: Clock) -> list[Episode]:
+        """The episodes of step i by the weights that are published."""
+        problems = batch_of(self.task.train, i, self.batch_size, self.seed)
+        return rollout(self.play, problems, self.stage(i, clock), members=self.members)
+
     def publish(self, names: Iterable[PolicyName], version: int) -> None:
-        """Have the engine sample these policies as they are now; version: the step that these weights are for."""
+        """Have the engine sample these policies as they are now; version: the step that these weights are for.
+
+        Who never speaks, a critic or a judge, has the version too, but the engine is not told: a server would load it.
+        """
         try:
-            self.engine.publish([self.policies[name].published(version) for name in names])
+            news = [self.policies[name].published(version) for name in names]
+            self.engine.publish([new for new in news if new.name in self.speakers])
         except ShortageError:
             raise  # which says it all
         except OSError as error:
@@ -177,14 +207,35 @@ class Trainer:
                 self._warn_of_no_targets([name for name in lesson.batches if name not in targets])
         self.lessons = ready = {name: (lesson.batches[name], aims) for name, aims in targets.items()}
         metrics = {name: learnt(*pair) for name, pair in ready.items()}
-        with clock("update"):
-            objective = self.algorithm.objective
-            updated = self._side_by_side(list(ready), lambda n: self.policies[n].update(*ready[n], objective, i))
-        self.state = state
+        with clock("update"), self.ahead.sampling(i + 1 if i + 1 < self.steps else None):
+            updated, self.state = self._updated(i, lesson, targets, state)
         for name in ready:
             metrics[name] |= updated[name]
             self._warn_of_lonely_turns(name, metrics[name])
+            self._warn_of_a_dead_critic(name, metrics[name])
         return metrics
+
+    def _updated(
+        self, i: int, lesson: Lesson, targets: Mapping[PolicyName, Targets], state: State
+    ) -> tuple[dict[PolicyName, Metrics], State]:
+        """Every policy that has targets after its update, side by side or in turn; the metrics, and the next state."""
+        objective = dataclasses.replace(self.algorithm.objective, staleness=self.ahead.staleness)
+        follow = self.algorithm.follow
+
+        def update(name: PolicyName) -> Metrics:
+            return self.policies[name].update(lesson.batches[name], targets[name], objective, i)
+
+        if follow is None:
+            return self._side_by_side(list(targets), update), state
+        updated, names = dict[PolicyName, Metrics](), list(targets)
+        for number in noise.permutation(len(names), self.seed, "in turn", i):
+            name = names[number]
+            updated |= self._side_by_side([name], update)
+            policy: Any = self.policies[name]
+            with blame(f"what follows from an update, step {i}"):
+                found = follow(lesson, name, policy.logps(lesson.batches[name]), targets, state)
+                targets, state = checked(found, lesson)
+        return updated, state
 
     def _side_by_side(self, names: Sequence[PolicyName], work: Callable[[PolicyName], T]) -> dict[PolicyName, T]:
         """What ``work`` finds for each policy."""
@@ -203,7 +254,13 @@ class Trainer:
         rows = self.rows(i, clock)
         speakers = dict.fromkeys((*self.cast(i).values(), *self.policies))
         names = [n for n in speakers if self.policies[n].trainable and any(row.turn.policy == n for row in rows)]
-        return Lesson(self.episodes, self._side_by_side(names, lambda n: self.policies[n].describe(collate(rows, n))))
+        return Lesson(self.episodes, self._side_by_side(names, lambda n: self._described(n, collate(rows, n))))
+
+    def _described(self, name: PolicyName, batch: Batch) -> Batch:
+        """What the policy says of its batch."""
+        policy = self.policies[name]
+        found = policy.describe(batch)
+        return found.replace(logp_old_BT=policy.logps(batch)) if self.algorithm.logp_old else found  # type: ignore[attr-defined]
 
     def rows(self, i: int, clock: Clock) -> list[Row]:
         """The step's turns with their credit, then what the algorithm adds."""
@@ -222,7 +279,27 @@ class Trainer:
             more = [dataclasses.replace(row, extra=True) for row in self.algorithm.rows(self.episodes, rows)]
             if unknown := [row.turn.policy for row in more if row.turn.policy not in self.policies]:
                 raise ValueError(f"one is for policy {unknown[0]!r}; there are {', '.join(self.policies)}")
+            self._check_tokens(self._reads(rows, more, self.cast(i)))
         return rows + more
+
+    def _reads(
+        self, rows: Sequence[Row], more: Sequence[Row], cast: Mapping[Role, PolicyName]
+    ) -> set[tuple[PolicyName, PolicyName]]:
+        """(reader, speaker): critics by name read whom they value, and others who never speak everybody."""
+        if not isinstance(self.algorithm.critic, bool):
+            return {(row.turn.policy, cast[row.turn.role]) for row in more}
+        speakers = {row.turn.policy for row in rows}
+        return {(row.turn.policy, speaker) for row in more if row.turn.policy not in speakers for speaker in speakers}
+
+    def _check_tokens(self, read: set[tuple[PolicyName, PolicyName]]) -> None:
+        """Who reads gets the ids of the speaker's tokenizer."""
+        for reader, speaker in sorted(read - self.read):
+            if self.policies[reader].tokenizer.get_vocab() != self.policies[speaker].tokenizer.get_vocab():
+                raise ValueError(
+                    f"policy {reader!r} is to read what policy {speaker!r} said, as token ids, and has another "
+                    "tokenizer; give it a model with the same one"
+                )
+        self.read |= read
 
     def _warn_of_no_targets(self, names: Iterable[PolicyName]) -> None:
         """A warning, once, of policies that the algorithm left out."""
@@ -242,6 +319,19 @@ class Trainer:
             warnings.warn(
                 f"policy {name!r}: {metrics['groups_of_one']:.0%} of its turns have no peers to be compared with and "
                 "teach nothing; raise members, or the k of the play",
+                stacklevel=2,
+            )
+
+    def _warn_of_a_dead_critic(self, name: PolicyName, metrics: Metrics) -> None:
+        """A warning, once, of values that have been worse than one number for all for many steps in a row."""
+        below = metrics.get("explained_variance", 0.0) < 0
+        self.worse_than_nothing[name] = self.worse_than_nothing.get(name, 0) + 1 if below else 0
+        if self.worse_than_nothing[name] >= _DEAD and (told := f"{name}: a dead critic") not in self.warned:
+            self.warned.add(told)
+            warnings.warn(
+                f"policy {name!r}: its critic has explained less than nothing of the returns (explained_variance below "
+                f"0) for {_DEAD} steps, so it adds noise to the advantages; set value_learning_rate of the policy to "
+                "some 30 times its learning_rate and value_coef to 1, or compare members instead (marloo, rloo)",
                 stacklevel=2,
             )
 
@@ -267,42 +357,61 @@ class Trainer:
         keep_last: int = defaults.KEEP_LAST,
         samples: int = defaults.SAMPLES,
         listeners: Sequence[Listener] | None = None,
+        callbacks: Sequence[Any] = (),
         recipe: Mapping[str, Any] | None = None,
     ) -> Path:
         """Train to the last step, writing a run directory (``rundir``); returns its path.
 
         save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
         written per step, and held-out problems played at the start and at every checkpoint. listeners: called with the
-        metrics of every step; None is progress on the terminal. recipe: the resolved recipe, kept for ``coevolve eval``
-        and compared on resume. Raises ValueError if the directory holds a run and resume is off, no run and resume is
-        on, a run of another recipe or beyond the last step, anything else, and while another process trains there.
+        metrics of every step; None is progress on the terminal. callbacks: further ones, of this run. recipe: the
+        resolved recipe, kept for ``coevolve eval`` and compared on resume. Raises ValueError if the directory holds a
+        run and resume is off, no run and resume is on, a run of another recipe or beyond the last step, anything else,
+        while another process trains there, and for what a callback raises.
         """
         _run_numbers(save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         identity = dict(recipe) if recipe is not None else self.identity()
         run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
+        args = Arguments(str(run.path), self.steps, save_every, self.seed)
         with alone(run.path), _told(listeners, self.steps) as told, closed_after(self.made_here):
             start = checkpoint.resume(self, run, identity, keep_last) if resume else run.create()
+            self.ahead.forget()
             if start:
                 self.publish(self.policies, start)
             run.begin(identity, self.seed, self.computing(), fresh=start == 0)
+            tell = Told((*self.callbacks, *check_callbacks(callbacks)), args, start, trainer=self)
+            tell("on_train_begin")
             if start == 0:
                 noise.seed_everything(self.seed)
-                run.append_samples(0, self.sample(samples))
+                tell.evaluated(self._sample(run, 0, samples))
             for i in range(start, self.steps):
+                if tell.control.should_training_stop:
+                    break
+                tell("on_step_begin")
                 line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
                 run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
                 for listener in told:
                     listener(line)
-                if (i + 1) % save_every == 0 or i + 1 == self.steps:
-                    self._save(run, i + 1, samples, identity, keep_last)
+                tell.stepped(line)
+                last = i + 1 == self.steps or tell.control.should_training_stop
+                if last or tell.control.should_save or (i + 1) % save_every == 0:
+                    found = self._sample(run, i + 1, samples)
+                    saved = checkpoint.save(self, run, i + 1, identity, keep_last)  # before anybody's code can fail
+                    self.ahead.forget()
+                    tell.evaluated(found)
+                    tell.saved(saved)
+                    trim()
+                if last:
+                    break
+            tell("on_train_end")
         return run.path
 
-    def _save(self, run: RunDir, step: int, samples: int, identity: Mapping[str, Any], keep_last: int) -> None:
-        """A checkpoint, beside what the team says on held-out problems."""
-        run.append_samples(step, self.sample(samples))
-        checkpoint.save(self, run, step, identity, keep_last)
-        trim()
+    def _sample(self, run: RunDir, step: int, n: int) -> list[dict[str, Any]]:
+        """What the team says on held-out problems, written down."""
+        found = self.sample(n)
+        run.append_samples(step, found)
+        return found
 
     def close(self) -> None:
         """End the processes and servers of learners and engine, those that were given too: for who has made them."""
@@ -319,7 +428,7 @@ class Trainer:
         names = {turn.policy for episode in episodes for turn in episode.turns}
         rows = plain_rows(episodes)
         found = {name: (self.policies[name].describe(collate(rows, name)), None) for name in names}
-        return records(episodes, self.tokenizers(), found)
+        return records(episodes, self.tokenizers(), found, prompts=True)
 
     def computing(self) -> dict[str, Any]:
         """What computes: for every policy, what samples, threads of this process."""
@@ -388,6 +497,9 @@ def _built(
             )
         else:
             given[name] = value
+            asked = trainer.algorithm.logp_old or trainer.algorithm.follow
+            if asked and value.trainable and not hasattr(value, "logps"):
+                raise ValueError(f"policies.{name} is a learner without logps(batch), which this algorithm asks for")
     algorithm, turns = trainer.algorithm, trainer.batch_size * trainer.members * len(trainer.cast(0))
     how: dict[str, Any] = {"reference": algorithm.reference, "critic": algorithm.critic, "workers": workers}
     how |= {"steps": trainer.steps, "seed": trainer.seed, "threads": threads}
@@ -434,6 +546,23 @@ def _check(trainer: Trainer, policies: Mapping[PolicyName, Any]) -> None:
     if trainer.sampling.temperature == 0:
         raise ValueError("sampling.temperature is 0: training needs samples; greedy is for evaluation")
     _check_task(trainer.task)
+
+
+def _speakers(trainer: Trainer) -> set[PolicyName]:
+    """Who is cast at some step; everybody where the steps are too many to look at them all."""
+    if trainer.steps > _CHECKED:
+        return set(trainer.policies)
+    steps = range(max(trainer.steps, _CAST_WINDOW))
+    return {name for step in steps for name in trainer.cast(step).values()}
+
+
+def _check_critics(named: bool | tuple[PolicyName, ...], policies: Mapping[PolicyName, Learner]) -> None:
+    """Policies that are critics by name: there, and learning."""
+    for name in () if isinstance(named, bool) else named:
+        if name not in policies:
+            raise ValueError(f"algorithm: critic names the policy {name!r}; there are {', '.join(policies)}")
+        if not policies[name].trainable:
+            raise ValueError(f"policy {name!r} is a critic and frozen, so it would never learn a value")
 
 
 def _check_task(task: Any) -> None:

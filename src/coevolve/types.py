@@ -51,6 +51,18 @@ class Instruction(str):
     __slots__ = ()
 
 
+class ToolResult(str):
+    """What a called tool returned: a message of the role ``tool``. tool: the name of the function."""
+
+    tool = ""
+
+    @classmethod
+    def of(cls, tool: str, text: str) -> ToolResult:
+        found = cls(text)
+        found.tool = tool
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One row of a task. ``id`` is unique within the task's split; ``data`` holds the row's columns."""
@@ -167,7 +179,11 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """A request for one turn: these ids in, an action out. ``key`` (64 bit) alone decides the random numbers."""
+    """A request for one turn: these ids in, an action out. ``key`` (64 bit) alone decides the random numbers.
+
+    told: called with each token id as it is sampled, by engines that sample token by token in this process (the local
+    one); others are silent until the turn is whole. What is sampled is the same.
+    """
 
     role: Role
     policy: PolicyName
@@ -177,6 +193,7 @@ class Say:
     prompt_ids: Sequence[int]
     sampling: Sampling
     key: int
+    told: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
 
     def answered(
         self,
@@ -244,7 +261,8 @@ class Batch:
     whole step) spoke; episode_B and joint_B long, extra_B bool, paid_B float, as in ``Row``; version_B long, of the
     weights that sampled the row (None: nobody knows, and nobody compares).
     ``Learner.describe`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
-    logp_ref_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask.
+    logp_ref_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask. logp_old_BT is
+    ``Learner.logps`` before the update, where ``Algorithm.logp_old`` asks for it.
     """
 
     ids_BS: Tensor
@@ -268,6 +286,7 @@ class Batch:
     kl_BT: Tensor | None = None
     logp_ref_BT: Tensor | None = None
     value_BT: Tensor | None = None
+    logp_old_BT: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.ids_BS.shape[0])
@@ -339,11 +358,13 @@ def _placed(x: Tensor, device: torch.device | str) -> Tensor:
 @dataclass(frozen=True)
 class Outputs:
     """What one forward says about the actions, differentiable: logp_BT; value_BT, where there is a critic; entropy_BT,
-    of the distribution each token was drawn from, in nats."""
+    of the distribution each token was drawn from, in nats; kl_BT, KL(policy || reference) over the whole vocabulary,
+    where the objective wants it."""
 
     logp_BT: Tensor
     value_BT: Tensor | None = None
     entropy_BT: Tensor | None = None
+    kl_BT: Tensor | None = None
 
 
 Play = Callable[[Problem, Any], Coroutine[Any, Any, None]]
@@ -358,16 +379,35 @@ Rows = Callable[[Sequence[Episode], Sequence[Row]], Sequence[Row]]
 """(all episodes of a step, a row for each of their turns) -> further rows to learn from."""
 Advantage = Callable[[Lesson, State], tuple[Mapping[PolicyName, Targets], State]]
 """(everybody's batches and all episodes, state) -> (targets of every policy that is to learn, the next state)."""
+Follow = Callable[
+    [Lesson, PolicyName, Tensor, Mapping[PolicyName, Targets], State], tuple[Mapping[PolicyName, Targets], State]
+]
+"""(everybody's batches, who has just learnt, its log-probabilities since, [B, T], all targets, state) -> (the targets
+from here on, the next state)."""
 LossAggregation = Callable[[Batch], Tensor]
 """(mini-)batch -> weight_BT: how much each token counts; the loss of a batch is the weighted *sum* over its tokens."""
 Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
 """(outputs, batch, targets, weight_BT) -> (scalar, detached metrics); both add up over micro-batches.
 
-Metrics named ``loss/...`` are terms of the scalar; others are weighted sums over tokens, reported as weighted means.
+Metrics named ``loss/...`` are terms of the scalar, those that end in ``/max`` the largest of something; others are
+weighted sums over tokens, reported as weighted means.
 """
+
 
 Prompt = str | Sequence[Message] | Sequence[Turn | str]
 """What a role is told: text; chat messages; or its own last Turn followed by new text, spliced as exact token ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithTools:
+    """A prompt of a role that may call functions. tools: what the chat template is told of them, as JSON schemas."""
+
+    prompt: Prompt
+    tools: tuple[Mapping[str, Any], ...]
+
+
+Asked = Prompt | WithTools
+"""What an engine makes token ids of."""
 
 
 @dataclass(frozen=True)
@@ -375,8 +415,10 @@ class Objective:
     """What an update minimises, and in how many steps.
 
     epochs: passes over each batch. minibatch: rows per optimiser step (None: all). together: ``peers`` never splits
-    turns that are compared with each other, for losses of several rows; ``row`` splits anywhere. Policies that learn
-    side by side call the loss from several threads.
+    turns that are compared with each other, for losses of several rows; ``row`` splits anywhere. kl: the loss
+    differentiates ``Outputs.kl_BT``, for which every pass has a forward of the reference, too. staleness: updates by
+    which turns may be older than the weights that learn, 0 or 1 (``Engine``'s). Policies that learn side by side call
+    the loss from several threads.
     """
 
     loss: Loss
@@ -384,6 +426,8 @@ class Objective:
     epochs: int = 1
     minibatch: int | None = None
     together: Literal["row", "peers"] = "row"
+    kl: bool = False
+    staleness: int = 0
 
 
 @dataclass(frozen=True)
@@ -392,7 +436,11 @@ class Algorithm:
 
     credit: what each turn is held responsible for. advantage: (lesson, state) -> targets and the next state. objective:
     what the update minimises. start: the state at step 0. reference: needs a frozen start policy (KL). critic: needs a
-    value head. rows: what else is learnt from. A rule that draws random numbers takes them from ``noise``.
+    value head, on every policy, or on those of these names. logp_old: batches have the learner's own log-probabilities,
+    where a sampler's differ and a batch is used more than once. rows: what else is learnt from. follow: with one,
+    policies learn in turn, in an order drawn for each step, and it says what follows from each update for the others.
+    caution: what whoever trains with it should know, said once. A rule that draws random numbers takes them from
+    ``noise``.
     """
 
     credit: Credit
@@ -400,7 +448,14 @@ class Algorithm:
     objective: Objective
     start: State = field(default_factory=dict)
     reference: bool = False
-    critic: bool = False
+    critic: bool | tuple[PolicyName, ...] = False
+    logp_old: bool = False
     rows: Rows | None = None
+    follow: Follow | None = None
+    caution: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What it was made with: a checkpoint belongs to one algorithm."""
+
+    def has_critic(self, name: PolicyName) -> bool:
+        """Whether this policy needs a value head."""
+        return self.critic if isinstance(self.critic, bool) else name in self.critic

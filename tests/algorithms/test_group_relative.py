@@ -10,7 +10,20 @@ import torch
 from lesson_cases import collated, loss_of, targets_of
 from policy_cases import make_batch
 
-from coevolve.algorithms import ALGORITHMS, grpo, magrpo, mareinforce, maremax, marloo, reinforce, rloo
+from coevolve.algorithms import (
+    ALGORITHMS,
+    cispo,
+    dapo,
+    dr_grpo,
+    grpo,
+    gspo,
+    magrpo,
+    mareinforce,
+    maremax,
+    marloo,
+    reinforce,
+    rloo,
+)
 from coevolve.types import Episode, Joint, Outputs, Problem, Turn
 
 P = Problem("p")
@@ -207,6 +220,56 @@ def test_grpo_without_its_options_is_magrpo():
     assert rloo(beta=0.0, kl="loss", estimator="k3").settings == marloo().settings
 
 
+def test_what_came_after_grpo_is_grpo_with_other_settings():
+    # DAPO with equal clips, every turn alike and all groups is GRPO; so are the others without what is theirs
+    back = {"std": "group", "clip": 0.2, "loss_aggregation": "turn", "beta": 0.04}
+    assert dapo(**back, drop_flat=False).settings == grpo().settings
+    assert gspo(**back, ratio="token").settings == cispo(**back, ratio="token").settings == grpo().settings
+    assert dr_grpo(**back).settings == grpo().settings
+    assert dr_grpo(clip=None).settings == magrpo().settings
+
+
+def test_groups_without_a_signal_are_as_if_they_were_not_there():
+    # group 0 pays 1 and 0, deviation 1/2: advantages +-1; group 1 is flat and half of the tokens: +-2
+    given = batch([1.0, 0.0, 2.0, 2.0], [0, 0, 1, 1])
+    assert advantages(dapo(), given) == pytest.approx([2.0, -2.0, 0.0, 0.0])
+    logp = torch.tensor([[0.1], [0.2], [0.3], [0.4]], requires_grad=True)
+    loss, _ = loss_of(dapo(), Outputs(logp), given)
+    alone, _ = loss_of(dapo(), Outputs(logp[:2]), given.select(torch.tensor([0, 1])))
+    assert loss.item() == pytest.approx(alone.item())
+    for a, b in zip(*(torch.autograd.grad(x, logp) for x in (loss, alone)), strict=True):
+        assert torch.allclose(a, b)
+    # of turns of several tokens it is the tokens that are counted
+    long = make_batch(4, 3).replace(credit_B=given.credit_B, peers_B=given.peers_B)
+    share = long.mask_BT[:2].sum() / long.mask_BT.sum()
+    assert targets_of(dapo(), long).adv_BT[0, 0].item() == pytest.approx(1 / share.item(), rel=1e-5)
+    flat = batch([1.0, 1.0], [0, 0])
+    assert advantages(dapo(), flat) == [0.0, 0.0]
+
+
+def test_the_exact_kl_is_a_term_of_the_loss():
+    given = batch([1.0, 1.0], [0, 0])
+    rule = magrpo(beta=2.0, estimator="exact")
+    kl = torch.tensor([[0.5], [1.0]], requires_grad=True)
+    loss, metrics = loss_of(rule, Outputs(given.logp_BT, kl_BT=kl), given)
+    assert loss.item() == pytest.approx(2 * 0.75)
+    assert metrics["loss/kl"].item() == pytest.approx(0.75)
+    assert torch.autograd.grad(loss, kl)[0].tolist() == [[1.0], [1.0]]
+    assert (rule.objective.kl, rule.reference) == (True, True)
+    assert not magrpo(estimator="exact").objective.kl  # at beta 0 there is none
+    assert not magrpo(beta=2.0).objective.kl
+
+
+def test_an_entropy_bonus_is_taken_from_the_loss():
+    given = batch([1.0, 0.0], [0, 0])
+    entropy = torch.tensor([[0.5], [1.0]], requires_grad=True)
+    out = Outputs(given.logp_BT, entropy_BT=entropy)
+    with_bonus, metrics = loss_of(magrpo(entropy=0.2), out, given)
+    assert with_bonus.item() == pytest.approx(loss_of(magrpo(), out, given)[0].item() - 0.2 * 0.75)
+    assert metrics["loss/entropy"].item() == pytest.approx(-0.75)
+    assert torch.autograd.grad(with_bonus, entropy)[0].tolist() == [pytest.approx([-0.1]), pytest.approx([-0.1])]
+
+
 def test_groups_without_a_signal_are_counted():
     # group 0 differs, group 1 is one turn, group 2 is equal
     metrics = targets_of(magrpo(), batch([1.0, 0.0, 5.0, 2.0, 2.0], [0, 0, 1, 2, 2])).metrics
@@ -238,6 +301,8 @@ def test_one_problem_of_one_member_is_no_group_either():
         ({"minibatch": 4}, "set clip"),
         ({"epochs": 0, "clip": 0.2}, "epochs"),
         ({"clip": 0.0}, "clip"),
+        ({"ratio": "turn"}, "set clip"),
+        ({"beta": 1.0, "kl": "reward", "estimator": "exact"}, "as a reward it has no gradient"),
     ],
 )
 def test_settings_out_of_range_are_named(wrong, message):
@@ -246,5 +311,5 @@ def test_settings_out_of_range_are_named(wrong, message):
 
 
 def test_the_single_agent_names_are_settings_of_one_builder():
-    for name in (*TEAM, "grpo", "rloo", "reinforce"):
+    for name in (*TEAM, "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce"):
         assert inspect.signature(ALGORITHMS[name]).parameters.keys() == inspect.signature(magrpo).parameters.keys()

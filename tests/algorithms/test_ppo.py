@@ -7,7 +7,7 @@ import pytest
 import torch
 from lesson_cases import learnt_from, targets_of
 
-from coevolve import cory, ppo
+from coevolve import a2c, cory, ppo, reinforce_pp
 from coevolve.maths.advantage import gae, token_rewards
 from coevolve.maths.masked import whiten
 from coevolve.types import Batch, Outputs, Targets
@@ -42,15 +42,94 @@ def batch(logp, ref, kl, credit, value=None):
 def test_targets_literal():
     # gamma 1, lambda 1, values 0, eta 0.5: rewards -0.5 * 1, 3 - 0.5 * 2 -> to go 1.5, 2
     given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
-    targets = targets_of(ppo(eta=0.5, lam=1.0, whiten=False), given)
+    targets = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, penalty="full"), given)
     assert targets.adv_BT.tolist() == [[1.5, 2.0]]
     assert targets.return_BT.tolist() == [[1.5, 2.0]]
     # sampled: log-ratios 1, 0.5 -> rewards -0.5, 3 - 0.25 -> to go 2.25, 2.75
     sampled = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, penalty="sampled"), given)
     assert sampled.adv_BT.tolist() == [[2.25, 2.75]]
     # whitened: deviations -0.25, +0.25, unbiased variance 0.125
-    whitened = targets_of(ppo(eta=0.5, lam=1.0), given).adv_BT
+    whitened = targets_of(ppo(eta=0.5, lam=1.0, penalty="full"), given).adv_BT
     assert whitened.tolist() == [[pytest.approx(-math.sqrt(0.5)), pytest.approx(math.sqrt(0.5))]]
+
+
+def test_the_exact_penalty_literal():
+    # eta 0.5, KL 1 and 2: the first token pays for the second's place, -0.5 * 2, and its own is in the loss: to go 2, 3
+    given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
+    rule = ppo(eta=0.5, lam=1.0, whiten=False, penalty="exact")
+    targets = targets_of(rule, given)
+    assert targets.adv_BT.tolist() == [[2.0, 3.0]]
+    assert targets.columns["kl_weight_B"].tolist() == [0.5]
+    # and the loss is -(2 + 3) / 2 of the policy, 0.5 * (4 + 9) / 2 * 0.1 of the critic, 0.5 * (0.4 + 0.8) / 2 of the KL
+    kl_BT = torch.tensor([[0.4, 0.8]], requires_grad=True)
+    out = Outputs(given.logp_BT, given.value_BT, None, kl_BT)
+    loss, metrics = rule.objective.loss(out, given, targets, rule.objective.loss_aggregation(given))
+    assert loss.item() == pytest.approx(-2.5 + 0.325 + 0.3)
+    assert metrics["loss/kl"].item() == pytest.approx(0.6)
+    assert torch.autograd.grad(loss, kl_BT)[0].tolist() == [[0.25, 0.25]]
+    assert rule.objective.kl
+    assert not ppo(penalty="full").objective.kl
+
+
+def test_advantages_and_the_kl_in_the_loss_are_divided_by_the_same():
+    # to go 2 and 3: variance 1/2; penalties 0.5 and 1: mean square 5/8; so the root of 9/8
+    given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
+    targets = targets_of(ppo(eta=0.5, lam=1.0, penalty="exact"), given)
+    unit = 1 / math.sqrt(9 / 8)
+    assert targets.adv_BT.tolist() == [[pytest.approx(-unit / 2), pytest.approx(unit / 2)]]
+    assert targets.columns["kl_weight_B"].tolist() == [pytest.approx(unit / 2)]
+    equal = batch([[-1.0]] * 2, [[-1.0]] * 2, [[2.0]] * 2, [3.0, 3.0])  # nothing to choose between, and a KL
+    assert targets_of(ppo(eta=0.5, penalty="exact"), equal).columns["kl_weight_B"].tolist() == [pytest.approx(0.5)] * 2
+
+
+def test_an_adaptive_weight_is_the_losss_too():
+    given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
+    rule = ppo(eta=0.5, target_kl=2.0, whiten=False, penalty="exact")
+    assert learnt_from(rule, given, {"kl": {"a": 0.7}})[0].columns["kl_weight_B"].tolist() == [pytest.approx(0.7)]
+
+
+def test_the_blind_penalty_says_so_and_only_where_it_counts():
+    assert "docs/ppo.md" in ppo(penalty="full").caution
+    assert cory(penalty="full").caution == ppo(penalty="full").caution
+    assert ppo().caution == ppo(penalty="sampled").caution == ppo(eta=0.0, penalty="full").caution == ""
+
+
+def test_a2c_is_ppo_without_ratio_and_whitening():
+    given = batch([[-1.0]], [[-1.0]], [[0.0]], [2.0])
+    rule = a2c(eta=0.0)
+    # A = 2: -2 log pi = 2 at log pi -1; V = 1, R = 2: 0.5 * max(1, (0.2 - 2)^2) * 0.5; entropy 0.7 times 0.01
+    out = Outputs(torch.tensor([[-1.0]]), torch.tensor([[1.0]]), torch.tensor([[0.7]]))
+    loss, metrics = rule.objective.loss(out, given, targets_of(rule, given), rule.objective.loss_aggregation(given))
+    assert loss.item() == pytest.approx(2 + 0.5 * 0.5 * 3.24 - 0.007)
+    assert metrics["loss/entropy"].item() == pytest.approx(-0.7)
+    same = a2c(clip=0.2, epochs=4, lam=0.95, value_coef=0.1, whiten=True, entropy=0.0, penalty="exact")
+    assert same.settings == ppo().settings
+
+
+def test_reinforce_pp_is_what_is_to_come_whitened_over_the_batch():
+    # k1 1 and 0.5, weight 0.5: to go 3 - 0.75 and 3 - 0.25; deviations -+0.25, variance 1/8. And no critic
+    given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
+    rule = reinforce_pp(eta=0.5)
+    targets = targets_of(rule, given.replace(value_BT=None))
+    assert targets.adv_BT.tolist() == [[pytest.approx(-math.sqrt(0.5)), pytest.approx(math.sqrt(0.5))]]
+    assert targets.return_BT is None
+    assert not rule.critic
+    _, metrics = rule.objective.loss(Outputs(given.logp_BT), given, targets, rule.objective.loss_aggregation(given))
+    assert "loss/value" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"clip": None}, "set clip"),
+        ({"penalty": "exact", "whiten_rewards": True}, "whiten_rewards divides rewards"),
+        ({"clip": [0.2, -1.0]}, "clip"),
+        ({"entropy": -1.0}, "entropy"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        ppo(**wrong)
 
 
 def expected_gradient(penalty):
@@ -92,18 +171,19 @@ def test_settings_out_of_range_are_named(wrong):
 def test_whitened_rewards_literal():
     # token rewards as above: -0.5 and 2, mean 0.75, deviations +-1.25, unbiased variance 3.125: 0.75 +- 0.5 sqrt(2)
     given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
-    targets = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, whiten_rewards=True), given)
+    targets = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, whiten_rewards=True, penalty="full"), given)
     last = 0.75 + math.sqrt(0.5)
     assert targets.adv_BT.tolist() == [[pytest.approx(1.5), pytest.approx(last)]]
     assert targets.return_BT.tolist() == [[pytest.approx(1.5), pytest.approx(last)]]
-    assert targets_of(ppo(eta=0.5, lam=1.0, whiten=False), given).adv_BT.tolist() == [[1.5, 2.0]]  # off by itself
+    off = ppo(eta=0.5, lam=1.0, whiten=False, penalty="full")
+    assert targets_of(off, given).adv_BT.tolist() == [[1.5, 2.0]]
 
 
 def test_whitened_rewards_do_not_leak_out_of_the_padding():
     # rewards -0.5 and 2 | 3.5: mean 5/3, deviations -13/6, 1/3, 11/6, variance (169 + 4 + 121) / 36 / 2 = 49/12
     given = batch([[-1.0, -1.0]] * 2, [[-1.0, -1.0]] * 2, [[1.0, 2.0], [1.0, 9.0]], [3.0, 4.0])
     given = given.replace(mask_BT=torch.tensor([[True, True], [True, False]]))
-    adv_BT = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, whiten_rewards=True), given).adv_BT
+    adv_BT = targets_of(ppo(eta=0.5, lam=1.0, whiten=False, whiten_rewards=True, penalty="full"), given).adv_BT
     std = math.sqrt(49 / 12)
     first, second, third = (5 / 3 + deviation / std for deviation in (-13 / 6, 1 / 3, 11 / 6))
     assert adv_BT.tolist() == [[pytest.approx(first + second), pytest.approx(second)], [pytest.approx(third), 0.0]]
@@ -153,19 +233,20 @@ def test_without_these_options_nothing_is_done_to_a_reward():
     adv_BT, return_BT = gae(
         token_rewards(given.credit_B, given.kl_BT, given.mask_BT, 0.3), given.value_BT, given.mask_BT, 1.0, 0.95
     )
-    targets = targets_of(ppo(), given)
+    targets = targets_of(ppo(penalty="full"), given)
     assert torch.equal(targets.return_BT, return_BT)
     assert torch.equal(targets.adv_BT, whiten(adv_BT, given.mask_BT))
 
 
-def test_defaults_are_the_papers():
+def test_defaults_are_the_papers_but_for_the_penalty():
     found = {
         name: parameter.default for name, parameter in inspect.signature(ppo).parameters.items() if name != "minibatch"
     }
     assert found == {
         "eta": 0.3, "target_kl": None, "horizon": 10000, "gamma": 1.0, "lam": 0.95, "clip": 0.2, "value_clip": 0.2,
         "value_coef": 0.1, "epochs": 4, "score_clip": None, "whiten_rewards": False, "whiten": True,
-        "credit": "own_reward", "rescale": "none", "loss_aggregation": "token", "penalty": "full",
+        "credit": "own_reward", "rescale": "none", "loss_aggregation": "token", "penalty": "exact", "entropy": 0.0,
+        "critic": True, "mismatch": "none",
     }  # fmt: skip
 
 
@@ -173,7 +254,7 @@ def test_the_loss_literal():
     # one token, A = 1, ratio e^0.5 = 1.65 beyond the clip of 0.2: policy -1.2. V = 1, before 0, R = 2: V is clipped to
     # 0.2: 0.5 * max((1 - 2)^2, (0.2 - 2)^2) = 0.5 * 3.24 = 1.62, and a tenth of it counts: -1.2 + 0.162
     given = batch([[-1.0]], [[-1.0]], [[0.0]], [2.0])
-    rule, targets = ppo(), Targets(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
+    rule, targets = ppo(eta=0.0), Targets(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
     out = Outputs(torch.tensor([[-0.5]]), torch.tensor([[1.0]]))
     loss, metrics = rule.objective.loss(out, given, targets, rule.objective.loss_aggregation(given))
     assert loss.item() == pytest.approx(-1.2 + 0.162)

@@ -352,7 +352,6 @@ print(policies["a"].backend.about)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{"NUMBA_DISABLE_JIT": "1"}, {"OMP_NUM_THREADS": "2"}])
 def test_what_the_environment_says(variables: dict[str, str], micro_model: str) -> None:
     """Where numba compiles nothing there are no loops, and a number of threads changes nothing."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from coevolve.compute.attention import masked
 from coevolve.compute.logprobs import lm_head
 from coevolve.engines.local import LocalEngine
 from coevolve.types import Sampling
@@ -74,3 +76,20 @@ def test_logits_are_float32_sums_of_bfloat16() -> None:
         found_NV = lm_head(layer, torch.bfloat16)(hidden_NW)
     wanted_NV = hidden_NW.bfloat16().double() @ layer.weight.bfloat16().double().t() + layer.bias.double()
     torch.testing.assert_close(found_NV.double(), wanted_NV, rtol=1e-5, atol=1e-5)
+
+
+def test_attention_over_a_tree_keeps_no_scores() -> None:
+    """With several query heads for a key head; no other kernel is allowed."""
+    torch.manual_seed(0)
+    heads = ((6, 40), (2, 100), (2, 100))
+    query, key, value = (torch.randn(3, h, n, 64, device="cuda", requires_grad=True) for h, n in heads)
+    sees_M1QP = torch.ones(3, 1, 40, 100, dtype=torch.bool, device="cuda").tril(60)
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION]):
+        out = masked(query, key, value, sees_M1QP, 0.125, grouped=False)
+        out.square().sum().backward()
+    found = [x.cpu() for x in (out.detach(), *(x.grad for x in (query, key, value)))]  # type: ignore[union-attr]
+    cpu = [x.detach().cpu().requires_grad_() for x in (query, key, value)]
+    wanted = masked(*cpu, sees_M1QP.cpu(), 0.125, grouped=True)
+    wanted.square().sum().backward()
+    for a, b in zip(found, [wanted.detach(), *(x.grad for x in cpu)], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,9 @@ from policy_cases import Build, make_batch
 from torch import Tensor, nn
 
 from coevolve.compute import logprobs
-from coevolve.compute.logprobs import Operations, action_logps, log_softmax
+from coevolve.compute.logprobs import Operations, action_logps, log_softmax, pieces
 from coevolve.compute.torch_backend import TorchBackend
+from coevolve.interfaces import Reference
 
 
 @pytest.fixture(params=["torch", "cpu", "cpu without oneDNN"])
@@ -98,7 +100,8 @@ def test_a_product_with_wide_sums_is_used_where_there_is_one(monkeypatch: pytest
     monkeypatch.setattr(torch, "tensor", lambda *given, device=None, **settings: make(*given, **settings))
     for mm, right in ((torch.mm, False), (product, True), (rounds, False)):
         monkeypatch.setattr(torch, "mm", mm)
-        assert logprobs._sums_wide.__wrapped__(there, torch.bfloat16) is right
+        with nullcontext() if right else pytest.warns(UserWarning, match="no product of torch.bfloat16"):
+            assert logprobs._sums_wide.__wrapped__(there, torch.bfloat16) is right
     monkeypatch.setattr(torch, "mm", product)
     monkeypatch.setattr(logprobs, "_sums_wide", lambda *_: True)
     layer, hidden_NW = nn.Linear(2, 3), make([[1.001, 256.0]])
@@ -215,6 +218,50 @@ def test_gradients_are_those_that_autograd_finds(
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
 
 
+@pytest.mark.parametrize("most", [1 << 24, 0])
+def test_the_gradient_of_a_kl_literally(most: int, use: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
+    """d K / d z = p (log p - log q - K) / T. p = (1/2, 1/4, 1/4) and q even at T 1: K = 1/2 log 3/2 + 1/2 log 3/4 =
+    log 3 - 3/2 log 2, log p - log q - K = (1/2, -1/2, -1/2) log 2, and the gradient is (1/4, -1/8, -1/8) log 2."""
+    monkeypatch.setattr(logprobs, "LOGITS_KEPT", most)
+    layer, log2, log3 = nn.Linear(3, 3, bias=False), 0.6931471805599453, 1.0986122886681098
+    layer.weight.data = torch.eye(3)
+    for temperature in (1.0, 2.0):
+        z_NV = (temperature * torch.tensor([[0.5, 0.25, 0.25]]).log()).requires_grad_()
+        even = Reference(torch.zeros(1, 3), lambda hidden_NW: hidden_NW)
+        *_, kl_N = action_logps(layer, z_NV, torch.tensor([1]), torch.full((1,), temperature), use, even)
+        torch.testing.assert_close(kl_N, torch.tensor([log3 - 1.5 * log2]))
+        (found_NV,) = torch.autograd.grad(kl_N.sum(), z_NV)
+        torch.testing.assert_close(found_NV, log2 / temperature * torch.tensor([[1 / 4, -1 / 8, -1 / 8]]))
+
+
+@pytest.mark.parametrize("wanted", ["kl", "kl and logp", "all"])
+@pytest.mark.parametrize("most", [1 << 24, 0])
+def test_the_gradient_of_a_kl_is_what_autograd_finds(
+    wanted: str, most: int, use: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logprobs, "LOGITS_KEPT", most)
+    monkeypatch.setattr(logprobs, "LEAST_ROWS", 48)
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", 1)
+    torch.manual_seed(0)
+    layer, other, action_N = nn.Linear(24, 40), nn.Linear(16, 40).requires_grad_(False), torch.randint(40, (150,))
+    hidden_NW, ref_NW = (3 * torch.randn(150, 24)).requires_grad_(), 3 * torch.randn(150, 16)
+    temperature_N, weights = torch.linspace(0.3, 2, 150), torch.randn(3, 150)
+    weights[0] *= wanted != "kl"
+    weights[1] *= wanted == "all"
+    found = action_logps(layer, hidden_NW, action_N, temperature_N, use, Reference(ref_NW, other))
+    logp_NV = (layer(hidden_NW) / temperature_N[:, None]).log_softmax(-1)
+    q_NV = (other(ref_NW) / temperature_N[:, None]).log_softmax(-1)
+    p_NV = logp_NV.exp()
+    right = (logp_NV.gather(1, action_N[:, None])[:, 0], -(p_NV * logp_NV).sum(1), (p_NV * (logp_NV - q_NV)).sum(1))
+    for ours, theirs in zip(found, right, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    used = [i for i in range(3) if weights[i].any()]  # of the others there is no gradient at all
+    losses = [torch.stack([(weights[i] * one[i]).sum() for i in used]).sum() for one in (found, right)]
+    inputs = [hidden_NW, *layer.parameters()]
+    for ours, theirs in zip(*(torch.autograd.grad(loss, inputs) for loss in losses), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+
+
 def test_a_head_that_is_not_trained_has_no_gradient_and_hands_one_on(use: Operations) -> None:
     """As a base's under adapters."""
     layer, hidden_NW = nn.Linear(24, 40).requires_grad_(False), torch.randn(9, 24, requires_grad=True)
@@ -228,3 +275,16 @@ def test_where_nothing_is_trained_no_probabilities_are_kept(use: Operations) -> 
     with torch.no_grad():
         logp_N, entropy_N = action_logps(layer, hidden_NW, torch.arange(9), torch.ones(9), use)
     assert logp_N.grad_fn is None and entropy_N.grad_fn is None
+
+
+def test_a_gpu_makes_logits_of_more_tokens_at_a_time() -> None:
+    """Of 5,000 tokens and a vocabulary of 151,936, where a processor's cache would have a few."""
+    sizes = {kind: [len(range(5000)[p]) for p in pieces(5000, 151936, torch.device(kind))] for kind in ("cpu", "cuda")}
+    assert sizes["cuda"] == [2048, 2048, 904]
+    assert sizes["cpu"] == [128] * 39 + [8]
+
+
+def test_a_device_without_the_product_of_the_output_layer_is_told_of() -> None:
+    logprobs._sums_wide.cache_clear()
+    with pytest.warns(UserWarning, match="no product of torch.bfloat16 with float32 sums on meta; the output layer"):
+        assert not logprobs._sums_wide(torch.device("meta"), torch.bfloat16)

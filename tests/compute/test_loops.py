@@ -320,7 +320,6 @@ assert not TILES
 """
 
 
-@pytest.mark.slow
 def test_a_kernel_that_refuses_tiles_gets_none_and_code_of_its_own(tmp_path: Path) -> None:
     """Numba keeps code by what the processor has, not by what the kernel lets us use."""
     other = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -332,7 +331,6 @@ def test_a_kernel_that_refuses_tiles_gets_none_and_code_of_its_own(tmp_path: Pat
     assert kept and all(("_without_tiles" in name) == bool(compiling.TILES) for name in kept)
 
 
-@pytest.mark.slow
 def test_processors_that_have_no_bfloat16_multiply_it_too(tmp_path: Path) -> None:
     other = {
         **os.environ,

@@ -11,7 +11,7 @@ from policy_cases import Build, batch_of, make_batch, make_family, plain
 from torch.nn.functional import scaled_dot_product_attention
 
 from coevolve.compute import forward, prefix_tree
-from coevolve.compute.attention import PathAttention
+from coevolve.compute.attention import PathAttention, masked
 from coevolve.compute.prefix_tree import filled
 
 HEADS, KEYS, SIZE = 4, 2, 8
@@ -118,6 +118,19 @@ def test_attention_and_its_gradient_are_those_of_every_row_alone(
     naive = torch.autograd.grad((expected * weight).sum(), (q, k, v))
     for gradient, wanted in zip(ours, naive, strict=True):
         torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-5 if size == 1 else 1e-4 * size)
+
+
+def test_key_heads_that_are_shared_and_key_heads_that_are_repeated_are_the_same() -> None:
+    """GPUs have no kernel for the former under a mask."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, heads, n, SIZE, requires_grad=True) for heads, n in ((6, 5), (2, 9), (2, 9)))
+    sees_M1QP = torch.ones(2, 1, 5, 9, dtype=torch.bool).tril(4)
+    weight = torch.randn(2, 6, 5, SIZE)
+    both = [masked(q, k, v, sees_M1QP, 0.3, grouped=grouped) for grouped in (True, False)]
+    torch.testing.assert_close(*both)
+    for a, b in zip(*(torch.autograd.grad((out * weight).sum(), (q, k, v)) for out in both), strict=True):
+        assert a.abs().max() > 0.1
+        torch.testing.assert_close(a, b)
 
 
 def test_few_tokens_fill_up_to_few_numbers() -> None:

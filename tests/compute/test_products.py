@@ -180,7 +180,6 @@ assert layer.weight.grad.isfinite().all() and layer.weight.grad.any()
 """
 
 
-@pytest.mark.slow
 def test_a_processor_without_bfloat16_computes_it_the_default_way() -> None:
     """oneDNN has it from AVX-512 on, and raises on others."""
     older = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}

@@ -222,6 +222,46 @@ def test_annotations(model: str, way: str, kind: Kind, team: Callable[..., Team]
         torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kind", ["lora", "lora on the head"])
+@pytest.mark.parametrize("way", ["cpu", "torch", "rows apart", "reference"])
+def test_the_kl_has_the_gradient_that_autograd_finds(
+    way: str, kind: Kind, kept: bool, team: Callable[..., Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of policy and reference on one base, by plain transformers; its value is what describing finds."""
+    if not kept:
+        monkeypatch.setattr(logprobs, "LOGITS_KEPT", 0)
+        monkeypatch.setattr(logprobs, "LEAST_ROWS", 24)
+        monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", 1)
+    batch, policy = make_family(2, seed=6), team("llama", way, "float32", kind)["b"]
+    weight_BT = torch.randn(batch.mask_BT.shape, generator=torch.Generator().manual_seed(2))
+    found = []
+    for say in (lambda: policy.outputs(batch, kl=True).kl_BT, lambda: naive_kl(policy, batch)):
+        with policy.weights.active():
+            kl_BT = say()
+            assert kl_BT is not None
+            grads = torch.autograd.grad((kl_BT * weight_BT).sum(), policy.parameters)
+        found.append([kl_BT.detach(), *grads])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5 * max(1.0, float(theirs.abs().max())))
+    described = policy.describe(batch).kl_BT
+    assert described is not None
+    torch.testing.assert_close(found[0][0], described, rtol=1e-4, atol=1e-5)
+
+
+def naive_kl(policy: LocalLearner, batch: Batch) -> Tensor:
+    """Row by row, all logits of the model at once."""
+    assert policy.reference is not None
+    causal, kl_BT = policy.weights.base.causal, torch.zeros(batch.mask_BT.shape)
+    for b, (start, length) in enumerate(zip(batch.start_B.tolist(), batch.length_B.tolist(), strict=True)):
+        ids = batch.ids_BS[b : b + 1, : length - 1]
+        logp = (causal(input_ids=ids).logits[0, start - 1 :] / batch.temperature_B[b]).log_softmax(-1)
+        with torch.no_grad(), policy.reference.active() as bare:
+            ref = (bare(input_ids=ids).logits[0, start - 1 :] / batch.temperature_B[b]).log_softmax(-1)
+        kl_BT[b, : length - start] = (logp.exp() * (logp - ref)).sum(-1)
+    return kl_BT
+
+
 def turns_of(policies: Team, sampling: Sampling) -> list[Turn]:
     """Of all together, in one call; most rows leave early."""
     says = {}

@@ -68,7 +68,7 @@ def test_the_command(run, seed1, capsys):
     assert all("reason" not in row for row in result["rows"])
     out = capsys.readouterr().out
     assert f"diagnostics: {run / 'diagnostics.json'}" in out
-    assert "Cross-play (run at checkpoint 4, held-out problems: 3 × 64)" in out
+    assert "Cross-play" in out
     assert sections(read(run))[0].id == "diagnostics-run-team"
 
 

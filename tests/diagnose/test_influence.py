@@ -127,3 +127,12 @@ def test_only_one_roles_numbers_are_drawn_anew():
     [call] = engine.calls
     assert call["ann"][0].key != 1
     assert call["bob"][0].key == 1
+
+
+def test_a_changed_engine_says_how_long_a_context_is():
+    class Knows:
+        def context(self, policy):
+            return {"ann": 7}[policy]
+
+    for one in (influence.Redrawn(Knows(), "a"), influence.Silent(Knows(), "a", {}), influence.Redrawn(object(), "a")):
+        assert one.context("ann") == (7 if isinstance(one.engine, Knows) else None)

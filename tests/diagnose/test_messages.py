@@ -27,7 +27,7 @@ def pair():
 
 
 def test_blank(pair):
-    heard = heard_by(pair, "b", messages._blank)
+    heard = heard_by(pair, "b", messages.blank)
     assert heard == [(f"p{i}", [""]) for i in range(3) for _ in range(2)]
 
 
@@ -49,7 +49,7 @@ def test_own_is_what_the_listener_said_itself(pair):
 
 def test_nobody_else_mishears(pair):
     task = Paid(pair.task.worth, 3)
-    scene(Misheard(task, "a", messages._blank), named).played()
+    scene(Misheard(task, "a", messages.blank), named).played()
     assert ("p0", "b", ["a-p0-0-0"]) in task.heard
 
 
@@ -109,11 +109,11 @@ class Noting(Paid):
 
 def test_the_rest_of_the_task_passes_through():
     task = Noting(lambda a, b: 1.0, 2)
-    wrapped = Misheard(task, "a", messages._blank)
+    wrapped = Misheard(task, "a", messages.blank)
     assert (wrapped.solo, wrapped.train, wrapped.test) == (False, task.train, task.test)
     assert wrapped.parts([1, 2]) == [{"one": 1.0}] * 2
-    assert not hasattr(Misheard(Paid(lambda: 0.0), "a", messages._blank), "parts")
-    assert not hasattr(Misheard(Paid(lambda: 0.0), "a", messages._blank), "feedback")
+    assert not hasattr(Misheard(Paid(lambda: 0.0), "a", messages.blank), "parts")
+    assert not hasattr(Misheard(Paid(lambda: 0.0), "a", messages.blank), "feedback")
 
 
 def rows(one):

@@ -113,10 +113,8 @@ def test_sections_for_a_run(tmp_path, capsys):
     sections = diagnostics.sections(run)
     assert len({section.id for section in sections}) == len(sections) == 6
     first, *rest = sections
-    assert (first.id, first.title) == (
-        "diagnostics-my-run-team",
-        "The team (my run at checkpoint 4, held-out problems: 1 × 1)",
-    )
+    assert (first.id, first.title) == ("diagnostics-my-run-team", "The team")
+    assert first.sentence.startswith("Checkpoint 4, 1 held-out problem, 1 episodes of each. The return is")
     assert first.columns == ["setting", "role", "policy", "return", "SE", "difference", "low", "high"]
     assert first.rows == [
         ["trained", "all", "ann", 2.0, None, None, None, None],

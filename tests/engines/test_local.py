@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -107,6 +108,19 @@ def test_compaction_changes_nothing(build_policy: Build, each_way: str, monkeypa
     for a, b in zip(whole, compacted, strict=True):
         torch.testing.assert_close(torch.tensor(a.logps), torch.tensor(b.logps), rtol=1e-5, atol=1e-5)
     assert {len(t.action_ids) for t in whole} >= {1, 2, 3}
+
+
+def test_who_is_told_of_tokens_hears_those_of_the_turn(build_policy: Build) -> None:
+    """Each of its own row, the end among them, in order, while rows leave; and nobody's turn is another one for it."""
+    policy = build_policy()
+    policy.eos = frozenset(range(0, TOKENS, 5))
+    engine, says = LocalEngine({"a": policy}), make_says(ragged(11, seed=5) * 2, Sampling(16))
+    heard: list[list[int]] = [[] for _ in says]
+    listened = [replace(say, told=heard[i].append) if i % 3 else say for i, say in enumerate(says)]
+    turns = engine.generate({"a": listened})["a"]
+    assert [t.action_ids for t in turns] == [t.action_ids for t in engine.generate({"a": says})["a"]]
+    assert heard == [list(turn.action_ids) if i % 3 else [] for i, turn in enumerate(turns)]
+    assert {len(ids) for ids in heard} >= {0, 1, 2, 3}
 
 
 def test_end_of_sequence_is_part_of_the_turn_and_not_of_its_text(build_policy: Build) -> None:

@@ -140,6 +140,7 @@ def test_the_paper_has_every_section_and_picture(tmp_path):
     assert files[0] == output
     links = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text)
     assert [file.name for file in files[1:]] == [link.replace("%20", " ") for link in links]
+    assert "low from 1.00 to 3.00 ± 0.50" in text  # what the page opens with, too
     assert links[0] == "my%20report-curves.png" and "my%20report-frontier.png" in links
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[1:])
     assert "| final reward | a\\|b | 2 | 2.50 | 2.00 | 3.00 |" in text

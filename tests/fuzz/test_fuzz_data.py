@@ -54,6 +54,22 @@ def test_a_file_of_rows(tmp_path: Path, content: bytes, packed: bool, id: str | 
     assert said is None or "rows.jsonl" in said or said.startswith("task.test"), said
 
 
+TABLES = {
+    "rows.csv": b'id,post,likes,score\none,A,3,0.5\n"t\nwo","B, ""b""",-1,1e-9\n',
+    "rows.tsv": b"id\tpost\tlikes\tscore\none\tA\t3\t0.5\ntwo\tB\t-1\t1e-9\n",
+    "rows.json": json.dumps(ROWS).encode(),
+}
+
+
+@trials(100)
+@given(data=st.data(), name=st.sampled_from(sorted(TABLES)))
+def test_a_table(tmp_path: Path, data: st.DataObject, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data.draw(torn(TABLES[name])))
+    said = refused("tables", lambda: use(path))
+    assert said is None or name in said or said.startswith("task.test"), said
+
+
 @trials(100)
 @given(content=torn(gzip.compress(WHOLE * 50, mtime=0)))
 def test_a_torn_archive(tmp_path: Path, content: bytes) -> None:
@@ -119,7 +135,7 @@ sampling: {max_new_tokens: 2}
 
 
 def test_a_table_beside_the_recipe_is_no_data_set_of_the_hub(tmp_path: Path) -> None:
-    Path("rows.csv").write_text("post\na\n")
-    task = Rows(data="rows.csv", prompts={"writer": "{post}"}, reward=answer)
+    Path("rows.xlsx").write_text("post\na\n")
+    task = Rows(data="rows.xlsx", prompts={"writer": "{post}"}, reward=answer)
     said = refused("rows in a recipe", lambda: len(task.train))
-    assert said == "task rows.csv: a file of another kind; want .jsonl or .jsonl.gz, one JSON object a line"
+    assert said == "task rows.xlsx: a file of another kind; want .jsonl, .jsonl.gz, .json, .csv, .tsv, .parquet"

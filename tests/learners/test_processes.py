@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from policy_cases import batch_of, make_batch, make_family, make_rule, make_targets
+from policy_cases import batch_of, make_batch, make_family, make_rule, make_targets, shaken
 from torch import Tensor
 
 from coevolve.faults import ShortageError
@@ -181,7 +181,6 @@ def test_a_loss_that_fails_is_told_and_harms_nobody(three: tuple[Team, Team]) ->
     assert [worker.process.pid for worker in pool_of(there["ann"])._running] == before
 
 
-@pytest.mark.slow
 def test_failures_and_deaths_there_name_the_policy(one: tuple[Team, Team]) -> None:
     here, there = (team["ann"] for team in one)
     bad, good = batch_of([[1 << 20]] * 2, [[4] * 9] * 2, 0), make_batch(9, 3)
@@ -198,7 +197,6 @@ def test_failures_and_deaths_there_name_the_policy(one: tuple[Team, Team]) -> No
     assert torch.allclose(kl_BT, wanted_BT, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
 def test_a_death_beside_others_is_told_as_the_cause(three: tuple[Team, Team]) -> None:
     _, there = three
     batch, rule = make_family(2, 0), make_rule(epochs=2)
@@ -233,10 +231,10 @@ def test_nothing_is_left_of_a_backward_that_failed(micro_model: str) -> None:
     there = There({"ann": policy}, Buffers({"ann": own}, [[]]))
     policy.parameters[0].grad = torch.ones_like(policy.parameters[0])
     there.outputs["ann"] = "an older graph"
-    logp_BT, value_BT, entropy_BT = processes.say(there, "ann", batch)
+    logp_BT, value_BT, entropy_BT, kl_BT = processes.say(there, "ann", batch)
     assert all(p.grad is None for p in policy.parameters)
-    assert logp_BT is not None and value_BT is not None and entropy_BT is not None
-    grads = [torch.ones_like(logp_BT), None, None]
+    assert logp_BT is not None and value_BT is not None and entropy_BT is not None and kl_BT is None
+    grads = [torch.ones_like(logp_BT), None, None, None]
     numbers = processes.learn(there, "ann", 0, 0, set(), grads)
     assert there.outputs == {}
     assert numbers == set(range(len(policy.parameters) - 2))  # no gradient of the value head
@@ -278,6 +276,23 @@ def test_an_entropy_in_the_loss_has_a_gradient_there_too(
     for a, b in zip(wanted[:-2], found[:-2], strict=True):  # but for the value head's
         assert a is not None and b is not None and float(a.norm()) > 0
         assert float((a - b).norm()) <= 5e-3 * float(a.norm())  # the two have learnt in other tests, each rounding
+
+
+def test_a_kl_in_the_loss_has_a_gradient_there_too(one: tuple[Team, Team], monkeypatch: pytest.MonkeyPatch) -> None:
+    def held(out: Any, batch: Batch, targets: Any, weight_BT: Tensor) -> Any:
+        loss = (out.kl_BT * weight_BT).sum()
+        return loss, {"loss/kl": loss.detach()}
+
+    here, there = (team["ann"] for team in one)
+    shaken(here)
+    with torch.no_grad():
+        for ours, theirs in zip(here.parameters, there.parameters, strict=True):
+            theirs.copy_(ours)
+    wanted, found = (gradients(policy, make_family(3, 1), monkeypatch, loss=held, kl=True) for policy in (here, there))
+    for a, b in zip(wanted[:-2], found[:-2], strict=True):  # but for the value head's
+        assert a is not None and b is not None and float(a.norm()) > 0
+        assert float((a - b).norm()) <= 1e-4 * float(a.norm())
+    torch.testing.assert_close(there.logps(make_batch(9, 2)), here.logps(make_batch(9, 2)), rtol=1e-4, atol=1e-5)
 
 
 def test_rows_are_split_by_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from policy_cases import (
     turns_to_batch,
 )
 
+from coevolve.algorithms import ppo
 from coevolve.compute import logprobs as head
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.local import LocalLearner
@@ -97,20 +98,21 @@ def test_pieces_of_the_vocabulary_head_change_nothing(build_policy: Build, monke
 
 
 def naive_gradient(policy: LocalLearner, batch: Batch, targets: Targets) -> dict[int, torch.Tensor]:
-    """The gradient of test loss summed row by row and token by token, on unpadded rows."""
+    """The gradient of test loss summed token by token and row by row, on unpadded rows."""
     tokens = int(batch.mask_BT.sum())
     for parameter in policy.parameters:
         parameter.grad = None
     with policy.active() as causal:
         for b in range(len(batch)):
             logp, hidden = naive_row(causal, batch, b)
+            loss = torch.zeros(())
             for t in range(len(logp)):
                 ratio = (logp[t, batch.action_BT[b, t]] - batch.logp_BT[b, t]).exp()
-                loss = -ratio * targets.adv_BT[b, t] / tokens
+                loss = loss - ratio * targets.adv_BT[b, t] / tokens
                 if policy.value_head is not None:
                     value = policy.value_head(hidden[t])[0]
                     loss = loss + 0.5 * (value - targets.return_BT[b, t]) ** 2 / tokens
-                loss.backward(retain_graph=True)
+            loss.backward()
     return {i: p.grad.clone() for i, p in enumerate(policy.parameters) if p.grad is not None}
 
 
@@ -326,3 +328,29 @@ def test_micro_batches_never_split_groups_that_stay_together(build_policy: Build
     policy.update(batch, make_targets(batch, 0), dataclasses.replace(objective, together="peers"), 0)
     assert sorted(peers for group in seen for peers in group) == sorted([0, 1, 2] * 4)
     assert all(group.count(peers) == 4 for group in seen for peers in group)
+
+
+def test_a_value_head_has_a_learning_rate_of_its_own(build_policy: Build) -> None:
+    batch = make_batch(4, seed=5)
+    moved = {}
+    for rate in (None, 1e-3, 0.1):
+        policy = build_policy(critic=True, learning_rate=1e-3, value_learning_rate=rate)
+        given = policy.describe(batch)
+        aims = Targets(torch.zeros(batch.mask_BT.shape), torch.ones(batch.mask_BT.shape))
+        before = [p.detach().clone() for p in policy.weights.parameters()]
+        line = policy.update(given, aims, ppo(eta=0.0, value_clip=9.0, epochs=1).objective, 0)
+        assert policy.value_head is not None
+        trunk = max(float((p - b).detach().abs().max()) for p, b in zip(policy.parameters, before, strict=False))
+        moved[rate] = (float(policy.value_head.weight.detach().abs().max()), trunk, line["lr"])
+    # Adam's first step is the learning rate, whatever the gradient
+    assert moved[None] == moved[1e-3]
+    assert moved[1e-3][0] == pytest.approx(1e-3, rel=1e-3)
+    assert moved[0.1][0] == pytest.approx(0.1, rel=1e-3)
+    assert moved[0.1][1:] == moved[None][1:]
+
+
+def test_rows_too_long_for_the_model_are_told(build_policy: Build) -> None:
+    policy = build_policy(critic=True)
+    policy.context = 6
+    with pytest.raises(ValueError, match=r"would read \d+ tokens, and its model has 6 positions"):
+        policy.describe(make_batch(8, seed=1))

@@ -142,3 +142,50 @@ def test_far_from_zero():
     assert groups.less_max(credit, peers).tolist() == [float(i - 32) for i in range(33)]
     # mean square of -16 to 16: 2 (1 + 4 + ... + 256) / 33 = 2992 / 33
     close(groups.group_std(credit, peers), [math.sqrt(2992 / 33)] * 33)
+
+
+def test_weighted_leave_one_out():
+    # group 0, weights 1, 1, 2 on returns 1, 1, 0: 1 - (1 + 0) / 3, twice, and 0 - 2 / 2
+    weight = torch.tensor([1, 5, 1, 7, 9, 2])
+    close(groups.less_weighted(CREDIT, PEERS, weight), [2 / 3, -4.0, 2 / 3, 4.0, 0.0, -1.0])
+
+
+def test_equal_weights_are_leave_one_out():
+    close(groups.less_weighted(CREDIT, PEERS, torch.full((6,), 3)), groups.less_others(CREDIT, PEERS).tolist())
+
+
+# Three groups of two: returns (0, 2), (4, 6), (1, 3), means 1, 5, 2, each of variance 2.
+THREE, PAID = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0.0, 2.0, 4.0, 6.0, 1.0, 3.0])
+ALIKE, APART = torch.zeros(6, dtype=torch.long), torch.tensor([0, 0, 1, 1, 2, 2])
+
+
+def test_shrunk_leave_one_out():
+    # v = 2 / (2 - 1). group 0: others' means 5 and 2, 3.5 in the mean, variance 4.5 less chance 2 / 2: t = 3.5,
+    # l = 2 / 5.5; 0 - 2 * 3.5 / 5.5 - 3.5 * 2 / 5.5 = -14 / 5.5 and 2 - 0 - 3.5 * 2 / 5.5 = 4 / 5.5.
+    # group 1: means 1 and 2, variance 0.5 less 1: t = 0, l = 1, so 4 - 1.5, 6 - 1.5.
+    # group 2: means 1 and 5, variance 8 less 1: t = 7, l = 2 / 9; 1 - 3 * 7 / 9 - 3 * 2 / 9 = -2, 3 - 7 / 9 - 6 / 9
+    want = [-14 / 5.5, 4 / 5.5, 2.5, 4.5, -2.0, 14 / 9]
+    close(groups.less_shrunk(PAID, THREE, ALIKE, APART), want)
+
+
+def test_nothing_to_shrink_towards_is_leave_one_out():
+    loo = groups.less_others(PAID, THREE).tolist()
+    close(groups.less_shrunk(PAID, THREE, APART, APART), loo)  # no other group of the kind
+    close(groups.less_shrunk(PAID, THREE, ALIKE, ALIKE), loo)  # all hang together
+    close(groups.less_shrunk(PAID, torch.tensor([0, 0, 1, 1, 2, 3]), ALIKE, APART)[4:], [0.0, 0.0])  # alone
+    far = PAID + 1e6 * THREE  # groups that have nothing to do with each other
+    torch.testing.assert_close(
+        groups.less_shrunk(far, THREE, ALIKE, APART), groups.less_others(far, THREE), rtol=0, atol=1e-3
+    )
+
+
+def test_groups_without_any_spread_are_compared_with_themselves():
+    close(groups.less_shrunk(torch.full((6,), 3.0), THREE, ALIKE, APART), [0.0] * 6)
+
+
+def test_what_hangs_together():
+    # rows 0, 1 share a group, 1, 2 an episode, 2, 3 a group; 4 and 5 share a group only
+    peers, episodes = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 1, 2, 3, 4])
+    found = groups.blocks(peers, episodes).tolist()
+    assert len(set(found[:4])) == len(set(found[4:])) == 1
+    assert found[0] != found[4]

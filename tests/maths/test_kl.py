@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from coevolve.maths.kl import adapted, full
+from coevolve.maths.kl import adapted, full, halved_or_doubled
 
 
 def test_full_literal():
@@ -41,6 +41,14 @@ def test_the_weight_follows_the_kl():
     # 5.4 / 6 - 1 = -0.1: 0.3 * (1 - 0.1 * 256 / 10000)
     assert after(5.4) == pytest.approx(0.299232)
     assert after(0.0) == pytest.approx(0.298464)
+
+
+def test_a_trust_region_is_held_by_halves_and_doubles():
+    assert halved_or_doubled(3.0, 0.016, 0.01) == 6.0
+    assert halved_or_doubled(3.0, 0.014, 0.01) == 3.0
+    assert halved_or_doubled(3.0, 0.007, 0.01) == 3.0
+    assert halved_or_doubled(3.0, 0.006, 0.01) == 1.5
+    assert halved_or_doubled(1e4, 1.0, 0.01) == 1e4
 
 
 def test_a_step_longer_than_the_horizon_never_turns_the_penalty_round():

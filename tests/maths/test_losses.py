@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from coevolve.maths import kl
-from coevolve.maths.losses import clipped_policy, clipped_value, reference_kl, score_function
+from coevolve.maths.losses import (
+    clipped_policy,
+    clipped_turns,
+    clipped_value,
+    reference_kl,
+    score_function,
+    weighted_policy,
+)
 
 ONE = torch.tensor([[True, True]])
 
@@ -141,3 +148,64 @@ def test_gradients_of_the_kl_estimators():
     torch.testing.assert_close(gradient(expected(kl.k2)), gradient(lambda logp: (logp.exp() * (logp - ref)).sum()))
     torch.testing.assert_close(gradient(expected(kl.k3)), gradient(lambda logp: (ref.exp() * (ref - logp)).sum()))
     assert gradient(expected(kl.k2)).abs().max() > 0.05
+
+
+def test_higher_above_than_below():
+    # ratios 1.25 and 0.75, clip (0.2, 0.28): A=+1: -1.25 is within 1.28;  A=-1: max(0.75, 0.8) = 0.8;  mean -0.225
+    loss, clipped = clipped_policy(
+        logs(1.25, 0.75), torch.zeros(1, 2), torch.tensor([[1.0, -1.0]]), ONE, evenly(ONE), (0.2, 0.28)
+    )
+    assert loss.item() == pytest.approx(-0.225, abs=1e-6)
+    assert clipped.item() == 0.5
+
+
+def test_the_ratio_of_a_turn_literal():
+    # ratios 4 and 1: of the turn sqrt(4) = 2, beyond 1.2, A=+1: -1.2 and no gradient. A=-1: max(2, 1.2) = 2, whose
+    # gradient by each log-probability is 2 / 2 times the weight of both tokens, 1
+    logp = logs(4.0, 1.0).requires_grad_()
+    loss, clipped = clipped_turns(logp, torch.zeros(1, 2), torch.ones(1, 2), ONE, evenly(ONE), 0.2)
+    assert loss.item() == pytest.approx(-1.2)
+    assert clipped.item() == 1.0
+    loss, _ = clipped_turns(logp, torch.zeros(1, 2), -torch.ones(1, 2), ONE, evenly(ONE), 0.2)
+    assert loss.item() == pytest.approx(2.0)
+    assert torch.autograd.grad(loss, logp)[0].tolist() == [pytest.approx([1.0, 1.0])]
+
+
+def test_of_one_token_the_turns_ratio_is_the_tokens():
+    torch.manual_seed(0)
+    mask = torch.ones(6, 1, dtype=torch.bool)
+    logp, old, adv = torch.randn(3, 6, 1)
+    for found, want in zip(
+        clipped_turns(logp, old, adv, mask, evenly(mask), 0.2),
+        clipped_policy(logp, old, adv, mask, evenly(mask), 0.2),
+        strict=True,
+    ):
+        assert torch.equal(found, want)
+
+
+def test_a_turns_ratio_knows_no_padding():
+    mask = torch.tensor([[True, False]])
+    loss, _ = clipped_turns(torch.tensor([[0.1, 1e6]]), torch.zeros(1, 2), torch.ones(1, 2), mask, evenly(mask), 0.2)
+    assert loss.item() == pytest.approx(-math.exp(0.1))
+
+
+def test_a_detached_ratio_literal():
+    # ratios 3 and 0.5, clip (1, 1): weights 2 and 0.5, A=+1 and -1: -(2 log 3 - 0.5 log 0.5) / 2, half of the tokens
+    # clipped; gradients -2 / 2 and 0.5 / 2: the clipped one has its own
+    logp = logs(3.0, 0.5).requires_grad_()
+    loss, clipped = weighted_policy(logp, torch.zeros(1, 2), torch.tensor([[1.0, -1.0]]), ONE, evenly(ONE), (1.0, 1.0))
+    assert loss.item() == pytest.approx(-(2 * math.log(3) - 0.5 * math.log(0.5)) / 2)
+    assert clipped.item() == 0.5
+    assert torch.autograd.grad(loss, logp)[0].tolist() == [pytest.approx([-1.0, 0.25])]
+
+
+def test_a_detached_ratio_that_is_not_clipped_is_reinforce_by_importance():
+    # and that has the gradient of the plain surrogate -A ratio
+    torch.manual_seed(0)
+    logp, old, adv = torch.randn(2, 5).requires_grad_(), torch.randn(2, 5), torch.randn(2, 5)
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    loss, clipped = weighted_policy(logp, old, adv, mask, evenly(mask), (1.0, 1e9))
+    want = -(adv * (logp - old).exp() * evenly(mask)).sum()
+    assert clipped.item() == 0.0
+    for a, b in zip(*(torch.autograd.grad(x, logp) for x in (loss, want)), strict=True):
+        torch.testing.assert_close(a, b)

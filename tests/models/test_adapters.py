@@ -240,6 +240,26 @@ def test_only_equal_precisions_speak_together(micro_model: str, monkeypatch: pyt
     assert sorted(calls) == [3, 12]
 
 
+def test_another_ones_turn_on_the_base_leaves_adapters_as_they_were(micro_model: str) -> None:
+    """Also those on embeddings, which PEFT computes: their values and their gradients."""
+    spec = PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=2, targets=["embed_tokens", "q_proj"]))
+    policy = build_policies({"a": spec}, reference=True, critic=False, steps=1, seed=0)["a"]
+    generator, ids = torch.Generator().manual_seed(0), torch.arange(6)[None]
+    assert policy.reference is not None
+    with torch.no_grad():
+        for parameter in policy.parameters:
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    with policy.weights.active() as causal:
+        before = causal(input_ids=ids).logits
+        with policy.reference.active(), torch.no_grad():
+            bare = causal(input_ids=ids).logits
+        after = causal(input_ids=ids).logits
+        grads = torch.autograd.grad(after.square().sum(), policy.parameters)
+    assert torch.equal(before, after)
+    assert not torch.allclose(bare, after, atol=1e-3)
+    assert all(grad.abs().max() > 0 for grad in grads)
+
+
 def test_adapters_elsewhere_speak_alone(micro_gpt2: str) -> None:
     """PEFT's adapters on embeddings are not a matrix product; such policies sample one after the other, as before."""
     spec = PolicySpec(micro_gpt2, weights="lora", lora=LoraSpec(rank=3, targets=["wte", "c_attn"]))

@@ -56,6 +56,7 @@ def both(pay: Pay, role: str) -> float:
 
 WORTHS: dict[str, Worth] = {
     "team_return": team,
+    "first_joint": team,
     "own_return": own,
     "own_reward": own,
     "team_sum": both,
@@ -104,6 +105,40 @@ def rounds(game: str, n: int, stop: float = math.inf, before: str = "", told: tu
     return ways
 
 
+LONGER = ("D", "CD", "CC")
+"""Responses of one or two tokens: D ends one, and so does the second."""
+
+
+def longer_pay(first: str, second: str) -> Pay:
+    """A game of responses of several tokens, in which everybody's matters to everybody."""
+    i, j = LONGER.index(first), LONGER.index(second)
+    return float((2 * i + 3 * i * j) % 7), float((3 * j + i * i * j + 1) % 5)
+
+
+def longer() -> list[Way]:
+    """Both speak at once, one or two tokens each, which are choices behind one another."""
+    return [
+        (Act((*tokens("a", "c", x), *tokens("b", "c", y)), longer_pay(x, y)),)
+        for x, y in itertools.product(LONGER, LONGER)
+    ]
+
+
+def tokens(role: str, prompt: str, response: str) -> tuple[Choice, ...]:
+    """A response as the choices it is made of."""
+    return tuple(Choice(role, prompt + response[:t], move) for t, move in enumerate(response))
+
+
+def responses_of(choices: Sequence[Choice], role: str) -> list[list[Choice]]:
+    """An agent's choices, those of one response together: a token follows what was said before it."""
+    found: list[list[Choice]] = []
+    for c in choices:
+        if c.role == role and found and c.prompt == found[-1][-1].prompt + found[-1][-1].move:
+            found[-1].append(c)
+        elif c.role == role:
+            found.append([c])
+    return found
+
+
 def prompts(ways: Sequence[Way], role: str) -> list[str]:
     """Everything that an agent can be told."""
     return sorted({c.prompt for way in ways for act in way for c in act.choices if c.role == role})
@@ -127,8 +162,13 @@ def kl(choice: Choice, logp: Logp, reference: Logp) -> Tensor:
     return torch.stack([logp(c).exp() * (logp(c) - reference(c)) for c in both]).sum()
 
 
-Penalty = Callable[[Choice, Logp, Logp], Tensor]
-"""(choice, log pi, log pi_0) -> what a KL term takes from the objective there; its gradient is what counts."""
+Penalty = Callable[[Sequence[Choice], Logp, Logp], Tensor]
+"""(the tokens of a response, log pi, log pi_0) -> what a KL term takes from the objective; its gradient counts."""
+
+
+def each(term: Callable[[Choice, Logp, Logp], Tensor]) -> Penalty:
+    """A term of the loss at every token."""
+    return lambda said, logp, reference: torch.stack([term(c, logp, reference) for c in said]).sum()
 
 
 def nothing(choice: Choice, logp: Logp, reference: Logp) -> Tensor:
@@ -141,8 +181,13 @@ def reverse_kl(choice: Choice, logp: Logp, reference: Logp) -> Tensor:
 
 
 def sampled(estimator: Callable[[Tensor], Tensor]) -> Penalty:
-    """What an estimate does as part of the pay: it pushes the probability of the move that was made."""
-    return lambda choice, logp, reference: logp(choice) * estimator(logp(choice) - reference(choice)).detach()
+    """What an estimate does as part of the pay: it pushes the probability of the response that was given."""
+
+    def penalty(said: Sequence[Choice], logp: Logp, reference: Logp) -> Tensor:
+        taken = torch.stack([estimator(logp(c) - reference(c)) for c in said]).sum().detach()
+        return torch.stack([logp(c) for c in said]).sum() * taken
+
+    return penalty
 
 
 def total_kl(ways: Sequence[Way], logp: Logp, reference: Logp, role: str) -> Tensor:
@@ -189,3 +234,19 @@ def best_of_moments(ways: Sequence[Way], logp: Logp, k: int) -> list[Moment]:
         weight = best[first.index(act)] * chance([second], logp).detach()
         found.append(Moment(weight, 1, second.choices, second.pay))
     return found
+
+
+def resampled_moments(ways: Sequence[Way], logp: Logp) -> list[Moment]:
+    """Two turns: of two responses each, one beside the first of the other; the second turn follows the best pair."""
+    first = list(dict.fromkeys(way[0] for way in ways))
+    of = {tuple(c.move for c in act.choices): act for act in first}
+    chances = {act: chance([act], logp).detach() for act in first}
+    best = {act: torch.zeros((), dtype=torch.float64) for act in first}
+    for x, y, u, v in itertools.product(MOVES, repeat=4):  # a says x, then u; b says y, then v
+        paid = [of[x, y], of[u, y], of[x, v]]
+        winner = max(paid, key=lambda act: fmean(act.pay))
+        best[winner] = best[winner] + chances[of[x, y]] * chances[of[u, v]]
+    found = [Moment(weight, 0, act.choices, act.pay) for act, weight in chances.items()]
+    return found + [
+        Moment(best[act] * chance([second], logp).detach(), 1, second.choices, second.pay) for act, second in ways
+    ]

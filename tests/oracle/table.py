@@ -1,32 +1,172 @@
-"""The table of docs/oracle.md: ``python tests/oracle/table.py`` prints it."""
+"""The tables of docs/oracle.md and docs/oracle-tables.md: ``python tests/oracle/table.py`` prints them."""
 
 from __future__ import annotations
 
-from compare import Found, Row, rows
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-HEAD = ("algorithm", "expected", "team pay", "own pay")
+sys.path.append(str(Path(__file__).parents[1]))  # as a script it is not pytest that finds what tests share
+
+import problems
+import test_bare_prompt
+import test_critics
+import test_preferences
+import torch
+from cases import PROTOCOLS, Protocol
+from compare import CLOSE, Found, Row, Spread, plain_of, rows, spread
+from credits import BASELINES, found_of, judged
+from exact import ROLES
+from sample import batch_of
+
+from coevolve.algorithms import madpo
+
+HEAD = ("algorithm", "expected", "team pay", "own pay", "variance, responses", "variance, rewards", "cosine")
+RESPONSES = 64
+"""Of which the cosine is."""
+
+
+HERE = (
+    "chain",
+    "rounds(1), harmony",
+    "rounds(1), chicken",
+    "rounds(1), longer",
+    "rounds(2)",
+    "discussion(1)",
+    "tree(2, 2), aligned",
+)
+"""The plays of the summary."""
 
 
 def main() -> None:
-    """Print a section per protocol."""
-    print("\n".join(lines()))
+    """Print the two tables of docs/oracle.md, then those of docs/oracle-tables.md."""
+    print("\n".join([*summary(), *everything()]))
+
+
+def everything() -> list[str]:
+    """The sections of docs/oracle-tables.md, line by line."""
+    return [*lines(), *credit_lines(), *problem_lines(), *critic_lines(), *pair_lines(), *prompt_lines()]
+
+
+def summary() -> list[str]:
+    """Two tables over some plays: credits by leave-one-out, and baselines of the team's return."""
+    known = {name: judged(name)[0] for name in HERE}
+    plays = {one.name: one for one in PROTOCOLS}
+    credits = list(dict.fromkeys(label for found in known.values() for label in found))
+    found = [*_head("In short: credits", "credit", HERE)]
+    for label in credits:
+        cells = [_short(plays[n], known[n][label]["loo"]) if label in known[n] else "refused" for n in HERE]
+        found.append(f"| {label} | {' | '.join(cells)} |")
+    found += ["", *_head("In short: baselines", "baseline", HERE)]
+    for baseline in BASELINES:
+        cells = [_short(plays[n], known[n]["team_return"][baseline]) for n in HERE]
+        found.append(f"| {baseline} | {' | '.join(cells)} |")
+    return [*found, ""]
+
+
+def _head(title: str, first: str, columns: Sequence[str]) -> list[str]:
+    return [f"### {title}", "", f"| {first} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+
+
+def _short(protocol: Protocol, one: Spread) -> str:
+    """Angle of the mean, and the variance at equal responses and at equal rewards."""
+    if abs(one.size) < CLOSE:
+        return "0"
+    return f"{one.angle:.0f}° · {' · '.join(_noise(plain_of(protocol), one)[:2])}"
+
+
+def credit_lines() -> list[str]:
+    """Credits by baselines, a section for each play."""
+    found: list[str] = []
+    for protocol in PROTOCOLS:
+        known, refused = judged(protocol.name)
+        found += ["", *_head(f"Credits: {protocol.name}", "credit", BASELINES)]
+        for label, by_baseline in known.items():
+            cells = (_spread(plain_of(protocol), by_baseline[one]) for one in BASELINES)
+            found.append(f"| {label} | {' | '.join(cells)} |")
+        found += ["", f"Refused: {'; '.join(refused) or 'none'}."]
+    return found
+
+
+def problem_lines() -> list[str]:
+    """Baselines across three problems, which pay alike or apart."""
+    columns = [(credit, levels) for credit in problems.CREDITS for levels in problems.LEVELS]
+    found = ["", *_head(f"Three problems: {problems.PLAY}", "baseline", [", ".join(one) for one in columns])]
+    for baseline in problems.BASELINES:
+        cells = [
+            _spread(problems.judged("team_return", "mean", levels), problems.judged(credit, baseline, levels))
+            for credit, levels in columns
+        ]
+        found.append(f"| {baseline} | {' | '.join(cells)} |")
+    return found
+
+
+def critic_lines() -> list[str]:
+    """Actors with a critic, by what it says of every state and by lambda."""
+    sample, lams = test_critics.alone(), (0.0, 0.5, 1.0)
+    found = ["", *_head("Critics: rounds(2)", "algorithm", [f"λ = {lam:g}" for lam in lams])]
+    for name, rule in test_critics.RULES.items():
+        for known, values in (("right", test_critics.values), ("wrong", test_critics.wrong)):
+            cells = []
+            for lam in lams:
+                made, agents = rule(whiten=False, lam=lam), {}
+                for role in ROLES:
+                    agents[role] = found_of(sample, test_critics.groups(sample, made, values(sample), role), role)
+                batch_of(sample, made, ROLES[0])  # what its credit costs
+                cells.append(
+                    _spread(plain_of(test_critics.TWICE), spread(sample, agents, str(made.settings["credit"])))
+                )
+            found.append(f"| {name}, values that are {known} | {' | '.join(cells)} |")
+    return found
+
+
+def pair_lines() -> list[str]:
+    """What a DPO step on pairs of two members' joints is beside the gradient of the expected pay."""
+    sample, margins = test_preferences.pairs(), ("joint", "own")
+    found = ["", *_head(f"Preferences: {sample.protocol.name}", "algorithm", [f"margin: {one}" for one in margins])]
+    cells = []
+    for margin in margins:
+        rule, agents = madpo(beta=test_preferences.BETA, margin=margin), {}
+        for role in ROLES:
+            ones = torch.eye(sample.groups, dtype=torch.float64)
+            steps = [test_preferences.step(sample, rule, role, one_N) for one_N in ones]
+            agents[role] = found_of(sample, -torch.stack(steps), role)
+        cells.append(_spread(plain_of(test_preferences.PLAY), spread(sample, agents, "team_return")))
+    return [*found, f"| madpo, beta: {test_preferences.BETA} | {' | '.join(cells)} |"]
+
+
+def prompt_lines() -> list[str]:
+    """Hindsight's rows behind the bare prompt, by the cap of their weights."""
+    return ["", "### Hindsight: chain", "", *test_bare_prompt.table()]
+
+
+def _spread(plain: Spread, one: Spread) -> str:
+    """Length and angle of the mean, variance by responses and by rewards beside MAGRPO's, and the cosine."""
+    if abs(one.size) < CLOSE:
+        return "0"
+    return f"{one.size:.2f}, {one.angle:.0f}° · {' · '.join(_noise(plain, one))}"
+
+
+def _noise(plain: Spread, one: Spread) -> list[str]:
+    beside = [f"{x:.2f}" if x < 1e3 else "–" for x in one.beside(plain)]
+    return [*beside, f"{one.cosine_of(RESPONSES):.2f}"]
 
 
 def lines() -> list[str]:
-    """The sections, line by line."""
+    """The sections of algorithms, line by line."""
     found: list[str] = []
     for row in rows():
         title = f"### {row.protocol.name}"
         if title not in found:
-            found += ["", title, "", f"| {' | '.join(HEAD)} |", "|---|---|---:|---:|"]
+            found += ["", title, "", f"| {' | '.join(HEAD)} |", "|---|---|---:|---:|---:|---:|---:|"]
         found.append(f"| {' | '.join(cells(row))} |")
     return found[1:]
 
 
 def cells(row: Row) -> list[str]:
-    """Name, theory, and bias and angle by credit."""
+    """Name, theory, bias and angle by credit, and how the team's varies."""
     pays = [_cell(row, list(row.found[credit].values())) if credit in row.found else "" for credit in ("team", "own")]
-    return [row.entry.name, row.entry.says, *pays]
+    return [row.entry.name, row.entry.says, *pays, *_noise(plain_of(row.protocol), row.spread)]
 
 
 def _cell(row: Row, agents: list[Found]) -> str:

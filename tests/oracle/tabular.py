@@ -1,6 +1,7 @@
 """Policies that are tables, one pair of logits per prompt, and the engine that samples from them.
 
-Letters: S prompts, B rows, T action tokens, A = 2 moves.
+A response is moves one after the other, most often a single one. Letters: S what a move can follow, B rows, T action
+tokens, A = 2 moves.
 """
 
 from __future__ import annotations
@@ -41,12 +42,25 @@ class Table:
         starts = zip(batch.ids_BS.tolist(), batch.start_B.tolist(), strict=True)
         return torch.tensor([self.number["".join(TOKENS[i] for i in ids[:start])] for ids, start in starts])
 
+    def states_of(self, batch: Batch) -> Tensor:
+        """The number of what each token follows, its prompt and what was said before it; [B, T], 0 outside the mask."""
+        if batch.mask_BT.shape[1] == 1:
+            return self.prompts_of(batch)[:, None]
+        states = []
+        for ids, start, mask in zip(batch.ids_BS.tolist(), batch.start_B.tolist(), batch.mask_BT.tolist(), strict=True):
+            text = "".join(TOKENS[i] for i in ids)
+            states.append([self.number[text[: start + t]] if there else 0 for t, there in enumerate(mask)])
+        return torch.tensor(states)
+
 
 class TabularEngine:
-    """Answers every say with one token of its policy's table, drawn with the say's own noise as a real engine does."""
+    """Answers every say with moves of its policy's table, drawn with the say's own noise as a real engine does.
 
-    def __init__(self, tables: Mapping[str, Table]) -> None:
-        self.tables = tables
+    responses: what may be said; a response ends where it is one of these.
+    """
+
+    def __init__(self, tables: Mapping[str, Table], responses: Sequence[str] = MOVES) -> None:
+        self.tables, self.responses = tables, tuple(responses)
 
     def encode(self, policy: str, prompt: str) -> list[int]:
         return [TOKENS.index(token) for token in prompt]
@@ -55,31 +69,37 @@ class TabularEngine:
     def generate(self, says: Mapping[str, Sequence[Say]]) -> dict[str, list[Turn]]:
         return {name: self._answer(self.tables[name], asked) for name, asked in says.items()}
 
-    def moves(self, says: Sequence[Say], logp_BA: Tensor) -> Tensor:
-        """What is said: the number of each move, [B]."""
-        uniform_B = noise.uniform(torch.tensor([say.key for say in says]), 0)
-        return (uniform_B >= logp_BA[:, 0].exp()).long()
+    def texts(self, table: Table, says: Sequence[Say], prompts: Sequence[str]) -> list[str]:
+        """What is said."""
+        keys, texts = torch.tensor([say.key for say in says]), [""] * len(says)
+        for t in range(max(map(len, self.responses))):
+            states = [table.number.get(prompt + text, 0) for prompt, text in zip(prompts, texts, strict=True)]
+            move_B = (noise.uniform(keys, t) >= table.logp_SA[states][:, 0].exp()).long()
+            drawn = zip(texts, move_B.tolist(), strict=True)
+            texts = [text if text in self.responses else text + MOVES[move] for text, move in drawn]
+        return texts
 
     def _answer(self, table: Table, says: Sequence[Say]) -> list[Turn]:
-        rows = [table.number["".join(TOKENS[i] for i in say.prompt_ids)] for say in says]
-        logp_BA = table.logp_SA[rows]
-        move_B = self.moves(says, logp_BA)
-        logp_B = logp_BA.gather(1, move_B[:, None])[:, 0]
-        drawn = zip(says, move_B.tolist(), logp_B.tolist(), strict=True)
-        return [say.answered([move], [logp], MOVES[move], finished=False) for say, move, logp in drawn]
+        prompts = ["".join(TOKENS[i] for i in say.prompt_ids) for say in says]
+        logps, turns = table.logp_SA.tolist(), []
+        for say, prompt, text in zip(says, prompts, self.texts(table, says, prompts), strict=True):
+            ids = [MOVES.index(move) for move in text]
+            said = [logps[table.number[prompt + text[:t]]][i] for t, i in enumerate(ids)]
+            turns.append(say.answered(ids, said, text, finished=False))
+        return turns
 
 
 class EveryEngine(TabularEngine):
-    """Draws nothing: problem number n gets the moves that are n's binary digits, so 2^k problems get all there are.
+    """Draws nothing: problem number n gets the responses that are n's digits, so that R^k problems get all there are.
 
     turns: of each agent in an episode, each of which is one digit.
     """
 
-    def __init__(self, tables: Mapping[str, Table], turns: int) -> None:
-        super().__init__(tables)
+    def __init__(self, tables: Mapping[str, Table], turns: int, responses: Sequence[str] = MOVES) -> None:
+        super().__init__(tables, responses)
         self.turns = turns
 
-    def moves(self, says: Sequence[Say], logp_BA: Tensor) -> Tensor:
-        roles = list(self.tables)
+    def texts(self, table: Table, says: Sequence[Say], prompts: Sequence[str]) -> list[str]:
+        roles, base = list(self.tables), len(self.responses)
         digits = [(s.member * len(roles) + roles.index(s.role)) * self.turns + s.round for s in says]
-        return torch.tensor([int(s.problem.id) >> digit & 1 for s, digit in zip(says, digits, strict=True)])
+        return [self.responses[int(s.problem.id) // base**k % base] for s, k in zip(says, digits, strict=True)]

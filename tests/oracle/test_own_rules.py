@@ -44,6 +44,14 @@ def test_a_moving_baseline_is_unbiased(sample, role):
 
 
 @pytest.mark.parametrize("role", ROLES)
+def test_our_own_moving_baseline_is_unbiased_whatever_its_past(sample, role):
+    rule, past = marloo(baseline="moving"), {"moving": {"": {one: [1.3, 0.4] for one in ROLES}}}
+    found_NS = estimates(sample, rule, role, batch_of(sample, rule, role), past)
+    assert torch.allclose(average(sample, found_NS)[0], truth(sample, role, WORTHS["team_return"]), rtol=1e-5)
+    assert not torch.allclose(found_NS, estimates(sample, rule, role, batch_of(sample, rule, role)))
+
+
+@pytest.mark.parametrize("role", ROLES)
 def test_a_baseline_of_the_same_partners_is_unbiased(sample, role):
     rule = example("partner_baseline.py:against_same_partners")()
     found_NS = estimates(sample, rule, role, batch_of(sample, rule, role))

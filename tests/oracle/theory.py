@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import torch
 from cases import Entry, Protocol
-from exact import Choice, Logp, Way, Worth
+from exact import Choice, Logp, Way, Worth, responses_of
 from tabular import MOVES, Table
 from torch import Tensor
 
@@ -32,13 +33,13 @@ def law(entry: Entry, protocol: Protocol, logp: Logp, reference: Logp, role: str
     keep = [kept(entry.baseline, sizes(protocol, protocol.ways, chances, stage)) for stage in range(2)]
     total, turns = 0.0 * logp(protocol.ways[0][0].choices[0]), 0.0
     for weight, stage, choices, to_go in expects:
-        mine = [c for c in choices if c.role == role]
+        mine = responses_of(choices, role)
         turns += float(weight) * len(mine)
-        for c in mine:
-            total = total + weight * keep[stage] * worth(to_go, role) * logp(c)
+        for said in mine:
+            total = total + weight * keep[stage] * worth(to_go, role) * sum(logp(c) for c in said)
             if entry.penalty is not None:
                 size = keep[stage] if entry.paid else 1.0
-                total = total - weight * size * entry.beta * entry.penalty(c, logp, reference)
+                total = total - weight * size * entry.beta * entry.penalty(said, logp, reference)
     return total / turns if entry.turns else total
 
 
@@ -58,3 +59,8 @@ def lookup(tables: Mapping[str, Table]) -> tuple[Logp, Logp]:
         return table.reference_SA[table.number[choice.prompt], MOVES.index(choice.move)]
 
     return find, reference
+
+
+def uniform(choice: Choice) -> Tensor:
+    """log pi_0 of the policy that knows nothing."""
+    return torch.tensor(-math.log(len(MOVES)), dtype=torch.float64)

@@ -70,6 +70,10 @@ def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
         ("sampling.max_new_tokens=[9, 4]", "sampling: sampling.max_new_tokens is (9, 4); want 1 <= low <= high"),
         ("roles.observer=bobb", "roles.observer names the policy 'bobb', which `policies` does not have; did you mean"),
         ("policies.eve=coevolve-tiny", "policies.eve plays no role"),
+        (
+            "algorithm={name: maac, critic: bobb}",
+            "algorithm.critic names the policy 'bobb', which `policies` does not have",
+        ),
         ("roles={}", "roles: dictionary should have at least 1 item"),
         ("task=null", "task: input should be a valid dictionary, found None"),
     ],
@@ -80,6 +84,13 @@ def test_a_mistake_names_its_key_and_the_nearest_known_one(recipe, override, sai
         load_recipe(path, [override])
     assert said in one_line(error)
     assert one_line(error).startswith(str(path))
+
+
+def test_a_critic_plays_no_role(recipe):
+    found = load_recipe(recipe(), ["policies.eve=coevolve-tiny", "algorithm={name: maac, critic: eve}"])
+    assert parts(found).algorithm().critic == ("eve",)
+    several = ["policies.eve=coevolve-tiny", "algorithm={name: iac, critic: {ann: eve, bob: ann}}"]
+    assert parts(load_recipe(recipe(), several)).algorithm().critic == ("eve", "ann")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ def restored(chunk):
     for episode in chunk["episodes"]:
         for one in episode["turns"]:
             one["pieces"] = [chunk["strings"][place] for place in one["pieces"]]
+            if "prompt" in one:
+                one["prompt"] = chunk["strings"][one["prompt"]]
             one["heard"] = [chunk["strings"][part[0]] if isinstance(part, list) else part for part in one["heard"]]
             one.setdefault("text", "".join(one["pieces"][:-1] if one["finished"] else one["pieces"]))
     return chunk["episodes"]
@@ -62,7 +64,9 @@ def restored(chunk):
 
 def test_few_dialogues_come_back_as_they_were_written(tmp_path):
     first = turn(0.5, [" so", " so", "<end>"], adv=[0.1234, -1e-05, None], logps=[-1.5, -2.25, -0.003])
-    second = turn(None, [" well"], heard=[0, "Say </script> more."], logps=[-7.125], kl=[0.0], credit=2.5)
+    second = turn(
+        None, [" well"], heard=[0, "Say </script> more."], logps=[-7.125], kl=[0.0], credit=2.5, prompt="<s>Go."
+    )
     second["text"] = "another text than its pieces"
     packed = dialogues(write_run(tmp_path / "r", [record(0, 1, [first, second])]), 10_000)
     index = packed.index[0]["training"]

@@ -1,6 +1,7 @@
 """The report as a reader meets it: in a browser, on real runs of every kind of recipe."""
 
 import json
+from importlib import resources
 
 import pytest
 from families import FAMILIES
@@ -17,6 +18,8 @@ DRAWN = "plot => plot.querySelectorAll('.scatterlayer path.js-line, .scatterlaye
 PANELS = ("reward", "entropy", "grad_norm", "length", "eos_rate", "distinct_1", "tokens_per_second", "time")
 """Charts that every kind of run has."""
 
+CENTRES = "all => all.map(one => [Number(one.getAttribute('cx')), Number(one.getAttribute('cy'))])"
+
 PLOT = '(id) => document.querySelector(`[data-panel="${id}"] .plot`)'
 
 
@@ -29,6 +32,17 @@ def chart(tab, panel, wanted):
 def shows(tab):
     """run, source, step, problem and member of the dialogue that is open."""
     return json.loads(tab.get_attribute("#dialogues-part", "data-shows"))
+
+
+def trained(tab):
+    """The first problem of the first step of training, with the options unfolded."""
+    tab.evaluate("document.querySelector('.options').open = true")
+    tab.select_option("#source", "training")
+    until(tab, "() => document.querySelector('#dialogues-part').dataset.shows.includes('training')")
+    tab.fill("#step", "0")
+    until(tab, "() => JSON.parse(document.querySelector('#dialogues-part').dataset.shows)[2] === 0")
+    tab.select_option("#problem", "0")
+    tab.focus("#dialogues-part")
 
 
 def press(tab, key, changes=True):
@@ -51,6 +65,7 @@ def test_every_kind_of_run_is_drawn_and_its_dialogues_are_coloured(visit, page_o
     drawn = tab.eval_on_selector_all("#curves-part .card", "all => all.map(one => one.dataset.panel)")
     assert set(PANELS) <= set(drawn)
     tab.click("header nav a[href='#dialogues']")
+    trained(tab)
     dialogue_is_told(tab, read_lines(run_of(family) / "episodes.jsonl")[0])
 
 
@@ -61,12 +76,16 @@ def dialogue_is_told(tab, record):
         assert turn["text"] in text
         for note in (part for part in turn["heard"] if isinstance(part, str)):
             assert note in text
-    assert tab.locator(".token").count() == sum(turn["tokens"] for turn in record["turns"])
-    assert tab.locator(".joint").count() == len(record["joints"])
-    assert tab.locator(".heard").count() == sum(isinstance(p, int) for t in record["turns"] for p in t["heard"])
+    assert tab.locator("#episode .token").count() == sum(turn["tokens"] for turn in record["turns"])
+    assert tab.locator("#episode .joint").count() == len(record["joints"])
+    assert tab.locator("#episode details.heard:not(.prompt)").count() == sum(
+        isinstance(p, int) for t in record["turns"] for p in t["heard"]
+    )
     tab.select_option("#measure", "logps")
     tab.wait_for_selector(".legend .rising")
-    colours = tab.eval_on_selector_all(".token", "all => all.map(one => getComputedStyle(one).backgroundColor)")
+    colours = tab.eval_on_selector_all(
+        "#episode .token", "all => all.map(one => getComputedStyle(one).backgroundColor)"
+    )
     surprise = [-p for turn in record["turns"] for p in turn["logps"]]
     assert colours[surprise.index(max(surprise))] != "rgba(0, 0, 0, 0)"
     assert len(set(colours)) > 1 or len(set(surprise)) == 1
@@ -75,11 +94,12 @@ def dialogue_is_told(tab, record):
 def test_a_tree_is_indented_by_what_continues_what(visit, page_of, run_of):
     record = read_lines(run_of("tree") / "episodes.jsonl")[0]
     tab = visit(page_of("tree"), "dialogues")
+    trained(tab)
     deep = sum(joint["after"] is not None for joint in record["joints"])
-    assert deep and tab.locator(".continued .joint").count() == deep
+    assert deep and tab.locator("#episode .continued .joint").count() == deep
     root, leaf = (
-        tab.locator(".joint .verdict").first.bounding_box(),
-        tab.locator(".continued .verdict").first.bounding_box(),
+        tab.locator("#episode .joint .verdict").first.bounding_box(),
+        tab.locator("#episode .continued .verdict").first.bounding_box(),
     )
     assert leaf["x"] > root["x"]
 
@@ -104,13 +124,14 @@ def test_the_value_under_the_pointer_is_the_recorded_one(visit, page_of, run_of)
 def test_a_token_under_the_pointer_tells_its_numbers(visit, page_of, run_of):
     turn = read_lines(run_of("cory") / "episodes.jsonl")[0]["turns"][0]
     tab = visit(page_of("cory"), "dialogues")
-    tab.hover(".token >> nth=1")
+    trained(tab)
+    tab.hover("#episode .token >> nth=1")
     tip = tab.inner_text("#tip")
     assert json.dumps(turn["pieces"][1]) in tip
     assert f"advantage: {turn['adv'][1]:.4g}" in tip
     assert f"−log p, nats: {-turn['logps'][1]:.4g}" in tip
     tab.check("#numbers")
-    assert f"{turn['adv'][1]:.4g}" in tab.inner_text(".turn table >> nth=0")
+    assert f"{turn['adv'][1]:.4g}" in tab.inner_text("#episode .turn table >> nth=0")
 
 
 def test_controls_change_what_is_drawn(visit, page_of, run_of):
@@ -147,6 +168,7 @@ def test_dialogues_by_keyboard(visit, page_of, run_of):
     first = [line for line in lines if line["step"] == 0]
     mean = {one["problem"]: sum(t["reward"] for t in one["turns"]) / 2 for one in first}
     tab = visit(page_of("cory"), "dialogues")
+    trained(tab)
     assert shows(tab) == ["cory-0", "training", 0, first[0]["problem"], 0]
     assert press(tab, "ArrowDown")[3] == first[1]["problem"]
     assert press(tab, "ArrowUp")[3] == first[0]["problem"]
@@ -162,6 +184,7 @@ def test_search_finds_what_was_said_and_enter_opens_it(visit, page_of, run_of):
     tab = visit(page_of("cory"), "dialogues")
     record = read_lines(run_of("cory") / "episodes.jsonl")[-1]
     turn = record["turns"][1]
+    tab.focus("#dialogues-part")
     tab.keyboard.press("/")
     tab.keyboard.type(turn["text"].strip().upper())
     tab.wait_for_selector("#hits li")
@@ -178,20 +201,86 @@ def test_a_held_out_problem_is_followed_through_training(visit, page_of, run_of)
     same = [line for line in samples if line["problem"] == samples[1]["problem"]]
     assert [line["step"] for line in same] == [0, 2, 4]
     tab = visit(page_of("cory"), "dialogues")
-    tab.select_option("#source", "held_out")
-    until(tab, "() => document.querySelector('#dialogues-part').dataset.shows.includes('held_out')")
+    assert shows(tab)[:3] == ["cory-0", "held_out", 4]  # the end of the training, beside its start
     tab.focus("#dialogues-part")
     press(tab, "ArrowDown")
-    assert press(tab, "ArrowRight")[2:4] == [2, same[1]["problem"]]
-    before, now = tab.locator(".episode").all()
+    last = tab.locator("#episode .episode").all()
+    for line, episode in zip((same[0], same[2]), last, strict=True):
+        assert line["turns"][0]["text"] in episode.text_content()
+    tab.evaluate("document.querySelector('.options').open = true")
+    tab.select_option("#beside", "before")
+    tab.focus("#dialogues-part")
+    assert press(tab, "ArrowLeft")[2:4] == [2, same[1]["problem"]]
+    before, now = tab.locator("#episode .episode").all()
     for line, episode in ((same[0], before), (same[1], now)):
         assert line["turns"][0]["text"] in episode.text_content()
     missing = tab.locator("#measure option[value=adv]")
     assert missing.is_disabled() and "nothing is learnt from these" in missing.inner_text()
 
 
+def test_the_prompt_is_shown_as_it_was_sent(visit, page_of, run_of):
+    samples = read_lines(run_of("cory") / "samples.jsonl")
+    [turn, *_] = next(line for line in samples if line["step"] == 4)["turns"]
+    tab = visit(page_of("cory"), "dialogues")
+    assert shows(tab)[2] == 4
+    prompt = tab.locator("#episode .episode >> nth=1").locator(".prompt >> nth=0")
+    prompt.locator("summary").click()
+    assert prompt.locator("blockquote").text_content() == turn["prompt"] != ""
+
+
+WEB = resources.files("coevolve.report").joinpath("page").joinpath("web")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gone", "fresh"),
+    [
+        ("the film was dull", "the film was very good", ["dull"], ["very", "good"]),
+        ("a b c d", "b x d", ["a", "c"], ["x"]),
+        ("", "all new", [], ["all", "new"]),
+        ("same  same", " same same ", [], []),
+    ],
+)
+def test_words_that_changed(browser, before, after, gone, fresh):
+    tab = browser.new_page()
+    code = WEB.joinpath("diff.js").read_text("utf-8")
+    found = tab.evaluate(f"([a, b]) => {{ {code}; return changedWords(a, b); }}", [before, after])
+    tab.close()
+    assert [
+        [text[start:end] for start, end in places] for text, places in zip((before, after), found, strict=True)
+    ] == [
+        gone,
+        fresh,
+    ]
+
+
+def test_words_that_changed_are_marked_in_the_dialogue(visit, page_of, run_of):
+    samples = read_lines(run_of("cory") / "samples.jsonl")
+    same = [line["turns"][0] for line in samples if line["problem"] == samples[0]["problem"] and line["step"] in (0, 4)]
+    gone, fresh = (set(a["text"].split()) - set(b["text"].split()) for a, b in (same, same[::-1]))
+    tab = visit(page_of("cory"), "dialogues")
+    for side, tag, words in ((0, "del", gone), (1, "ins", fresh)):
+        marked = tab.locator("#episode .episode").nth(side).locator(".turn").first.locator(tag).all_text_contents()
+        assert all(word in "".join(marked) for word in words)
+        assert bool(marked) >= bool(words)
+
+
+@pytest.mark.parametrize("family", ["tree", "discussion"])
+def test_who_heard_whom_is_drawn(visit, page_of, run_of, family):
+    record = read_lines(run_of(family) / "episodes.jsonl")[0]
+    tab = visit(page_of(family), "dialogues")
+    trained(tab)
+    assert tab.locator("#episode .graph circle").count() == len(record["turns"])
+    heard = sum(isinstance(part, int) for turn in record["turns"] for part in turn["heard"])
+    assert heard and tab.locator("#episode .graph path.heard").count() == heard
+    places = tab.eval_on_selector_all("#episode .graph circle", CENTRES)
+    assert len(set(map(tuple, places))) == len(places)
+    for number, turn in enumerate(record["turns"]):
+        assert all(places[part][0] < places[number][0] for part in turn["heard"] if isinstance(part, int))
+
+
 def test_a_run_without_kl_says_so(visit, page_of):
     tab = visit(page_of("writing"), "dialogues")
+    trained(tab)
     missing = tab.locator("#measure option[value=kl]")
     assert missing.is_disabled() and "this run has none" in missing.inner_text()
 
@@ -211,7 +300,7 @@ def test_light_and_dark(visit, page_of):
 def test_a_phone_never_scrolls_sideways(visit, page_of):
     tab = visit(page_of("tree"), width=375, height=700)
     tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
-    for part in ("findings", "curves", "dialogues", "recipes"):
+    for part in ("overview", "findings", "curves", "dialogues", "recipes"):
         tab.click(f"header nav a[href='#{part}']")
         tab.wait_for_selector(f"#{part}-part h2")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 375
@@ -253,6 +342,15 @@ def test_a_finding_is_a_sentence_a_table_and_a_plot(visit, run_of, tmp_path, mon
     bars = tab.evaluate("document.querySelector('#one .plot').data.at(-1).error_y")
     assert (bars["array"], bars["arrayminus"]) == ([1.0], [0.25])
     assert tab.locator("#one .errorbar").count() == 1
+    tab.click("#one .numbers summary")
+    tab.wait_for_selector("#one .numbers table")
+    points = "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
+    assert tab.eval_on_selector_all("#one .numbers tr", points) == [
+        ["of", "cost", "gain", "low", "high"],
+        ["band", "0", "1", "0.5", "1.5"],
+        ["band", "1", "2", "1.5", "2.5"],
+        ["points", "0.5", "1.5", "1.25", "2.5"],
+    ]
 
 
 def test_text_of_a_run_is_never_html(visit, tmp_path):
@@ -270,9 +368,10 @@ def test_text_of_a_run_is_never_html(visit, tmp_path):
     (run / "episodes.jsonl").write_text(json.dumps(record) + "\n")
     tab = visit(write_page(find([run]), tmp_path / "report.html"), "dialogues")
     assert tab.text_content(".tokens") == evil
+    tab.evaluate("document.querySelector('.options').open = true")
     tab.fill("#search", "onerror")
     tab.wait_for_selector("#hits li")
-    for part in ("findings", "curves", "recipes"):
+    for part in ("overview", "findings", "curves", "recipes"):
         tab.click(f"header nav a[href='#{part}']")
     chart(tab, "reward", "1")
     assert tab.evaluate("window.caught") is None
@@ -283,4 +382,4 @@ def test_the_page_asks_nobody_for_anything(page_of):
     page = page_of("cory").read_text()
     start = page[: page.index('id="plotly"')] + page[page.index('<script type="module">') :]
     assert "default-src 'none'" in start
-    assert "http" not in start.replace("http-equiv", "")
+    assert "http" not in start.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")  # a namespace's name

@@ -10,7 +10,7 @@ from until import until
 
 from coevolve.report.watch import serving, watch
 
-Y = "plot => plot?.data?.find(trace => trace.name === 'team')?.y"
+Y = "plot => plot?.data?.find(trace => trace.name === 'team, ann')?.y"
 PLOT = "document.querySelector('[data-panel=\"reward\"] .plot')"
 
 
@@ -49,7 +49,9 @@ def test_the_page_grows_with_the_run_and_the_reader_stays_where_he_is(visit, tmp
         rewards(tab, [0, 1, 2])
         tab.evaluate(f"Plotly.relayout({PLOT}, {{'xaxis.range': [0, 1]}})")
         tab.click("header nav a[href='#dialogues']")
+        tab.fill("#step", "0")
         tab.wait_for_selector(".token:text('text 0')")  # a key pressed before has nothing to move
+        tab.focus("#dialogues-part")
         tab.keyboard.press("ArrowRight")
         tab.wait_for_selector(".token:text('text 1')")
         tab.click(".problem summary")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from coevolve.rewards.function import batched, user_feedback, user_reward
+from coevolve.rewards.several import rewards_of
 from coevolve.types import Case, Problem, Turn
 
 POST = Problem("p1", {"post": "A post", "subreddit": "tips"})
@@ -290,6 +292,75 @@ def test_a_column_named_as_trls_argument() -> None:
     )
 
 
+def test_trls_logs() -> None:
+    def reward(completions, log_metric, log_extra, **kwargs):
+        log_metric("share", 0.25)
+        log_metric("share", 0.75)
+        log_extra("length", [len(text) for text in completions])
+        log_extra("seen", completions)
+        assert "log_metric" not in kwargs
+        return [0.0, 1.0]
+
+    rewards = rewards_of(reward)
+    parts = rewards.parts()
+    assert rewards(ALONE) == [[0.0], [1.0]]
+    assert parts(ALONE) == [
+        {"reward_share": 0.5, "reward_length": 1.0},
+        {"reward_share": 0.5, "reward_length": 7.0},
+    ]
+
+
+# --- verifiers -------------------------------------------------------------------------------------------------------
+
+
+def test_verifiers_arguments() -> None:
+    seen = []
+    asked = Problem("v", {"question": "2 + 2 =", "answer": "4", "info": '{"level": 1}', "kind": "sum"})
+
+    def reward(prompt, completion, answer, state, info, task, kind, **kwargs):
+        seen.append((prompt, completion, answer, info, task, kind, kwargs))
+        assert completion[-1].content == completion[-1]["content"]
+        assert state["answer"] == answer and state["kind"] == "sum" and state["completion"] == completion
+        return float(answer in completion[-1]["content"])
+
+    first, last = case(asked, solver="5").turns[0], case(asked, solver="or 4").turns[0]
+    assert user_reward(reward)([Case(asked, (last,), ((first,),))]) == [[1.0]]
+    said = [{"role": "assistant", "content": "5"}, {"role": "assistant", "content": "or 4"}]
+    told = {"question": "2 + 2 ="}
+    assert seen == [([{"role": "user", "content": "2 + 2 ="}], said, "4", {"level": 1}, "default", "sum", told)]
+
+
+def test_a_rubric_is_its_functions_with_weights_and_objects() -> None:
+    class Parser:
+        def parse_answer(self, completion):
+            return completion[-1]["content"].strip()
+
+    class Rubric:
+        def __init__(self, funcs, weights, parser):
+            self.funcs, self.weights, self.class_objects = funcs, weights, {"parser": parser}
+
+    async def right(parser, completion, answer):
+        return float(parser.parse_answer(completion) == answer)
+
+    def brief(completion, **kwargs):
+        assert "parser" in kwargs
+        return float(len(completion[0]["content"]) < 3)
+
+    rewards = rewards_of(Rubric([right, brief], [1.0, 0.5], Parser()))
+    assert rewards(ALONE) == [[1.5], [0.0]]
+    assert rewards.parts()(ALONE) == [{"right": 1.0, "brief": 1.0}, {"right": 0.0, "brief": 0.0}]
+
+
+def test_a_column_or_a_role_named_completion_is_what_it_was() -> None:
+    column = case(Problem("p", {"completion": "gold"}), solver="4")
+    assert user_reward(lambda completion: float(completion == "gold"))([column]) == [[1.0]]
+    assert user_reward(lambda completion: float(completion == "x"))([case(completion="x")]) == [[1.0]]
+
+
+def test_a_team_is_not_verifiers() -> None:
+    assert "as verifiers' for one agent" in message(lambda: user_reward(lambda completion: 0.0)([PAIR]))
+
+
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 
@@ -344,19 +415,72 @@ def test_a_function_that_calls_another_wrongly() -> None:
 
 class Later:
     async def __call__(self, short):
-        return 0.0
+        return float(len(short))
 
 
 async def later(short):
-    return 0.0
+    return float(len(short))
+
+
+@pytest.mark.parametrize("function", [later, partial(later), Later()])
+def test_an_async_function_is_awaited(function: Any) -> None:
+    assert user_reward(function)(PAIRS) == [[3.0, 3.0], [1.0, 1.0]]
+
+
+def test_async_calls_wait_side_by_side() -> None:
+    inside, most = 0, 0
+    everybody = asyncio.Event()
+
+    async def reward(short):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        if inside == 2:
+            everybody.set()
+        await asyncio.wait_for(everybody.wait(), 10)  # one after the other they would never meet
+        return 1.0
+
+    assert user_reward(reward)(PAIRS) == [[1.0, 1.0], [1.0, 1.0]]
+    assert most == 2
+
+
+def test_an_async_function_for_lists() -> None:
+    @batched
+    async def reward(short, post):
+        await asyncio.sleep(0)
+        return [float(len(text)) for text in post]
+
+    assert user_reward(reward)(PAIRS) == [[6.0, 6.0], [7.0, 7.0]]
+    short_of_one = batched(lambda short: [1.0])
+    assert "returned 1 results; want a list of 2" in message(lambda: user_reward(short_of_one)(PAIRS))
+
+
+def test_what_an_async_function_raises_is_what_is_said() -> None:
+    async def reward(short):
+        await asyncio.sleep(0)
+        raise KeyError("gone")
+
+    said = message(lambda: user_reward(reward)(PAIRS))
+    assert said.startswith("reward 'reward' on problem 'p1': raised KeyError: 'gone' (")
+    assert "test_function.py, line" in said
+
+
+def test_one_loop_for_all_calls() -> None:
+    """Clients of servers belong to the loop in which they first asked."""
+    seen = set()
+
+    async def reward(short):
+        seen.add(asyncio.get_running_loop())
+        return 0.0
+
+    for _ in range(2):
+        user_reward(reward)(PAIRS)
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (later, "reward 'later' is async; want a plain def, which may wait for what it calls"),
-        (partial(later), "reward 'later' is async; want a plain def, which may wait for what it calls"),
-        (Later(), "reward 'Later' is async; want a plain def, which may wait for what it calls"),
         (Later, f"reward 'Later' is {Later!r}; want a function"),
         (7, "reward 'int' is 7; want a function"),
         (lambda *a: 0, "reward '<lambda>': parameter 'a' cannot be given by name; name a role or a column instead"),
@@ -365,6 +489,11 @@ async def later(short):
 )  # fmt: skip
 def test_what_cannot_be_called_is_refused_at_once(spec: Any, said: str) -> None:
     assert message(lambda: user_reward(spec)) == said
+
+
+def test_feedback_is_not_awaited() -> None:
+    said = "feedback 'later' is async; want a plain def, which may wait for what it calls"
+    assert message(lambda: user_feedback(later)) == said
 
 
 def test_check_finds_what_is_missing_without_a_call() -> None:

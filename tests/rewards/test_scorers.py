@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from transformers import (
 
 from coevolve.rewards.classifier import Classifier
 from coevolve.rewards.sentiment import lexicon, scorer
+from coevolve.rewards.several import rewards_of
+from coevolve.types import Case, Problem, Turn
 
 WORDS = ["<pad>", "<end>", "good", "bad", "film", "the", "was"]
 
@@ -132,3 +135,32 @@ def test_scorer_by_name(build: Build) -> None:
     assert isinstance(scorer(str(build(["negative", "positive"]))), Classifier)
     with pytest.raises(ValueError, match="no such folder"):
         scorer("./nowhere")
+
+
+def _said(folder: Path, texts: list[dict[str, str]], **settings: Any) -> list[list[float]]:
+    problem = Problem("p", {"prompt": "the film was"})
+    cases = [
+        Case(problem, tuple(Turn(role, "llm", problem, 0, 0, (), (), (), text, True) for role, text in one.items()))
+        for one in texts
+    ]
+    rewards = rewards_of({"name": "classifier", "model": str(folder), **settings})
+    rewards.check(problem, list(texts[0]))
+    return rewards(cases)
+
+
+def test_a_reward_model_of_one_class(build: Build) -> None:
+    folder = build(["LABEL_0"])
+    found = _said(folder, [{"a": "good", "b": "bad"}, {"a": "bad", "b": "bad"}])
+    good, bad = (_by_hand(folder, [id], 0) for id in (2, 3))
+    assert found == [pytest.approx([good, bad], abs=1e-5), pytest.approx([bad, bad], abs=1e-5)]
+
+
+def test_a_reward_model_reads_what_the_template_says(build: Build) -> None:
+    folder = build(["joy", "anger"])
+    found = _said(folder, [{"a": "good", "b": "bad"}], text="{prompt} {said}", label="anger")
+    want = [_by_hand(folder, [5, 4, 6, id], 1) for id in (2, 3)]
+    assert found == [pytest.approx(want, abs=1e-5)]
+    team = _said(folder, [{"a": "good", "b": "bad"}], text="{a} {b}", label="joy")
+    assert team == [pytest.approx([_by_hand(folder, [2, 3], 0)] * 2, abs=1e-5)]
+    with pytest.raises(ValueError, match="has no class 'fear'; it has joy, anger"):
+        _said(folder, [{"a": "good"}], label="fear")

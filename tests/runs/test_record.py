@@ -11,6 +11,7 @@ from coevolve import mareinforce
 from coevolve.models.load import load_tokenizer
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.runs.record import pieces, records
+from coevolve.types import Episode, Problem, Turn
 
 
 @pytest.mark.parametrize("text", ["The soup at the café was 👍 good.", " a  b\n\nc ", "“日本語” naïve"])
@@ -57,6 +58,30 @@ def test_a_shorter_turn_has_the_numbers_at_the_front_of_its_row(micro_model):
     rows = [t for record in written for t in record["turns"] if t["policy"] == "ann"]
     for b, row in enumerate(rows):
         assert row["kl"] == kl_BT[b, : row["tokens"] - 1].tolist()
+
+
+def test_held_out_problems_have_their_prompts_as_they_were_sent(micro_model, tmp_path):
+    trainer = toy(micro_model, steps=1, batch_size=2)
+    tokenizer = trainer.tokenizers()["ann"]
+    [record, _] = trainer.sample(2)
+    trainer.step(0)
+    turns = trainer.episodes[0].turns
+    [written] = records(trainer.episodes[:1], trainer.tokenizers(), {}, prompts=True)
+    assert [turn["prompt"] for turn in written["turns"]] == [tokenizer.decode(list(t.prompt_ids)) for t in turns]
+    assert all(tokenizer(turn["prompt"]).input_ids for turn in record["turns"])
+    run = trainer.run(tmp_path / "run", samples=1)
+    told = [["prompt" in turn for row in read_lines(file) for turn in row["turns"]] for file in
+            (run / "samples.jsonl", run / "episodes.jsonl")]  # fmt: skip
+    assert all(told[0]) and not any(told[1])
+
+
+def test_special_tokens_of_a_prompt_are_named():
+    tokenizer = load_tokenizer("coevolve-tiny")
+    end, problem = tokenizer.eos_token_id, Problem("p")
+    sent = (end, *tokenizer("It was").input_ids)
+    turn = Turn("solo", "ann", problem, 0, 0, sent, (end,), (0.0,), "", True)
+    [written] = records([Episode(problem, 0, [turn])], {"ann": tokenizer}, {}, prompts=True)
+    assert written["turns"][0]["prompt"] == f"{tokenizer.eos_token}It was"
 
 
 RECORD = {"problem": "p", "member": 0, "data": {}, "turns": [], "joints": [], "parts": {}}

@@ -49,7 +49,6 @@ def identical(a, b):
     )
 
 
-@pytest.mark.slow
 def test_sigkill_at_any_moment_then_resume_changes_nothing(micro_model, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = launch(micro_model, whole)
@@ -279,6 +278,15 @@ def test_a_checkpoint_of_another_version_is_named(micro_model, run, state):
 def test_a_broken_manifest_is_named(micro_model, run, manifest):
     (run / "checkpoint-4" / "manifest.json").write_text(manifest)
     with pytest.raises(ValueError, match=r"checkpoint-4 is torn: its manifest.*delete the folder"):
+        toy(micro_model).run(run, resume=True)
+
+
+def test_a_manifest_of_names_that_cannot_be(micro_model, run):
+    manifest = run / "checkpoint-4" / "manifest.json"
+    files = json.loads(manifest.read_text())
+    first, *others = files
+    manifest.write_text(json.dumps({"9" * 9000: files[first], **{name: files[name] for name in others}}))
+    with pytest.raises(ValueError, match=r"checkpoint-4 is torn: 9{200} is missing"):
         toy(micro_model).run(run, resume=True)
 
 

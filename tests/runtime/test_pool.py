@@ -202,7 +202,6 @@ def test_weights_that_somebody_moved_are_found(pair: Pair) -> None:
     assert pair.same(asked) == before
 
 
-@pytest.mark.slow
 def test_a_failure_and_a_death_are_told_and_a_later_call_starts_anew(pair: Pair) -> None:
     asked = says("full", "own")
     before = pair.same(asked)
@@ -276,7 +275,6 @@ def test_who_waits_while_processes_are_lost_is_told_so() -> None:
     pool.close()
 
 
-@pytest.mark.slow
 def test_a_death_beside_others_hangs_nobody(pair: Pair) -> None:
     """One learner's processes die while another one has some and wants more: it is told so, and does not wait."""
     pool, job = pool_of(pair), Job(["full"], id, ())
@@ -293,7 +291,6 @@ def test_a_death_beside_others_hangs_nobody(pair: Pair) -> None:
             mine([job])
 
 
-@pytest.mark.slow
 def test_training_is_the_same(micro_model: str) -> None:
     lines = []
     for workers in (False, True):
@@ -322,7 +319,6 @@ print(*[worker.process.pid for worker in policies["a"].pool._running])
 """
 
 
-@pytest.mark.slow
 def test_a_script_needs_no_guard_and_leaves_no_process(micro_model: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

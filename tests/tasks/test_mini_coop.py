@@ -101,6 +101,13 @@ def test_what_teams_are_paid(task: MiniCoop) -> None:
     assert [part["solved"] for part in task.parts([cases["shared"], cases["no fit"]])] == [1.0, 0.0]
 
 
+def test_without_bonuses_cooperation_is_seen_and_not_paid() -> None:
+    task, cases = MiniCoop(bonuses=False), [pair(FIRST, FINISH), pair(FIRST, ALONE)]
+    assert task.reward(cases) == [[2.5, 2.5], [2.5, 2.5]]  # 4.0 and 2.5 with them
+    assert [part["cooperation"] for part in task.parts(cases)] == [1.0, 0.0]
+    assert [part["return"] for part in task.parts(cases)] == [1.0, 2.5 / 4]
+
+
 def test_no_test_problem_is_a_training_problem(task: MiniCoop) -> None:
     train, test = ({str(p.data["text"]).partition(": ")[2] for p in found} for found in (task.train, task.test))
     assert not train & test

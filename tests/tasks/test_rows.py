@@ -72,6 +72,11 @@ def test_what_was_heard_is_where_the_template_wants_it(task: Rows) -> None:
     assert task.prompt(task.train[0], "short", heard[1:]) == "Sum up: My cat is ill. (3)"
 
 
+def test_a_template_may_be_what_was_heard_alone(write: Callable[..., str]) -> None:
+    task = Rows(data=write(), test=write(name="t.jsonl"), prompts={"one": "{post}", "two": "{heard}"}, reward=one)
+    assert task.prompt(task.train[0], "two", ["so it is"]) == "so it is"
+
+
 def test_a_role_goes_on_from_its_own_last_turn(task: Rows) -> None:
     first, second = turn("short", "Cat."), turn("short", "Cat!")
     assert task.prompt(task.train[0], "short", (first, "Longer.")) == [first, "\n\nLonger.\n\n"]

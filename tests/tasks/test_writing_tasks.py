@@ -196,6 +196,19 @@ def test_texts_are_compared_by_role_whoever_spoke_first(tldr: Tldr) -> None:
     assert tldr.reward([said(tldr, detailed=LONG, short=BRIEF)]) == [pytest.approx([WORTH, WORTH])]
 
 
+def test_rivals_are_paid_for_their_share_of_the_words() -> None:
+    task, peaceful = WritingMini(rivalry=10.0), WritingMini()
+    [[total, _]] = peaceful.reward([said(peaceful, short=BRIEF, detailed=LONG)])
+    [[short, detailed]] = task.reward([said(task, short=BRIEF, detailed=LONG)])
+    assert (short, detailed) == pytest.approx((total + 10 * (8 / 22 - 0.5), total + 10 * (14 / 22 - 0.5)))
+    assert (short + detailed) / 2 == pytest.approx(total)
+    assert task.reward([said(task, short="", detailed=""), said(task, writer="a b --- c")]) == [[0.0, 0.0], [0.0]]
+    for wrong, why in (({"rivalry": 1.0, "reward": "r.py:f"}, "task.rivalry is of the task's own reward"),
+                       ({"rivalry": -1}, "task: rivalry is -1; want at least 0")):  # fmt: skip
+        with pytest.raises(ValueError, match=why):
+            component({"name": "writing-mini", **wrong}, TASKS, "task")
+
+
 def test_empty_texts_earn_nothing(tldr: Tldr) -> None:
     assert tldr.reward([said(tldr, short="", detailed=""), said(tldr, writer="")]) == [[0.0, 0.0], [0.0]]
     assert tldr.parts([said(tldr, short="", detailed="")])[0]["length_ratio"] == 0.0

@@ -163,7 +163,8 @@ def test_the_card_says_what_was_measured_and_nothing_else(quick: Path, tmp_path:
     about = front_matter(card)
     assert (about["library_name"], "coevolve" in about["tags"]) == ("transformers", True)
     assert "base_model" not in about  # a packaged model is none of the hub
-    assert "license" not in about
+    assert (about["license"], about["pipeline_tag"]) == ("mit", "text-generation")  # that of the packaged model
+    assert "model-index" not in about
     evaluate_run(run, problems=3)
     card = (export(run, tmp_path / "measured") / "README.md").read_text()
     rows = json.loads((run / "eval.json").read_text())["rows"]
@@ -171,14 +172,46 @@ def test_the_card_says_what_was_measured_and_nothing_else(quick: Path, tmp_path:
     assert len(lines) == len(rows)
     assert f"{rows[0]['reward']:.3f} | {rows[0]['reward_se']:.3f} | {rows[0]['kl']:.2f}" in lines[0]
     assert "not evaluated" in (export(run, tmp_path / "earlier", step=1) / "README.md").read_text()
+    [index] = front_matter(card)["model-index"]
+    found = {one["name"]: one["value"] for result in index["results"] for one in result["metrics"]}
+    paid = {
+        (row["role"], row["decoding"]): row["reward"]
+        for row in rows
+        if (row["weights"], row["setting"]) == ("trained", "team")
+    }
+    assert found == {f"reward of {role}, {decoding}": value for (role, decoding), value in paid.items()}
+    assert len(found) == 4
 
 
 def test_a_base_of_the_hub_is_named(quick: Path, tmp_path: Path) -> None:
     run = shutil.copytree(quick, tmp_path / "quick")
     recipe = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(recipe.replace("model: coevolve-tiny", "model: someone/some-model-1b"))
-    card = (export(run, tmp_path / "team") / "README.md").read_text()
-    assert front_matter(card)["base_model"] == ["someone/some-model-1b"]
+    about = front_matter((export(run, tmp_path / "team") / "README.md").read_text())
+    assert (about["base_model"], about["base_model_relation"]) == (["someone/some-model-1b"], "finetune")
+    assert "license" not in about  # only the hub knows
+
+
+@pytest.mark.parametrize(
+    ("readme", "licence"),
+    [
+        ("---\nlicense: apache-2.0\n---\n", "apache-2.0"),
+        ("no front matter", None),
+        ("---\n{[\n---\n", None),
+        (None, None),
+    ],
+)
+def test_the_licence_is_that_of_the_model_it_started_from(
+    quick: Path, tmp_path: Path, readme: str | None, licence: str | None
+) -> None:
+    run, start = shutil.copytree(quick, tmp_path / "quick"), tmp_path / "start"
+    start.mkdir()
+    if readme is not None:
+        (start / "README.md").write_text(readme)
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe.replace("model: coevolve-tiny", f"model: {start}"))
+    about = front_matter((export(run, tmp_path / "team", trust_code=True) / "README.md").read_text())
+    assert about.get("license") == licence
 
 
 @pytest.mark.parametrize("run", ["quick", "mixed"])
@@ -231,7 +264,7 @@ def test_code_that_needs_more_than_itself(own: Path, tmp_path: Path) -> None:
 
 
 def test_a_reward_and_its_rows(micro_model: str, tmp_path: Path) -> None:
-    """Functions go along, data stay behind, and the team plays without them."""
+    """Functions go along, data stay behind, and the team plays without them: who only talks runs no reward."""
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"word": w}) + "\n" for w in ("cat", "dog", "owl")))
     (tmp_path / "pay.py").write_text("def pay(first, second):\n    return float(len(first))\n")
     recipe = OWN_RECIPE.format(model=micro_model).replace(
@@ -244,9 +277,26 @@ def test_a_reward_and_its_rows(micro_model: str, tmp_path: Path) -> None:
     task = yaml.safe_load((team / "team.yaml").read_text())["task"]
     assert (task["data"], task["reward"]) == ("rows.jsonl", "./code/pay.py:pay")
     assert not list(team.rglob("rows.jsonl"))
-    loaded = Team.load(team, trust_code=True)
-    assert loaded.asks == ("word",)
-    assert len(loaded.play("bat").turns) == 2
+    (team / "code" / "pay.py").write_text("raise SystemExit('was run')\n")
+    for trust in (False, True):
+        loaded = Team.load(team, trust_code=trust)
+        assert loaded.asks == ("word",)
+        assert len(loaded.play("bat").turns) == 2
+
+
+def test_several_rewards_and_a_judge_are_not_wanted_either(micro_model: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"word": w}) + "\n" for w in ("cat", "dog", "owl")))
+    (tmp_path / "pay.py").write_text("def pay(first):\n    return 1.0\n")
+    recipe = OWN_RECIPE.format(model=micro_model).replace(
+        "mine.py:Mine", "{name: rows, data: rows.jsonl, test: 0.4, reward: [pay.py:pay, pay.py:pay], reward_weights: "
+        '[1, 2], prompts: {first: "say {word}", second: "{word} {heard}"}}',
+    )  # fmt: skip
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    team = export(trained(tmp_path / "recipe.yaml", tmp_path / "run"), tmp_path / "team")
+    about = yaml.safe_load((team / "team.yaml").read_text())
+    for extra in ({}, {"reward": {"name": "judge", "url": "http://127.0.0.1:9", "prompt": "x"}}):
+        (team / "team.yaml").write_text(yaml.safe_dump(about | {"task": about["task"] | extra}))
+        assert len(Team.load(team).play("bat").turns) == 2
 
 
 def test_a_list_of_words_goes_along(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_task_that_does_not_say_what_it_asks_for(made: Any, tmp_path: Path) ->
     ("name", "value"),
     [
         ("task", {"name": "code/mine.py:Mine"}),
-        ("task", {"name": "rows", "data": "x", "prompts": {}, "reward": "/etc/code.py:pay"}),
+        ("task", {"name": "rows", "data": "x", "prompts": {}, "reward": "lexicon", "feedback": "/etc/code.py:note"}),
         ("play", {"name": "code/mine.py:two words"}),
         ("task", {"name": "mini-coop", "feedback": {"expert": {"model": "m", "base_url": "http://localhost:1"}}}),
     ],

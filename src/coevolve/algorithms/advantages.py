@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from coevolve.late import Tensor
+from coevolve.algorithms.baselines import Compare, as_it_is
+from coevolve.late import Tensor, torch
 from coevolve.maths import groups, masked
 from coevolve.maths.advantage import gae, token_rewards
 from coevolve.maths.moments import Moments
-from coevolve.types import Advantage, Batch, Lesson, PolicyName, State, Targets
+from coevolve.types import Advantage, Batch, Lesson, LossAggregation, PolicyName, State, Targets
 
 Rule = Callable[[Batch, float], Targets]
 """(one policy's batch, weight of its KL penalty) -> its targets."""
@@ -74,17 +75,15 @@ def log_ratio(batch: Batch) -> Tensor:
     return (batch.logp_BT - batch.logp_ref_BT).masked_fill(~batch.mask_BT, 0.0)
 
 
-def against_peers(
-    baseline: groups.Compare, scale: groups.Scale, penalty: Callable[[Tensor], Tensor] | None = None
-) -> Rule:
-    """Every token of a turn the difference of its credit to its peers' (``maths.groups``).
+def against_peers(baseline: Compare, scale: groups.Scale, penalty: Callable[[Tensor], Tensor] | None = None) -> Rule:
+    """Every token of a turn the difference of its credit to its peers' (``algorithms.baselines``).
 
     penalty: a function of log-ratios (``kl.ESTIMATORS``) that comes off the credit, times the KL weight, before it is
     compared. Raises ValueError where nobody has a peer, though the baseline needs some.
     """
 
     def rule(batch: Batch, eta: float) -> Targets:
-        signal = {} if baseline is groups.as_it_is else _signal(batch)
+        signal = {} if baseline is as_it_is else _signal(batch)
         if signal.get("groups_of_one") == 1.0:
             raise ValueError(
                 "every turn is alone in its group, so there is nothing to compare it with; set members to at least 2, "
@@ -94,7 +93,7 @@ def against_peers(
         credit_B = batch.credit_B
         if penalty is not None and eta > 0:
             credit_B = credit_B - eta * (penalty(log_ratio(batch)) * batch.mask_BT).sum(1)
-        adv_B = baseline(credit_B, batch.peers_B) / scale(credit_B, batch.peers_B, batch.paid_B)
+        adv_B = baseline(credit_B, batch) / scale(credit_B, batch.peers_B, batch.paid_B)
         return Targets(adv_B[:, None] * batch.mask_BT, metrics=signal)
 
     return rule
@@ -114,6 +113,29 @@ def full_kl(batch: Batch) -> Tensor:
     """
     assert batch.kl_BT is not None, "the KL penalty needs a reference"
     return batch.kl_BT
+
+
+def without_critic(rule: Rule) -> Rule:
+    """The rule with a critic that says 0: an advantage is what is still to come, and nothing is learnt of values."""
+    return lambda batch, eta: dataclasses.replace(
+        rule(batch.replace(value_BT=torch.zeros_like(batch.logp_BT)), eta), return_BT=None
+    )
+
+
+def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
+    """The rule as if turns without a signal were not in the batch: DAPO's dynamic sampling (arXiv 2503.14476, section
+    3.2), which samples others in their place.
+
+    They get no advantage, and that they are still counted is made up for: the others' grow by the share that counts.
+    """
+
+    def kept(batch: Batch, eta: float) -> Targets:
+        targets, weight_BT = rule(batch, eta), loss_aggregation(batch)
+        differs_B = ~groups.flat(batch.credit_B, batch.peers_B, batch.paid_B)
+        share = weight_BT[differs_B].sum() / weight_BT.sum()
+        return dataclasses.replace(targets, adv_BT=targets.adv_BT * differs_B[:, None] / share.clamp(min=1e-12))
+
+    return kept
 
 
 def against_critic(

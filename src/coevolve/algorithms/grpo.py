@@ -1,7 +1,7 @@
-"""Single-agent GRPO, RLOO and REINFORCE: a play of one role with ``members`` samples a problem.
+"""Single-agent GRPO and what came after it, RLOO and REINFORCE: a play of one role with ``members`` samples a problem.
 
 They are MAGRPO's parts with other settings, and may be given to a team just as well. Deviations from their papers are
-numbered in docs/grpo.md, rloo.md, reinforce.md.
+numbered in docs/grpo.md, objectives.md, rloo.md, reinforce.md.
 """
 
 from __future__ import annotations
@@ -18,6 +18,47 @@ grpo = variant(
     clip=0.2,
     loss_aggregation="turn",
     beta=0.04,
+)
+
+dr_grpo = variant(
+    "dr_grpo",
+    group_relative,
+    "Dr. GRPO: GRPO without the two divisions that bias it, by the group's deviation and by a response's length.",
+    baseline="mean",
+    clip=0.2,
+)
+
+dapo = variant(
+    "dapo",
+    group_relative,
+    "DAPO: GRPO that clips higher above, counts every token alike, and leaves out groups without a signal.",
+    baseline="mean",
+    std="group",
+    clip=(0.2, 0.28),
+    loss_aggregation="token",
+    drop_flat=True,
+)
+
+gspo = variant(
+    "gspo",
+    group_relative,
+    "GSPO: GRPO with one ratio for a whole response.",
+    baseline="mean",
+    std="group",
+    clip=(3e-4, 4e-4),
+    ratio="turn",
+    loss_aggregation="turn",
+)
+
+cispo = variant(
+    "cispo",
+    group_relative,
+    "CISPO: GRPO whose clipped ratio weighs a token and never silences it; only from above.",
+    baseline="mean",
+    std="group",
+    clip=(1.0, 4.0),
+    ratio="detached",
+    loss_aggregation="token",
 )
 
 rloo = variant(

@@ -5,19 +5,34 @@ Each is a function of a module with its settings bound, so that learners in othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
 from coevolve.late import Tensor
-from coevolve.maths.losses import clipped_policy, clipped_value, reference_kl, score_function
+from coevolve.maths import mismatch
+from coevolve.maths.kl import k3
+from coevolve.maths.losses import Clip, Surrogate, clipped_policy, clipped_value, reference_kl, score_function
 from coevolve.types import Batch, Loss, Outputs, Targets
 
 Found = tuple[Tensor, dict[str, Tensor]]
 
 
-def policy_gradient(clip: float | None = None) -> Loss:
-    """REINFORCE on the advantages; with ``clip`` PPO's clipped ratio, for batches that are used several times."""
-    return _score_function if clip is None else partial(_clipped_ratio, clip=clip)
+def policy_gradient(clip: Clip | None = None, surrogate: Surrogate = clipped_policy) -> Loss:
+    """REINFORCE on the advantages; with ``clip`` PPO's clipped ratio, or another surrogate (``maths.losses.RATIOS``),
+    for batches that are used several times."""
+    return _score_function if clip is None else partial(_clipped_ratio, clip=clip, surrogate=surrogate)
+
+
+def reused(epochs: int, minibatch: int | None) -> bool:
+    """Whether a batch is learnt from in several steps."""
+    return epochs > 1 or minibatch is not None
+
+
+def check_reuse(clip: Clip | None, epochs: int, minibatch: int | None) -> None:
+    """Raises ValueError if a batch would be used again without a ratio."""
+    if clip is None and reused(epochs, minibatch):
+        raise ValueError("algorithm: epochs and minibatch take several steps on one batch; set clip, PPO's ratio, too")
 
 
 def with_value(loss: Loss, clip: float, coef: float) -> Loss:
@@ -25,9 +40,47 @@ def with_value(loss: Loss, clip: float, coef: float) -> Loss:
     return partial(_with_value, loss=loss, clip=clip, coef=coef)
 
 
+def with_turn_value(loss: Loss, clip: float | None, coef: float) -> Loss:
+    """The loss plus coef times half the squared error of a critic of whole turns, at the rows that a rule added.
+
+    Values are those before the rows' first token. clip: as in ``with_value``, or none.
+    """
+    return partial(_with_turn_value, loss=loss, clip=math.inf if clip is None else clip, coef=coef)
+
+
 def with_kl(loss: Loss, estimator: Callable[[Tensor], Tensor]) -> Loss:
     """The loss plus ``Targets.eta`` times the KL to the reference. estimator: one of ``kl.ESTIMATORS``."""
     return partial(_with_kl, loss=loss, estimator=estimator)
+
+
+def with_full_kl(loss: Loss) -> Loss:
+    """The loss plus a weight times the KL to the reference over the whole vocabulary, its gradient included.
+
+    The weight is ``Targets.columns["kl_weight_B"]`` where the advantage gives one, else ``Targets.eta``. For an
+    ``Objective`` with ``kl``.
+    """
+    return partial(_with_full_kl, loss=loss)
+
+
+def with_trust(loss: Loss) -> Loss:
+    """The loss plus ``Targets.columns["trust_B"]`` times the KL of the policy that sampled from what it is now, an
+    estimate from what was sampled (``kl.k3``)."""
+    return partial(_with_trust, loss=loss)
+
+
+def with_mismatch(loss: Loss, bound: mismatch.Bound | None) -> Loss:
+    """The loss of turns that were sampled with other numbers than the learner's: each token's weight times the bounded
+    ratio between the two (``maths.mismatch``), and ratios within the loss against the learner's own log-probabilities.
+
+    Those are ``Batch.logp_old_BT``; without, what the learner says now, which is the same in a batch's only step. None
+    is the loss itself.
+    """
+    return loss if bound is None else partial(_with_mismatch, loss=loss, bound=bound)
+
+
+def with_entropy(loss: Loss, coef: float) -> Loss:
+    """The loss less coef times the entropy of the tokens' distributions, in nats; at 0 the loss itself."""
+    return partial(_with_entropy, loss=loss, coef=coef) if coef > 0 else loss
 
 
 def _score_function(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor) -> Found:
@@ -35,8 +88,10 @@ def _score_function(out: Outputs, batch: Batch, targets: Targets, weight_BT: Ten
     return found, {"loss/policy": found.detach()}
 
 
-def _clipped_ratio(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, clip: float) -> Found:
-    found, clipped = clipped_policy(out.logp_BT, batch.logp_BT, targets.adv_BT, batch.mask_BT, weight_BT, clip)
+def _clipped_ratio(
+    out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, clip: Clip, surrogate: Surrogate
+) -> Found:
+    found, clipped = surrogate(out.logp_BT, batch.logp_BT, targets.adv_BT, batch.mask_BT, weight_BT, clip)
     return found, {"loss/policy": found.detach(), "clip_fraction": clipped}
 
 
@@ -46,6 +101,18 @@ def _with_value(
     assert out.value_BT is not None and batch.value_BT is not None and targets.return_BT is not None
     total, metrics = loss(out, batch, targets, weight_BT)
     value = clipped_value(out.value_BT, batch.value_BT, targets.return_BT, batch.mask_BT, weight_BT, clip)
+    return total + coef * value, {**metrics, "loss/value": value.detach()}
+
+
+def _with_turn_value(
+    out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, clip: float, coef: float
+) -> Found:
+    total, metrics = loss(out, batch, targets, weight_BT)
+    if out.value_BT is None or batch.value_BT is None:  # this policy is nobody's critic
+        return total, dict(metrics)
+    assert targets.return_BT is not None
+    asked_BT = weight_BT * batch.extra_B[:, None]
+    value = clipped_value(out.value_BT, batch.value_BT, targets.return_BT, batch.mask_BT, asked_BT, clip)
     return total + coef * value, {**metrics, "loss/value": value.detach()}
 
 
@@ -62,3 +129,36 @@ def _with_kl(
     total, metrics = loss(out, batch, targets, weight_BT)
     term = reference_kl(out.logp_BT, batch.logp_ref_BT, batch.mask_BT, weight_BT, estimator)
     return total + targets.eta * term, {**metrics, "loss/kl": term.detach()}
+
+
+def _with_full_kl(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss) -> Found:
+    assert out.kl_BT is not None, "a full KL in the loss needs an objective with kl, and a reference"
+    total, metrics = loss(out, batch, targets, weight_BT)
+    kl_B = (out.kl_BT * weight_BT).sum(1)
+    term = (targets.columns.get("kl_weight_B", targets.eta) * kl_B).sum()
+    return total + term, {**metrics, "loss/kl": kl_B.sum().detach()}
+
+
+def _with_entropy(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, coef: float) -> Found:
+    assert out.entropy_BT is not None, "an entropy bonus needs entropies"
+    total, metrics = loss(out, batch, targets, weight_BT)
+    entropy = (out.entropy_BT * weight_BT).sum()
+    return total - coef * entropy, {**metrics, "loss/entropy": -entropy.detach()}
+
+
+def _with_trust(out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss) -> Found:
+    total, metrics = loss(out, batch, targets, weight_BT)
+    moved_BT = k3((batch.logp_BT - out.logp_BT).masked_fill(~batch.mask_BT, 0.0)) * weight_BT
+    term = (targets.columns["trust_B"][:, None] * moved_BT).sum()
+    return total + term, {**metrics, "loss/trust": moved_BT.sum().detach()}
+
+
+def _with_mismatch(
+    out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, bound: mismatch.Bound
+) -> Found:
+    old_BT = out.logp_BT.detach() if batch.logp_old_BT is None else batch.logp_old_BT
+    sampled_BT = batch.mask_BT & ~batch.extra_B[:, None]
+    found_BT, said = mismatch.weight(old_BT, batch.logp_BT, sampled_BT, bound)
+    total, metrics = loss(out, batch.replace(logp_BT=old_BT), targets, weight_BT * found_BT)
+    sums = {f"mismatch/{name}": (said[name] * weight_BT).sum() for name in ("kl", "masked")}
+    return total, {**metrics, **sums, "mismatch/max": said["max"].max()}

@@ -10,29 +10,40 @@ early TRL:
 4. eta is fixed unless ``target_kl`` is given. That code always adapts it (target 6), by at most 0.5 % an iteration.
 5. ``whiten_rewards`` leaves padding at 0. That code adds the mean to padding as well, from where it leaks into the
    advantages. ``score_clip`` is TRL's (``PPOConfig`` and ``PPOTrainer.step`` of releases up to 0.11): after scaling.
+6. A token's own KL is in the loss (``penalty: exact``); as a reward (``full``, the paper) it has no gradient.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from coevolve.algorithms.advantages import Rescale, against_critic, full_kl, log_ratio, per_policy, rescaled
-from coevolve.algorithms.losses import policy_gradient, with_value
+from coevolve.algorithms.advantages import Rescale, against_critic, per_policy, rescaled, without_critic
+from coevolve.algorithms.losses import (
+    check_reuse,
+    policy_gradient,
+    reused,
+    with_entropy,
+    with_full_kl,
+    with_mismatch,
+    with_value,
+)
+from coevolve.algorithms.penalties import PENALTIES, beside_kl
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.late import Tensor
 from coevolve.maths import moments
 from coevolve.maths.kl import adapted
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
+from coevolve.maths.mismatch import BOUNDS
 from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
-from coevolve.types import Algorithm, Objective
+from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective
 
 _RESCALES: dict[str, Rescale | None] = {
     "none": None,
     "scale": moments.scale,
     "normalise": moments.normalise,
 }
-_PENALTIES = {"full": full_kl, "sampled": log_ratio}
 
 
 @checked_call("algorithm")
@@ -43,7 +54,7 @@ def ppo(
     horizon: Count = 10000,
     gamma: Fraction = 1.0,
     lam: Fraction = 0.95,
-    clip: Positive = 0.2,
+    clip: Positive | tuple[Positive, Positive] | None = 0.2,
     value_clip: Positive = 0.2,
     value_coef: NotNegative = 0.1,
     epochs: Count = 4,
@@ -54,36 +65,73 @@ def ppo(
     credit: CreditSpec = "own_reward",
     rescale: Literal["none", "scale", "normalise"] = "none",
     loss_aggregation: Literal["token", "turn"] = "token",
-    penalty: Literal["full", "sampled"] = "full",
+    penalty: Literal["full", "sampled", "exact"] = "exact",
+    entropy: NotNegative = 0.0,
+    critic: bool = True,
+    mismatch: Literal["none", "tis", "icepop", "sequence"] = "none",
 ) -> Algorithm:
     """PPO as a value. Defaults are the IMDB column of the paper's table 1.
 
-    eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. minibatch: turns per
-    optimiser step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what
+    eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. clip: of the ratio,
+    one number or (below, above); None: no ratio, for one pass over each batch (A2C). minibatch: turns per optimiser
+    step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what
     a turn is paid, a rule of ``coevolve.credit``. rescale: credit divided by its running standard deviation
     ("normalise" also centres it). score_clip: credit, rescaled or not, is at most this far from 0. whiten_rewards: the
     tokens' rewards, KL included, divided by their standard deviation over the batch around their mean, which stays.
-    loss_aggregation: does every token count alike, or every turn. penalty: what eta multiplies at each token, the KL
-    over the whole vocabulary (the paper) or the log-ratio of the sampled token, which has the same mean and the
-    gradient of the KL.
-    Raises ValueError for a setting out of range.
+    loss_aggregation: does every token count alike, or every turn. penalty: what eta multiplies at each token: exact,
+    the KL over the vocabulary of later positions, and that of its own in the loss, for a forward of the reference in
+    every pass; the log-ratio of the sampled token, with the same expected gradient and more variance; or full (the
+    paper), the KL of its own position as a reward, which has no gradient where it stands. entropy: weight of a bonus in
+    the loss. critic: False has no value head, so that an advantage is what is still to come. mismatch: what makes up
+    for a sampler whose numbers differ from the learner's (``maths.mismatch``).
+    Raises ValueError for a setting out of range, and for two that exclude each other.
     """
-    settings = {**locals(), "credit": credit_name(credit)}
-    rule = against_critic(_PENALTIES[penalty], gamma, lam, whiten=whiten, whiten_rewards=whiten_rewards)
-    adapt = None if target_kl is None else partial(adapted, target=target_kl, horizon=horizon)
-    advantage, rescale_credit = per_policy(rule, eta, adapt), _rescale(rescale, score_clip)
+    return _ppo({**locals(), "credit": credit_name(credit)}, credit_of(credit))
+
+
+def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
+    """s: the settings of ``ppo``."""
+    check_reuse(s["clip"], s["epochs"], s["minibatch"])
+    held = PENALTIES[s["penalty"]]
+    in_loss = held.in_loss and s["eta"] > 0
+    if in_loss and s["whiten_rewards"]:
+        raise ValueError(
+            f"algorithm: whiten_rewards divides rewards, and penalty {s['penalty']} has a part in the loss too; "
+            "set penalty: sampled"
+        )
     return Algorithm(
-        credit=credit_of(credit),
-        advantage=rescaled(advantage, rescale_credit) if rescale_credit else advantage,
-        objective=Objective(
-            loss=with_value(policy_gradient(clip), value_clip, value_coef),
-            loss_aggregation=LOSS_AGGREGATIONS[loss_aggregation],
-            epochs=epochs,
-            minibatch=minibatch,
-        ),
+        credit=credit,
+        advantage=_advantage(s, held.paid, in_loss),
+        objective=_objective(s, in_loss),
         reference=True,
-        critic=True,
-        settings=settings,
+        critic=s["critic"],
+        caution=held.caution if s["eta"] > 0 else "",
+        logp_old=BOUNDS[s["mismatch"]] is not None and reused(s["epochs"], s["minibatch"]),
+        settings=s,
+    )
+
+
+def _advantage(s: Mapping[str, Any], penalty: Callable[[Batch], Tensor], in_loss: bool) -> Advantage:
+    """GAE against the critic, or what is still to come; of credits that were rescaled, if so asked."""
+    whiten = s["whiten"] and not in_loss
+    rule = against_critic(penalty, s["gamma"], s["lam"], whiten=whiten, whiten_rewards=s["whiten_rewards"])
+    rule = rule if s["critic"] else without_critic(rule)
+    rule = beside_kl(rule, s["whiten"]) if in_loss else rule
+    adapt = None if s["target_kl"] is None else partial(adapted, target=s["target_kl"], horizon=s["horizon"])
+    advantage, rescale = per_policy(rule, s["eta"], adapt), _rescale(s["rescale"], s["score_clip"])
+    return rescaled(advantage, rescale) if rescale else advantage
+
+
+def _objective(s: Mapping[str, Any], in_loss: bool) -> Objective:
+    """The clipped surrogate with what is added to it: entropy, the KL of a token's own position, the value loss."""
+    loss = with_entropy(with_mismatch(policy_gradient(s["clip"]), BOUNDS[s["mismatch"]]), s["entropy"])
+    loss = with_full_kl(loss) if in_loss else loss
+    return Objective(
+        loss=with_value(loss, s["value_clip"], s["value_coef"]) if s["critic"] else loss,
+        loss_aggregation=LOSS_AGGREGATIONS[s["loss_aggregation"]],
+        epochs=s["epochs"],
+        minibatch=s["minibatch"],
+        kl=in_loss,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 
-OVERRIDES = "override a key of the recipe: seed=1"
+OVERRIDES = "override a key of the recipe: seed=1, or --seed 1"
 
 
 def command(

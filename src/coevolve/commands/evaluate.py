@@ -11,10 +11,11 @@ from coevolve.commands import OVERRIDES, Commands, command, quiet, trusting
 def add(commands: Commands) -> None:
     one = command(commands, "eval", evaluate, "play a team, and each policy alone, on held-out problems")
     one.add_argument("run", type=Path, help="a run directory, or a recipe to play untrained")
-    one.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES)
+    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
     one.add_argument("--samples", type=int, default=1, metavar="N", help="samples of each, for pass@k and best of k")
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+    one.add_argument("--play", metavar="NAME", help="another play than the run was trained with, such as rounds")
     trusting(one)
 
 
@@ -26,8 +27,10 @@ def evaluate(args: argparse.Namespace) -> None:
     if args.run.suffix in (".yaml", ".yml"):
         if args.checkpoint is not None:
             raise ValueError("--checkpoint is for runs; a recipe is played untrained")
+        if args.play is not None:
+            raise ValueError(f"--play is for runs; of a recipe it is the override play={args.play}")
         evaluate_recipe(args.run, args.overrides, **how)
         return
     if args.overrides:
         raise ValueError(f"{args.overrides[0]}: a run is evaluated as it was trained; only a recipe takes overrides")
-    evaluate_run(args.run, checkpoint=args.checkpoint, **how)
+    evaluate_run(args.run, checkpoint=args.checkpoint, play=args.play, **how)

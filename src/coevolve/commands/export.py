@@ -15,12 +15,25 @@ def add(commands: Commands) -> None:
     one.add_argument("output", type=Path, help="the folder to write; it must not be there, or be empty")
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
     one.add_argument("--merge", action="store_true", help="add adapters to their bases: plain Hugging Face folders")
+    one.add_argument(
+        "--push-to", metavar="OWNER/NAME", help="then upload the folder to this model of the Hugging Face hub"
+    )
+    one.add_argument("--private", action="store_true", help="make that model a private one, if it is not there yet")
     trusting(one)
 
 
 def export(args: argparse.Namespace) -> None:
-    from coevolve.teams.export import export
+    from coevolve.models.names import check_repo
 
+    if args.push_to is not None:
+        check_repo(args.push_to)
+    elif args.private:
+        raise ValueError("--private is for --push-to OWNER/NAME")
     quiet()
+    from coevolve.teams.export import export
+    from coevolve.teams.hub import push_to_hub
+
     made = export(args.run, args.output, step=args.checkpoint, merge=args.merge, trust_code=args.trust_code)
     say(f"team: {made}")
+    if args.push_to is not None:
+        say(f"hub: {push_to_hub(made, args.push_to, private=args.private)}")

@@ -12,7 +12,7 @@ from coevolve.console import say
 def add(commands: Commands) -> None:
     one = command(commands, "pretrain", pretrain, "train a small model from scratch by a recipe")
     one.add_argument("recipe", type=Path, help="a YAML file")
-    one.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES)
+    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
     one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
 
 

@@ -39,7 +39,7 @@ def report(args: argparse.Namespace) -> None:
         return watch(args.runs, args.port or 0)
     if args.port is not None:
         raise ValueError("--port is for --watch")
-    from coevolve.report.plot import rise
+    from coevolve.report.findings.ends import rise
     from coevolve.report.runs import find
     from coevolve.runs.lock import LOCK, alone
 

@@ -13,7 +13,11 @@ def add(commands: Commands) -> None:
     one = command(commands, "sweep", sweep, "train a recipe with several seeds and settings, several runs at once")
     one.add_argument("recipe", type=Path, help="a YAML file")
     one.add_argument(
-        "overrides", nargs="*", metavar="key=values", help="what varies: seed=0..9 algorithm.eta=0.03,0.1; or does not"
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="key=values",
+        help="what varies: seed=0..9 algorithm.eta=0.03,0.1; or does not",
     )
     one.add_argument("--output", type=Path, metavar="FOLDER", help="of all runs; default: runs/<recipe>-sweep")
     one.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: what cores and GPUs allow")

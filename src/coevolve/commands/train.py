@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +20,24 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     one = command(commands, "train", train, "train the team of a recipe")
-    one.add_argument("recipe", type=Path, help="a YAML file")
-    one.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES)
+    one.add_argument("recipe", type=Path, help="a YAML file, or the name of a packaged recipe (`coevolve recipes`)")
+    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
     one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
     one.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the plan, and stop")
 
 
 def train(args: argparse.Namespace) -> None:
-    from coevolve.recipe.schema import check, load_recipe
+    from coevolve.recipe.packaged import packaged
+    from coevolve.recipe.schema import check, check_taught, load_recipe
 
     quiet()
+    recipes = packaged()
+    if more := [w for w in args.overrides if "=" not in w and (w in recipes or w.endswith((".yaml", ".yml")))]:
+        raise ValueError(
+            f"one recipe a training, and here are {args.recipe} and {more[0]}; `coevolve sweep` trains several runs"
+        )
     recipe = load_recipe(args.recipe, args.overrides)
+    check_taught(recipe)
     if args.dry_run:
         check(recipe)  # a mistake is told before torch comes, which takes seconds
         from coevolve.recipe.plan import plan, problems
@@ -36,36 +45,51 @@ def train(args: argparse.Namespace) -> None:
         say(plan(recipe))
         say(problems(recipe))  # last: where the task cannot be built here, the plan has been said
         return
+    if _by_torchrun(recipe):
+        from coevolve.runtime.launched import serve
+
+        if serve():
+            return
     train_recipe(recipe, args.resume)
     _show(recipe.output_dir)
+
+
+def _by_torchrun(recipe: Recipe) -> bool:
+    """Whether torchrun has started this command in every rank's process. Raises ValueError where that helps nobody."""
+    from coevolve.learners import by_torchrun
+
+    if by_torchrun(recipe.learner):
+        return True
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ValueError(
+            "torchrun started this several times over, and the recipe does not ask for it; say "
+            "'learner={name: fsdp, ranks: N, cluster: torchrun}', or start it without torchrun"
+        )
+    return False
 
 
 def train_recipe(recipe: Recipe, resume: bool) -> None:
     """Train, with progress on the terminal; an interruption and a shortage say how to go on."""
     from coevolve.faults import Interrupted, ShortageError, closed_after, during, is_interrupt, lacking
+    from coevolve.late import collector_off
     from coevolve.progress import progress
     from coevolve.recipe.schema import build
-    from coevolve.report.trackers import tracker
+    from coevolve.report.trackers import trackers
     from coevolve.runs.folder import RunDir
 
     done: list[int] = []
     record, run = recipe.record(), RunDir(recipe.output_dir)
     try:
         run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
-        with tracker(recipe.report_to, run.path, record) as track:
-            with during("building the team"):
+        with trackers(recipe.report_to, run.path, record) as callbacks:
+            with during("building the team"), collector_off():
                 trainer = build(recipe)
             with closed_after([trainer]), progress(recipe.steps) as show:
                 say(_computing(trainer.computing()))
-                trainer.run(
-                    run.path,
-                    resume=resume,
-                    save_every=recipe.save_every,
-                    keep_last=recipe.keep_last,
-                    samples=recipe.samples,
-                    listeners=[show, track, lambda line: done.append(line["step"] + 1)],
-                    recipe=record,
-                )
+                listeners = [show, lambda line: done.append(line["step"] + 1)]
+                how = {key: getattr(recipe, key) for key in ("save_every", "keep_last", "samples")}
+                told: dict[str, Any] = {"listeners": listeners, "callbacks": callbacks}
+                _run(run, partial(trainer.run, run.path, recipe=record, **told, **how), resume)
     except KeyboardInterrupt as stop:
         if not is_interrupt(stop):  # code of the user's raised it
             raise
@@ -77,13 +101,31 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
         raise
 
 
+def _run(run: RunDir, train: Callable[..., object], resume: bool) -> None:
+    """Train to the last step. Where ranks are lost, all policies go on from the last checkpoint, once for each."""
+    from coevolve.faults import RanksLostError
+
+    tried = None
+    while True:
+        try:
+            train(resume=resume)
+            return
+        except RanksLostError as error:
+            [*_, last] = [None, *run.checkpoints()]
+            if last is None or last == tried:
+                raise
+            say(f"{error}; all policies go on from {last}")
+            tried, resume = last, True
+
+
 def _how_to_go_on(run: RunDir) -> str:
     return "continue with --resume" if run.begun else "no run was begun; start it again"
 
 
 def _show(run: Path) -> None:
     """The end of a training: how the reward moved, some dialogues, and where everything is."""
-    from coevolve.report.plot import curves, rise
+    from coevolve.report.findings.ends import rise
+    from coevolve.report.plot import curves
     from coevolve.report.samples import show_samples
     from coevolve.runs.folder import read_lines
 

@@ -83,9 +83,22 @@ class _Block(NamedTuple):
     def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scaling: float) -> Tensor:
         """What the segments' tokens find, [X, H D], one segment after the other."""
         given = (_taken(q_NHD, self.from_MQ), _taken(k_NKD, self.from_MP), _taken(v_NKD, self.from_MP))
-        shared = q_NHD.shape[1] != k_NKD.shape[1]
-        out = scaled_dot_product_attention(*given, attn_mask=self.sees_M1QP, scale=scaling, enable_gqa=shared)
+        out = masked(*given, self.sees_M1QP, scaling, grouped=q_NHD.device.type == "cpu")
         return out.transpose(1, 2)[self.real_MQ].flatten(1)
+
+
+def masked(query: Tensor, key: Tensor, value: Tensor, sees_M1QP: Tensor, scaling: float, *, grouped: bool) -> Tensor:
+    """PyTorch's attention with a mask: [M, H, Q, D] and twice [M, K, P, D] to [M, H, Q, D].
+
+    grouped: its kernel lets several query heads share a key head. On GPUs no kernel does that under a mask (as
+    transformers knows in ``use_gqa_in_sdpa``), and PyTorch would keep all scores in memory instead: there each query
+    head gets keys and values of its own, H / K times the bytes.
+    """
+    shared = query.shape[1] // key.shape[1]
+    if shared > 1 and not grouped:
+        key, value = (x.repeat_interleave(shared, 1) for x in (key, value))
+    grouped = grouped and shared > 1
+    return scaled_dot_product_attention(query, key, value, attn_mask=sees_M1QP, scale=scaling, enable_gqa=grouped)
 
 
 def _side_by_side(runs: Sequence[Ids]) -> tuple[Ids, Any]:

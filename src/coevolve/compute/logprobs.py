@@ -7,7 +7,8 @@ because at a logit of 40 bfloat16's steps are 0.25. Letters: N rows or action to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from torch.nn import functional
 from torch.nn.functional import linear, pad
 from torch.utils.checkpoint import checkpoint
 
-from coevolve.interfaces import LMHead
+from coevolve.interfaces import LMHead, Reference
+from coevolve.maths import kl
 
 
 def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
@@ -58,14 +60,21 @@ def _summed(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None) -> Tens
 
 @cache
 def _sums_wide(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether PyTorch has a product of such numbers with float32 sums there: new ones have, on GPUs."""
+    """Whether PyTorch has a product of such numbers with float32 sums there, as it has on NVIDIA's GPUs."""
     if device.type == "cpu":
         return False
     try:
         x_12 = torch.tensor([[256.0, 1.0]], device=device, dtype=dtype)
-        return _summed(x_12, x_12, None).item() == 65537  # which is 65536 in bfloat16
+        wide = _summed(x_12, x_12, None).item() == 65537  # which is 65536 in bfloat16
     except (TypeError, RuntimeError, NotImplementedError):
-        return False
+        wide = False
+    if not wide:
+        warnings.warn(
+            f"PyTorch {torch.__version__} has no product of {dtype} with float32 sums on {device}; the output layer "
+            "computes in float32, which is slower and takes twice the memory of its weights",
+            stacklevel=2,
+        )
+    return wide
 
 
 LOGITS_AT_ONCE = 1 << 20
@@ -82,10 +91,13 @@ ROUND = 64
 LEAST_ROWS = 128
 """Tokens at a time at least, however large the vocabulary: products of few rows are slow."""
 
+GPU_ROWS = 2048
+"""Tokens at a time on a GPU, which has no such cache and adds every piece's gradient to the whole of the weights'."""
 
-def pieces(n: int, vocabulary: int) -> Iterator[slice]:
-    """Slices of n action tokens such that each one's logits are few enough."""
-    size = max(LEAST_ROWS, LOGITS_AT_ONCE // vocabulary)
+
+def pieces(n: int, vocabulary: int, device: torch.device) -> Iterator[slice]:
+    """Slices of n action tokens such that each one's logits are few enough for the device."""
+    size = max(LEAST_ROWS, LOGITS_AT_ONCE // vocabulary) if device.type == "cpu" else GPU_ROWS
     return (slice(start, start + size) for start in range(0, n, size))
 
 
@@ -106,41 +118,52 @@ def log_softmax(logits: LMHead, hidden_NW: Tensor, temperature_N: Tensor) -> Ten
 
 
 def action_logps(
-    layer: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, use: Operations | None = None
-) -> tuple[Tensor, Tensor]:
-    """log pi of each action token and the entropy of its distribution in nats, [N] each; differentiable.
+    layer: Any,
+    hidden_NW: Tensor,
+    action_N: Tensor,
+    temperature_N: Tensor,
+    use: Operations | None = None,
+    reference: Reference | None = None,
+) -> tuple[Tensor, ...]:
+    """log pi of each action token and the entropy of its distribution in nats; with a reference also the KL from it
+    over the vocabulary. [N] each; differentiable.
 
     layer: the LM head. Memory does not grow with N * V.
     """
     if not isinstance(layer, nn.Linear):
-        return _by_calling(layer, hidden_NW, action_N, temperature_N)
+        return _by_calling(layer, hidden_NW, action_N, temperature_N, reference)
     n, fill, kind = len(action_N), -len(action_N) % ROUND, hidden_NW.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     hidden_NW, action_N = pad(hidden_NW.float(), (0, 0, 0, fill)), pad(action_N, (0, fill))
     temperature_N = pad(temperature_N, (0, fill), value=1.0)
-    logp_N, entropy_N = _ActionLogps.apply(  # type: ignore[no-untyped-call]
-        use or PLAIN, layer, dtype, hidden_NW, layer.weight, layer.bias, action_N, temperature_N
+    if reference is not None:
+        reference = reference._replace(hidden_NW=pad(reference.hidden_NW, (0, 0, 0, fill)))
+    found = _ActionLogps.apply(  # type: ignore[no-untyped-call]
+        use or PLAIN, layer, dtype, hidden_NW, layer.weight, layer.bias, action_N, temperature_N, reference
     )
-    return logp_N[:n], entropy_N[:n]
+    return tuple(x_N[:n] for x_N in found)
 
 
-def _by_calling(layer: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
+def _by_calling(
+    layer: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None
+) -> tuple[Tensor, ...]:
     """The same of a head that is more than a matrix, such as one with adapters."""
 
-    def piece(hidden: Tensor, action: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        logp_NV = (as_it_is(layer, hidden) / temperature[:, None]).log_softmax(-1)
-        return logp_NV.gather(-1, action[:, None])[:, 0], _entropy(logp_NV.exp(), logp_NV)
+    def piece(n: slice, hidden: Tensor) -> tuple[Tensor, ...]:
+        logp_NV = (as_it_is(layer, hidden) / temperature_N[n, None]).log_softmax(-1)
+        found = logp_NV.gather(-1, action_N[n, None])[:, 0], _entropy(logp_NV.exp(), logp_NV)
+        if reference is None:
+            return found
+        return *found, kl.full(logp_NV, log_softmax(reference.logits, reference.hidden_NW[n], temperature_N[n]))
 
-    made = [
-        checkpoint(piece, hidden_NW[n], action_N[n], temperature_N[n], use_reentrant=False)
-        for n in pieces(len(action_N), layer.weight.shape[0])
-    ]
-    logp_N, entropy_N = (torch.cat(parts) for parts in zip(*made, strict=True))
-    return logp_N, entropy_N
+    parts = pieces(len(action_N), layer.weight.shape[0], hidden_NW.device)
+    made = [checkpoint(piece, n, hidden_NW[n], use_reentrant=False) for n in parts]
+    return tuple(torch.cat(parts) for parts in zip(*made, strict=True))
 
 
 class _ActionLogps(torch.autograd.Function):
-    """With p = softmax(z / T) and H its entropy: d log p(a) / d z = (1[a] - p) / T and d H / d z = -p (log p + H) / T.
+    """With p = softmax(z / T), H its entropy and K its KL from q: d log p(a) / d z = (1[a] - p) / T,
+    d H / d z = -p (log p + H) / T and d K / d z = p (log p - log q - K) / T.
 
     p is kept if it is small, else made again. z is the layer's output for hidden; all products are of numbers in dtype,
     as those of all other layers.
@@ -149,40 +172,47 @@ class _ActionLogps(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, use: Operations, layer: nn.Linear, dtype: torch.dtype, hidden_NW: Tensor, weight_VW: Tensor,
-        bias_V: Tensor | None, action_N: Tensor, temperature_N: Tensor,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        bias_V: Tensor | None, action_N: Tensor, temperature_N: Tensor, reference: Reference | None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         shape, logits = (len(action_N), len(weight_VW)), use.lm_head(layer, dtype)
         keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
         ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
         ctx.use, ctx.layer, ctx.dtype = use, layer, dtype  # not the logits, which may have a copy of the weights
+        ctx.reference = reference
         ctx.set_materialize_grads(False)
         found = []
-        for n in pieces(*shape):
+        for n in pieces(*shape, hidden_NW.device):
             z_NV = logits(hidden_NW[n])
             p_NV = ctx.kept_NV[n] if keep else torch.empty_like(z_NV)
-            found.append(_softmax(z_NV, temperature_N[n], action_N[n], p_NV))
-        logp_N, entropy_N = (torch.cat(parts) for parts in zip(*found, strict=True))
-        ctx.save_for_backward(hidden_NW, weight_VW, bias_V, action_N, temperature_N, entropy_N)
-        return logp_N, entropy_N
+            said: tuple[Tensor, ...] = _softmax(z_NV, temperature_N[n], action_N[n], p_NV)
+            if reference is not None:  # z is log p by now
+                log_q_NV = log_softmax(reference.logits, reference.hidden_NW[n], temperature_N[n])
+                said = (*said, kl.full(z_NV, log_q_NV))
+            found.append(said)
+        logp_N, *rest = (torch.cat(parts) for parts in zip(*found, strict=True))
+        ctx.save_for_backward(hidden_NW, weight_VW, bias_V, action_N, temperature_N, *rest)
+        return logp_N, *rest
 
     @staticmethod
-    def backward(ctx: Any, grad_N: Tensor | None, grad_entropy_N: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden_NW, weight_VW, bias_V, action_N, temperature_N, entropy_N = ctx.saved_tensors
+    def backward(ctx: Any, grad_N: Tensor | None, *grad_rest: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden_NW, weight_VW, bias_V, action_N, temperature_N, *rest = ctx.saved_tensors
         dhidden_NW, dweight_VW, dbias_V = (
             None if x is None or not needed else torch.zeros_like(x)
             for x, needed in zip((hidden_NW, weight_VW, bias_V), ctx.needs_input_grad[3:], strict=False)
         )
-        scales = [None if x is None else x / temperature_N for x in (grad_N, grad_entropy_N)]
+        scale_N, *scales = (None if x is None else x / temperature_N for x in (grad_N, *grad_rest))
         kept_NV = ctx.kept_NV
         logits = None if kept_NV is not None else ctx.use.lm_head(ctx.layer, ctx.dtype)
         hidden, weight = hidden_NW.to(ctx.dtype), weight_VW.to(ctx.dtype)
-        for n in pieces(len(action_N), len(weight_VW)) if kept_NV is None else (slice(None),):
+        parts = pieces(len(action_N), len(weight_VW), hidden_NW.device) if kept_NV is None else (slice(None),)
+        for n in parts:
             p_NV = kept_NV
             if logits is not None:
                 z_NV = logits(hidden_NW[n])
                 p_NV = torch.empty_like(z_NV)
                 _softmax(z_NV, temperature_N[n], action_N[n], p_NV)
-            dz_NV = _logits_gradient(p_NV, action_N[n], entropy_N[n], *(None if x is None else x[n] for x in scales))
+            more_NV = _sums_gradient(ctx.reference, n, p_NV, temperature_N, rest, scales)
+            dz_NV = _logits_gradient(p_NV, action_N[n], None if scale_N is None else scale_N[n], more_NV)
             if dbias_V is not None:
                 dbias_V += dz_NV.sum(0)
             dz_NV = dz_NV.to(ctx.dtype)
@@ -193,22 +223,42 @@ class _ActionLogps(torch.autograd.Function):
             elif dweight_VW is not None:  # of all tokens: one product is the fastest
                 dweight_VW = ctx.use.inner(dz_NV, hidden).to(dweight_VW.dtype)
         ctx.kept_NV = None
-        return None, None, None, dhidden_NW, dweight_VW, dbias_V, None, None
+        return None, None, None, dhidden_NW, dweight_VW, dbias_V, None, None, None
 
 
-def _logits_gradient(
-    p_NV: Tensor, action_N: Tensor, entropy_N: Tensor, scale_N: Tensor | None, entropy_scale_N: Tensor | None
-) -> Tensor:
-    """Of the logits, from those of log-probabilities and entropies over the temperature; into the memory of p, which
-    nobody else needs."""
-    extra_NV = None
-    if entropy_scale_N is not None:
-        logp_NV = p_NV.clamp(min=torch.finfo(p_NV.dtype).tiny).log_()
-        extra_NV = logp_NV.add_(entropy_N[:, None]).mul_(p_NV).mul_(-entropy_scale_N[:, None])
+def _logits_gradient(p_NV: Tensor, action_N: Tensor, scale_N: Tensor | None, more_NV: Tensor | None) -> Tensor:
+    """Of the logits, from that of log-probabilities over the temperature, and more; into the memory of p, which nobody
+    else needs."""
     if scale_N is None:
-        return p_NV.zero_() if extra_NV is None else extra_NV
+        return p_NV.zero_() if more_NV is None else more_NV
     dz_NV = p_NV.mul_(-scale_N[:, None]).scatter_add_(-1, action_N[:, None], scale_N[:, None])
-    return dz_NV if extra_NV is None else dz_NV.add_(extra_NV)
+    return dz_NV if more_NV is None else dz_NV.add_(more_NV)
+
+
+def _sums_gradient(
+    reference: Reference | None,
+    n: slice,
+    p_NV: Tensor,
+    temperature_N: Tensor,
+    sums: Sequence[Tensor],
+    scales: Sequence[Tensor | None],
+) -> Tensor | None:
+    """Of the logits of a piece, from those of entropies and KLs (``sums``) over the temperature."""
+    if all(scale_N is None for scale_N in scales):
+        return None
+    logp_NV = p_NV.clamp(min=torch.finfo(p_NV.dtype).tiny).log_()
+    (entropy_N, entropy_scale_N), *kls = zip(sums, scales, strict=True)
+    found_NV = None
+    for kl_N, scale_N in kls:
+        if scale_N is not None:
+            assert reference is not None
+            log_q_NV = log_softmax(reference.logits, reference.hidden_NW[n], temperature_N[n])
+            apart_NV = torch.sub(logp_NV, log_q_NV, out=log_q_NV).sub_(kl_N[n, None])
+            found_NV = apart_NV.mul_(p_NV).mul_(scale_N[n, None])
+    if entropy_scale_N is not None:
+        entropic_NV = logp_NV.add_(entropy_N[n, None]).mul_(p_NV).mul_(-entropy_scale_N[n, None])
+        found_NV = entropic_NV if found_NV is None else found_NV.add_(entropic_NV)
+    return found_NV
 
 
 def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor, use: Operations) -> None:

@@ -18,8 +18,9 @@ from torch.nn.functional import linear
 from transformers import DynamicCache
 
 from coevolve.compute import draw
-from coevolve.compute.logprobs import as_it_is, lm_head
-from coevolve.interfaces import KVCache, LMHead
+from coevolve.compute.logprobs import as_it_is, lm_head, log_softmax
+from coevolve.interfaces import KVCache, LMHead, Reference
+from coevolve.maths import kl
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk
 from coevolve.types import Batch, Sampling
@@ -50,11 +51,16 @@ class ReferenceBackend:
             found.append(out.last_hidden_state[0, start - 1 :])
         return torch.cat(found)
 
-    def logprobs(self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
+    def logprobs(
+        self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None
+    ) -> tuple[Tensor, ...]:
         """By the whole vocabulary's log-softmax in float32."""
         logits_NV = _logits(head(self.base.causal), hidden_NW)
         logp_NV = (logits_NV / temperature_N[:, None]).log_softmax(-1)
-        return logp_NV.gather(-1, action_N[:, None])[:, 0], -(logp_NV.exp() * logp_NV).sum(-1)
+        found = logp_NV.gather(-1, action_N[:, None])[:, 0], -(logp_NV.exp() * logp_NV).sum(-1)
+        if reference is None:
+            return found
+        return *found, kl.full(logp_NV, log_softmax(reference.logits, reference.hidden_NW, temperature_N))
 
     def lm_head(self, dtype: torch.dtype) -> LMHead:
         """Of the model's own layer."""

@@ -24,7 +24,7 @@ from coevolve.compute import draw
 from coevolve.compute.attention import PathAttention, no_mask
 from coevolve.compute.forward import packed_actions
 from coevolve.compute.logprobs import action_logps, lm_head
-from coevolve.interfaces import KVCache, LMHead
+from coevolve.interfaces import KVCache, LMHead, Reference
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk
 from coevolve.types import Batch, Sampling
@@ -55,9 +55,11 @@ class TorchBackend:
         """[N, W] on the model's device."""
         return self._packed(batch) if self.uses_prefix_tree else self._padded(batch)
 
-    def logprobs(self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
+    def logprobs(
+        self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None
+    ) -> tuple[Tensor, ...]:
         """[N] each."""
-        return action_logps(head(self.base.causal), hidden_NW, action_N, temperature_N)
+        return action_logps(head(self.base.causal), hidden_NW, action_N, temperature_N, reference=reference)
 
     def lm_head(self, dtype: torch.dtype) -> LMHead:
         """Of the model's own layer."""

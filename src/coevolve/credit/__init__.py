@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from coevolve.credit.compared import compared
 from coevolve.credit.counterfactual import counterfactual
 from coevolve.credit.crossed import crossed
 from coevolve.credit.difference import difference
-from coevolve.credit.returns import own_return, team_return
+from coevolve.credit.returns import first_joint, own_return, team_return
 from coevolve.credit.rewards import by_episode, own_reward, team_mean, team_sum, to_go
 from coevolve.credit.shapley import shapley
 from coevolve.recipe.components import component
@@ -19,10 +20,12 @@ CREDITS: dict[str, Callable[..., Credit]] = {
     "to_go": to_go,
     "own_return": own_return,
     "team_return": team_return,
+    "first_joint": first_joint,
     "difference": difference,
     "shapley": shapley,
     "counterfactual": counterfactual,
     "crossed": crossed,
+    "compared": compared,
 }
 
 CreditSpec = str | Mapping[str, Any] | Callable[..., Any]
@@ -47,11 +50,13 @@ __all__ = [
     "CREDITS",
     "CreditSpec",
     "by_episode",
+    "compared",
     "counterfactual",
     "credit_name",
     "credit_of",
     "crossed",
     "difference",
+    "first_joint",
     "own_return",
     "own_reward",
     "shapley",

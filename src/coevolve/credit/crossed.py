@@ -10,7 +10,7 @@ from coevolve.credit.at_once import groups_of, paid, responses_of, would_be_paid
 from coevolve.settings import Count, checked_call
 from coevolve.types import Credit, Episode, Reward
 
-_MOST = 4096
+MOST = 4096
 """Joint responses of a problem that are paid at most."""
 
 
@@ -49,10 +49,10 @@ def _joints(group: Sequence[int], agents: int, shifts: int | None) -> Iterator[t
     """Whose responses stand beside each other: of every agent an episode's number."""
     size = len(group)
     count = size**agents if shifts is None else size * shifts
-    if count > _MOST:
+    if count > MOST:
         raise ValueError(
             f"credit crossed: {size} members of {agents} agents are {count:,} joint responses a problem; want at most "
-            f"{_MOST:,}: set shifts, at most {min(size, _MOST // size)}"
+            f"{MOST:,}: set shifts, at most {min(size, MOST // size)}"
         )
     if shifts is None:
         yield from itertools.product(group, repeat=agents)

@@ -13,7 +13,7 @@ from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir
-from coevolve.runs.trained import checkpoint_of, recipe_of, step_of
+from coevolve.runs.trained import check_whole, checkpoint_of, recipe_of, step_of
 from coevolve.types import PolicyName, Role
 
 
@@ -46,11 +46,13 @@ class Entrant:
 def entrant(run: Path, step: int | None = None, trust_code: bool = False) -> Entrant:
     """The team of a run at its newest checkpoint or at this step. trust_code: as in ``recipe_of``.
 
-    Raises ValueError if there is none, a torn one, or one of code that is not trusted.
+    Raises ValueError if there is none, a torn one, one of code that is not trusted, or one that is not all here.
     """
     folder = checkpoint_of(RunDir(run), step)
     checkpoint.verify(folder)
-    return Entrant(run.resolve().name, recipe_of(RunDir(run), trust_code), folder)
+    recipe = recipe_of(RunDir(run), trust_code)
+    check_whole(RunDir(run), recipe)
+    return Entrant(run.resolve().name, recipe, folder)
 
 
 def others(paths: Sequence[Path], host: Entrant, trust_code: bool = False) -> list[Entrant]:

@@ -19,22 +19,29 @@ import numpy as np
 from coevolve import noise
 from coevolve.diagnose.paired import Numbers, interval, units
 from coevolve.diagnose.scene import Row, Scene, condition, measured
-from coevolve.interfaces import TurnSource
-from coevolve.types import PolicyName, Prompt, Role, Say, Turn
+from coevolve.interfaces import TurnSource, context
+from coevolve.types import Asked, PolicyName, Role, Say, Turn
 
 Ends = Mapping[PolicyName, Sequence[int]]
 """Policy -> the ids of an empty turn: its end of sequence, if it has one."""
 
 
 @dataclass(frozen=True)
-class Redrawn:
-    """An engine for which one role draws other random numbers."""
+class _Changed:
+    """An engine for which one role is another."""
 
     engine: TurnSource
     role: Role
 
-    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+    def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
         return self.engine.encode(policy, prompt)
+
+    def context(self, policy: PolicyName) -> int | None:
+        return context(self.engine, policy)
+
+
+class Redrawn(_Changed):
+    """An engine for which one role draws other random numbers."""
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
         return self.engine.generate({name: [self._anew(say) for say in asked] for name, asked in says.items()})
@@ -44,15 +51,10 @@ class Redrawn:
 
 
 @dataclass(frozen=True)
-class Silent:
+class Silent(_Changed):
     """An engine for which one role says nothing: it ends at once."""
 
-    engine: TurnSource
-    role: Role
     ends: Ends
-
-    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
-        return self.engine.encode(policy, prompt)
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
         loud = {name: [say for say in asked if say.role != self.role] for name, asked in says.items()}

@@ -54,7 +54,7 @@ def _settings(role: Role, base: Sequence[Episode], members: int) -> dict[str, Ch
     heard = [item for episode in base for turn in episode.turns if turn.role == role for item in turn.heard]
     found: dict[str, Change] = {}
     if any(isinstance(item, Turn) and item.role != role for item in heard):
-        found |= {"blank": _blank, "shuffled": shuffled(base, members), "own": own(role, base)}
+        found |= {"blank": blank, "shuffled": shuffled(base, members), "own": own(role, base)}
     if any(isinstance(item, str) and item for item in heard):
         found["notes blank"] = lambda item: "" if isinstance(item, str) else item
     return found
@@ -64,7 +64,7 @@ def _is_of(role: Role, item: Turn | str) -> bool:
     return isinstance(item, Turn) and item.role == role
 
 
-def _blank(item: Turn | str) -> Turn | str:
+def blank(item: Turn | str) -> Turn | str:
     """A turn without words, as if its speaker had said nothing."""
     return item if isinstance(item, str) else replace(item, text="", action_ids=[], logps=[])
 
@@ -113,6 +113,6 @@ def _said(item: Turn, turns: Sequence[Turn]) -> Turn | str:
     """The turn with the words of that one of these which was as early; of the last, if there were fewer; blank, if
     there was none."""
     if not turns:
-        return _blank(item)
+        return blank(item)
     words = turns[min(item.round, len(turns) - 1)]
     return replace(item, text=words.text, action_ids=words.action_ids, logps=words.logps, finished=words.finished)

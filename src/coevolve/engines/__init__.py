@@ -1,10 +1,14 @@
-"""How policies generate: what a recipe's ``engine`` may name."""
+"""How policies generate: what a recipe's ``engine``, or that of a policy, may name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
 from coevolve import defaults
 from coevolve.interfaces import Engine
-from coevolve.settings import Count
+from coevolve.settings import Count, Positive
 
 
 def local(*, max_tokens: Count = defaults.MAX_TOKENS) -> Engine:
@@ -14,4 +18,46 @@ def local(*, max_tokens: Count = defaults.MAX_TOKENS) -> Engine:
     return LocalEngine(max_tokens=max_tokens)
 
 
-ENGINES = {"local": local}
+def vllm(
+    *,
+    url: str | None = None,
+    start: dict[str, bool | int | float | str] | None = None,
+    folder: Path | None = None,
+    model: str | None = None,
+    seconds: Positive = defaults.SERVER_SECONDS,
+    staleness: Literal[0, 1] = 0,
+) -> Engine:
+    """By a vLLM server: the one at this url, or ``vllm serve``, started with these flags (``ServerEngine``)."""
+    from coevolve.engines.routes import VLLM
+    from coevolve.engines.server import ServerEngine
+
+    return ServerEngine(VLLM, url=url, start=start, folder=folder, model=model, seconds=seconds, staleness=staleness)
+
+
+def sglang(
+    *,
+    url: str,
+    folder: Path | None = None,
+    model: str | None = None,
+    seconds: Positive = defaults.SERVER_SECONDS,
+    staleness: Literal[0, 1] = 0,
+) -> Engine:
+    """By the SGLang server at this url (``ServerEngine``)."""
+    from coevolve.engines.routes import SGLANG
+    from coevolve.engines.server import ServerEngine
+
+    return ServerEngine(SGLANG, url=url, folder=folder, model=model, seconds=seconds, staleness=staleness)
+
+
+def openai(*, url: str, model: str | None = None, seconds: Positive = defaults.SERVER_SECONDS) -> Engine:
+    """By any OpenAI-compatible server at this url, without log-probabilities: for who does not learn."""
+    from coevolve.engines.routes import OPENAI
+    from coevolve.engines.server import ServerEngine
+
+    return ServerEngine(OPENAI, url=url, model=model, seconds=seconds)
+
+
+ENGINES: Mapping[str, Callable[..., Engine]] = {"local": local, "vllm": vllm, "sglang": sglang, "openai": openai}
+
+FOR_FROZEN = frozenset({"openai"})
+"""Those from whose turns nobody can learn."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import tokens
-from coevolve.types import PolicyName, Prompt, Say, Turn
+from coevolve.types import Asked, PolicyName, Say, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,11 @@ class Sample:
 class BaseEngine:
     """An engine but for the sampling, which a subclass adds: ``sample``, and ``publish`` to fetch the weights.
 
-    published: by policy, what is sampled now.
+    published: by policy, what is sampled now. scores: False where it gives no log-probabilities, NaN in their place:
+    nobody learns from its turns (the gate stops who tries), but they can be partners and be evaluated.
     """
+
+    scores = True
 
     def __init__(self) -> None:
         self.published: dict[PolicyName, Published] = {}
@@ -43,19 +46,23 @@ class BaseEngine:
             tokens.check_chat(new.tokenizer, new.spec.chat, new.name)
             self.published[new.name] = new
 
-    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
+    def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
         """Token ids of a prompt (see ``models.tokens``)."""
         speaker = self.published[policy]
         return tokens.encode(speaker.tokenizer, prompt, policy, speaker.spec.chat)
+
+    def context(self, policy: PolicyName) -> int:
+        """Positions that a policy's model has, prompt and new tokens together."""
+        return self.published[policy].context
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
         """One turn per say, in the order given.
 
         Raises ValueError for a prompt too long for the context, and for probabilities that are not finite.
         """
-        for name, asked in says.items():
+        for asked in says.values():
             for say in asked:
-                _check_context(say, self.published[name].context)
+                self.check_context(say)
         try:
             sampled = self.sample(says)
         except ShortageError:
@@ -67,6 +74,14 @@ class BaseEngine:
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, Sequence[Sample]]:
         """One sample per say, in the order given."""
         raise NotImplementedError(f"{type(self).__name__} has no `sample`, which every engine has")
+
+    def check_context(self, say: Say) -> None:
+        """Raises ValueError for a prompt that leaves no room for the new tokens."""
+        _check_context(say, self.context(say.policy))
+
+    def turn(self, say: Say, sample: Sample) -> Turn:
+        """One sample as a turn."""
+        return self._turns(self.published[say.policy], [say], [sample])[0]
 
     def rest(self) -> None:
         """Nothing."""
@@ -81,7 +96,7 @@ class BaseEngine:
         if not says:
             return []
         for say, row in zip(says, sampled, strict=True):
-            _check(say, row, speaker)
+            _check(say, row, speaker, self.scores)
         spoken = [(say.prompt_ids, row.action_ids) for say, row in zip(says, sampled, strict=True)]
         return [
             say.answered(row.action_ids, row.logps, text, row.finished, row.excess, _version(row, speaker))
@@ -103,7 +118,7 @@ def _version(row: Sample, speaker: Published) -> int:
     return speaker.version if row.version is None else row.version
 
 
-def _check(say: Say, row: Sample, speaker: Published) -> None:
+def _check(say: Say, row: Sample, speaker: Published, scores: bool) -> None:
     """Raises ValueError for what no turn can be, whoever sampled it."""
     ids, logps, ended = len(row.action_ids), len(row.logps), bool(row.action_ids) and row.action_ids[-1] in speaker.eos
     if ids == 0 or ids != logps or row.finished != ended:
@@ -112,7 +127,7 @@ def _check(say: Say, row: Sample, speaker: Published) -> None:
             f"{logps} log-probabilities, finished: {row.finished}; want at least one, as many of both, and the end of "
             "sequence as the last id of those that finished and of no others"
         )
-    if not math.isfinite(sum(row.logps)):
+    if scores and not math.isfinite(sum(row.logps)):
         raise ValueError(
             f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the model's probabilities are not "
             "finite; its weights have diverged: go back to a checkpoint and lower the learning rate"

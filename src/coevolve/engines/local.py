@@ -103,9 +103,12 @@ class LocalEngine(BaseEngine):
         return found
 
     def _job(self, says: Mapping[PolicyName, Sequence[Say]], part: Mapping[PolicyName, range]) -> Job:
-        """To say these rows, without the problems' data, which nobody there reads."""
+        """To say these rows, without the problems' data, which nobody there reads, and who is told of tokens here."""
         asked = {
-            name: [dataclasses.replace(says[name][row], problem=Problem(says[name][row].problem.id)) for row in some]
+            name: [
+                dataclasses.replace(says[name][row], problem=Problem(says[name][row].problem.id), told=None)
+                for row in some
+            ]
             for name, some in part.items()
         }
         return Job([name for name, some in asked.items() if some], sample_there, (asked, self.max_tokens))

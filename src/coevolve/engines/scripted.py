@@ -7,7 +7,7 @@ from typing import Any
 
 from coevolve import noise
 from coevolve.models.tokens import encode
-from coevolve.types import PolicyName, Prompt, Role, Say, Turn
+from coevolve.types import Asked, PolicyName, Role, Say, Turn, WithTools
 
 Script = Callable[[Role, str, int, int], str] | Mapping[tuple[Role, str, int, int], str]
 """(role, problem id, member, round) -> what the turn says."""
@@ -48,7 +48,8 @@ class WordTokenizer:
 
 
 class ScriptedEngine:
-    """Every turn says its script's text, ends by itself, and has log-probability -1 per token. Instructions are text.
+    """Every turn says its script's text, ends by itself, and has log-probability -1 per token. Instructions are text;
+    nobody is told of tools.
 
     calls: what was asked so far, one entry per sweep. ``read`` turns prompt ids back into words. A script that is a
     mapping and lacks a turn raises KeyError with that turn.
@@ -59,8 +60,9 @@ class ScriptedEngine:
         self.calls: list[dict[PolicyName, list[Say]]] = []
         self.tokenizer = WordTokenizer()
 
-    def encode(self, policy: PolicyName, prompt: Prompt) -> Sequence[int]:
-        return encode(self.tokenizer, prompt, policy, chat=False)
+    def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
+        inner = prompt.prompt if isinstance(prompt, WithTools) else prompt
+        return encode(self.tokenizer, inner, policy, chat=False)
 
     def read(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids)

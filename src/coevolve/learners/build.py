@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,12 +12,14 @@ import torch
 
 from coevolve import noise
 from coevolve.compute.backend import choose
+from coevolve.compute.checkpointing import check_layers
 from coevolve.learners.local import LocalLearner
 from coevolve.learners.processes import ProcessLearner
 from coevolve.models.load import check_vocabulary, device_of, load_tokenizer
+from coevolve.models.narrow import narrow
 from coevolve.models.policy import DTYPES
 from coevolve.models.spec import Compute, PolicySpec, asked_of
-from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
+from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit, need_quant
 from coevolve.runtime.placement import processes, use_threads
 from coevolve.runtime.pool import Pool, cores
 from coevolve.settings import Workers
@@ -28,26 +30,27 @@ def build_policies(
     specs: Mapping[PolicyName, PolicySpec],
     *,
     reference: bool,
-    critic: bool,
+    critic: bool | Collection[PolicyName],
     steps: int,
     seed: int,
     workers: Workers = False,
     threads: int | None = None,
     tokens: int = 0,
 ) -> dict[PolicyName, LocalLearner]:
-    """Policies that share what they can: per model and device there is one base, which carries all lora adapters, is
-    every frozen policy, and is the reference (adapters off) of all. A full policy has its own copy. A base in 4 bits is
-    another one, per dtype it computes in, and so is one of another backend.
+    """Policies that share what they can: per model, device and dtype there is one base, which carries all lora
+    adapters, is every frozen policy, and is the reference (adapters off) of all. A full policy has its own copy. A base
+    in 4 bits is another one, and so is one of another backend. A base that computes in bfloat16 is held in it
+    (``models.narrow``), unless a full policy trains it.
 
-    reference, critic: whether the algorithm needs them. steps, seed: of the run, for the learning-rate schedule, the
-    adapters' first values and the order of mini-batches. workers: those on the CPU sample and learn in a pool of
-    processes (``runtime.placement``); tokens: of a step, at most. threads: of PyTorch here; None is one where
-    a policy's backend is cpu, which a number above one excludes.
+    reference, critic: whether the algorithm needs them; critic: or for which policies. steps, seed: of the run, for the
+    learning-rate schedule, the adapters' first values and the order of mini-batches. workers: those on the CPU sample
+    and learn in a pool of processes (``runtime.placement``); tokens: of a step, at most. threads: of PyTorch here; None
+    is one where a policy's backend is cpu, which a number above one excludes.
 
     Raises ValueError for a model that cannot be loaded or is of a family Coevolve does not reproduce, for a backend
     that does not fit, and for 4 bits where bitsandbytes is missing.
     """
-    made = _loaded(specs, reference, seed, threads)
+    made = loaded(specs, reference, seed, threads)
     use_threads(threads, one=any(own.base.backend.name == "cpu" for _, own, _ in made.values()))
     on_cpu = {name: own.base.causal for name, (_, own, _) in made.items() if _movable(specs[name], own)}
     parameters = sum(causal.num_parameters() for causal in {id(c): c for c in on_cpu.values()}.values())
@@ -56,24 +59,29 @@ def build_policies(
     built: dict[PolicyName, LocalLearner] = {}
     for name, (tokenizer, own, start) in made.items():
         make: Any = partial(ProcessLearner, pool=pool) if pool is not None and name in on_cpu else LocalLearner
-        built[name] = make(name, specs[name], tokenizer, own, reference=start, critic=critic, steps=steps, seed=seed)
+        value = critic if isinstance(critic, bool) else name in critic
+        built[name] = make(name, specs[name], tokenizer, own, reference=start, critic=value, steps=steps, seed=seed)
     return {name: built[name] for name in specs}
 
 
-def _loaded(
+def loaded(
     specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int, threads: int | None
 ) -> dict[PolicyName, tuple[Any, Weights, Weights | None]]:
-    """Every policy's tokenizer, weights and reference, from one base per model, device, 4-bit dtype and backend."""
-    groups: dict[tuple[str, torch.device, torch.dtype | None, Compute], list[PolicyName]] = {}
+    """Every policy's tokenizer, weights and reference, from one base per model, device, dtype and backend."""
+    groups: dict[tuple[str, torch.device, torch.dtype, bool, Compute], list[PolicyName]] = {}
     for name, spec in specs.items():
         if spec.load_in_4bit:
             need_4bit(name)
-        four_bit = DTYPES[spec.dtype] if spec.load_in_4bit else None
-        groups.setdefault((spec.model, device_of(spec.device), four_bit, spec.compute), []).append(name)
+        if spec.optimizer != "adamw":
+            need_quant(name, f"optimizer: {spec.optimizer}", "leave it out, which takes 4 times the memory of moments")
+        key = spec.model, device_of(spec.device), DTYPES[spec.dtype], spec.load_in_4bit, spec.compute
+        groups.setdefault(key, []).append(name)
     made: dict[PolicyName, tuple[Any, Weights, Weights | None]] = {}
-    for (model, device, four_bit, compute), names in groups.items():
-        base = Base(load_base(model, device, four_bit))
+    for (model, device, dtype, four_bit, compute), names in groups.items():
+        base = Base(load_base(model, device, dtype if four_bit else None))
         check_model(base.causal, model)
+        if any(specs[name].gradient_checkpointing for name in names):
+            check_layers(base.causal, model)
         base.backend = choose(base, asked_of(compute, threads), model)
         weights, start = _weights(base, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
@@ -90,7 +98,7 @@ def _movable(spec: PolicySpec, weights: Weights) -> bool:
 def _weights(
     base: Base, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
 ) -> tuple[dict[PolicyName, Weights], Weights | None]:
-    """The weights of the policies on one loaded model, and the reference if there is to be one."""
+    """The weights of the policies on one loaded model, and the reference if there is to be one. All have one dtype."""
     full = [name for name, spec in specs.items() if spec.weights == "full"]
     # Copied before adapters are put on it; without another use, the first full policy takes the loaded model itself.
     spare = not reference and len(full) == len(specs)
@@ -105,6 +113,9 @@ def _weights(
             weights[name] = Weights(base, f"agent{i}")
         elif spec.weights == "frozen":
             weights[name] = Weights(base)
+    first = next(iter(specs.values()))  # all are of one dtype
+    if DTYPES[first.dtype] == torch.bfloat16 and not first.load_in_4bit:
+        narrow(base.causal)
     return weights, Weights(base) if reference else None
 
 

@@ -19,12 +19,13 @@ temperature where that is below 1, which divides the logits and so their roundin
 2e-4 to 0.018 wherever it was measured."""
 
 
-def check_versions(where: str, version: int, batch: Batch) -> None:
-    """Raises ValueError if a row was sampled with another version of the weights. where: the policy and the step."""
+def check_versions(where: str, version: int, batch: Batch, before: int | None = None) -> None:
+    """Raises ValueError if a row was sampled with another version of the weights. where: the policy and the step.
+    before: the version before, where that may have sampled, too."""
     if batch.version_B is None:
         return
     sampled = batch.version_B[~batch.extra_B]
-    if len(others := sampled[sampled != version]):
+    if len(others := sampled[(sampled != version) & (sampled != (version if before is None else before))]):
         raise ValueError(
             f"{where}: version {version} of the weights would learn from {len(others)} turns of version "
             f"{int(others[0])}; no weight was changed; the engine has to sample what was published last"
@@ -32,14 +33,20 @@ def check_versions(where: str, version: int, batch: Batch) -> None:
 
 
 class Gap:
-    """How far the learner's log-probabilities are from the sampler's, added up over the micro-batches of a step."""
+    """How far the learner's log-probabilities are from the sampler's, added up over the micro-batches of a step.
 
-    def __init__(self) -> None:
+    version: of the weights that learn; what an older one sampled is further apart, and is not looked at. None: all are.
+    """
+
+    def __init__(self, version: int | None = None) -> None:
+        self.version = version
         self.sums = torch.zeros(4, dtype=torch.float64)
 
     def add(self, batch: Batch, logp_BT: Tensor) -> None:
         """Of a micro-batch, on the learner's device."""
         sampled_BT = batch.mask_BT & ~batch.extra_B[:, None]
+        if self.version is not None and batch.version_B is not None:
+            sampled_BT &= (batch.version_B == self.version)[:, None]
         apart_BT = (logp_BT - batch.logp_BT).abs() * batch.temperature_B.clamp(max=1.0)[:, None]
         columns = (apart_BT, logp_BT, batch.logp_BT, torch.ones_like(logp_BT))
         self.sums += torch.stack([x[sampled_BT].double().sum() for x in columns]).cpu()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coevolve.compute import forward
+from coevolve.compute.checkpointing import checkpointing
 from coevolve.compute.logprobs import log_softmax, pieces
+from coevolve.interfaces import Reference
 from coevolve.learners.gate import Gap, check_versions
-from coevolve.learners.optim import adamw, lr_factor
+from coevolve.learners.optim import adamw, lr_factor, set_rates
 from coevolve.maths import kl
 from coevolve.maths.minibatches import mini_batches
 from coevolve.models.exact import check_same, read
@@ -56,12 +59,17 @@ class LocalLearner(Policy):
         self.reference = reference if self.trainable else None
         hidden_size = weights.base.causal.config.get_text_config().hidden_size
         self.value_head = _value_head(hidden_size, self.device) if critic and self.trainable else None
-        value = [] if self.value_head is None else list(self.value_head.parameters())
-        self.parameters = [*self.weights.parameters(), *value] if self.trainable else []
-        self.optimizer = adamw(self.parameters, spec) if self.trainable else None
+        self.parameters = [*self.weights.parameters(), *self._value_parameters()] if self.trainable else []
+        self.optimizer = self._adamw() if self.trainable else None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.spec.model!r}, {self.spec.weights}, {self.device})"
+
+    def _value_parameters(self) -> list[nn.Parameter]:
+        return [] if self.value_head is None else list(self.value_head.parameters())
+
+    def _adamw(self) -> torch.optim.Optimizer:
+        return adamw(self.weights.parameters(), self.spec, self._value_parameters())
 
     @property
     def place(self) -> object:
@@ -96,6 +104,11 @@ class LocalLearner(Policy):
         """
         if self.reference is None and self.value_head is None:
             return batch
+        if (most := int(batch.length_B.max())) > self.context:  # a row that an algorithm added, which nobody sampled
+            raise ValueError(
+                f"policy {self.name!r} would read {most} tokens, and its model has {self.context} positions; use a "
+                "model with more, or an algorithm that makes it read less"
+            )
         found: dict[str, Tensor] = {}
         value = None if self.value_head is None else self.value
         for rows_B in self.micro_batches(batch):
@@ -105,6 +118,15 @@ class LocalLearner(Policy):
                 whole_BT[rows_B, : micro.mask_BT.shape[1]] = forward.to_BT(x_N.cpu(), micro.mask_BT)
         return batch.replace(**found)
 
+    @torch.no_grad()
+    def logps(self, batch: Batch) -> Tensor:
+        """log pi of the action tokens by the weights of now, [B, T], on the CPU; 0 outside the mask."""
+        found_BT = torch.zeros(batch.mask_BT.shape)
+        for rows_B in self.micro_batches(batch):
+            micro = batch.select(rows_B)
+            found_BT[rows_B, : micro.mask_BT.shape[1]] = self.outputs(micro).logp_BT.cpu()
+        return found_BT
+
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
         """Learn from the batch: the objective's epochs of its mini-batches, each one optimiser step.
 
@@ -112,13 +134,14 @@ class LocalLearner(Policy):
         entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt already); and
         drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute difference
         per token), which is rounding alone. Raises ValueError, before the weights change, if turns were
-        sampled by other weights (``learners.gate``) or a loss or gradient is not finite.
+        sampled by other weights (``learners.gate``; by those before, where the objective allows it, drift is the last
+        update's, too) or a loss or gradient is not finite.
         """
         assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
-        check_versions(f"policy {self.name!r}, step {step}", self.version, batch)
-        rate = self.spec.learning_rate * lr_factor(self.spec, step, self.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        before = self.version_before if objective.staleness else None
+        check_versions(f"policy {self.name!r}, step {step}", self.version, batch, before)
+        factor = lr_factor(self.spec, step, self.steps)
+        set_rates(self.optimizer, self.spec, factor)
         seen: list[Metrics] = []
         for epoch in range(objective.epochs):
             names = ("minibatch", self.seed, self.name, step, epoch)
@@ -128,9 +151,14 @@ class LocalLearner(Policy):
                 seen.append(self._learn(mini, aims, objective, step, gate=not seen))
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
         entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // objective.epochs]
-        mean = {key: sum(metrics[key] for metrics in seen) / len(seen) for key in seen[0]}
+        mean = {key: _over_steps(key, [metrics[key] for metrics in seen]) for key in seen[0]}
         entropy = sum(entropies) / int(batch.mask_BT.sum())
-        return mean | {"entropy": entropy, "drift": drift, "lr": rate, "updates": len(seen)}
+        return mean | {
+            "entropy": entropy,
+            "drift": drift,
+            "lr": self.spec.learning_rate * factor,
+            "updates": len(seen),
+        }
 
     def _learn(self, mini: Batch, targets: Targets, objective: Objective, step: int, gate: bool) -> Metrics:
         """One optimiser step on one mini-batch, its gradient added up over micro-batches. gate: whether the mini-batch
@@ -140,9 +168,10 @@ class LocalLearner(Policy):
         whole = weight_BT.sum()
         self.optimizer.zero_grad(set_to_none=True)
         total: dict[str, Any] = {}
-        entropy, drift, gap = torch.zeros((), device=self.device), torch.zeros((), device=self.device), Gap()
-        with self._learning() as outputs:
-            for rows_B in self.micro_batches(mini, objective.together):
+        entropy = drift = torch.zeros((), device=self.device)
+        gap = Gap(self.version)
+        with self._learning(objective.kl) as outputs:
+            for rows_B, counts in self._shares(mini, objective.together):
                 micro = mini.select(rows_B)
                 actions = micro.mask_BT.shape[1]
                 aims = targets.select(rows_B, actions).to(self.device)
@@ -150,34 +179,68 @@ class LocalLearner(Policy):
                 out = outputs(micro)
                 assert out.entropy_BT is not None
                 loss, metrics = objective.loss(out, placed, aims, weight)
-                loss.backward()  # type: ignore[no-untyped-call]
+                (loss if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
+                if not counts:
+                    continue
                 for key, value in {"loss": loss.detach(), **metrics}.items():
-                    total[key] = total.get(key, 0.0) + (value if key.startswith("loss") else value / whole)
+                    total[key] = _joined(key, total.get(key), value, whole)
                 unsampled_BT = ~placed.mask_BT | placed.extra_B[:, None]
                 drift_BT = (out.logp_BT.detach() - placed.logp_BT).masked_fill(unsampled_BT, 0.0)
                 drift = drift + drift_BT.abs().sum()
                 if gate:
                     gap.add(placed, out.logp_BT.detach())
                 entropy = entropy + out.entropy_BT.detach().sum()
+        total, entropy, drift, gap.sums = self._of_all(total, entropy, drift, gap.sums)
         if gate:
             gap.check(f"policy {self.name!r}, step {step}", self.spec.dtype, mini)
         return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / _sampled(mini))}
 
-    @contextlib.contextmanager
-    def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
-        """What says things to differentiate; behind it the parameters have their gradients."""
-        with self.weights.active():
-            yield self.outputs
+    def _shares(self, batch: Batch, together: Literal["row", "peers"]) -> list[tuple[Tensor, bool]]:
+        """The micro-batches that are learnt from here, and whether each counts, or only keeps step with others."""
+        return [(rows_B, True) for rows_B in self.micro_batches(batch, together)]
 
-    def outputs(self, micro: Batch) -> Outputs:
-        """What the policy says about the actions, differentiable, on its device."""
+    def _of_all(self, total: dict[str, Any], *sums: Any) -> tuple[Any, ...]:
+        """What was added up over the shares of all who learn, of whom there is one here."""
+        return total, *sums
+
+    def _norm(self) -> Tensor:
+        """The gradient's, over all parameters."""
+        return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+
+    @contextlib.contextmanager
+    def _learning(self, kl: bool) -> Iterator[Callable[[Batch], Outputs]]:
+        """What says things to differentiate, the KL among them or not; behind it the parameters have their
+        gradients."""
+        with self.weights.active():
+            yield partial(self.outputs, kl=kl)
+
+    def outputs(self, micro: Batch, kl: bool = False) -> Outputs:
+        """What the policy says about the actions, differentiable, on its device. kl: kl_BT as well."""
         action_N, temperature_N = forward.actions(micro, self.device)
-        with self.active():
-            hidden_NW = self.backend.hidden(micro)
-            logp_N, entropy_N = self.backend.logprobs(hidden_NW, action_N, temperature_N)
+        reference = self._compared_with(micro) if kl else None
+        with self.active() as causal:
+            with checkpointing(causal, self.spec.gradient_checkpointing):
+                hidden_NW = self.backend.hidden(micro)
+            found = self.backend.logprobs(hidden_NW, action_N, temperature_N, reference)
         mask_BT = micro.mask_BT.to(self.device)
         value_BT = None if self.value_head is None else forward.to_BT(self.value(hidden_NW), mask_BT)
-        return Outputs(forward.to_BT(logp_N, mask_BT), value_BT, forward.to_BT(entropy_N, mask_BT))
+        logp_BT, *rest = (forward.to_BT(x_N, mask_BT) for x_N in found)
+        return Outputs(logp_BT, value_BT, *rest)
+
+    @torch.no_grad()
+    def _compared_with(self, micro: Batch) -> Reference:
+        """What the reference says of the batch's action tokens."""
+        assert self.reference is not None, f"policy {self.name} has no reference to be compared with"
+        reference = self.reference
+        with reference.active(), self.computing():
+            hidden_NW = reference.base.backend.hidden(micro)
+        by_head = reference.base.backend.lm_head(self.dtype)
+
+        def logits(hidden_NW: Tensor) -> Tensor:
+            with torch.no_grad(), reference.active():  # of the head alone, which may have the policy's adapter
+                return by_head(hidden_NW)
+
+        return Reference(hidden_NW, logits)
 
     def value(self, hidden_NW: Tensor) -> Tensor:
         """The critic's estimate before each action token, [N], from the hidden states that predict the tokens."""
@@ -188,7 +251,7 @@ class LocalLearner(Policy):
     def _step(self, total: dict[str, Any], step: int) -> Metrics:
         """The optimiser step, unless something is not finite."""
         assert self.optimizer is not None
-        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        norm = self._norm()
         metrics = {key: float(value) for key, value in total.items()} | {"grad_norm": float(norm)}
         if not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"])):
             self.optimizer.zero_grad(set_to_none=True)
@@ -205,7 +268,7 @@ class LocalLearner(Policy):
     def reset_optimizer(self) -> None:
         """Forget the optimiser's moments and step count."""
         assert self.trainable, f"policy {self.name} is frozen and has no optimiser"
-        self.optimizer = adamw(self.parameters, self.spec)
+        self.optimizer = self._adamw()
 
     def save(self, folder: str | Path) -> None:
         """A folder that transformers (full, frozen) or peft (lora) loads alone, with tokenizer and value head."""
@@ -238,7 +301,7 @@ class LocalLearner(Policy):
             check_same(head, self.value_head.state_dict(), folder / VALUE_FILE)
             self.value_head.load_state_dict(head)
         assert self.optimizer is not None
-        _check_optimizer(training_state, self.parameters, folder)
+        _check_optimizer(training_state, self.parameters, self.spec.optimizer, folder)
         self.optimizer.load_state_dict(training_state["optimizer"])
 
 
@@ -263,7 +326,7 @@ def _described(
     same = ref_layer is layer  # and so one copy of the weights, if there is one
     ref_logits = logits if same else reference.base.backend.lm_head(policy.dtype)
     parts = []
-    for p in pieces(len(action_N), layer.weight.shape[0]):
+    for p in pieces(len(action_N), layer.weight.shape[0], hidden_NW.device):
         with policy.active():  # the two may be one model with and without its adapter
             logp_NV = log_softmax(logits, hidden_NW[p], temperature_N[p])
         with reference.active():
@@ -281,17 +344,41 @@ def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
     return layer
 
 
-def _check_optimizer(training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], folder: Path) -> None:
-    """Raises ValueError unless this is the state of AdamW on parameters of these shapes."""
+def _check_optimizer(
+    training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], kind: str, folder: Path
+) -> None:
+    """Raises ValueError unless this is the state of such an AdamW on parameters of these shapes."""
+    name, other = ("exp_avg", "state1") if kind == "adamw" else ("state1", "exp_avg")  # PyTorch's word, bitsandbytes'
     try:
-        moments = training_state["optimizer"]["state"]
-        wrong = [i for i, state in moments.items() if state["exp_avg"].shape != parameters[i].shape]
+        moments = {i: _unwrapped(state) for i, state in training_state["optimizer"]["state"].items()}
+        if any(other in state for state in moments.values()):
+            raise ValueError(f"{folder}: its optimiser's state is of other moments than optimizer: {kind} has")
+        wrong = [i for i, state in moments.items() if state[name].shape != parameters[i].shape]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
     if wrong or len(moments) not in (0, len(parameters)):
         raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
     if not all(torch.isfinite(torch.as_tensor(x)).all() for state in moments.values() for x in state.values()):
         raise ValueError(f"{folder}: its optimiser's state holds NaN or infinite numbers; delete the checkpoint")
+
+
+def _unwrapped(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter's; bitsandbytes keeps what is in few bits in a mapping inside of it."""
+    inner = [value for value in state.values() if isinstance(value, Mapping)]
+    plain = {key: value for key, value in state.items() if not isinstance(value, Mapping)}
+    return plain | {key: value for one in inner for key, value in one.items()}
+
+
+def _joined(key: str, before: Any, value: Tensor, whole: Tensor) -> Any:
+    """A metric of the micro-batches so far and of one more; whole: the weight of all of them."""
+    if key.endswith("/max"):
+        return value if before is None else torch.maximum(before, value)
+    return (0.0 if before is None else before) + (value if key.startswith("loss") else value / whole)
+
+
+def _over_steps(key: str, values: Sequence[float]) -> float:
+    """A metric of several mini-batches."""
+    return max(values) if key.endswith("/max") else sum(values) / len(values)
 
 
 def _sampled(batch: Batch) -> int:

@@ -64,24 +64,30 @@ class ProcessLearner(LocalLearner):
             answers = ask([self._job(describe, batch.select(rows_B)) for rows_B in parts])
         return batch.replace(**{key: _whole(batch, parts, [a[key] for a in answers]) for key in answers[0]})
 
+    def logps(self, batch: Batch) -> Tensor:
+        """What ``LocalLearner.logps`` finds."""
+        parts = split_rows(batch, self.pool.most)
+        with self.pool.shared() as ask:
+            return _whole(batch, parts, ask([self._job(logps, batch.select(rows_B)) for rows_B in parts]))
+
     @contextmanager
-    def _learning(self) -> Iterator[Callable[[Batch], Outputs]]:
+    def _learning(self, kl: bool) -> Iterator[Callable[[Batch], Outputs]]:
         learnt = [set[int]() for _ in range(self.pool.most)]
         with self.pool.shared() as share:
             buffers = self.pool.buffers.of(self.name, share.seat)
             try:
-                yield lambda micro: self._outputs(micro, share, learnt)
+                yield lambda micro: self._outputs(micro, kl, share, learnt)
             except BaseException:
                 with suppress(Exception):  # there may be nobody to ask
                     share([self._job(forget)] * len(self._parts))
                 raise
             _gather(self.parameters, buffers, learnt)
 
-    def _outputs(self, micro: Batch, ask: Share, learnt: Sequence[set[int]]) -> Outputs:
+    def _outputs(self, micro: Batch, kl: bool, ask: Share, learnt: Sequence[set[int]]) -> Outputs:
         """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
         self._parts = parts = split_rows(micro, self.pool.most)
-        said = zip(*ask([self._job(say, micro.select(rows_B)) for rows_B in parts]), strict=True)
-        logp_BT, value_BT, entropy_BT = (None if x[0] is None else _whole(micro, parts, x) for x in said)
+        said = zip(*ask([self._job(say, micro.select(rows_B), kl) for rows_B in parts]), strict=True)
+        whole = [None if x[0] is None else _whole(micro, parts, x) for x in said]
 
         def teach(*grads_BT: Tensor | None) -> None:
             jobs = []
@@ -93,7 +99,7 @@ class ProcessLearner(LocalLearner):
                 numbers |= new
 
         hook = torch.zeros((), requires_grad=True)
-        return Outputs(*_Said.apply(hook, teach, logp_BT, value_BT, entropy_BT))  # type: ignore[no-untyped-call]
+        return Outputs(*_Said.apply(hook, teach, *whole))  # type: ignore[no-untyped-call]
 
     def _job(self, work: Callable[..., Any], *given: Any) -> Job:
         return Job([self.name], work, (self.name, *given))
@@ -165,15 +171,26 @@ def describe(there: There, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
     return {key: value for key, value in found.items() if value is not before.get(key)}
 
 
-def say(there: There, name: PolicyName, micro: Batch) -> tuple[Tensor | None, ...]:
+def logps(there: There, name: PolicyName, batch: Batch) -> Tensor:
+    """In a process: log-probabilities of the action tokens."""
+    there.outputs.pop(name, None)
+    found: Tensor = there.policies[name].logps(batch)
+    return found
+
+
+def say(there: There, name: PolicyName, micro: Batch, kl: bool = False) -> tuple[Tensor | None, ...]:
     """In a process: what the policy says, which is kept for ``learn``."""
     policy = there.policies[name]
     there.outputs.pop(name, None)
     for parameter in policy.parameters:
         parameter.requires_grad_()
         parameter.grad = None  # a backward that failed may have left one
-    there.outputs[name] = out = policy.outputs(micro)
-    return tuple(None if x is None else x.detach() for x in (out.logp_BT, out.value_BT, out.entropy_BT))
+    there.outputs[name] = out = policy.outputs(micro, kl)
+    return tuple(None if x is None else x.detach() for x in _all(out))
+
+
+def _all(out: Outputs) -> tuple[Tensor | None, ...]:
+    return out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT
 
 
 def forget(there: There, name: PolicyName) -> None:
@@ -189,7 +206,7 @@ def learn(
     Returns the numbers of the parameters that have one by now.
     """
     out = there.outputs.pop(name)
-    said = zip((out.logp_BT, out.value_BT, out.entropy_BT), grads_BT, strict=True)
+    said = zip(_all(out), grads_BT, strict=True)
     outputs, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
     parameters = there.policies[name].parameters
     with there.policies[name].weights.active():  # what is computed again for the gradient needs the adapter

@@ -1,9 +1,13 @@
-"""From credit to what the policy is pushed by: GAE over tokens. Letters: B turns, T action tokens."""
+"""From credit to what the policy is pushed by: GAE over tokens, or over turns. Letters: B turns, T action tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from statistics import fmean
+
 from coevolve.late import Tensor, torch
 from coevolve.maths.masked import check_BT
+from coevolve.types import Episode
 
 
 def at_last_token(credit_B: Tensor, mask_BT: Tensor) -> Tensor:
@@ -40,3 +44,40 @@ def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, gamma: float, lam:
         columns.append(after_B)
     adv_BT = torch.stack(columns[::-1], 1)
     return adv_BT, adv_BT + value_BT
+
+
+def over_turns(
+    episode: Episode,
+    credit: Mapping[int, float],
+    value: Mapping[int, float],
+    gamma: float,
+    lam: float,
+    learning: Collection[int],
+) -> dict[int, float]:
+    """The lambda-return of every turn of ``learning``; turns are keys by identity (``id``).
+
+    G_t = r_t + gamma ((1 - lam) V_{t+1} + lam G_{t+1}), where t + 1 is the role's turn in the joint that follows, the
+    mean over these where a tree has several; so G - V is GAE (arXiv 1506.02438). credit: the return R_t, which is r_t
+    and gamma times the mean of R_{t+1}: so r_t need not be known, and lam 1 is R_t itself, whatever credit that is. A
+    turn that nobody scored, and one that nothing follows, keeps its return.
+    """
+    after: dict[int, list[int]] = {}
+    for number, joint in enumerate(episode.joints):
+        if joint.after is not None and joint.answered:
+            after.setdefault(joint.after, []).append(number)
+    joints: dict[int, list[int]] = {}
+    for number, joint in enumerate(episode.joints):
+        for turn in joint.turns:
+            joints.setdefault(id(turn), []).append(number)
+    beyond: dict[int, float] = {}  # G - R
+    for turn in reversed(episode.turns):
+        if id(turn) not in learning:
+            continue
+        of_joints = []
+        for joint_number in joints.get(id(turn), ()):
+            following = [t for k in after.get(joint_number, ()) for t in episode.joints[k].turns if t.role == turn.role]
+            known = [id(t) for t in following if id(t) in learning]
+            parts = [(1 - lam) * (value[t] - credit[t]) + lam * beyond[t] for t in known]
+            of_joints.append(gamma * fmean(parts) if parts else 0.0)
+        beyond[id(turn)] = fmean(of_joints) if of_joints else 0.0
+    return {turn: credit[turn] + more for turn, more in beyond.items()}

@@ -33,7 +33,8 @@ def group_mean(credit_B: Tensor, peers_B: Tensor) -> Tensor:
 def group_max(x_B: Tensor, peers_B: Tensor) -> Tensor:
     """The largest of each turn's group; shape B."""
     assert x_B.shape == peers_B.shape and x_B.ndim == 1, (x_B.shape, peers_B.shape)
-    most_N = torch.full((int(peers_B.max()) + 1,), -torch.inf, dtype=x_B.dtype)
+    lowest = -torch.inf if x_B.is_floating_point() else torch.iinfo(x_B.dtype).min
+    most_N = torch.full((int(peers_B.max()) + 1,), lowest, dtype=x_B.dtype)
     return most_N.scatter_reduce(0, peers_B, x_B, "amax")[peers_B]
 
 
@@ -51,6 +52,61 @@ def less_others(credit_B: Tensor, peers_B: Tensor) -> Tensor:
 def less_max(credit_B: Tensor, peers_B: Tensor) -> Tensor:
     """R - max: never positive, so the best of a group is kept and the others are pushed away."""
     return credit_B - group_max(credit_B, peers_B)
+
+
+def less_weighted(credit_B: Tensor, peers_B: Tensor, weight_B: Tensor) -> Tensor:
+    """R - weighted mean of the others. Unbiased. A turn alone in its group gets 0. weight_B: positive.
+
+    With the squared length of each turn's score, grad log pi, for a weight it is, but for leaving the turn itself out,
+    the constant of least variance, E[|s|^2 R] / E[|s|^2]. arXiv 2505.23585 takes the turn's tokens for it: right where
+    the scores of tokens are as long as each other and at right angles.
+    """
+    weight_B, credit = weight_B.double(), credit_B.double()
+    size_B = size(peers_B)
+    others_B = size_B * group_mean(weight_B, peers_B) - weight_B
+    paid_B = size_B * group_mean(weight_B * credit, peers_B) - weight_B * credit
+    return torch.where(size_B > 1, credit - paid_B / others_B, 0.0).to(credit_B.dtype)
+
+
+def less_shrunk(credit_B: Tensor, peers_B: Tensor, kind_B: Tensor, block_B: Tensor) -> Tensor:
+    """R - (1 - l) (mean of the others) - l (mean of other groups' means): leave-one-out, drawn towards the batch.
+
+    James and Stein's estimate of many means at once, as a baseline (arXiv 2511.03710). l = v / (v + t): v is how far
+    the mean of the others is off by chance, the pooled variance within groups / (G - 1), and t how much groups differ,
+    the variance of their means less chance. Both, and the mean, are of groups of the same kind in other blocks, so that
+    nothing of the turn's own doing is in its baseline: unbiased. With fewer than two such groups l is 0.
+
+    kind_B: what makes groups alike (a role). block_B: numbers of turns that do not depend on each other (``blocks``).
+    """
+    first_N = torch.stack([(peers_B == n).nonzero()[0, 0] for n in range(int(peers_B.max()) + 1)])
+    size_N, mean_N = size(peers_B)[first_N].double(), group_mean(credit_B, peers_B)[first_N]
+    squares_N = size_N * group_mean(less_mean(credit_B, peers_B).double().square(), peers_B)[first_N]
+    kind_N, block_N = kind_B[first_N], block_B[first_N]
+    # Of a group of one nobody knows how far off it is.
+    others_NN = ((kind_N[:, None] == kind_N) & (block_N[:, None] != block_N) & (size_N > 1)).double()
+    count_N = others_NN.sum(1)
+    prior_N = others_NN @ mean_N / count_N.clamp(min=1)
+    within_N = others_NN @ squares_N / (others_NN @ (size_N - 1)).clamp(min=1)
+    spread_N = (others_NN * (mean_N - prior_N[:, None]).square()).sum(1) / (count_N - 1).clamp(min=1)
+    chance_N = within_N * (others_NN @ (1 / size_N)) / count_N.clamp(min=1)
+    off_N = within_N / (size_N - 1).clamp(min=1)
+    share_N = off_N / (off_N + (spread_N - chance_N).clamp(min=0)).clamp(min=torch.finfo(torch.float64).tiny)
+    share_B = torch.where((count_N > 1) & (size_N > 1), share_N, 0.0)[peers_B]
+    apart_B = less_others(credit_B, peers_B).double()
+    alone_B = size(peers_B) == 1
+    shrunk_B = (1 - share_B) * apart_B + share_B * (credit_B.double() - prior_N[peers_B])
+    return torch.where(alone_B, apart_B, shrunk_B).to(credit_B.dtype)
+
+
+def blocks(peers_B: Tensor, episode_B: Tensor) -> Tensor:
+    """The same number for turns that share a group or an episode, themselves or through others; shape B."""
+    block_B = peers_B
+    while True:
+        least_B = -group_max(-block_B, episode_B)
+        least_B = -group_max(-least_B, peers_B)
+        if torch.equal(least_B, block_B):
+            return block_B
+        block_B = least_B
 
 
 def as_it_is(credit_B: Tensor, peers_B: Tensor) -> Tensor:
@@ -87,13 +143,15 @@ def agent_std(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -
 def flat(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
     """True for turns whose group has no spread beyond rounding, so no signal; shape B. paid_B: as in ``Batch``."""
     spread_B = group_max(credit_B, peers_B) + group_max(-credit_B, peers_B)
-    rounding_B = _SINGLE * group_max(credit_B.abs(), peers_B) + torch.finfo(torch.float32).tiny
+    rounding_B = rounding(credit_B, peers_B)
     if paid_B is not None:
         rounding_B = rounding_B + _DOUBLE * group_max(paid_B, peers_B)
     return spread_B <= rounding_B
 
 
-Compare = Callable[[Tensor, Tensor], Tensor]
+def rounding(credit_B: Tensor, peers_B: Tensor) -> Tensor:
+    """The largest difference to one of its group that is rounding to float32, of each turn; shape B."""
+    return _SINGLE * group_max(credit_B.abs(), peers_B) + torch.finfo(torch.float32).tiny
+
+
 Scale = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-BASELINES: dict[str, Compare] = {"mean": less_mean, "loo": less_others, "max": less_max, "none": as_it_is}
-SCALES: dict[str, Scale] = {"none": no_scale, "group": group_std, "agent": agent_std}

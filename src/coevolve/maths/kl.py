@@ -36,6 +36,13 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k
 """Schulman's estimators of KL(pi || pi_0) from samples of pi, as functions of log pi - log pi_0 (any shape)."""
 
 
+def halved_or_doubled(coef: float, observed: float, target: float) -> float:
+    """The next weight of a trust region's KL (arXiv 1707.06347, section 4): half below target / 1.5, double above 1.5
+    target. It stays within 1e-4 and 1e4, from where it comes back."""
+    factor = 0.5 if observed < target / 1.5 else 2.0 if observed > 1.5 * target else 1.0
+    return min(max(coef * factor, 1e-4), 1e4)
+
+
 def adapted(coef: float, observed: float, n: int, *, target: float, horizon: int) -> float:
     """The next weight of the penalty, which follows the observed KL (arXiv 1909.08593, section 2.2).
 

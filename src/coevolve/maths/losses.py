@@ -1,6 +1,6 @@
 """Losses as weighted sums over tokens, so that micro-batches add up exactly. Letters: B turns, T action tokens.
 
-weight_BT says how much each token counts (``maths.weights``); it is 0 where there is no token.
+weight_BT says how much each token counts (``maths.loss_aggregation``); it is 0 where there is no token.
 """
 
 from __future__ import annotations
@@ -25,20 +25,63 @@ def reference_kl(
     return (estimator((logp_BT - ref_BT).masked_fill(~mask_BT, 0.0)) * weight_BT).sum()
 
 
+Clip = float | tuple[float, float]
+"""How far a ratio may be from 1: to both sides, or below and above."""
+
+
 def clipped_policy(
-    logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor, clip: float
+    logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor, clip: Clip
 ) -> tuple[Tensor, Tensor]:
     """PPO's clipped surrogate (arXiv 1707.06347, equation 7) as a loss, and the weight of the clipped tokens.
 
-    sum w max(-A ratio, -A clip(ratio, 1 - clip, 1 + clip)), ratio = exp(logp - old). A token counts as clipped where
-    the second term is the larger: there it has no gradient.
+    sum w max(-A ratio, -A clip(ratio, 1 - low, 1 + high)), ratio = exp(logp - old). A token counts as clipped where
+    the second term is the larger: there it has no gradient. With high above low it is DAPO's (2503.14476, equation 8).
     """
+    return _clipped(_log_ratio(logp_BT, old_BT, adv_BT, mask_BT, weight_BT).exp(), adv_BT, weight_BT, clip)
+
+
+def clipped_turns(
+    logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor, clip: Clip
+) -> tuple[Tensor, Tensor]:
+    """The same with one ratio a turn, the geometric mean of its tokens' (GSPO, arXiv 2507.18071, equations 5 and 7)."""
+    apart_BT = _log_ratio(logp_BT, old_BT, adv_BT, mask_BT, weight_BT)
+    ratio_B1 = (apart_BT.sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp(min=1)).exp()
+    return _clipped(ratio_B1.expand(mask_BT.shape), adv_BT, weight_BT, clip)
+
+
+def weighted_policy(
+    logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor, clip: Clip
+) -> tuple[Tensor, Tensor]:
+    """-sum w c A log pi, and the weight of the clipped tokens: REINFORCE with the clipped ratio c as a weight that has
+    no gradient, so that no token loses its own (CISPO, arXiv 2506.13585, equations 4 and 5)."""
+    ratio_BT = _log_ratio(logp_BT, old_BT, adv_BT, mask_BT, weight_BT).exp().detach()
+    kept_BT = ratio_BT.clamp(*_bounds(clip))
+    clipped = ((kept_BT != ratio_BT) * weight_BT).sum()
+    return score_function(logp_BT, kept_BT * adv_BT, mask_BT, weight_BT), clipped
+
+
+Surrogate = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Clip], tuple[Tensor, Tensor]]
+"""(logp_BT, old_BT, adv_BT, mask_BT, weight_BT, clip) -> (loss, weight of the clipped tokens)."""
+
+RATIOS: dict[str, Surrogate] = {"token": clipped_policy, "turn": clipped_turns, "detached": weighted_policy}
+"""What the ratio of a batch that is used again is of, and does."""
+
+
+def _log_ratio(logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor) -> Tensor:
     check_BT(mask_BT, logp_BT, old_BT, adv_BT, weight_BT)
-    ratio_BT = torch.exp((logp_BT - old_BT).masked_fill(~mask_BT, 0.0))
+    return (logp_BT - old_BT).masked_fill(~mask_BT, 0.0)
+
+
+def _clipped(ratio_BT: Tensor, adv_BT: Tensor, weight_BT: Tensor, clip: Clip) -> tuple[Tensor, Tensor]:
     plain_BT = -adv_BT * ratio_BT
-    clipped_BT = -adv_BT * ratio_BT.clamp(1 - clip, 1 + clip)
+    clipped_BT = -adv_BT * ratio_BT.clamp(*_bounds(clip))
     loss = (torch.maximum(plain_BT, clipped_BT) * weight_BT).sum()
     return loss, ((clipped_BT > plain_BT) * weight_BT).sum().detach()
+
+
+def _bounds(clip: Clip) -> tuple[float, float]:
+    low, high = clip if isinstance(clip, tuple) else (clip, clip)
+    return 1 - low, 1 + high
 
 
 def clipped_value(

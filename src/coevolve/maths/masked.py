@@ -18,6 +18,12 @@ def mean(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return (x_BT * mask_BT).sum() / mask_BT.sum()
 
 
+def variance(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Unbiased variance over the tokens of the mask, a scalar; 0 of a single one."""
+    centred_BT = (x_BT - mean(x_BT, mask_BT)) * mask_BT
+    return centred_BT.square().sum() / (mask_BT.sum() - 1).clamp(min=1)
+
+
 def whiten(x_BT: Tensor, mask_BT: Tensor, shift_mean: bool = True) -> Tensor:
     """(x - mean) / std over the tokens of the mask, with the unbiased variance; 0 outside.
 
@@ -25,10 +31,8 @@ def whiten(x_BT: Tensor, mask_BT: Tensor, shift_mean: bool = True) -> Tensor:
     are all equal, become 0 or stay (the 1e-8 under the root keeps it finite).
     """
     check_BT(mask_BT, x_BT)
-    count, middle = mask_BT.sum(), mean(x_BT, mask_BT)
-    centred_BT = (x_BT - middle) * mask_BT
-    variance = centred_BT.square().sum() / (count - 1).clamp(min=1)
-    whitened_BT = centred_BT * torch.rsqrt(variance + 1e-8)
+    middle = mean(x_BT, mask_BT)
+    whitened_BT = (x_BT - middle) * mask_BT * torch.rsqrt(variance(x_BT, mask_BT) + 1e-8)
     return whitened_BT if shift_mean else whitened_BT + middle * mask_BT
 
 

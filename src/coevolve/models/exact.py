@@ -47,9 +47,7 @@ def check_file(file: Path) -> None:
     tensors = read(file)
     if tensors and not any(bool(tensor.any()) for tensor in tensors.values()):
         raise ValueError(f"{file}: every number in it is 0; it was not written to its end, copy it again")
-    for name, tensor in tensors.items():
-        if not _LEFT_OVER.search(name):
-            _check_tensor(file, name, tensor)
+    check_finite(file, {name: tensor for name, tensor in tensors.items() if not _LEFT_OVER.search(name)})
 
 
 def read(file: Path) -> dict[str, Tensor]:
@@ -103,6 +101,12 @@ def check_same(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: 
         _check_tensor(file, name, tensor)
 
 
+def check_finite(file: Path | str, tensors: Mapping[str, Tensor]) -> None:
+    """Raises ValueError naming the file and a tensor that is no floating-point numbers, or not all finite."""
+    for name, tensor in tensors.items():
+        _check_tensor(file, name, tensor)
+
+
 def listed(names: Iterable[str]) -> str:
     """The first names, and how many more there are."""
     names = list(names)
@@ -129,7 +133,7 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(named)]
 
 
-def _check_tensor(file: Path, name: str, tensor: Tensor) -> None:
+def _check_tensor(file: Path | str, name: str, tensor: Tensor) -> None:
     if tensor.dtype not in _DTYPES:
         dtype = str(tensor.dtype).removeprefix("torch.")
         raise ValueError(f"{file}: the tensor {name} is {dtype}, which is no weight that can be trained; name the "

@@ -17,13 +17,15 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging
 
-from coevolve.models.exact import check_files, check_loaded, weight_files
-from coevolve.models.names import PACKAGED, resolve
+from coevolve.models import gguf
+from coevolve.models.exact import check_files, check_finite, check_loaded, weight_files
+from coevolve.models.names import PACKAGED, is_gguf, resolve
 from coevolve.recipe.inputs import one_line
 
 _HUB_SECONDS = 10.0
@@ -39,13 +41,22 @@ def load_config(name: str) -> Any:
     return _load(AutoConfig, name)
 
 
+def load_generation(name: str, config: Any) -> GenerationConfig:
+    """How a model wants to be sampled: its generation config, else what its configuration says."""
+    try:
+        found: GenerationConfig = GenerationConfig.from_pretrained(str(resolve(name)))
+    except OSError:  # it has none
+        found = GenerationConfig.from_model_config(config)
+    return found
+
+
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a model; ValueError if it cannot be had, or makes no tokens of any text."""
     where = resolve(name)
     try:
         found: PreTrainedTokenizerBase = _load(AutoTokenizer, name)
     except ValueError as error:
-        if isinstance(where, Path) and not any((where / file).is_file() for file in _VOCABULARIES):
+        if isinstance(where, Path) and where.is_dir() and not any((where / file).is_file() for file in _VOCABULARIES):
             raise ValueError(f"model {name!r}: the folder holds no tokenizer; {_COPY}") from error
         raise
     if not _speaks(found):  # some families make one up of nothing
@@ -96,9 +107,16 @@ def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
             "true where memory is short"
         )
     options |= {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    one_file = is_gguf(name)
+    if one_file:
+        if "quantization_config" in options:
+            raise ValueError(f"model {name!r} is a GGUF file, which is dequantised; name a folder for load_in_4bit")
+        options |= gguf.dequantised()
     model, info = _load(auto, name, **options)
     try:
         check_loaded(info, model)
+        if one_file:  # of a folder, ``check_files`` has read what lies there
+            check_finite(name, model.state_dict())
     except ValueError as error:
         raise ValueError(f"model {name!r}: {error}; copy it again, or name another one") from error
     found: PreTrainedModel = model
@@ -112,11 +130,12 @@ def _load(auto: Any, name: str, **options: Any) -> Any:
         options["local_files_only"] = True
     else:
         _require_on_hub(str(where))
-    if here and auto in _WEIGHTS:
+    place, more = gguf.source(where)
+    if here and auto in _WEIGHTS and not more:
         _check_folder(name, where)
     try:
         with without_bars() if here else nullcontext():  # a download may take minutes
-            found = auto.from_pretrained(where, trust_remote_code=False, **options)
+            found = auto.from_pretrained(place, trust_remote_code=False, **options, **more)
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever the library makes of a stranger's files
@@ -178,6 +197,8 @@ def _require_on_hub(name: str) -> None:
 
 def _unusable(name: str, error: Exception) -> ValueError:
     reason = one_line(error) or type(error).__name__
+    if isinstance(error, UnicodeDecodeError):
+        reason = "one of its files is not UTF-8 text"
     if "trust_remote_code" in str(error):
         return ValueError(
             f"model {name!r} comes with Python of its own (auto_map), which Coevolve never runs; use a model of a "

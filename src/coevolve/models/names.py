@@ -17,9 +17,9 @@ HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 def resolve(name: str) -> Path | str:
     """Where transformers finds the model `name`.
 
-    Those of `PACKAGED` are folders in the package; an existing path is itself; the path of a
-    pre-training recipe (`*.yaml`) is the model that it has trained (``coevolve train`` runs it first); anything else is
-    a name on the Hugging Face hub.
+    Those of `PACKAGED` are folders in the package; an existing path is itself, a model's folder or its one file
+    (`*.gguf`); the path of a pre-training recipe (`*.yaml`) is the model that it has trained (``coevolve train`` runs
+    it first); anything else is a name on the Hugging Face hub.
     """
     if name in PACKAGED:
         return Path(str(files("coevolve"))) / "assets" / name
@@ -36,11 +36,26 @@ def resolve(name: str) -> Path | str:
             raise ValueError(f"model {name!r}: the folder holds no config.json, so no transformers model")
         read_json(path / "config.json")
         return path
+    if is_gguf(name):
+        if not path.is_file():
+            raise ValueError(f"model {name!r}: no such file; check the path (it is relative to where you are)")
+        return path
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ValueError(f"model {name!r}: no such folder; check the path, or give a hub name such as 'gpt2'")
     return name
 
 
+def check_repo(name: str) -> None:
+    """Raises ValueError for what is no OWNER/NAME of the hub."""
+    if name.count("/") != 1 or not HUB_NAME.fullmatch(name):
+        raise ValueError(f"{name[:120]!r} is no model of the hub; want OWNER/NAME")
+
+
 def is_recipe(name: str) -> bool:
     """Whether a model's name is the path of a pre-training recipe."""
     return name.endswith((".yaml", ".yml"))
+
+
+def is_gguf(name: str) -> bool:
+    """Whether a model's name is that of one file in llama.cpp's format."""
+    return name.endswith(".gguf")

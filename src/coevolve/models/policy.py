@@ -25,18 +25,17 @@ class Policy:
 
     context: positions the model has, UNLIMITED where the architecture sets none. eos: ids that end a turn. pool: worker
     processes that can compute for it, None if it computes in this process. version: of its weights, as they were
-    published last. The model is always in evaluation mode: with
+    published last; version_before: the one before. The model is always in evaluation mode: with
     dropout, the distribution that is trained would be another one than was sampled.
     """
 
     def __init__(self, name: str, spec: PolicySpec, tokenizer: Any, weights: Weights, pool: Pool | None = None) -> None:
         self.name, self.spec, self.tokenizer, self.weights, self.pool = name, spec, tokenizer, weights, pool
         causal = weights.base.causal
-        config = causal.config.get_text_config()
-        self.context = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
+        self.context = context_of(causal.config)
         self.device: torch.device = causal.device
-        self.eos = _end_ids(causal, tokenizer)
-        self.version = 0
+        self.eos = end_ids(getattr(causal, "generation_config", None), tokenizer)
+        self.version = self.version_before = 0
 
     @property
     def backend(self) -> Backend:
@@ -50,10 +49,14 @@ class Policy:
 
     def published(self, version: int) -> Published:
         """The weights of now, which are this version from now on."""
-        self.version = version
+        self.mark(version)
         return Published(
             self.name, version, self.spec, self.tokenizer, self.context, self.eos, self.save_model, policy=self
         )
+
+    def mark(self, version: int) -> None:
+        """The weights of now are this version."""
+        self.version_before, self.version = self.version, version
 
     def save_model(self, folder: Path) -> None:
         """A folder that transformers (full, frozen) or peft (lora) loads alone, with the tokenizer."""
@@ -71,9 +74,13 @@ class Policy:
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
 
 
-def _end_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a sequence: chat models name several."""
-    generation = getattr(causal, "generation_config", None)
+def context_of(config: Any) -> int:
+    """The positions that a model of this configuration has."""
+    return int(getattr(config.get_text_config(), "max_position_embeddings", None) or UNLIMITED)
+
+
+def end_ids(generation: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a sequence: chat models name several. generation: the model's generation config, or None."""
     named = [getattr(generation, "eos_token_id", None), tokenizer.eos_token_id]
     flat = [i for ids in named if ids is not None for i in (ids if isinstance(ids, list | tuple) else [ids])]
     return frozenset(flat)

@@ -41,16 +41,21 @@ class PolicySpec:
     """One policy: which model, which of its weights are trained, how, and where.
 
     model: name for ``models.load``. weights: "full" trains an own copy, "lora" an adapter on a base that all lora
-    policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW. max_grad_norm: clip
-    the gradient's norm (None: measure only). schedule: of the learning rate over the run's steps, after warmup_steps
-    of linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of the computation; weights are always
-    float32. micro_tokens: tokens per forward and backward, in each process if there are several, common beginnings of
-    rows once (padding included for models that cannot share them, see docs/performance.md); more is faster until memory
-    ends. chat: whether a task's instructions are messages of the model's chat template: None if it has one, False
-    never, True always (an error without one), or always with these keywords for it, such as ``{enable_thinking:
-    false}``. load_in_4bit: hold the linear layers of the base in 4 bits (QLoRA, arXiv 2305.14314: NF4, double
-    quantisation) and compute with them in ``dtype``; only for lora and frozen. compute: the backend, "auto" by the
-    rule of ``compute.backend``; "reference" is slow and plain, to compare with.
+    policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW. value_learning_rate:
+    of a value head, if there is one (None: learning_rate); it starts at 0, so it may want much more than weights that
+    are learnt already. max_grad_norm: clip the gradient's norm (None: measure only). schedule: of the learning rate
+    over the run's steps, after warmup_steps of linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of
+    the computation; weights that are trained are always float32, others are held in the computation's dtype
+    (``models.narrow``). micro_tokens: tokens per forward and backward, in each process if there are several, common
+    beginnings of rows once (padding included for models that cannot share them, see docs/performance.md); more is
+    faster until memory ends. gradient_checkpointing: keep only the input of every layer and compute the rest again for
+    the gradient, for long texts: about a third more time. chat: whether a task's instructions are messages of the
+    model's chat template: None if it has one, False never, True always (an error without one), or always with these
+    keywords for it, such as ``{enable_thinking: false}``. load_in_4bit: hold the linear layers of the base in 4 bits
+    (QLoRA, arXiv 2305.14314: NF4, double quantisation) and compute with them in ``dtype``; only for lora and frozen.
+    optimizer: AdamW with moments in float32, or in 8 bits (arXiv 2110.02861; "paged": in memory that a GPU lends out)
+    by bitsandbytes, a quarter of the bytes; tensors of less than 4,096 numbers keep float32.
+    compute: the backend, "auto" by the rule of ``compute.backend``; "reference" is slow and plain, to compare with.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -59,6 +64,7 @@ class PolicySpec:
     weights: Literal["full", "lora", "frozen"] = "full"
     lora: LoraSpec = field(default_factory=LoraSpec)
     learning_rate: Positive = 1.41e-5
+    value_learning_rate: Positive | None = None
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
     weight_decay: NotNegative = 0.0
     max_grad_norm: Positive | None = None
@@ -67,8 +73,10 @@ class PolicySpec:
     device: str = "auto"
     dtype: Literal["float32", "bfloat16"] = "float32"
     micro_tokens: Count = 2048
+    gradient_checkpointing: bool = False
     chat: bool | dict[str, Any] | None = None
     load_in_4bit: bool = False
+    optimizer: Literal["adamw", "adamw_8bit", "paged_adamw_8bit"] = "adamw"
     compute: Compute = "auto"
 
     def __post_init__(self) -> None:
@@ -81,6 +89,21 @@ class PolicySpec:
             raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
         if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
             raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")
+
+
+@dataclass(frozen=True)
+class RecipePolicy(PolicySpec):
+    """A policy of a recipe, which may name what samples it. engine: a component; None is the recipe's engine.
+
+    The weights of one that is frozen and has an engine of its own are not loaded here: that engine has them.
+    """
+
+    engine: dict[str, Any] | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its weights are its engine's affair."""
+        return self.weights == "frozen" and self.engine is not None
 
 
 def asked_of(compute: Compute, threads: int | None) -> Compute:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from coevolve.types import Instruction, Message, PolicyName, Prompt, Turn
+from coevolve.types import Asked, Instruction, Message, PolicyName, Prompt, ToolResult, Turn, WithTools
 
 Chat = bool | Mapping[str, Any] | None
 """``PolicySpec.chat``."""
@@ -18,19 +18,28 @@ _SAID, _NEXT = "coevolve-said", "coevolve-next"
 """Stand in for messages in a rendered template; without white space, which templates may strip."""
 
 
-def encode(tokenizer: Any, prompt: Prompt, policy: PolicyName, chat: Chat) -> list[int]:
+def encode(tokenizer: Any, prompt: Asked, policy: PolicyName, chat: Chat) -> list[int]:
     """Token ids of a prompt for this tokenizer.
 
     str: the tokenizer's own default (a start token if it adds one, never an end of sequence). Messages: its chat
     template with the generation prompt. Instruction: a user's message where the policy speaks through its template
     (``PolicySpec.chat``), without the white space around it; else as str. [Turn, str, ...]: exactly the turn's prompt
     and action, then the new text; if an Instruction is in it and the policy speaks through its template, the new text
-    is the user's next message, and the turn is ended as the template ends it unless it sampled that end itself. An
-    empty prompt is the start token.
+    is the user's next message, and the turn is ended as the template ends it unless it sampled that end itself;
+    ToolResults are as the template shows messages of tools. WithTools: by a template that is told of the tools, and
+    text is a user's message. An empty prompt is the start token.
 
-    Raises ValueError where there is no chat template, no start token, text without tokens, or the spliced turn is
-    another policy's.
+    Raises ValueError where there is no chat template, or none that knows tools, no start token, text without tokens, or
+    the spliced turn is another policy's.
     """
+    if isinstance(prompt, WithTools):
+        _check_tools(tokenizer, chat, policy)
+        inner = Instruction(prompt.prompt) if isinstance(prompt.prompt, str) else prompt.prompt
+        return _encode(tokenizer, inner, policy, {**_keywords(chat), "tools": list(prompt.tools)})
+    return _encode(tokenizer, prompt, policy, chat)
+
+
+def _encode(tokenizer: Any, prompt: Prompt, policy: PolicyName, chat: Chat) -> list[int]:
     if isinstance(prompt, Instruction) and speaks(tokenizer, chat):
         ids = _chat(tokenizer, [_by("user", prompt.strip())], policy, chat)
     elif isinstance(prompt, str):
@@ -60,6 +69,16 @@ def check_chat(tokenizer: Any, chat: Chat, policy: PolicyName) -> None:
             raise ValueError(f"policy {policy!r}: its tokenizer's chat template knows no {key!r}; remove chat.{key}")
 
 
+def _check_tools(tokenizer: Any, chat: Chat, policy: PolicyName) -> None:
+    if chat is False:
+        raise ValueError(f"policy {policy!r} is to call tools and has chat: false; they are told by a chat template")
+    _need_template(tokenizer, policy)
+    if not re.search(r"\btools\b", tokenizer.get_chat_template()):
+        raise ValueError(
+            f"policy {policy!r} is to call tools, and its chat template knows none; use a model with tools"
+        )
+
+
 def _text(tokenizer: Any, text: str) -> list[int]:
     ids: list[int] = tokenizer(text).input_ids
     end = [tokenizer.eos_token_id]
@@ -82,6 +101,11 @@ def _splice(tokenizer: Any, parts: Sequence[Turn | str], policy: PolicyName, cha
     if first.policy != policy:
         raise ValueError(f"policy {policy!r} cannot splice a turn of policy {first.policy!r}; pass its text instead")
     said = [*first.prompt_ids, *first.action_ids]
+    results = [text for text in texts if isinstance(text, ToolResult)]
+    if results and speaks(tokenizer, chat):
+        if len(results) < len(texts):
+            raise ValueError("a prompt that splices results of tools has them alone behind the Turn that called")
+        return said + _next_results(tokenizer, first, results, chat)
     if any(isinstance(text, Instruction) for text in texts) and speaks(tokenizer, chat):
         return said + _next_message(tokenizer, first, "".join(texts).strip(), chat)
     return said + [id for text in texts for id in _ids(tokenizer, text)]
@@ -96,9 +120,35 @@ def _next_message(tokenizer: Any, turn: Turn, text: str, chat: Chat) -> list[int
     before, was_next, behind = after.partition(_NEXT)
     if not (was_said and was_next):
         raise ValueError(f"policy {turn.policy!r}: its chat template does not show a user's message after an answer")
-    ids = _ids(tokenizer, before + text + behind)
+    return _behind_the_end(tokenizer, turn, before, before + text + behind)
+
+
+def _next_results(tokenizer: Any, turn: Turn, results: Sequence[ToolResult], chat: Chat) -> list[int]:
+    """What comes between the turn, an assistant's message that calls tools, and the next one: its end, and a message of
+    each result."""
+    talk = [_by("user", "."), _by("assistant", _SAID)]
+    told = [{"role": "tool", "name": result.tool, "content": str(result)} for result in results]
+    options = {"tokenize": False, **_keywords(chat)}
+    try:
+        ended = tokenizer.apply_chat_template(talk, **options)
+        silent, shown = (
+            tokenizer.apply_chat_template(messages, add_generation_prompt=True, **options)
+            for messages in (talk, [*talk, *told])
+        )
+    except Exception as error:  # of jinja2, by which templates refuse messages, or in what a template does with them
+        raise ValueError(f"policy {turn.policy!r}: its chat template takes no result of a tool: {error}") from error
+    _, was_said, after = shown.partition(_SAID)
+    if not was_said or shown == silent:
+        raise ValueError(f"policy {turn.policy!r}: its chat template does not show a tool's result after an answer")
+    return _behind_the_end(tokenizer, turn, ended.partition(_SAID)[2], after)
+
+
+def _behind_the_end(tokenizer: Any, turn: Turn, before: str, after: str) -> list[int]:
+    """The ids of what the template shows after a turn. before: what of it ends the turn.
+
+    Cut behind the end that the turn sampled; where the template ends a message with another token, nothing is cut."""
+    ids = _ids(tokenizer, after)
     end = turn.action_ids[-1] if turn.finished else None
-    # Cut behind the end that the turn sampled; where the template ends a message with another token, nothing is cut.
     return ids[ids.index(end) + 1 :] if end in _ids(tokenizer, before) else ids
 
 

@@ -100,15 +100,21 @@ class Base:
     def speaking(self, names: Sequence[str | None]) -> Iterator[Adapters]:
         """Inside, the model computes for these adapters at once (None: the bare base)."""
         before, self.adapters = self.adapters, Adapters(names, self.causal.device)
-        for layer in self.lora_layers:
-            if not plain(layer):  # PEFT computes these, one adapter at a time
-                layer.enable_adapters(names[0] is not None)
-                if names[0] is not None:
-                    layer.set_adapter(names[0])
+        self._switch(names[0])
         try:
             yield self.adapters
         finally:
             self.adapters = before
+            if before is not None:
+                self._switch(before.names[0])
+
+    def _switch(self, name: str | None) -> None:
+        """Have layers that PEFT computes, one adapter at a time, do so for this one."""
+        for layer in self.lora_layers:
+            if not plain(layer):
+                layer.enable_adapters(name is not None)
+                if name is not None:
+                    layer.set_adapter(name)
 
 
 def _add_adapters(base: Base, layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -125,7 +131,7 @@ class Weights:
 
     @contextmanager
     def active(self) -> Iterator[Any]:
-        """The transformers model, computing as this policy. Not to be nested with others on the same base."""
+        """The transformers model, computing as this policy. Inside another one's, that one goes on behind it."""
         with self.base.speaking([self.adapter]):
             yield self.base.causal
 
@@ -225,12 +231,17 @@ def _linear(causal: nn.Module) -> str:
 
 def need_4bit(policy: str) -> None:
     """ValueError if this machine cannot hold a base in 4 bits."""
+    need_quant(policy, "load_in_4bit", "remove load_in_4bit, which takes about 7 times the memory")
+
+
+def need_quant(policy: str, what: str, instead: str) -> None:
+    """ValueError if this machine cannot hold weights or moments in few bits. what: the setting that wants it; instead:
+    what to do without."""
     try:
         import bitsandbytes  # noqa: F401
     except ImportError as error:
         raise ValueError(
-            f"policy {policy!r}: load_in_4bit needs the package bitsandbytes; pip install 'coevolve[quant]', or remove "
-            "load_in_4bit, which takes about 7 times the memory"
+            f"policy {policy!r}: {what} needs the package bitsandbytes; pip install 'coevolve[quant]', or {instead}"
         ) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.play import Roles, score
+from coevolve.play import Roles, score, speaks_once
 from coevolve.settings import checked_call
 from coevolve.types import Play, Problem, Turn
 
@@ -14,6 +14,7 @@ def chain(transfer: bool = True) -> Play:
     transfer=False is CORY's ablation "no knowledge transfer" (arXiv 2410.06101, section 4.3): nobody hears anybody.
     """
 
+    @speaks_once
     async def play(p: Problem, team: Roles) -> None:
         said: list[Turn] = []
         for role in team:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.play import Feedback, Roles, score, together
+from coevolve.play import Feedback, Roles, score, speaks_once, together
 from coevolve.plays.between import Done, Threshold, heard_next, notes, silence, stops
 from coevolve.settings import Count, checked_call
 from coevolve.types import Play, Problem
@@ -27,4 +27,4 @@ def rounds(n: Count = 1, feedback: bool | Feedback = False, done: Threshold | Do
                 return
             heard = heard_next(heard, acts, await notes(feedback, team, p, acts))
 
-    return play
+    return speaks_once(play) if n == 1 else play

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from random import Random
 
+from coevolve.pretrain.check_answers import guesses as checks
+from coevolve.pretrain.check_answers import references as check_references
 from coevolve.pretrain.coop_documents import answers as coop_answers
 from coevolve.pretrain.coop_documents import heard as coop_heard
 from coevolve.pretrain.coop_notes import noted as coop_notes
@@ -127,6 +129,8 @@ SOURCES: dict[str, Source] = {
     "corrections": _corrections,
     "sums": _split(sum_answers),
     "sum_references": _split(sum_references),
+    "checks": _split(checks),
+    "check_references": _split(check_references),
     "coop": _split(coop_answers),
     "coop_heard": _split(coop_heard),
     "coop_notes": _split(coop_notes),

@@ -21,6 +21,9 @@ from coevolve.recipe.inputs import did_you_mean, validate
 
 Made = TypeVar("Made")
 
+USER = "coevolve_user."
+"""What the names of modules made of users' files begin with; their paths follow."""
+
 
 def component(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /, **fixed: Any) -> Made:
     """Build what a recipe names: ``name``, ``{name: n, key: value}``, or ``file.py:Name`` in place of the name.
@@ -82,6 +85,8 @@ def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
     Raises ValueError if there is no such thing.
     """
     file, colon, attribute = name.rpartition(":")
+    if name.endswith(".py"):
+        raise ValueError(f"{kind}: {shown(name)} is a file; write {name}:Name, with the name of what is meant in it")
     if not colon or not file.endswith(".py"):
         known = sorted(registry)
         listed = ", ".join([*known, "file.py:Name"])
@@ -98,7 +103,7 @@ def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
 
 def _import(path: Path, kind: str) -> Any:
     """A user's file as a module; its folder is not put on sys.path, and importing it twice gives one module."""
-    name = f"coevolve_user.{path}"
+    name = f"{USER}{path}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

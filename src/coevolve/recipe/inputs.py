@@ -215,6 +215,27 @@ def _inside(value: Any) -> Iterable[tuple[Any, Any]]:
     return ((key, getattr(value, key)) for key in _fields(type(value)))
 
 
+_OF_TRL = {
+    "epsilon": "algorithm.clip",
+    "gradient_accumulation_steps": "batch_size (micro_tokens of a policy bounds the memory)",
+    "logging_steps": "not needed: every step is logged",
+    "loss_type": "algorithm.loss_aggregation",
+    "lr_scheduler_type": "schedule of a policy",
+    "max_completion_length": "sampling.max_new_tokens",
+    "max_steps": "steps",
+    "num_generations": "members",
+    "num_iterations": "algorithm.epochs",
+    "peft_config": "lora of a policy, with weights: lora",
+    "per_device_train_batch_size": "batch_size, in prompts",
+    "reward_funcs": "task.reward",
+    "save_steps": "save_every",
+    "save_total_limit": "keep_last",
+    "scale_rewards": "algorithm.std",
+    "train_dataset": "task.data",
+}
+"""TRL's word -> what it is in a recipe; docs/from-trl.md has them all."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"``, or nothing if no known word is near."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
@@ -232,7 +253,9 @@ def _explain(error: ValidationError, schema: Any) -> str:
     first = errors[0]
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
-        return f"unknown key {path}{did_you_mean(str(first['loc'][-1]), known)}; known: {', '.join(known) or 'none'}"
+        word = str(first["loc"][-1])
+        near = f"; TRL's {word} is {_OF_TRL[word]}" if word in _OF_TRL else did_you_mean(word, known)
+        return f"unknown key {path}{near}; known: {', '.join(known) or 'none'}"
     if want := _want(first):
         return f"{path} is {shown(first['input'])}; want {want}"
     message = _OUR_NAMES.sub("", first["msg"].removeprefix("Value error, "))

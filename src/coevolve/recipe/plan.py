@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
+from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.learners.optim import plan_memory
 from coevolve.models import names as models
-from coevolve.models.load import device_of
+from coevolve.models.load import device_of, load_config
 from coevolve.models.spec import asked_of
 from coevolve.play import Stage, blame, rollout
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
-_MIB = 1 << 20
+_MIB, _GIB = 1 << 20, 1 << 30
 _MOST = 100_000  # turns of an episode that are played to be counted
 
 
@@ -56,7 +58,7 @@ def plan(recipe: Recipe) -> str:
         "",
         *_compute(recipe),
         "",
-        *_memory(recipe, algorithm),
+        *(_ranks(recipe, algorithm) if _on_ranks(recipe) else _memory(recipe, algorithm)),
     ]
     return yaml.safe_dump(recipe.record(), sort_keys=False) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
 
@@ -107,28 +109,108 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     lines = ["memory, without activations (a base or reference of the same model is there once):"]
     for name, spec in recipe.policies.items():
+        if spec.elsewhere:
+            lines.append(f"  {name}: nothing, its weights are not here")
+            continue
         made = weightless(spec.model)
         if isinstance(made, str):
             lines.append(f"  {name}: size unknown: {made}")
             continue
         count, linear = sizes(made)
-        bytes_of = plan_memory(spec, count, algorithm.reference, algorithm.critic, linear)
+        bytes_of = plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear)
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items())
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     return lines
 
 
+def _on_ranks(recipe: Recipe) -> bool:
+    return recipe.learner is not None and recipe.learner["name"] in LEARNERS
+
+
+def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
+    """Where the ranks of each policy go, what a card has to hold, and what a publish sends."""
+    assert recipe.learner is not None
+    count = int(recipe.learner["ranks"])
+    lines = [f"ranks, {count} for each policy that learns; GiB a rank, of its formulas (docs/guides/cluster.md):"]
+    for name, spec in recipe.policies.items():
+        if spec.elsewhere:
+            lines.append(f"  {name}: frozen, its weights are not here")
+            continue
+        if isinstance(made := weightless(spec.model), str):
+            lines.append(f"  {name}: size unknown: {made}")
+            continue
+        parameters, linear = sizes(made)
+        if spec.weights == "frozen":
+            own = plan_memory(spec, parameters, reference=False, critic=False, linear=linear)["weights"]
+            lines.append(
+                f"  {name}: frozen, {own / _GIB:.2f} GiB in the trainer's process, which it shares with nobody"
+            )
+            continue
+        shape, sharded = shape_of(made), spec.weights == "full"
+        state = plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear)
+        parts = cost.on_card(state, shape, count, sharded, spec.micro_tokens, spec.gradient_checkpointing)
+        detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
+        how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
+        local = (spec.engine or recipe.engine or {"name": "local"})["name"] == "local"
+        copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
+        trained = state["gradients"] // 4
+        sent = cost.published(shape.parameters, trained, not sharded, copy=4)
+        lines += [
+            f"  {name}: {shape.parameters:,} parameters, {how}, {_placed(spec.device, count, recipe.learner)}",
+            f"    {sum(parts.values()) / _GIB:.1f} ({detail}); {_start(state, sharded) / _GIB:.1f} while it is loaded",
+            f"    a publish writes {sent / 1e6:,.0f} MB{copied}; a checkpoint {8 * trained / 1e6:,.0f} MB more",
+        ]
+    return lines
+
+
+def _start(state: Mapping[str, int], sharded: bool) -> int:
+    """Every rank loads the whole model before it keeps its part."""
+    return state["weights"] + state["reference"] if sharded else state["weights"]
+
+
+def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
+    if by_torchrun(learner):
+        return f"{count} of the processes that torchrun starts"
+    if (cluster := learner.get("cluster")) is not None:
+        return f"{count} x 1 {'core' if device == 'cpu' else 'card'} where the cluster {cluster} has room"
+    kind, _, first = device.partition(":")
+    cards = f"cuda:{int(first or 0)} to cuda:{int(first or 0) + count - 1} of this machine"
+    if kind == "cuda" or (kind == "auto" and torch.cuda.is_available()):
+        return cards
+    return f"{count} processes on the CPU of this machine" + (f" ({cards}, if it had them)" if kind == "auto" else "")
+
+
+def shape_of(made: Any) -> cost.Shape:
+    """The numbers of a model without weights."""
+    config = made.config.get_text_config()
+    [layers, *_] = [part for part in made.base_model.modules() if isinstance(part, nn.ModuleList)]
+    total, inside = int(made.num_parameters()), sum(x.numel() for x in layers.parameters())
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return cost.Shape(total, total - inside, len(layers), config.hidden_size, heads * size, config.vocab_size)
+
+
 def _compute(recipe: Recipe) -> list[str]:
     own = {"engine": recipe.engine, "learner": recipe.learner}
-    lines = ["compute:", *(f"  {key}: {part['name']}" for key, part in own.items() if part)]
+    own |= {f"{name}, engine": spec.engine for name, spec in recipe.policies.items()}
+    lines = ["compute:", *(f"  {key}: {_shown(part)}" for key, part in own.items() if part)]
     if recipe.learner:
         return lines  # what computes is its own affair
     for name, spec in recipe.policies.items():
+        if spec.elsewhere:
+            lines.append(f"  {name}: not here, its engine has it")
+            continue
         made, asked = weightless(spec.model), asked_of(spec.compute, recipe.threads)
         known = not isinstance(made, str)
         chosen = planned(made, device_of(spec.device), asked, spec.load_in_4bit) if known else made
         lines.append(f"  {name}: {chosen}")
     return lines
+
+
+def _shown(part: Mapping[str, Any]) -> str:
+    """A component in a line: its name and its settings."""
+    settings = [f"{key}: {value}" for key, value in part.items() if key != "name"]
+    return ", ".join([str(part["name"]), *settings])
 
 
 def sizes(made: Any) -> tuple[int, int]:
@@ -144,10 +226,13 @@ def weightless(model: str) -> Any:
     """
     if models.is_recipe(model):
         return f"known when {model} has been run, which training does first if need be"
+    here = isinstance(models.resolve(model), Path)
     try:
-        config = AutoConfig.from_pretrained(models.resolve(model), trust_remote_code=False)
-    except OSError as error:
-        return f"no config of {model!r} can be had ({str(error).splitlines()[0]})"
+        config = load_config(model)
+    except ValueError as error:
+        if here:
+            raise
+        return str(error)  # training asks again, when there may be a network
     auto: Any = AutoModelForCausalLM
     with torch.device("meta"):
         return auto.from_config(config)

@@ -2,36 +2,40 @@
 
 A recipe may begin with ``base: other.yaml`` (one level, relative to the recipe): it is laid over that one key by key.
 ``key: null`` removes a key of the base; a component of another name replaces the base's with all its settings.
-A value that ends in ``.yaml``, ``.jsonl(.gz)`` or ``.txt``, or is ``file.py:Name``, is relative to the recipe that it
-stands in.
+A value that ends in ``.yaml`` or ``.txt``, or as a file of rows does (``tasks.tables``), or is ``file.py:Name``, is
+relative to the recipe that it stands in; in a list ``file.py:Name`` alone.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
-from coevolve.engines import ENGINES
+from coevolve.engines import ENGINES, FOR_FROZEN
 from coevolve.files import shown
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners import LEARNERS
 from coevolve.models import names as models
-from coevolve.models.spec import PolicySpec, asked_of
+from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.names import check_names, check_run
 from coevolve.play import blame
 from coevolve.plays import PLAYS
 from coevolve.recipe import renamed
 from coevolve.recipe.components import component, resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
+from coevolve.recipe.packaged import located
 from coevolve.settings import Workers
 from coevolve.tasks import TASKS
 from coevolve.tasks.roles import check_prompts
@@ -51,7 +55,9 @@ __all__ = [
     "build",
     "check",
     "check_roles",
+    "check_taught",
     "component",
+    "is_code",
     "load_recipe",
     "load_yaml",
     "parts",
@@ -62,7 +68,7 @@ _COMPONENTS = ("task", "play", "cast", "algorithm", "engine", "learner")
 _NUMBERS = ("sampling", "steps", "batch_size", "members", "seed", "reset_every", "workers", "threads")
 """What a recipe and ``Trainer`` call alike."""
 
-A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.txt|\.py:\w+)$")
+A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.json|\.[ct]sv|\.parquet|\.txt|\.py:\w+)$")
 """A value that names a file."""
 
 Component = dict[str, Any]
@@ -75,6 +81,13 @@ class StrictSampling(Sampling):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
 
+def _listed(trackers: Any) -> Any:
+    """The names of trackers as a list, each once."""
+    named = [trackers] if isinstance(trackers, str) else trackers
+    is_list = isinstance(named, list) and all(isinstance(name, str) for name in named)
+    return [name for name in dict.fromkeys(named) if name != "none"] if is_list else named
+
+
 class Recipe(BaseModel):
     """One experiment. Everything but ``task``, ``play``, ``roles``, ``policies`` and ``algorithm`` has a default."""
 
@@ -85,10 +98,10 @@ class Recipe(BaseModel):
     roles: dict[Role, PolicyName] = Field(min_length=1)
     """Who sits where at step 0; the order is the order in which a chain speaks."""
     cast: Component = {"name": "fixed"}
-    policies: dict[PolicyName, PolicySpec] = Field(min_length=1)
+    policies: dict[PolicyName, RecipePolicy] = Field(min_length=1)
     algorithm: Component
     engine: Component | None = None
-    """What samples; the local engine if left out."""
+    """What samples policies that have no engine of their own; the local engine if left out."""
     learner: Component | None = None
     """What learns, one for each policy; those of ``learners.build`` if left out."""
     sampling: StrictSampling = StrictSampling(**asdict(defaults.SAMPLING))
@@ -101,7 +114,10 @@ class Recipe(BaseModel):
     save_every: PositiveInt = defaults.SAVE_EVERY
     keep_last: PositiveInt = defaults.KEEP_LAST
     samples: NonNegativeInt = defaults.SAMPLES
-    report_to: str = "none"
+    report_to: Annotated[list[str], BeforeValidator(_listed)] = []
+    """Trackers by name; one alone, or `none`, need not be a list."""
+    callbacks: list[Component] = []
+    """The user's own `file.py:Name`, told of the events of a training."""
     threads: PositiveInt | None = None
     """Of torch in this process; None is one where compiled loops compute, else what torch finds right."""
     workers: Workers = defaults.WORKERS
@@ -112,7 +128,12 @@ class Recipe(BaseModel):
         check_roles(self.roles, self.policies)
         if self.learner is not None and (self.threads is not None or self.workers is True):
             raise ValueError("threads and workers are for learners of ours, and `learner` names another; remove them")
-        idle = set(self.policies) - set(self.roles.values())
+        critics = _critics(self.algorithm)
+        for name, key in critics.items():
+            if name not in self.policies:
+                near = did_you_mean(name, self.policies)
+                raise ValueError(f"algorithm.{key} names the policy {name!r}, which `policies` does not have{near}")
+        idle = set(self.policies) - set(self.roles.values()) - set(critics)
         ours = str(self.algorithm.get("name")) in ALGORITHMS  # another may have rows for a policy that never speaks
         if idle and ours:
             raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
@@ -121,6 +142,16 @@ class Recipe(BaseModel):
     def record(self) -> dict[str, Any]:
         """The recipe as plain data: what a run directory keeps, and ``load_recipe`` reads back."""
         return self.model_dump(mode="json")
+
+
+def _critics(algorithm: Component) -> dict[PolicyName, str]:
+    """Policies that an algorithm names as critics or as a judge, which may speak or not, and the keys that do."""
+    if str(algorithm.get("name")) not in ALGORITHMS:
+        return {}  # a setting of that name may be anything there
+    critic = algorithm.get("critic")
+    named = [*(critic.values() if isinstance(critic, Mapping) else [critic]), algorithm.get("judge")]
+    keys = ["critic"] * (len(named) - 1) + ["judge"]
+    return {name: key for name, key in zip(named, keys, strict=True) if isinstance(name, str)}
 
 
 def check_roles(roles: Mapping[Role, PolicyName], policies: Iterable[PolicyName]) -> None:
@@ -143,12 +174,14 @@ class Parts:
     algorithm: Callable[[], Algorithm]
     engine: Callable[[], Engine | None]
     learners: Mapping[PolicyName, Callable[[], Learner]]
-    """Of another kind than ours."""
+    """Of policies that are not specs for ``learners.build``: those of another kind, and those whose weights are not
+    here."""
+    callbacks: Sequence[Callable[[], Any]]
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, its base and the ``key.sub=value`` overrides. Raises ValueError of one line for any mistake."""
-    path = Path(path)
+    path = located(path)
     tree = _over_its_base(path, _read(path))
     for override in overrides:  # one by one: what `algorithm=cory` names, `algorithm.eta=1` may set
         tree = _spelt_out(apply_overrides(tree, [override]), Path.cwd())
@@ -168,25 +201,78 @@ def parts(recipe: Recipe) -> Parts:
         play=resolve(recipe.play, PLAYS, "play"),
         cast=resolve(recipe.cast, CASTS, "cast", roles=recipe.roles),
         algorithm=lambda: algorithm,
-        engine=resolve(recipe.engine, ENGINES, "engine") if recipe.engine is not None else lambda: None,
-        learners=_learners(recipe, algorithm) if recipe.learner is not None else {},
+        engine=_engine(recipe),
+        learners=_learners(recipe, algorithm),
+        callbacks=[resolve(one, {}, "callbacks") for one in recipe.callbacks],
     )
 
 
+def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
+    """What samples: one engine, or several where policies have their own. Those with the same engine and model share
+    it, unless their weights are full: of these a server holds one set."""
+    others = resolve(recipe.engine, ENGINES, "engine") if recipe.engine is not None else None
+    makers: dict[str, Callable[[], Engine]] = {}
+    whose: dict[PolicyName, str] = {}
+    for name, spec in recipe.policies.items():
+        if spec.engine is not None:
+            alone = name if spec.weights == "full" else None
+            whose[name] = json.dumps([spec.engine, spec.model, alone], sort_keys=True, default=str)
+            makers.setdefault(whose[name], resolve(spec.engine, ENGINES, f"policies.{name}.engine"))
+    if not whose:
+        return others if others is not None else lambda: None
+
+    def made() -> Engine:
+        from coevolve.engines.routed import RoutedEngine
+
+        with ExitStack() as started:  # closed again if a later one fails
+            engines = {}
+            for key, make in {"": others or ENGINES["local"], **makers}.items():
+                engines[key] = make()
+                started.callback(engines[key].close)
+            started.pop_all()
+        rest = engines.pop("")
+        return RoutedEngine({name: engines[key] for name, key in whose.items()}, rest)
+
+    return made
+
+
+def check_taught(recipe: Recipe) -> None:
+    """Raises ValueError naming the first policy that cannot learn because of what samples it."""
+    for name, spec in recipe.policies.items():
+        engine = spec.engine or recipe.engine
+        if engine is not None and engine.get("name") in FOR_FROZEN and spec.weights != "frozen":
+            raise ValueError(
+                f"policies.{name}: the engine {engine['name']} gives no log-probabilities and takes no weights, so "
+                f"nobody learns from what it samples; say policies.{name}.weights: frozen, or choose another engine"
+            )
+
+
 def _learners(recipe: Recipe, algorithm: Algorithm) -> Mapping[PolicyName, Callable[[], Learner]]:
-    """A learner of the recipe's own kind for every policy."""
-    needs = {"reference": algorithm.reference, "critic": algorithm.critic, "steps": recipe.steps, "seed": recipe.seed}
+    """A learner of the recipe's own kind for every policy, or one without weights where these are not here."""
+    if recipe.learner is None:
+        return {name: partial(_elsewhere, name, spec) for name, spec in recipe.policies.items() if spec.elsewhere}
+    needs = {"reference": algorithm.reference, "steps": recipe.steps, "seed": recipe.seed}
     return {
-        name: resolve(recipe.learner, LEARNERS, "learner", name=name, spec=spec, **needs)
+        name: resolve(
+            recipe.learner, LEARNERS, "learner", name=name, spec=spec, critic=algorithm.has_critic(name), **needs
+        )
         for name, spec in recipe.policies.items()
     }
+
+
+def _elsewhere(name: PolicyName, spec: PolicySpec) -> Learner:
+    from coevolve.learners.elsewhere import FrozenElsewhere  # and with it torch
+
+    return FrozenElsewhere(name, spec)
 
 
 def check(recipe: Recipe) -> Parts:
     """``parts``, and what the policies ask for: all that can be told to be wrong before torch comes."""
     made = parts(recipe)
-    for spec in recipe.policies.values():
+    for name, spec in recipe.policies.items():
         asked_of(spec.compute, recipe.threads)
+        if spec.weights == "lora" and not spec.elsewhere and find_spec("peft") is None:
+            raise ValueError(f"policies.{name}.weights: lora needs the package peft; install coevolve[lora]")
         if not (models.is_recipe(spec.model) and Path(spec.model).is_file()):  # that will be pre-trained
             models.resolve(spec.model)
     return made
@@ -225,6 +311,8 @@ def build(recipe: Recipe) -> Trainer:
             engine = made.engine()
         if engine is not None:
             started.callback(engine.close)
+        with blame("callbacks"):
+            callbacks = [make() for make in made.callbacks]
         trainer = Trainer(
             task=task,
             play=play,
@@ -232,6 +320,7 @@ def build(recipe: Recipe) -> Trainer:
             policies=policies,
             algorithm=made.algorithm(),
             engine=engine,
+            callbacks=callbacks,
             **numbers,
         )
         started.pop_all()
@@ -262,19 +351,37 @@ def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for key in _COMPONENTS:
         if key in tree:
             tree[key] = anchored({"name": tree[key]} if isinstance(tree[key], str) else tree[key], folder)
+    if isinstance(tree.get("callbacks"), list):
+        named = [{"name": one} if isinstance(one, str) else one for one in tree["callbacks"]]
+        tree["callbacks"] = [anchored(one, folder) for one in named]
     if isinstance(tree.get("policies"), Mapping):
         policies = {n: {"model": p} if isinstance(p, str) else p for n, p in tree["policies"].items()}
+        policies = {n: _with_engine(p) if isinstance(p, Mapping) else p for n, p in policies.items()}
         tree["policies"] = anchored(policies, folder)
     return tree
 
 
+def _with_engine(policy: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**policy, "engine": {"name": policy["engine"]}} if isinstance(policy.get("engine"), str) else policy
+
+
 def anchored(value: Any, folder: Path) -> Any:
-    """The settings with every file in them relative to this folder; absolute paths stay."""
+    """The settings with every file in them relative to this folder; absolute paths stay.
+
+    In a list only ``file.py:Name`` and settings are: other words may be those of a command.
+    """
     if isinstance(value, Mapping):
         return {key: anchored(inner, folder) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [anchored(one, folder) if isinstance(one, Mapping) or is_code(one) else one for one in value]
     if isinstance(value, str) and A_FILE.fullmatch(value):
         return str((folder / value).absolute())
     return value
+
+
+def is_code(value: Any) -> bool:
+    """Whether a value is ``file.py:Name``."""
+    return isinstance(value, str) and A_FILE.fullmatch(value) is not None and ".py:" in value
 
 
 def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

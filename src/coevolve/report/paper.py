@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from coevolve.report.findings import findings
+from coevolve.report.findings.opening import opening
 from coevolve.report.plot import picture, reward_kl
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
@@ -24,7 +25,9 @@ def write_paper(runs: Sequence[Run], output: Path) -> list[Path]:
     output.parent.mkdir(parents=True, exist_ok=True)
     reward_kl([run.path for run in runs], curves)
     names = and_list([run.name for run in runs]) if len(runs) <= _NAMED else many(len(runs), "run")
-    parts = [f"# Report of {_text(names)}", _link("Curves", curves)]
+    said = opening(runs)
+    told = _text(f"{said.trained} {said.came} {said.footnote}")
+    parts = [f"# Report of {_text(names)}", told, _link("Curves", curves)]
     written = [output, curves]
     for section in findings(runs):
         parts.append(f"## {_text(section.title)}\n\n{_text(section.sentence)}")

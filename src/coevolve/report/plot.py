@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ def picture(plot: Plot, output: Path) -> None:
     axis.set_ylabel(plot.y)
     axis.grid(alpha=0.25)
     axis.legend(fontsize=8)
+    if any(isinstance(x, str) for series in plot.series for x in series.x):
+        axis.tick_params("x", labelrotation=30)
     _save(figure, output)
 
 
@@ -73,7 +75,11 @@ def _series(axis: Axes, series: Series, colour: str) -> None:
     y = _floats(series.y)
     style = "o" if series.points or len(series.x) == 1 else "-"
     axis.plot(series.x, y, style, color=colour, label=series.name, linewidth=1.6)
-    if series.low is not None and series.high is not None:
+    if series.low is None or series.high is None:
+        return
+    if series.points:
+        axis.vlines(series.x, _floats(series.low), _floats(series.high), color=colour)
+    else:
         axis.fill_between(series.x, _floats(series.low), _floats(series.high), color=colour, alpha=0.2, linewidth=0)
 
 
@@ -83,7 +89,9 @@ def _floats(values: Sequence[float | None]) -> list[float]:
 
 def _save(figure: Figure, output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure).print_figure(str(output), dpi=130)
+    figure.set_dpi(130)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(str(output))  # which draws once, and ``savefig`` twice
 
 
 def _panels(runs: Sequence[Run]) -> dict[str, str]:
@@ -114,18 +122,3 @@ def _curve(axis: Axes, group: Group, key: str, label: str | None, style: str, co
     if band and len(rows) > 1:
         error = rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
         axis.fill_between(steps, middle - error, middle + error, color=colour, alpha=0.2, linewidth=0)
-
-
-def rise(lines: Sequence[Mapping[str, Any]]) -> str:
-    """How the reward of a run moved: its mean over the first and the last fifth of the steps, with the difference."""
-    reward = np.array([float(line["reward"]) for line in lines if line["reward"] is not None])
-    if not len(reward):
-        return "no turn was scored"
-    part = max(1, len(reward) // 5)
-    first, last = reward[:part], reward[-part:]
-    text = f"reward {first.mean():.3f} -> {last.mean():.3f}"
-    if part < 2:
-        return text
-    error = np.sqrt(first.var(ddof=1) / part + last.var(ddof=1) / part)
-    size = f", {(last.mean() - first.mean()) / error:+.1f} standard errors" if error > 0 else ""
-    return f"{text} (means of the first and last {part} steps{size})"

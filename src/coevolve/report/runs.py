@@ -16,7 +16,9 @@ from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.runs.signature import check_stays
 
-_ELSEWHERE = frozenset({"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
+_ELSEWHERE = frozenset(
+    {"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
+)
 """Keys of a recipe in which two seeds of one experiment may differ."""
 
 

@@ -12,14 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from coevolve.console import console
+from coevolve.report.page.episodes import value
 from coevolve.runs.folder import read_lines
 
 _DATA = 80  # characters of a problem's columns that are shown
 _WIDTH = 110  # where the output is not a terminal, and so has none
 
 
-def show_samples(run: Path, out: Console | None = None, limit: int = 3) -> None:
-    """Print the first ``limit`` problems of ``run/samples.jsonl``, as they were first and last played.
+def show_samples(run: Path, out: Console | None = None) -> None:
+    """Print one problem of ``run/samples.jsonl``, if there is any, as it was first and last played: the one that the
+    report opens on.
 
     Raises ValueError if there is no such file.
     """
@@ -27,11 +29,16 @@ def show_samples(run: Path, out: Console | None = None, limit: int = 3) -> None:
     if not file.is_file():
         raise ValueError(f"{file} does not exist: the run wrote no samples")
     rows = read_lines(file)
-    out = out or console(_WIDTH)
-    steps = sorted({row["step"] for row in rows})
-    for row in [row for row in rows if row["step"] in steps[:1]][:limit]:
-        last = [r for r in rows if r["step"] == steps[-1] and r["problem"] == row["problem"]]
-        out.print(_table(row, last[0] if len(steps) > 1 and last else None))
+    if not rows:
+        return  # samples: 0
+    start, end = min(row["step"] for row in rows), max(row["step"] for row in rows)
+    first = [row for row in rows if row["step"] == start]
+    last = {(row["problem"], row["member"]): row for row in rows if row["step"] == end}
+    pairs = [(row, last.get((row["problem"], row["member"]))) for row in first]
+    # The median of the change, as in report/page/web/overview.js: neither the best nor the worst.
+    pairs.sort(key=lambda pair: (value(pair[1]) if pair[1] else 0.0) - value(pair[0]))
+    before, after = pairs[len(pairs) // 2]
+    (out or console(_WIDTH)).print(_table(before, after if end > start else None))
 
 
 def _table(first: Mapping[str, Any], last: Mapping[str, Any] | None) -> Table:

@@ -11,10 +11,13 @@ Cell = str | float | int | None
 
 @dataclass(frozen=True)
 class Series:
-    """A line or, with ``points``, single points; low and high: the interval around each y. labels: one per point."""
+    """A line or, with ``points``, single points; low and high: the interval around each y. labels: one per point.
+
+    x: numbers, or the names of what is compared.
+    """
 
     name: str
-    x: Sequence[float]
+    x: Sequence[float] | Sequence[str]
     y: Sequence[float | None]
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None

@@ -16,9 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from coevolve.console import say
 from coevolve.report.page.build import Content, content, html
 from coevolve.report.runs import Run, find
-
-_NAMES = ("127.0.0.1", "localhost", "[::1]")
-_HTTP = 80  # which browsers leave out of the address
+from coevolve.runtime.local_web import LOOPBACK, answering, is_ours, until_interrupted
 
 _REST = 5.0  # times as long as reading and packing took, before it is done again: training needs the processor
 
@@ -28,10 +26,7 @@ def watch(paths: Sequence[Path], port: int = 0) -> None:
     for. Raises ValueError for a path that does not exist, or a port that is taken."""
     with serving(paths, port) as address:
         say(f"{address}  (Ctrl-C stops it)")
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            say("stopped")
+        until_interrupted()
 
 
 @contextmanager
@@ -44,14 +39,8 @@ def serving(paths: Sequence[Path], port: int = 0) -> Iterator[str]:
         server = _Server(paths, port)
     except OSError as error:
         raise ValueError(f"--port {port}: {error.strerror}; choose another, or leave it out") from error
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(server) as address:
+        yield address
 
 
 class _Server(ThreadingHTTPServer):
@@ -60,7 +49,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, paths: Sequence[Path], port: int) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__((LOOPBACK, port), _Handler)
         self.paths, self.page = paths, html(None).encode()
         self.content: Content | None = None
         self.waiting: list[str] = []
@@ -112,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """``/`` the page, ``/data?seen=VERSION`` what is new, ``/chunk/ID`` dialogues."""
-        if not self._is_ours():
+        if not is_ours(self.headers, self.server.server_address[1]):
             self.send_error(
                 HTTPStatus.FORBIDDEN, "this page is for browsers on this machine that were given its address"
             )
@@ -126,19 +115,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(chunk.encode(), "text/plain")
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
-
-    def _is_ours(self) -> bool:
-        """Whether the page was asked for by its own address, and by nobody but itself.
-
-        A site in the same browser can point its own name at this machine (DNS rebinding), and would read what the
-        runs say; its requests still carry its name.
-        """
-        hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
-        own = {f"{name}:{self.server.server_address[1]}" for name in _NAMES}
-        own |= set(_NAMES) if self.server.server_address[1] == _HTTP else set()
-        asked = [host.lower() for host in hosts]
-        from_us = {f"http://{host}" for host in own}
-        return len(asked) == 1 and asked[0] in own and {origin.lower() for origin in origins} <= from_us
 
     def _news(self, seen: str) -> str:
         self.server.refresh()

@@ -11,19 +11,21 @@ from coevolve.models.load import check_vocabulary, load_classifier, load_tokeniz
 
 
 class Classifier:
-    """The raw logit of the positive class of a text-classification checkpoint, a function of texts.
+    """The raw logit of one class of a text-classification checkpoint, a function of texts.
 
     name: whatever ``coevolve.models.load_classifier`` finds. device: "auto" is the GPU if there is one. batch_size:
-    texts per forward. Texts longer than the model's limit lose their end.
+    texts per forward. label: of the class; None is the only one, or the positive one. Texts longer than the model's
+    limit lose their end.
 
-    ValueError: the checkpoint does not say which class is the positive one, or a text has no tokens.
+    ValueError: the checkpoint has no such class or does not say which one is positive, or a text has no tokens.
     """
 
-    def __init__(self, name: str, device: str = "auto", batch_size: int = 64) -> None:
+    def __init__(self, name: str, device: str = "auto", batch_size: int = 64, label: str | None = None) -> None:
         model = load_classifier(name)
         self.tokenizer = load_tokenizer(name)
         check_vocabulary(self.tokenizer, model, name)
-        self.positive = _positive(name, {int(i): str(label) for i, label in (model.config.id2label or {}).items()})
+        labels = {int(i): str(word) for i, word in (model.config.id2label or {}).items()}
+        self.column = _only(name, labels) if label is None else _named(name, labels, label)
         self.name = name
         self.batch_size = batch_size
         self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
@@ -49,14 +51,16 @@ class Classifier:
         for at in range(0, len(order), self.batch_size):
             chosen = order[at : at + self.batch_size]
             padded = self.tokenizer.pad({"input_ids": [ids[row] for row in chosen]}, return_tensors="pt")
-            scores = self.model(**padded.to(self.device)).logits[:, self.positive].float().tolist()
+            scores = self.model(**padded.to(self.device)).logits[:, self.column].float().tolist()
             for row, logit in zip(chosen, scores, strict=True):
                 logits[row] = logit
         return logits
 
 
-def _positive(name: str, labels: dict[int, str]) -> int:
-    """The index of the class named "positive", or of LABEL_1 where the two classes were never named."""
+def _only(name: str, labels: dict[int, str]) -> int:
+    """The index of the only class; of the class named "positive", or of LABEL_1 where two classes were never named."""
+    if len(labels) == 1:
+        return next(iter(labels))
     wanted = "label_1" if {label.lower() for label in labels.values()} == {"label_0", "label_1"} else "positive"
     found = [index for index, label in labels.items() if label.lower() == wanted]
     if len(found) != 1:
@@ -64,4 +68,12 @@ def _positive(name: str, labels: dict[int, str]) -> int:
             f"reward model {name!r}: which of its classes {list(labels.values())} is the positive one? "
             "Name it POSITIVE in id2label of its config.json"
         )
+    return found[0]
+
+
+def _named(name: str, labels: dict[int, str], label: str) -> int:
+    """The index of the class of this name."""
+    found = [index for index, known in labels.items() if known == label]
+    if len(found) != 1:
+        raise ValueError(f"reward model {name!r} has no class {label!r}; it has {', '.join(labels.values())}")
     return found[0]

@@ -9,6 +9,9 @@ def reward(short, detailed, post):                    # all cases at once: every
 
 def reward(completions, prompts=None, **columns):     # one agent, as for TRL's GRPOTrainer
     return [float(len(text)) for text in completions]
+
+async def reward(completion, answer):                 # one agent, one case at a time, as in a Rubric of verifiers
+    return float(answer in completion[-1]["content"])
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from coevolve.play import Feedback
-from coevolve.rewards.calling import BATCHED, UserFunction, by_turn, last_texts, plain, read
+from coevolve.rewards.calling import BATCHED, Log, UserFunction, by_turn, last_texts, plain, read
+from coevolve.rewards.waiting import Paid, Started, finished
 from coevolve.types import Case, Problem, Role, Turn
 
 Marked = TypeVar("Marked", bound=Callable[..., Any])
@@ -42,12 +46,14 @@ class UserReward:
     column that others have, they have None in the lists of ``**rest`` and of parameters with a default.
 
     A function with a parameter ``completions`` is called as TRL calls it, for cases of one turn: ``completions`` and
-    ``completion_ids``, ``prompts`` (the column ``prompt``, if there is one), and the columns, all as lists. Where the
-    prompt is a list of messages, so is a completion. TRL's ``trainer_state``, ``log_extra`` and ``log_metric`` are
-    never passed: give them a default.
+    ``completion_ids``, ``prompts`` (the column ``prompt``, if there is one), and the columns, all as lists;
+    ``log_metric`` and ``log_extra`` where it names them. Where the prompt is a list of messages, so is a completion.
+    TRL's ``trainer_state`` is never passed: give it a default. One with a parameter ``completion``, which is neither a
+    role nor a column, is called as verifiers calls it, one case at a time (``rewards.calling``).
 
     It returns, per case, a number for the team (every turn is paid it), a dict of role -> number with exactly the
-    roles of the case, or a list of numbers, one per turn. Arrays and tensors count as what they hold.
+    roles of the case, or a list of numbers, one per turn; None where it does not apply, if it is one of several. Arrays
+    and tensors count as what they hold. An async function is awaited for all cases side by side.
 
     Raises ValueError, in one line that names the function and the problem, for a parameter without a value, another
     kind or number of results, a number that is not finite, and whatever the function raises.
@@ -55,18 +61,48 @@ class UserReward:
 
     function: UserFunction
 
+    @property
+    def name(self) -> str:
+        return self.function.short
+
+    @property
+    def tells(self) -> bool:
+        return self.function.logs
+
     def __call__(self, cases: Sequence[Case]) -> list[list[float]]:
-        results = self.function.on_all(cases) if self.function.batched else [self.function.on(case) for case in cases]
-        return [_paid(self.function.name, case, result) for case, result in zip(cases, results, strict=True)]
+        [found] = finished([self.start(cases)])
+        for case, paid in zip(cases, found, strict=True):
+            if paid.rewards is None:
+                raise ValueError(_unfit(self.function.name, case, None))
+        return [list(paid.rewards or ()) for paid in found]
+
+    def start(self, cases: Sequence[Case]) -> Started:
+        """What the function gives each case, or what waits for it if it is async."""
+        log = Log()
+        results = self.function.on_all(cases, log) if self.function.batched else self.function.on_each(cases)
+        if not callable(results):
+            return self._settled(cases, results, log)
+
+        async def waited() -> list[Paid]:
+            return self._settled(cases, await results(), log)
+
+        return waited
+
+    def _settled(self, cases: Sequence[Case], results: Sequence[Any], log: Log) -> list[Paid]:
+        return [
+            Paid(_paid(self.function.name, case, result), log.of(place))
+            for place, (case, result) in enumerate(zip(cases, results, strict=True))
+        ]
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
         """Raises ValueError if the function could not be called on one turn of each role; does not call it."""
         self.function.arguments(silent(p, roles))
 
 
-def user_reward(spec: str | Callable[..., Any]) -> UserReward:
-    """A function, or ``file.py:name``, as a task's ``reward``. Raises ValueError if it cannot be called by keyword."""
-    return UserReward(read(spec, "reward"))
+def user_reward(spec: str | Callable[..., Any], named: Mapping[str, Any] | None = None) -> UserReward:
+    """A function, or ``file.py:name``, as a task's ``reward``. named: objects that it may ask for by name, as those of
+    a Rubric. Raises ValueError if it cannot be called by keyword."""
+    return UserReward(read(spec, "reward", named))
 
 
 def user_feedback(spec: str | Callable[..., Any]) -> Feedback:
@@ -76,6 +112,8 @@ def user_feedback(spec: str | Callable[..., Any]) -> Feedback:
     text for all, or a dict of role -> text with exactly the roles that spoke; anything else is a ValueError.
     """
     function = read(spec, "feedback")
+    if function.waits:
+        raise ValueError(f"{function.name} is async; want a plain def, which may wait for what it calls")
 
     def feedback(p: Problem, turns: Sequence[Turn]) -> list[str]:
         case = Case(p, tuple(turns))
@@ -96,17 +134,23 @@ def silent(p: Problem, roles: Sequence[Role]) -> Case:
     return Case(p, tuple(Turn(role, "", p, 0, 0, (), (), (), "", True) for role in roles))
 
 
-def _paid(name: str, case: Case, result: Any) -> list[float]:
-    """One number per turn, from what the function returned for one case."""
+def _paid(name: str, case: Case, result: Any) -> list[float] | None:
+    """One number per turn, from what the function returned for one case; None for None."""
     value, turns = plain(result), len(case.turns)
+    if value is None:
+        return None
     if isinstance(value, Mapping):
         paid = by_turn(case, value)
     else:
         paid = list(value) if isinstance(value, list | tuple) else [value] * turns
     numbers = [plain(number) for number in paid or ()]
     if len(numbers) != turns or not all(isinstance(n, Real) and math.isfinite(n) for n in numbers):
-        raise ValueError(
-            f"{name} on problem {case.problem.id!r} returned {value!r}; want a finite number for the team, a dict of "
-            f"them with exactly the roles {', '.join(last_texts(case))}, or a list of {turns}, one per turn"
-        )
+        raise ValueError(_unfit(name, case, value))
     return [float(number) for number in numbers]
+
+
+def _unfit(name: str, case: Case, value: Any) -> str:
+    return (
+        f"{name} on problem {case.problem.id!r} returned {value!r}; want a finite number for the team, a dict of them "
+        f"with exactly the roles {', '.join(last_texts(case))}, or a list of {len(case.turns)}, one per turn"
+    )

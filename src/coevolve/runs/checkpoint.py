@@ -137,8 +137,9 @@ def verify(folder: Path) -> dict[str, Any]:
     for name, expected in files.items():
         file = inside(folder, name)
         if not os.path.isfile(file) or _fingerprint(file) != expected:
-            how = "changed since it was written" if file.exists() else "missing"
-            raise ValueError(f"{folder} is torn: {name} is {how}; {older}")
+            # of os.path, which takes a name that no file can have for missing
+            how = "changed since it was written" if os.path.exists(file) else "missing"
+            raise ValueError(f"{folder} is torn: {name[:200]} is {how}; {older}")
     return shapes.read(folder / _STATE)
 
 

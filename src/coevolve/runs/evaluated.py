@@ -19,6 +19,9 @@ from coevolve.runs.trained import checkpoint_of, recipe_of, step_of
 from coevolve.trainer import Trainer
 from coevolve.types import PolicyName, Problem, Role
 
+_STEPS = 64
+"""Of a cast that are looked at for who ever speaks."""
+
 
 def evaluate_run(
     run: Path,
@@ -26,29 +29,50 @@ def evaluate_run(
     problems: int | None = None,
     checkpoint: int | None = None,
     samples: int = 1,
+    play: str | None = None,
+    trust_code: bool = False,
+) -> dict[str, Any]:
+    """``measure_run``, whose result is printed as a table too."""
+    found = measure_run(
+        run, problems=problems, checkpoint=checkpoint, samples=samples, play=play, trust_code=trust_code
+    )
+    show_evaluation(found)
+    return found
+
+
+def measure_run(
+    run: Path,
+    *,
+    problems: int | None = None,
+    checkpoint: int | None = None,
+    samples: int = 1,
+    play: str | None = None,
     trust_code: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
 
-    Prints a table, writes ``eval.json`` into the run and returns the same. The cast is that of the last step trained.
-    trust_code: as in ``recipe_of``. Raises ValueError for a folder that is no run, code that is not trusted, a step
-    without a checkpoint, or more problems than the task has.
+    Writes ``eval.json`` into the run and returns the same. The cast is that of the last step trained. play: another one
+    by name, with its default settings, say ``rounds`` for a team that was ``hinted`` in training; then nothing is
+    written. trust_code: as in ``recipe_of``. Raises ValueError for a folder that is no run, code that is not trusted,
+    a step without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
     folder = checkpoint_of(directory, checkpoint)
-    trainer = build(recipe_of(directory, trust_code))
+    recipe = recipe_of(directory, trust_code)
+    trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
     with closed_after([trainer]):
         held_out = choose(trainer.task, problems)
         step = step_of(folder)
         cast = trainer.cast(max(step - 1, 0))
-        distinct = {policy.spec.model: name for name, policy in reversed(trainer.policies.items())}
+        distinct = {trainer.policies[name].spec.model: name for name in reversed(_speakers(trainer, cast))}
         before = _evaluated(trainer, cast, list(distinct.values()), held_out, samples)
         checkpoints.load(trainer, folder)
         trainer.publish(trainer.policies, step)
-        after = _evaluated(trainer, cast, None, held_out, samples)
+        after = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples)
         rows = [{"weights": "start", **row} for row in before] + [{"weights": "trained", **row} for row in after]
-        result = _shown(trainer, step, held_out, rows, samples)
-    write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
+        result = _described(trainer, step, held_out, rows, samples)
+    if play is None:
+        write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
     return result
 
 
@@ -65,20 +89,30 @@ def evaluate_recipe(
     Prints a table and returns what it shows. trust_code: run the code that the recipe names. Raises ValueError as
     ``load_recipe`` does, for code that is not trusted, or for more problems than the task has.
     """
-    recipe = load_recipe(path, overrides)
+    recipe = load_recipe(path, overrides).model_copy(update={"callbacks": []})  # nobody trains
     if not trust_code:
         need_trust(path, recipe.record())
     trainer = build(recipe)
     with closed_after([trainer]):
         held_out = choose(trainer.task, problems)
-        rows = [{"weights": "start", **row} for row in _evaluated(trainer, trainer.cast(0), None, held_out, samples)]
-        return _shown(trainer, 0, held_out, rows, samples)
+        cast = trainer.cast(0)
+        found = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples)
+        rows = [{"weights": "start", **row} for row in found]
+        result = _described(trainer, 0, held_out, rows, samples)
+    show_evaluation(result)
+    return result
 
 
-def _shown(
+def _speakers(trainer: Trainer, cast: Mapping[Role, PolicyName]) -> list[PolicyName]:
+    """Policies that speak at some step of the run: not critics and judges."""
+    seated = {name for step in range(min(trainer.steps, _STEPS)) for name in trainer.cast(step).values()}
+    return [name for name in trainer.policies if name in seated or name in cast.values()]
+
+
+def _described(
     trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Sequence[Row], samples: int
 ) -> dict[str, Any]:
-    """The rows with what they were made of, as plain data, printed."""
+    """The rows with what they were made of, as plain data."""
     found = {
         "checkpoint": step,
         "problems": len(held_out),
@@ -88,14 +122,13 @@ def _shown(
         "rows": rows,
     }
     result: dict[str, Any] = plain(found)
-    show_evaluation(result)
     return result
 
 
 def _evaluated(
     trainer: Trainer,
     cast: Mapping[Role, PolicyName],
-    alone: Sequence[PolicyName] | None,
+    alone: Sequence[PolicyName],
     problems: Sequence[Problem],
     samples: int,
 ) -> list[Row]:

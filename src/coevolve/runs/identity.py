@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 # Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
-_FREE = frozenset({"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "threads", "workers"})
-_COMPUTE = re.compile(r"policies\..+\.compute$|(engine|learner)(\.|$)")
+_FREE = frozenset(
+    {"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
+)
+_COMPUTE = re.compile(r"policies\..+\.compute$|(policies\..+\.)?(engine|learner)(\.|$)")
 """What computes is compared by what it came to (``checkpoint.same_compute``), or judged by the gate before every update
 (``learners.gate``)."""
+_PARTNER = re.compile(r"(policies\..+\.)engine(\.(name|model))?$")
+"""Of a frozen policy nobody is a judge: which server and model it is behind an engine of its own is part of the run."""
 
 
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -20,11 +24,18 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     for key in dict.fromkeys((*old, *new)):
-        if key not in free and not _COMPUTE.match(key) and old.get(key) != new.get(key):
+        if key not in free and not _left_to_others(key, new) and old.get(key) != new.get(key):
             raise ValueError(
                 f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
                 "resume with the recipe it was made with, or choose another output_dir"
             )
+
+
+def _left_to_others(key: str, recipe: Mapping[str, Any]) -> bool:
+    """Whether somebody else finds out if this setting makes a difference."""
+    partner = _PARTNER.match(key)
+    frozen = partner is not None and recipe.get(f"{partner[1]}weights") == "frozen"
+    return _COMPUTE.match(key) is not None and not frozen
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

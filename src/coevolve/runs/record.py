@@ -7,6 +7,7 @@ A record, as a line of ``episodes.jsonl`` (with ``step``: the step that learnt f
     turns     one each, in the order they were spoken:
               role, policy, round, text, reward, tokens, finished
               heard     what the play told it: the position of a turn of this episode, or a text
+              prompt    what the model was given, special tokens and all, as one text; in ``samples.jsonl`` only
               pieces    the sampled tokens as text, the end of sequence among them
               logps     what each token's log-probability was, nats
               credit, adv, kl    what the update knew: a number for the turn; one number per token each (kl: nats
@@ -36,13 +37,27 @@ Lessons = Mapping[PolicyName, tuple[Batch, Targets | None]]
 """Policy -> what it learnt from: its turns in the order of the episodes, described, and what its loss aimed at."""
 
 
-def records(episodes: Sequence[Episode], tokenizers: Tokenizers, lessons: Lessons) -> list[dict[str, Any]]:
-    """The first episodes of those that the lessons were made of (or all), as JSON."""
-    known: dict[int, dict[str, Any]] = {}
+def records(
+    episodes: Sequence[Episode], tokenizers: Tokenizers, lessons: Lessons, *, prompts: bool = False
+) -> list[dict[str, Any]]:
+    """The first episodes of those that the lessons were made of (or all), as JSON; with ``prompts`` as they were sent,
+    which is most of what there is to write."""
+    known = _prompts(episodes, tokenizers) if prompts else {}
     for policy, (batch, targets) in lessons.items():
         turns = [turn for episode in episodes for turn in episode.turns if turn.policy == policy]
-        known |= zip(map(id, turns), _learnt(batch, targets, len(turns)), strict=True)
+        for turn, learnt in zip(turns, _learnt(batch, targets, len(turns)), strict=True):
+            known[id(turn)] = known.get(id(turn), {}) | learnt
     return [_record(episode, tokenizers, known) for episode in episodes]
+
+
+def _prompts(episodes: Sequence[Episode], tokenizers: Tokenizers) -> dict[int, dict[str, Any]]:
+    turns = [turn for episode in episodes for turn in episode.turns if turn.policy in tokenizers]
+    return {id(turn): {"prompt": _as_sent(tokenizers[turn.policy], turn.prompt_ids)} for turn in turns}
+
+
+def _as_sent(tokenizer: Any, prompt_ids: Sequence[int]) -> str:
+    """Token ids as the text that they stand for, special tokens by name."""
+    return str(tokenizer.decode(list(prompt_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def _learnt(batch: Batch, targets: Targets | None, rows: int) -> Iterator[dict[str, Any]]:

@@ -27,13 +27,22 @@ def checkpoint_of(run: RunDir, step: int | None) -> Path:
     return found[max(found) if step is None else step]
 
 
+def check_whole(run: RunDir, recipe: Recipe) -> None:
+    """Raises ValueError naming a policy whose weights are not in the run: its engine has them."""
+    if gone := [name for name, spec in recipe.policies.items() if spec.elsewhere]:
+        raise ValueError(
+            f"{run.path}: the weights of policy {gone[0]!r} are not in the run, its own engine has them; such a team "
+            "can be trained and evaluated only"
+        )
+
+
 def step_of(folder: Path) -> int:
     """How many steps a checkpoint's folder has behind it."""
     return int(folder.name.removeprefix("checkpoint-"))
 
 
 def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
-    """What the run was trained by, to be built again.
+    """What the run was trained by, to be built again and played; callbacks of its training are left out.
 
     trust_code: whatever code it names may be run, whoever made the run. Raises ValueError if it names some and is not
     this user's own (see ``signature``), and if it was trained from Python, which no file describes.
@@ -45,7 +54,7 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
             "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
-    recipe = validate(Recipe, renamed.recipe(recorded), str(file))
+    recipe = validate(Recipe, renamed.recipe(recorded), str(file)).model_copy(update={"callbacks": []})
     if not trust_code and (why := not_own(run.path)):
         need_trust(run.path, recipe.record(), why)
     return recipe

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor, nn
 
 from coevolve.faults import ShortageError, lacking, raised
+from coevolve.late import collector_off
 from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
 
@@ -258,7 +259,7 @@ class Pool:
                 self._generation += 1
             assert self._memory is not None
             if len(self._running) < count:
-                with _quiet_start():
+                with quiet_start():
                     while len(self._running) < count:
                         self._running.append(Worker(self._memory, self._there))
 
@@ -321,7 +322,15 @@ class Failure:
         return cls(JobError, raised(error), trace)
 
     def told(self, where: str) -> Exception:
-        error = self.kind(f"{where}: {self.said}")
+        """The error, of what failed where."""
+        return self._noted(f"{where}: {self.said}")
+
+    def alone(self) -> Exception:
+        """The error as it was."""
+        return self._noted(self.said)
+
+    def _noted(self, said: str) -> Exception:
+        error = self.kind(said)
         error.add_note(self.trace)  # a traceback shows it
         return error
 
@@ -371,7 +380,7 @@ class Worker:
 
 
 @contextmanager
-def _quiet_start() -> Iterator[None]:
+def quiet_start() -> Iterator[None]:
     """Processes started in here do not import the user's script, and leave Ctrl-C to this one."""
     resource_tracker.ensure_running()  # its own start would unblock the signal
     main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
@@ -410,7 +419,8 @@ def _keep_memory() -> None:
 def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> None:
     """A worker's life: do jobs until the other end is gone."""
     _keep_memory()
-    here: There = Unpickler(there, tensors).load()
+    with collector_off():
+        here: There = Unpickler(there, tensors).load()
     with suppress(EOFError, OSError):  # the other end is gone
         while True:
             job, threads = pickle.loads(connection.recv_bytes())

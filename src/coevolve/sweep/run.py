@@ -39,14 +39,14 @@ def sweep(
     recipes = grid(Path(recipe), overrides, folder)
     out = console(WIDE, highlight=False)
     with alone(folder) as lock:
-        left = _left(recipes)
-        places = _places(left, jobs)
+        left = unfinished(recipes)
+        places = places_for(left, jobs)
         out.print(_headline(recipes, left, places, folder), soft_wrap=True)
         try:
             with progress(len(recipes) - len(left), len(recipes), out) as watch:
                 failed = train_all(left, places, lock, watch)
         except KeyboardInterrupt as stop:
-            done = len(recipes) - len(_left(recipes))
+            done = len(recipes) - len(unfinished(recipes))
             said = f"stopped with {done} of {len(recipes)} runs done; the same command goes on"
             raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
     out.print(table([one.output_dir for one in recipes if one.output_dir not in failed]))
@@ -64,8 +64,8 @@ def plan(
     """What ``sweep`` would do. Writes nothing; raises what ``sweep`` would raise before anything starts."""
     folder = _folder(recipe, output)
     recipes = grid(Path(recipe), overrides, folder)
-    left = _left(recipes)
-    lines = [_headline(recipes, left, _places(left, jobs), folder)]
+    left = unfinished(recipes)
+    lines = [_headline(recipes, left, places_for(left, jobs), folder)]
     for one in recipes:
         done = _done(one)
         state = "done" if done >= one.steps else f"goes on at step {done} of {one.steps}" if done else "new"
@@ -81,7 +81,7 @@ def _folder(recipe: str | Path, output: str | Path | None) -> Path:
     return folder
 
 
-def _left(recipes: Iterable[Recipe]) -> list[Recipe]:
+def unfinished(recipes: Iterable[Recipe]) -> list[Recipe]:
     """The runs that have not reached their last step."""
     return [recipe for recipe in recipes if _done(recipe) < recipe.steps]
 
@@ -96,7 +96,7 @@ def _done(recipe: Recipe) -> int:
     return max(map(steps_of, run.checkpoints()), default=0)
 
 
-def _places(left: Sequence[Recipe], jobs: int | None) -> list[Slot]:
+def places_for(left: Sequence[Recipe], jobs: int | None) -> list[Slot]:
     from coevolve.runtime.pool import cores  # a combination that is no recipe is told of without torch
 
     return slots(left, jobs, cores(), visible(os.environ, torch.cuda.device_count()))

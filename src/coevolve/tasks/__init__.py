@@ -2,6 +2,7 @@
 
 from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.tasks.arxiv import Arxiv
+from coevolve.tasks.checkable import Checkable
 from coevolve.tasks.coophumaneval import CoopHumanEval
 from coevolve.tasks.games import Game
 from coevolve.tasks.gsm8k import Gsm8k
@@ -10,10 +11,12 @@ from coevolve.tasks.imdb import Imdb
 from coevolve.tasks.mawps import Mawps
 from coevolve.tasks.mbpp import Mbpp
 from coevolve.tasks.mini_coop import MiniCoop
+from coevolve.tasks.pettingzoo import PettingZoo
 from coevolve.tasks.rows import Rows
 from coevolve.tasks.sentiment import Sentiment
 from coevolve.tasks.svamp import Svamp
 from coevolve.tasks.tldr import Tldr
+from coevolve.tasks.verifiers import Verifiers
 from coevolve.tasks.writing_mini import WritingMini
 
 TASKS = {
@@ -27,17 +30,21 @@ TASKS = {
     "mbpp": Mbpp,
     "mini-coop": MiniCoop,
     "arithmetic": Arithmetic,
+    "checkable": Checkable,
     "gsm8k": Gsm8k,
     "svamp": Svamp,
     "mawps": Mawps,
     "game": Game,
     "rows": Rows,
+    "pettingzoo": PettingZoo,
+    "verifiers": Verifiers,
 }
 
 __all__ = [
     "TASKS",
     "Arithmetic",
     "Arxiv",
+    "Checkable",
     "CoopHumanEval",
     "Game",
     "Gsm8k",
@@ -46,9 +53,11 @@ __all__ = [
     "Mawps",
     "Mbpp",
     "MiniCoop",
+    "PettingZoo",
     "Rows",
     "Sentiment",
     "Svamp",
     "Tldr",
+    "Verifiers",
     "WritingMini",
 ]

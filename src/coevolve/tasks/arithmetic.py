@@ -7,9 +7,9 @@ from fractions import Fraction
 from random import Random
 
 from coevolve.tasks.data import Later
-from coevolve.tasks.numbers import EXAMPLE, Numbers
+from coevolve.tasks.numbers import Numbers, asked
 from coevolve.tasks.worlds import sums
-from coevolve.types import Instruction, Problem, Prompt, Role, Turn
+from coevolve.types import Problem, Prompt, Role, Turn
 
 _COUNTS: dict[sums.Split, int] = {"train": 8192, "test": 1024}
 
@@ -32,8 +32,7 @@ class Arithmetic(Numbers):
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """That of ``Numbers`` without the worked example."""
-        whole = super().prompt(p, role, heard)
-        return Instruction(whole.removeprefix(EXAMPLE)) if isinstance(whole, str) else whole
+        return asked(p, role, heard)
 
 
 def _problems(split: sums.Split) -> list[Problem]:

@@ -52,8 +52,10 @@ class Coding:
     ``rewards.function``). scoring: "ours", or "paper", by which ``math`` needs no import and equal asserts are one
     test, as in the newest released code. sandbox: settings of ``rewards.sandbox.Sandbox``.
 
-    Every turn of a case is paid the total of ``rewards.code``: 0 to 4, and 0 to 2.1 for a ``coder``. Raises ValueError
-    for an unknown mode and an unknown or wrong setting.
+    bonuses: False leaves the bonuses for cooperation out of the reward, but not out of its parts.
+
+    Every turn of a case is paid the total of ``rewards.code``: 0 to 4 (without bonuses 2.5), and 0 to 2.1 for a
+    ``coder``. Raises ValueError for an unknown mode and an unknown or wrong setting.
     """
 
     solo = False
@@ -67,9 +69,10 @@ class Coding:
         notes: Notes = Notes(),  # noqa: B008  (a frozen value)
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         scoring: Scoring = "ours",
+        bonuses: bool = True,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        self.train, self.test, self.scoring = train, test, scoring
+        self.train, self.test, self.scoring, self.bonuses = train, test, scoring, bonuses
         self.voices, self.notes = dict(voices), notes
         templates = (t for voice in voices.values() for t in (voice.first, voice.again, voice.beside))
         self.asks = columns(templates, ("told", "code"))
@@ -113,7 +116,8 @@ class Coding:
                 "training goes on",
                 stacklevel=2,
             )
-        return [[grade.total] * len(case.turns) for case, grade in zip(cases, grades, strict=True)]
+        paid = [found.total if self.bonuses else found.total - found.cooperation for found in grades]
+        return [[each] * len(case.turns) for case, each in zip(cases, paid, strict=True)]
 
     def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
         """``Grade.parts``: structure, syntax, tests, cooperation, return, solved, and the schemes; and

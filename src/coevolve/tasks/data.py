@@ -80,8 +80,7 @@ def jsonl(path: Path) -> list[Row]:
 
     ValueError: the file is missing, empty or damaged, or a line is no JSON object, or not strictly one.
     """
-    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
-        raise ValueError(f"{cut(path)} {'is no file' if os.path.exists(path) else 'does not exist'}; check the path")
+    check_file(path)
     found = []
     line = 0
     try:
@@ -101,6 +100,12 @@ def jsonl(path: Path) -> list[Row]:
     return found
 
 
+def check_file(path: Path) -> None:
+    """Raises ValueError for a path without a file."""
+    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
+        raise ValueError(f"{cut(path)} {'is no file' if os.path.exists(path) else 'does not exist'}; check the path")
+
+
 _UTF8 = "utf-8-sig"  # with a byte order mark or without
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """An escaped surrogate: half of a character, and two of them are one."""
@@ -112,12 +117,17 @@ def _row(path: Path, line: int, text: str) -> Row:
         raise ValueError(f"{where}: empty; want a JSON object, or no line")
     row = parse_json(text.rstrip("\n"), where)
     if _HALF.search(text):
-        try:
-            json.dumps(row, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError as error:
-            half = f"U+{ord(error.object[error.start]):04X}"
-            raise ValueError(f"{where}: {half} is half a character, which no model can read; leave it out") from error
+        check_text(row, where)
     return row
+
+
+def check_text(row: Row, where: str) -> None:
+    """Raises ValueError for half a character in a text of the row."""
+    try:
+        json.dumps(row, ensure_ascii=False, default=str).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(error.object[error.start]):04X}"
+        raise ValueError(f"{where}: {half} is half a character, which no model can read; leave it out") from error
 
 
 def hub(dataset: str, split: str, config: str | None = None) -> list[Row]:

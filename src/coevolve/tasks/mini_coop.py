@@ -29,8 +29,8 @@ class MiniCoop(Coding):
     ``coder`` writes all of it alone. The steps of a held-out problem came together neither in pre-training nor in a
     training problem.
 
-    kinds: which problems there are; by default three decomposable ones to an atomic one. feedback, sandbox: as in
-    ``Coding``; the notes are a few words, those of pre-training. Raises ValueError for an unknown kind, one given
+    kinds: which problems there are; by default three decomposable ones to an atomic one. bonuses, feedback, sandbox:
+    as in ``Coding``; the notes are a few words, those of pre-training. Raises ValueError for an unknown kind, one given
     twice, or none.
     """
 
@@ -38,6 +38,7 @@ class MiniCoop(Coding):
         self,
         *,
         kinds: Sequence[str] = _KINDS,
+        bonuses: bool = True,
         feedback: str | dict[str, Any] | Callable[..., Any] = REPORT,
         sandbox: dict[str, Any] | None = None,
     ) -> None:
@@ -49,6 +50,7 @@ class MiniCoop(Coding):
             test=Later(lambda: _problems("test", chosen)),
             voices={role: Voice(FIRST[role], AGAIN, BESIDE[role]) for role in FIRST},
             notes=Notes(**NOTES),
+            bonuses=bonuses,
             feedback=feedback,
             sandbox=sandbox,
         )

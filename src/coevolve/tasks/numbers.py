@@ -64,14 +64,7 @@ class Numbers:
         heard: others' turns, of each of which the last is a reference, and texts, which are references before the
         role's own turns and notes behind them. Nothing new behind its own turn asks it to answer again.
         """
-        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
-        others = {item.role: item.text for item in heard if isinstance(item, Turn) and item.role != role}
-        given = [item for item in heard if isinstance(item, str)] if own is None else []
-        references = "".join(REFERENCE.format(text=text.strip()) for text in (*others.values(), *given))
-        if own is None:
-            return Instruction(EXAMPLE + QUESTION.format(**p.data) + references + ANSWER)
-        notes = "".join(f"{item}\n" for item in heard[own:] if isinstance(item, str) and item)
-        return [heard[own], Instruction("\n\n" + (references + notes or AGAIN) + ANSWER)]
+        return asked(p, role, heard, EXAMPLE)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """1.0 or 0.0 for each turn, by its own answer."""
@@ -94,6 +87,18 @@ class Numbers:
         if len(right) > 1:
             found |= {"solved_any": max(right), "agree": float(None not in said and len(set(said)) == 1)}
         return found
+
+
+def asked(p: Problem, role: Role, heard: Sequence[Turn | str], example: str = "") -> Prompt:
+    """The prompt of ``Numbers.prompt``. example: what stands before the question of a first turn."""
+    own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
+    others = {item.role: item.text for item in heard if isinstance(item, Turn) and item.role != role}
+    given = [item for item in heard if isinstance(item, str)] if own is None else []
+    references = "".join(REFERENCE.format(text=text.strip()) for text in (*others.values(), *given))
+    if own is None:
+        return Instruction(example + QUESTION.format(**p.data) + references + ANSWER)
+    notes = "".join(f"{item}\n" for item in heard[own:] if isinstance(item, str) and item)
+    return [heard[own], Instruction("\n\n" + (references + notes or AGAIN) + ANSWER)]
 
 
 def problems(rows: Sequence[data.Row], where: str, read: Callable[[data.Row], tuple[str, Fraction]]) -> list[Problem]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 import string
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from coevolve import noise
 from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.rewards.function import user_feedback, user_reward
+from coevolve.rewards.function import user_feedback
+from coevolve.rewards.several import RewardSpec, rewards_of
+from coevolve.settings import Finite
 from coevolve.tasks import data as sources
+from coevolve.tasks import tables
+from coevolve.tasks.held_out import split
 from coevolve.tasks.roles import UnknownRoleError
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
@@ -23,13 +24,18 @@ _HEARD = "heard"
 class Rows:
     """Problems are rows, all columns of which are the reward's to use; each role is told its template filled with them.
 
-    data: a file of JSON objects, one a line (``.jsonl`` or ``.jsonl.gz``), or a hub data set ``owner/name`` or
-    ``owner/name:split``, of which ``name_split`` in the folder that COEVOLVE_DATA names is a copy; the split is
-    ``train`` if none is named. test: the same (its split is ``test``), or the fraction of ``data`` to hold out, drawn
-    by ``seed``. prompts: role -> template; ``{column}`` is the row's text or number, ``{heard}`` what the role was let
-    hear (empty lines between), ``{{`` a brace. id: the column that names a row; rows are numbered from 1 without it.
-    reward: a function, or ``file.py:name``; see ``rewards.function``. feedback: likewise ``(texts, **columns)`` -> one
-    text for all or role -> text, for plays that give feedback between turns.
+    data: a file (``.jsonl``, ``.jsonl.gz``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``), a hub data set
+    ``owner/name`` or ``owner/name:split``, of which ``name_split`` in the folder that COEVOLVE_DATA names is a copy
+    (the split is ``train`` if none is named), or the rows themselves: a list of dicts, a ``datasets.Dataset``.
+    test: the same (its split is ``test``), or the fraction of ``data`` to hold out, drawn by ``seed``. prompts:
+    role -> template; ``{column}`` is the row's text or number (alone, ``"{column}"``, also a list of messages),
+    ``{heard}`` what the role was let hear (empty lines between), ``{{`` a brace. id: the column that names a row;
+    rows are numbered from 1 without it. reward: a function, ``file.py:name`` (``rewards.function``), a mapping with
+    the ``name`` of one of ``rewards.several.REWARDS`` and its settings, or a list of these, which are added up,
+    times reward_weights (1 each). feedback: a function, or ``file.py:name``, of ``(texts, **columns)`` -> one text
+    for all or role -> text, for plays that give feedback between turns.
+
+    Where there are several rewards, or one that has more to tell, ``parts`` are what each gave.
 
     A role that has spoken continues its own last turn: it is told what it heard since, or ``revise`` if that is
     nothing. Several roles are paid as a team, so that none is evaluated alone.
@@ -42,12 +48,13 @@ class Rows:
     def __init__(
         self,
         *,
-        data: str,
+        data: tables.Source,
         prompts: dict[Role, str],
-        reward: str | Callable[..., Any],
-        test: str | float = 0.1,
+        reward: RewardSpec,
+        test: tables.Source | float = 0.1,
         id: str | None = None,
         feedback: str | Callable[..., Any] | None = None,
+        reward_weights: list[Finite] | None = None,
         revise: str = "Revise your answer.",
         seed: int = 0,
     ) -> None:
@@ -55,21 +62,31 @@ class Rows:
             raise ValueError("task.prompts is empty; want a template for each role")
         self.prompts, self.revise = dict(prompts), revise
         self.solo = len(prompts) == 1
-        self._reward = user_reward(reward)
+        self._reward = rewards_of(reward, reward_weights)
+        if self._reward.tells:
+            self.parts = self._reward.parts()
         self.feedback = None if feedback is None else user_feedback(feedback)
         self._columns = {role: _columns(role, template) for role, template in prompts.items()}
+        self._alone = {
+            role: of[0]
+            for role, of in self._columns.items()
+            if _HEARD not in of and [prompts[role]] == [f"{{{c}}}" for c in of]
+        }
+        """Roles whose template is one column and nothing else, which may hold messages."""
         self.asks = tuple(dict.fromkeys(c for named in self._columns.values() for c in named if c != _HEARD))
         splits = sources.Later(lambda: self._splits(data, test, id, seed))
         self.train, self.test = sources.Later(lambda: splits[0]), sources.Later(lambda: splits[1])
 
     def _splits(
-        self, data: str, test: str | float, id: str | None, seed: int
+        self, data: tables.Source, test: tables.Source | float, id: str | None, seed: int
     ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-        train: Sequence[Problem] = _problems(data, _read(data, "train"), id, self._columns)
-        if isinstance(test, str):
-            held_out: Sequence[Problem] = _problems(test, _read(test, "test"), id, self._columns)
+        train: Sequence[Problem] = _problems(
+            tables.called(data), tables.load(data, "train"), id, self._columns, self._alone
+        )
+        if isinstance(test, int | float):
+            train, held_out = split(train, test, seed)
         else:
-            train, held_out = _split(train, test, seed)
+            held_out = _problems(tables.called(test), tables.load(test, "test"), id, self._columns, self._alone)
         for problem in (*train, *held_out):
             self._reward.check(problem, list(self.prompts))
         return train, held_out
@@ -80,6 +97,8 @@ class Rows:
             near = did_you_mean(role, self.prompts)
             raise UnknownRoleError(f"task.prompts has no role {role!r}{near}; it has {', '.join(self.prompts)}")
         own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
+        if own is None and role in self._alone and isinstance(talk := p.data[self._alone[role]], list):
+            return talk
         if own is None:
             return Instruction(self.prompts[role].format_map({**p.data, _HEARD: _joined(heard)}))
         others = [item for item in heard[:own] if isinstance(item, Turn) and item.role != role]
@@ -87,7 +106,7 @@ class Rows:
         return [heard[own], Instruction(f"\n\n{told}\n\n")]
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """What the user's function pays: one number per turn."""
+        """What the user's functions pay: one number per turn."""
         return self._reward(cases)
 
 
@@ -110,7 +129,11 @@ def _columns(role: Role, template: str) -> list[str]:
 
 
 def _problems(
-    source: str, rows: Sequence[sources.Row], id: str | None, columns: Mapping[Role, Sequence[str]]
+    source: str,
+    rows: Sequence[sources.Row],
+    id: str | None,
+    columns: Mapping[Role, Sequence[str]],
+    alone: Mapping[Role, str],
 ) -> list[Problem]:
     """The rows as problems, with all that templates need in each. Rows are numbered from 1, as lines are."""
     found: dict[str, Problem] = {}
@@ -118,7 +141,8 @@ def _problems(
         where = f"task {source}, row {number}"
         for role, names in columns.items():
             for name in names:
-                _check_column(where, row, name, role)
+                if not (alone.get(role) == name and _is_talk(row.get(name))):
+                    _check_column(where, row, name, role)
         if id is not None and row.get(id) is None:
             raise ValueError(f"{where}: no column {id!r}, which task.id names; it has {', '.join(row) or 'none'}")
         key = str(number if id is None else row[id])
@@ -126,6 +150,16 @@ def _problems(
             raise ValueError(f"{where}: {key!r} in column {id!r} names an earlier row too; want a column of its own")
         found[key] = Problem(key, row)
     return list(found.values())
+
+
+def _is_talk(value: Any) -> bool:
+    """Whether a value is a list of chat messages."""
+    texts = ("role", "content")
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, Mapping) and all(isinstance(one.get(key), str) for key in texts) for one in value)
+    )
 
 
 def _check_column(where: str, row: sources.Row, name: str, role: Role) -> None:
@@ -143,32 +177,3 @@ def _check_column(where: str, row: sources.Row, name: str, role: Role) -> None:
         raise ValueError(
             f"{where}: column {name!r}, which prompts.{role} names, is {shown(value)}; want text or number"
         )
-
-
-def _split(problems: Sequence[Problem], share: float, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """All but this share, and the share (at least one), both in the order of the rows."""
-    if not 0 < share < 1:
-        raise ValueError(f"task.test is {share}; want a file, a hub data set, or a fraction between 0 and 1")
-    count = max(1, round(share * len(problems)))
-    if count >= len(problems):
-        raise ValueError(f"task.test: {share} of {len(problems)} rows leaves none to train on; lower it or add rows")
-    held_out = set(noise.permutation(len(problems), "held out", seed)[:count])
-    return (
-        [problem for i, problem in enumerate(problems) if i not in held_out],
-        [problem for i, problem in enumerate(problems) if i in held_out],
-    )
-
-
-def _read(source: str, split: str) -> list[sources.Row]:
-    """The rows of a file, or of a hub data set, whose split is this one if the source names none."""
-    if source.endswith((".jsonl", ".jsonl.gz")):
-        return sources.jsonl(Path(source))
-    if source.endswith(_OTHER_FILES) or source.startswith((".", "/", "~")) or os.path.exists(source):
-        raise ValueError(f"task {source}: a file of another kind; want .jsonl or .jsonl.gz, one JSON object a line")
-    dataset, _, named = source.partition(":")
-    split = named or split
-    return sources.rows(f"{dataset.rpartition('/')[2]}_{split}", dataset=dataset, split=split)
-
-
-_OTHER_FILES = (".csv", ".tsv", ".json", ".txt", ".parquet", ".arrow", ".feather", ".xlsx", ".gz", ".zip", ".zst")
-"""Ends of names that no data set of the hub has."""

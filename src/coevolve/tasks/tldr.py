@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coevolve.rewards.several import RewardSpec
 from coevolve.rewards.writing import TLDR
 from coevolve.rewards.writing_words import read_words
 from coevolve.tasks import data
@@ -73,7 +74,7 @@ class Tldr(Writing):
         stop_words: str | None = None,
         transition_words: str | None = None,
         scoring: Scoring = "ours",
-        reward: str | Callable[..., Any] | None = None,
+        reward: RewardSpec | None = None,
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(

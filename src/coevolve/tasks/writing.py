@@ -9,7 +9,8 @@ from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
 
-from coevolve.rewards.function import user_feedback, user_reward
+from coevolve.rewards.function import user_feedback
+from coevolve.rewards.several import RewardSpec, rewards_of
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.rewards.writing_plain import plain
 from coevolve.rewards.writing_words import Words
@@ -65,10 +66,11 @@ class Writing:
     thresholds. words: its stop words and transition words. scoring: "ours", by which padding that nobody reads counts
     nothing (``rewards.writing_plain``), or "paper", which counts all of a text. reward, feedback: the user's own
     functions instead (see ``coevolve.rewards.function``), which are given a writer's text whole, as ``writer``;
-    ``parts`` stay as they are, those of the reward here.
+    ``parts`` stay as they are, those of the reward here. rivalry: how much each writer is paid for its share of the
+    team's words beyond an equal one, which the others lose.
 
     Every turn of a case is paid the team's total (0 to 2.98): with two texts that of the pair, with more the mean over
-    neighbours.
+    neighbours. With rivalry that is still what they earn in the mean.
     """
 
     solo = False
@@ -82,15 +84,17 @@ class Writing:
         bands: Bands,
         words: Words,
         scoring: Scoring,
-        reward: str | Callable[..., Any] | None,
+        reward: RewardSpec | None,
         feedback: str | Callable[..., Any] | None,
+        rivalry: float = 0.0,
     ) -> None:
         self.train, self.test = train, test
         self.voices, self.bands, self.words = dict(voices), bands, words
         self.counted = plain if scoring == "ours" else str
         self.asks = columns((v for voice in voices.values() for v in (voice.first, voice.again)), ("told",))
         self.roles = [role for role in voices if role != WRITER]
-        self._reward = self._paid if reward is None else user_reward(reward)
+        self.rivalry = rivalry
+        self._reward = self._paid if reward is None else rewards_of(reward)
         self.feedback = self.advice if feedback is None else user_feedback(feedback)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
@@ -143,8 +147,17 @@ class Writing:
         return {role: spoken[role] for role in self.roles}
 
     def _paid(self, cases: Sequence[Case]) -> list[list[float]]:
-        totals = [fmean(total(pair, self.bands) for pair in self._pairs(self.texts(case.turns))) for case in cases]
-        return [[paid] * len(case.turns) for case, paid in zip(cases, totals, strict=True)]
+        return [self._pays(case.turns) for case in cases]
+
+    def _pays(self, turns: Sequence[Turn]) -> list[float]:
+        """What each turn of a case is paid: the total, more for a text with more of the words, and less for others."""
+        texts = self.texts(turns)
+        paid = fmean(total(pair, self.bands) for pair in self._pairs(texts))
+        words = {role: len(text.split()) for role, text in texts.items()}
+        whole = sum(words.values())
+        if not self.rivalry or not whole or len(turns) < len(words):  # the last: a writer's, who has no rival
+            return [paid] * len(turns)
+        return [paid + self.rivalry * (words[turn.role] / whole - 1 / len(turns)) for turn in turns]
 
     def _pairs(self, texts: Mapping[Role, str]) -> list[Pair]:
         return [compare(first, second, self.bands, self.words) for first, second in pairwise(texts.values())]

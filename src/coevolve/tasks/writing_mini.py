@@ -7,8 +7,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from coevolve.rewards.several import RewardSpec
 from coevolve.rewards.writing import TLDR
 from coevolve.rewards.writing_words import read_words
+from coevolve.settings import NotNegative
 from coevolve.tasks.data import Later
 from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.worlds.opinions import Split, openings, opinion, random_grade
@@ -30,16 +32,17 @@ class WritingMini(Writing):
     roles: two or more, each of which should write more, and with more different words, than the one before; with two,
     ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. stop_words,
     transition_words: files of other lists than ours, see ``rewards.writing_words``. scoring: "paper" also counts
-    what only pads a text, see ``rewards.writing_plain``. reward, feedback: your own functions instead, see
-    ``rewards.function``.
+    what only pads a text, see ``rewards.writing_plain``. rivalry: how much each writer is paid for its share of the
+    team's words beyond an equal one, which the others lose, so that interests conflict and the team's mean stays.
+    reward, feedback: your own functions instead, see ``rewards.function``.
 
     Differences from ``Tldr``:
     1. Texts may have 3 to 24 words, rather than 8 to 256; all other thresholds are the same.
     2. Prompts are those that ``coevolve-tiny`` was pre-trained on, "I can make this sentence ... longer:".
     3. The reward of three or more writers is the mean of the pair reward over neighbours. The paper has two.
 
-    Raises ValueError for fewer than two roles, one given twice or named ``writer``, an unknown band, and a list of
-    words that cannot be read.
+    Raises ValueError for fewer than two roles, one given twice or named ``writer``, an unknown band, a list of words
+    that cannot be read, and rivalry beside a reward of your own.
     """
 
     def __init__(
@@ -50,11 +53,14 @@ class WritingMini(Writing):
         stop_words: str | None = None,
         transition_words: str | None = None,
         scoring: Scoring = "ours",
-        reward: str | Callable[..., Any] | None = None,
+        rivalry: NotNegative = 0.0,
+        reward: RewardSpec | None = None,
         feedback: str | Callable[..., Any] | None = None,
     ) -> None:
         if len(roles) < 2 or len(set(roles)) < len(roles) or WRITER in roles:
             raise ValueError(f"task.roles are {list(roles)}; want two or more different names, none of them {WRITER}")
+        if rivalry and reward is not None:
+            raise ValueError("task.rivalry is of the task's own reward, and task.reward is another; remove one")
         super().__init__(
             train=Later(lambda: _problems("train")),
             test=Later(lambda: _problems("test")),
@@ -64,6 +70,7 @@ class WritingMini(Writing):
             scoring=scoring,
             reward=reward,
             feedback=feedback,
+            rivalry=rivalry,
         )
 
 

@@ -26,11 +26,11 @@ from coevolve.models.weights import Base, Weights
 from coevolve.names import run_name
 from coevolve.play import blame
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import A_FILE, Recipe, anchored
+from coevolve.recipe.schema import A_FILE, Recipe, anchored, is_code
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.signature import check_stays
-from coevolve.runs.trained import checkpoint_of, recipe_of
+from coevolve.runs.trained import check_whole, checkpoint_of, recipe_of
 from coevolve.tasks import TASKS
 from coevolve.teams.model_card import called, write_card
 from coevolve.teams.team import AGENTS, BASES, CODE, FILE, HERE, asked
@@ -62,6 +62,7 @@ def export(
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
     recipe, trained = recipe_of(directory, trust_code), int(checkpoint.verify(folder)["step"])
+    check_whole(directory, recipe)
     if not trust_code:
         models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
         check_stays(directory.path, [*directory.path.glob("*.*"), *folder.rglob("*"), *models_here])
@@ -83,6 +84,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
     policies = {
         name: _agent(folder / AGENTS / name, target / AGENTS / name, spec, bases, merge)
         for name, spec in recipe.policies.items()
+        if name in recipe.roles.values()  # a critic that never speaks stays behind
     }
     code = _Code(target)
     settings = code.packed(recipe.task)
@@ -176,6 +178,9 @@ class _Bases:
     def _copied(self, source: Path, name: str) -> str:
         target = _free(self._target / BASES / name)
         target.mkdir(parents=True)
+        if source.is_file():  # a GGUF
+            shutil.copy2(source, target)
+            return f"{HERE}{BASES}/{target.name}/{source.name}"
         for file in source.iterdir():
             if file.is_file():
                 shutil.copy2(file, target)
@@ -192,6 +197,8 @@ class _Code:
         """The settings with files by their names: Python's and lists of words in ``code/``, data left behind."""
         if isinstance(value, Mapping):
             return {key: self.packed(inner) for key, inner in value.items()}
+        if isinstance(value, list):  # as ``recipe.schema.anchored`` finds files in lists
+            return [self.packed(one) if isinstance(one, Mapping) or is_code(one) else one for one in value]
         if not (isinstance(value, str) and A_FILE.fullmatch(value)):
             return value
         if value.endswith(".txt"):  # lists of words, which the task reads when it is made

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec
@@ -17,7 +18,7 @@ from coevolve.plays import PLAYS
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import code_in
 from coevolve.report.evaluation import NAMES
-from coevolve.report.plot import rise
+from coevolve.report.findings.ends import rise
 from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.tasks import TASKS
@@ -25,6 +26,9 @@ from coevolve.teams.team import AGENTS, FILE, HERE, Exported, described
 
 _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "distinct_2": 3}
 _STEP = ("batch_size", "members", "seed")
+CARD = "README.md"
+_PIPELINE = "text-generation"
+_LICENCE = "mit"  # of the package, and so of the models that come with it
 _LONG = 200  # characters from which on a column is left out of the example of a call
 
 
@@ -32,7 +36,7 @@ def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | 
     """Write ``README.md`` into the folder of a team, whose ``team.yaml`` is there. asks: as ``Team.asks``."""
     team = described(folder)
     sections = [
-        _front_matter(recipe),
+        _front_matter(team, run, recipe),
         _what(team, recipe),
         _protocol(team),
         _loading(team, asks),
@@ -41,7 +45,7 @@ def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | 
         _measured(team, run),
         _limits(team),
     ]
-    (folder / "README.md").write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
+    (folder / CARD).write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
 
 
 def on_hub(model: str) -> bool:
@@ -55,13 +59,53 @@ def called(model: str) -> str:
     return model if on_hub(model) else Path(model).name.removesuffix(".yaml").removesuffix(".yml")
 
 
-def _front_matter(recipe: Recipe) -> str:
-    bases = dict.fromkeys(spec.model for spec in recipe.policies.values() if on_hub(spec.model))
-    about: dict[str, Any] = {
-        "library_name": "transformers",
-        "tags": ["coevolve", "multi-agent", "reinforcement-learning", "text-generation"],
-    }
-    return f"---\n{yaml.safe_dump(about | ({'base_model': list(bases)} if bases else {}), sort_keys=False)}---"
+def common_licence(licences: Iterable[str | None]) -> str | None:
+    """The licence that all of these are; None where one is unknown or they differ."""
+    found = set(licences)
+    return found.pop() if len(found) == 1 else None
+
+
+def _front_matter(team: Exported, run: RunDir, recipe: Recipe) -> str:
+    """What the hub reads: start models of the hub, the licence where the start models have one, tags, metrics."""
+    starts = dict.fromkeys(spec.model for name, spec in recipe.policies.items() if name in team.policies)
+    bases = [model for model in starts if on_hub(model)]
+    adapters = all(spec.weights == "lora" for spec in team.policies.values())
+    relation: dict[str, Any] = {"base_model_relation": "adapter" if adapters else "finetune"} if bases else {}
+    about = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=_PIPELINE,
+        license=common_licence(_licence(model) for model in starts),
+        base_model=bases or None,
+        tags=["coevolve", "multi-agent", "reinforcement-learning", _PIPELINE, str(recipe.algorithm["name"])],
+        model_name=team.run,
+        eval_results=_results(team, run) or None,
+        **relation,
+    )
+    return f"---\n{about.to_yaml()}\n---"
+
+
+def _licence(model: str) -> str | None:
+    """What a start model's own card says, where it is on this machine."""
+    if model in models.PACKAGED:
+        return _LICENCE
+    card = Path(model) / CARD
+    try:
+        return ModelCard.load(card, ignore_metadata_errors=True).data.license if card.is_file() else None
+    except (ValueError, yaml.YAMLError):  # somebody else's, and no card for the hub
+        return None
+
+
+def _results(team: Exported, run: RunDir) -> list[EvalResult]:
+    """The rewards of the team at this checkpoint, if it was evaluated."""
+    task = str(team.task["name"]).removeprefix(HERE)
+    return [
+        EvalResult(
+            task_type=_PIPELINE, dataset_type=task, dataset_name=task, dataset_split="test", metric_type="reward",
+            metric_name=f"reward of {row['role']}, {row['decoding']}", metric_value=row["reward"],
+        )
+        for row in _evaluated(team, run).get("rows", [])
+        if (row["weights"], row["setting"]) == ("trained", "team") and row.get("reward") is not None
+    ]  # fmt: skip
 
 
 def _what(team: Exported, recipe: Recipe) -> str:
@@ -180,10 +224,15 @@ def _machine(here: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield from ((name, version) for name, version in here.get("versions", {}).items() if name != "coevolve")
 
 
-def _measured(team: Exported, run: RunDir) -> str:
+def _evaluated(team: Exported, run: RunDir) -> Mapping[str, Any]:
+    """What `coevolve eval` found of this very checkpoint; empty if it was not asked."""
     file = run.path / "eval.json"
     found = shapes.read(file) if file.is_file() else {}
-    if found.get("checkpoint") != team.step:
+    return found if found.get("checkpoint") == team.step else {}
+
+
+def _measured(team: Exported, run: RunDir) -> str:
+    if not (found := _evaluated(team, run)):
         how = "`coevolve eval RUN` measures the team, and each policy alone; an export made after it shows the table."
         return f"## Measured\n\nThis checkpoint was not evaluated. {how}"
     rows = [

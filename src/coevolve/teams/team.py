@@ -31,6 +31,7 @@ from coevolve.recipe.components import component
 from coevolve.recipe.schema import Component, StrictSampling, anchored, check_roles, load_yaml, validate
 from coevolve.recipe.trust import need_trust
 from coevolve.tasks import TASKS
+from coevolve.teams.telling import Telling, Told
 from coevolve.types import Case, Episode, Play, PolicyName, Problem, Prompt, Role, Sampling, Turn
 
 FILE, AGENTS, BASES, CODE = "team.yaml", "agents", "bases", "code"
@@ -97,7 +98,7 @@ class Team:
         sampling: Sampling,
         asks: Sequence[str] | None,
     ) -> None:
-        self.task, self.protocol, self.roles, self.sampling = _Unpaid(task), play, dict(roles), sampling
+        self.task, self.protocol, self.roles, self.sampling = _Played(task), play, dict(roles), sampling
         self.policies, self.engine = policies, LocalEngine(policies)
         self.asks = asks
 
@@ -106,15 +107,16 @@ class Team:
         """The team in this folder, on the device ("cuda:1"; by default the first GPU, or the CPU).
 
         trust_code: run the Python files that came with it, and ask the endpoint that it names for feedback, if there
-        are any. Raises ValueError for a folder that is no
-        team, code that is not trusted, and models that cannot be loaded.
+        are any; a reward is not among them, as nobody is paid. Raises ValueError for a folder that is no team, code
+        that is not trusted, and models that cannot be loaded.
         """
         folder = Path(folder)
         about = described(folder)
+        settings = _unpaid(about.task)
         if not trust_code:
-            need_trust(folder, anchored({"task": about.task, "play": about.play}, folder))
+            need_trust(folder, anchored({"task": settings, "play": about.play}, folder))
         with blame(f"{folder / FILE}"):
-            task = component(anchored(about.task, folder), TASKS, "task")
+            task = component(anchored(settings, folder), TASKS, "task")
             play = component(anchored(about.play, folder), PLAYS, "play")
         return cls(
             task=task,
@@ -150,14 +152,19 @@ class Team:
         seed: int = 0,
         temperature: float | None = None,
         max_new_tokens: int | None = None,
+        told: Told | None = None,
     ) -> list[Episode]:
-        """An interaction on each problem, side by side. The same problem several times is sampled several times."""
+        """An interaction on each problem, side by side. The same problem several times is sampled several times.
+
+        told: hears what is said as it is sampled (``teams.telling``).
+        """
         given = [self._problem(self._columns(problem)) for problem in problems]
         longest = self.sampling.length_range[1] if max_new_tokens is None else max_new_tokens
         sampling = self.sampling.at_length(longest)
         if temperature is not None:
             sampling = dataclasses.replace(sampling, temperature=temperature)
-        stage = Stage(self.roles, self.task, self.engine, sampling, seed, _STEP)
+        engine = self.engine if told is None else Telling(self.engine, told)
+        stage = Stage(self.roles, self.task, engine, sampling, seed, _STEP)
         return rollout(self.protocol, given, stage)
 
     def _columns(self, problem: str | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -181,7 +188,7 @@ class Team:
         return Problem(str(next(iter(columns.values()), ""))[:_NAME], dict(columns))
 
 
-class _Unpaid:
+class _Played:
     """A task as far as playing goes."""
 
     train: Sequence[Problem] = ()
@@ -190,6 +197,7 @@ class _Unpaid:
     def __init__(self, task: Task) -> None:
         self.name = type(task).__name__
         self.feedback = getattr(task, "feedback", None)
+        self.referee = getattr(task, "referee", None)
         self._task = task
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
@@ -204,6 +212,18 @@ def described(folder: Path) -> Exported:
     if not (folder / FILE).is_file():
         raise ValueError(f"{folder} is no team: it has no {FILE}; make one with `coevolve export RUN {folder}`")
     return validate(Exported, load_yaml(folder / FILE), str(folder / FILE))
+
+
+def _unpaid(task: Component) -> Component:
+    """The settings of one of the package's tasks with a reward that pays nothing, in place of one that is code, a model
+    or a judge. A task of the user's own is taken as it is: nobody knows what its settings mean."""
+    if task["name"] not in TASKS or "reward" not in task:
+        return task
+    return {**{key: value for key, value in task.items() if key != "reward_weights"}, "reward": _nothing}
+
+
+def _nothing(**columns: Any) -> float:
+    return 0.0
 
 
 def asked(task: Task, play: Component) -> tuple[str, ...] | None:

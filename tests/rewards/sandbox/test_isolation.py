@@ -139,3 +139,10 @@ def test_the_doctor_tells_each_level():
     assert [line.split()[1].rstrip(":") for line in lines if line.startswith("sandbox ")] == ["bubblewrap", "plain"]
     assert lines[0].startswith("versions: python 3.")
     assert [line for line in lines if line.startswith("data: COEVOLVE_DATA")] != []
+
+
+def test_the_doctor_tells_each_extra_in_one_line():
+    there, lacking = doctor()[-2:]
+    assert "fast (numba " in there
+    assert lacking.startswith("extras not here")
+    assert "peers" not in there + lacking

@@ -21,7 +21,7 @@ from coevolve.compute.cpu.decoder import MOST, Decoder
 from coevolve.compute.cpu.products import Panels, inner, linear, times
 from coevolve.compute.forward import packed_actions
 from coevolve.compute.logprobs import Operations, action_logps, as_it_is
-from coevolve.interfaces import KVCache, LMHead
+from coevolve.interfaces import KVCache, LMHead, Reference
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk
 from coevolve.types import Batch, Sampling
@@ -49,9 +49,11 @@ class CpuBackend:
         tree, where_N = packed_actions(batch)
         return training.forward(trunk(self.base.causal), TreeAttention(tree), where_N, self.base.adapters)
 
-    def logprobs(self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor]:
+    def logprobs(
+        self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None
+    ) -> tuple[Tensor, ...]:
         """[N] each."""
-        return action_logps(head(self.base.causal), hidden_NW, action_N, temperature_N, OPERATIONS)
+        return action_logps(head(self.base.causal), hidden_NW, action_N, temperature_N, OPERATIONS, reference=reference)
 
     def lm_head(self, dtype: torch.dtype) -> LMHead:
         """In bfloat16 with a copy of the weights."""

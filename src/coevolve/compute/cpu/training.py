@@ -10,13 +10,15 @@ head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
+from coevolve.compute.checkpointing import again
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.cpu.attention import TreeAttention
@@ -34,20 +36,34 @@ def forward(body: Any, tree: TreeAttention, where_X: Tensor, adapters: Adapters 
     wanted = len(where_X)
     where_X = pad(where_X, (0, filled(wanted) - wanted))
     x_NW = body.embed_tokens(tree.ids_N)
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     y_NW = torch.zeros_like(x_NW)
     turn = [x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], tree.position_N[None])]
     for number, layer in enumerate(body.layers):
-        attention, mlp = layer.self_attn, layer.mlp
-        x_NW, normed_NW = _added(x_NW, y_NW, layer.input_layernorm, dtype)
-        attended_NW = _attended(number, attention, normed_NW, turn, tree, adapters)
-        if number == len(body.layers) - 1:
-            x_NW, attended_NW = embedding(where_X, x_NW), embedding(where_X, attended_NW)
-        out_NW = side_by_side([attention.o_proj], attended_NW.to(dtype), adapters)
-        x_NW, normed_NW = _added(x_NW, out_NW, layer.post_attention_layernorm, dtype)
-        both_NI = side_by_side([mlp.gate_proj, mlp.up_proj], normed_NW, adapters)
-        y_NW = side_by_side([mlp.down_proj], _gated(both_NI, mlp.act_fn), adapters)
+        chosen_X = where_X if number == len(body.layers) - 1 else None
+        run = partial(_layer, number, layer, turn, tree, adapters, chosen_X)
+        x_NW, y_NW = (again if getattr(layer, "gradient_checkpointing", False) else _once)(run, x_NW, y_NW)
     return _added(x_NW, y_NW, body.norm, torch.float32)[1][:wanted]
+
+
+def _once(run: Callable[..., Any], *given: Tensor) -> Any:
+    return run(*given)
+
+
+def _layer(
+    number: int, layer: Any, turn: Sequence[Tensor], tree: TreeAttention, adapters: Adapters | None,
+    where_X: Tensor | None, x_NW: Tensor, y_NW: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The layer's input is the sum of x and y, and so is its output, of the tokens of where_X if that is given."""
+    attention, mlp = layer.self_attn, layer.mlp
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    x_NW, normed_NW = _added(x_NW, y_NW, layer.input_layernorm, dtype)
+    attended_NW = _attended(number, attention, normed_NW, turn, tree, adapters)
+    if where_X is not None:
+        x_NW, attended_NW = embedding(where_X, x_NW), embedding(where_X, attended_NW)
+    out_NW = side_by_side([attention.o_proj], attended_NW.to(dtype), adapters)
+    x_NW, normed_NW = _added(x_NW, out_NW, layer.post_attention_layernorm, dtype)
+    both_NI = side_by_side([mlp.gate_proj, mlp.up_proj], normed_NW, adapters)
+    return x_NW, side_by_side([mlp.down_proj], _gated(both_NI, mlp.act_fn), adapters)
 
 
 def _attended(

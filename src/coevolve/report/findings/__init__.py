@@ -17,11 +17,16 @@ def findings(runs: Sequence[Run]) -> list[Section]:
     """What was reached, what went wrong, what differs, and what else was measured of these runs."""
     found = [*summary.sections(runs), alarms.section(runs), *_comparison(runs)]
     for run in runs:
-        found += held_out.sections(run)
+        found += _of(run, held_out.sections(run), runs)
     diagnosed = [run for run in runs if run.written(diagnostics.FILE) is not None]
     for run in diagnosed or runs[:1]:  # without any, one says how they are made
-        found += diagnostics.sections(run)
+        found += _of(run, diagnostics.sections(run), runs)
     return list(_numbered(found))
+
+
+def _of(run: Run, found: Iterable[Section], runs: Sequence[Run]) -> list[Section]:
+    """The sections of one run; their titles say whose they are where there are others."""
+    return [replace(one, title=f"{one.title} of {run.name}") if len(runs) > 1 else one for one in found]
 
 
 def _comparison(runs: Sequence[Run]) -> list[Section]:

@@ -8,6 +8,7 @@ run has none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,8 @@ FASTER = 5.0
 FALL = 0.5
 """Of the reward's rise lost again: more than half of what was learnt is gone."""
 NOISE = 4.0
-"""Standard deviations of a step's noise that a rise must have, or there is nothing to lose."""
+"""Standard deviations of a step's noise that a rise must have, or there is nothing to lose; and that the objective is
+below its start when what the reward gained is worth less than what it cost in KL."""
 
 GRADIENT = 0.02
 """Of the largest norm of the others: this agent hardly moves while they learn."""
@@ -76,7 +78,7 @@ def alarms(run: Run) -> list[Alarm]:
     if len(run.lines) >= SHORTEST:
         for policy in run.policies:
             found += _agent(run, policy)
-        found += [*_fall(run), *_vanished(run)]
+        found += [*_fall(run), *_overpaid(run), *_vanished(run)]
     return sorted(found, key=lambda alarm: alarm.step)
 
 
@@ -130,12 +132,25 @@ def _fall(run: Run) -> Iterator[Alarm]:
     steps, values = _known(run, "reward")
     if len(values) < 2:
         return
-    noise = float(np.median(np.abs(np.diff(values)))) / _NORMAL / np.sqrt(2)
+    noise = _noise(values)
     middle = _medians(values)
     rise = float(middle.max()) - _start(values)
     if rise > NOISE * noise:
         limit = float(middle.max()) - FALL * rise
         yield from _lasting("reward fell from its peak", "team", steps, values, middle < limit, limit)
+
+
+def _overpaid(run: Run) -> Iterator[Alarm]:
+    """What PPO and CORY maximise, reward less eta * KL, ends below where it began."""
+    steps, values = _known(run, "objective")
+    if len(values) > 1:
+        limit = _start(values) - NOISE * _noise(values)
+        yield from _below("r - eta*KL fell below its start", "team", steps, values, limit)
+
+
+def _noise(values: Floats) -> float:
+    """The standard deviation of a step around its neighbours."""
+    return float(np.median(np.abs(np.diff(values)))) / _NORMAL / math.sqrt(2)
 
 
 def _vanished(run: Run) -> Iterator[Alarm]:

@@ -10,7 +10,7 @@ from coevolve.report.findings.arms import setting
 from coevolve.report.findings.measures import Measure
 from coevolve.report.findings.statistics import FEWEST, Estimate, estimate, holm, sign_flip
 from coevolve.report.runs import Group
-from coevolve.report.section import Section
+from coevolve.report.section import Plot, Section, Series
 from coevolve.report.wording import and_list, many, number, within
 
 _ALPHA = 0.05
@@ -60,7 +60,15 @@ def of_groups(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
         f"Means over seeds with bootstrap 95 % intervals: {and_list(counts)}."
         f"{_few(min(len(group.runs) for group in groups))}{_lengths(groups)}"
     )
-    return Section("groups", "Groups of seeds", sentence, ("measure", "group", "seeds", "mean", "low", "high"), rows)
+    columns = ("measure", "group", "seeds", "mean", "low", "high")
+    plot = _plot(measures[0].title, [row[1:] for row in rows if row[0] == measures[0].title]) if rows else None
+    return Section("groups", "Groups of seeds", sentence, columns, rows, plot)
+
+
+def _plot(title: str, rows: Sequence[tuple[str, int, float, float | None, float | None]]) -> Plot:
+    """One mean and its interval for each name; the other measures have other scales, and stand in the table."""
+    names, _, means, low, high = map(list, zip(*rows, strict=True))
+    return Plot("", title, [Series(title, names, means, low, high, points=True)])
 
 
 def _few(seeds: int) -> str:
@@ -93,7 +101,8 @@ def differences(groups: Sequence[Group], measures: Sequence[Measure]) -> Section
     ]
     columns = ("measure", "difference", "pairs", "mean", "low", "high", "p", "p (Holm)", "conclusion")
     said = [*_told(found), *_counted(found), *_unpaired(groups, measures)]
-    return Section("differences", "Differences, paired by seed", " ".join(said), columns if rows else (), rows)
+    plot = _plot(rows[0][0], [row[1:6] for row in rows if row[0] == rows[0][0]]) if rows else None
+    return Section("differences", "Differences, paired by seed", " ".join(said), columns if rows else (), rows, plot)
 
 
 def _differences(groups: Sequence[Group], measures: Sequence[Measure]) -> list[Difference]:

@@ -1,10 +1,13 @@
 """A run's metrics as arrays: NaN where a step lacks one, windows of a tenth of the run, and what was spent so far.
 
 A curve is smoothed by the mean of the last steps, a tenth of the run and at least one: start, peak and final are the
-first, the largest and the last of these means.
+first, the largest and the last of these means, wherever a run is spoken of: terminal, page, paper, model card.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +19,7 @@ _TENTH = 10
 
 def column(run: Run, key: str) -> Floats:
     """A metric by step."""
-    return np.array([np.nan if value is None else float(value) for value in run.column(key)])
+    return as_column(run.lines, key)
 
 
 def of_agents(run: Run, key: str) -> list[Floats]:
@@ -58,3 +61,29 @@ def peak(values: Floats) -> float:
 def cell(value: float) -> float | None:
     """A number for a table; None where it is not known."""
     return float(value) if np.isfinite(value) else None
+
+
+class Moved(NamedTuple):
+    """How a metric moved over a run: its first and its last mean, over how many steps each, and their difference in
+    standard errors, which is None where a mean is of one step or nothing varies."""
+
+    start: float
+    final: float
+    steps: int
+    errors: float | None
+
+
+def moved(values: Floats) -> Moved:
+    """Start and final of a curve. NaN where nothing is known."""
+    steps = window(len(values))
+    first, last = (part[~np.isnan(part)] for part in (values[:steps], values[-steps:]))
+    error = 0.0
+    if min(len(first), len(last)) > 1:
+        error = float(np.sqrt(first.var(ddof=1) / len(first) + last.var(ddof=1) / len(last)))
+    begin, end = start(values), final(values)
+    return Moved(begin, end, steps, (end - begin) / error if error > 0 else None)
+
+
+def as_column(lines: Sequence[Mapping[str, Any]], key: str) -> Floats:
+    """A metric by step, of the lines of ``metrics.jsonl``."""
+    return np.array([np.nan if (value := line.get(key)) is None else float(value) for line in lines])

@@ -13,7 +13,8 @@ from rich.table import Table
 from coevolve.console import WIDE, console
 from coevolve.report.findings import verdicts
 from coevolve.report.runs import Run
-from coevolve.report.section import Cell, Section
+from coevolve.report.section import Cell, Plot, Section, Series
+from coevolve.report.wording import many
 
 FILE = "diagnostics.json"
 
@@ -40,6 +41,13 @@ _KINDS = {
     ),
 }
 
+_FIRST = next(iter(_KINDS))
+_INTERVALS = (
+    ("share", "share_low", "share_high", "share of the influence"),
+    ("difference", "low", "high", "difference in return to the team"),
+)
+"""What of a row is drawn, the first that a kind has, its interval, and what it is called."""
+
 _COLUMNS = {
     "setting": "setting", "from": "from", "by": "others by", "role": "role", "policy": "policy", "reward": "return",
     "se": "SE", "difference": "difference", "low": "low", "high": "high", "effect": "effect", "share": "share",
@@ -54,20 +62,34 @@ def sections(run: Run) -> list[Section]:
     id = "diagnostics-" + re.sub(r"[^A-Za-z0-9]+", "-", run.name)
     if found is None:
         how = f"`coevolve diagnose {run.path}` finds out who needs whom, who uses what it hears, and who is lazy."
-        return [Section(id, f"Diagnostics of {run.name}", f"Not measured yet: {how}")]
+        return [Section(id, "Diagnostics", f"Not measured yet: {how}")]
     try:
-        return [_section(id, run.name, kind, found) for kind in _KINDS]
+        return [_section(id, kind, found) for kind in _KINDS]
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{run.path / FILE} lacks what `coevolve diagnose` writes there; run it again") from error
 
 
-def _section(id: str, name: str, kind: str, found: Mapping[str, Any]) -> Section:
+def _section(id: str, kind: str, found: Mapping[str, Any]) -> Section:
     about, rows = _KINDS[kind], [row for row in found["rows"] if row["kind"] == kind]
     keys = [key for key in _COLUMNS if any(key in row for row in rows)]
     cells: list[list[Cell]] = [[row.get(key) for key in keys] for row in rows]
     sentence = about.sentence(rows) if rows else about.none
-    where = f"{name} at checkpoint {found['checkpoint']}, held-out problems: {found['problems']} × {found['samples']}"
-    return Section(f"{id}-{kind}", f"{about.title} ({where})", sentence, [_COLUMNS[k] for k in keys], cells)
+    if kind == _FIRST:
+        problems = many(found["problems"], "held-out problem")
+        sentence = f"Checkpoint {found['checkpoint']}, {problems}, {found['samples']} episodes of each. {sentence}"
+    return Section(f"{id}-{kind}", about.title, sentence, [_COLUMNS[k] for k in keys], cells, _plot(rows))
+
+
+def _plot(rows: Sequence[Mapping[str, Any]]) -> Plot | None:
+    """Every difference to the team with its interval; of influence everybody's share."""
+    for value, low, high, title in _INTERVALS:
+        those = [row for row in rows if row.get(value) is not None]
+        if those:
+            names = [" ".join(str(row[key]) for key in ("role", "policy", "setting") if key in row) for row in those]
+            least, most = ([row.get(bound) for row in those] for bound in (low, high))
+            drawn = Series(title, names, [row[value] for row in those], least, most, points=True)
+            return Plot("", title, [drawn])
+    return None
 
 
 def show(found: Sequence[Section]) -> None:

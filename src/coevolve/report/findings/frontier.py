@@ -115,7 +115,9 @@ def _volumes(groups: Sequence[Group], reference: Point) -> list[Section]:
         "interval. More points can only add to it: compare families of equally many values of eta."
     )
     columns = ("family", "values of eta", "seeds", "hypervolume", "low", "high")
-    return [Section("hypervolume", "Hypervolume over eta", sentence, columns, rows)]
+    names, _, _, means, low, high = map(list, zip(*rows, strict=True)) if rows else ([],) * 6
+    plot = Plot("", "hypervolume", [Series("hypervolume", names, means, low, high, points=True)]) if rows else None
+    return [Section("hypervolume", "Hypervolume over eta", sentence, columns, rows, plot)]
 
 
 def _families(runs: Sequence[Run]) -> list[Group]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from coevolve.report.evaluation import NAMES
 from coevolve.report.runs import Run
-from coevolve.report.section import Cell, Section
+from coevolve.report.section import Cell, Plot, Section, Series
 from coevolve.report.wording import plus_minus
 
 Row = Mapping[str, Any]
@@ -26,13 +26,27 @@ def sections(run: Run) -> list[Section]:
         return []
     rows: list[Row] = found["rows"]
     sentence = (
-        f"{run.name} at step {found['checkpoint']} on {found['problems']} held-out problems, the same in every row: "
+        f"Step {found['checkpoint']} on {found['problems']} held-out problems, the same in every row: "
         f"{'; '.join(_moved(rows)) or 'no role is scored'}. The standard error is over problems; it says nothing about "
         "other seeds."
     )
     table = [[*(str(row[key]) for key in NAMES), *(row.get(key) for key in _NUMBERS)] for row in rows]
-    whole = Section("evaluation", f"Evaluation of {run.name}", sentence, (*NAMES, *_NUMBERS.values()), table)
-    return [whole, *_components(run, rows)]
+    columns = (*NAMES, *_NUMBERS.values())
+    return [Section("evaluation", "Evaluation", sentence, columns, table, _plot(rows)), *_components(rows)]
+
+
+def _plot(rows: Sequence[Row]) -> Plot | None:
+    """What every role of every setting earns by sampling, one standard error around it: a series for each weights."""
+    scored = [row for row in rows if row["decoding"] == "sampled" and row.get("reward") is not None]
+    series = []
+    for weights in dict.fromkeys(row["weights"] for row in scored):
+        those = [row for row in scored if row["weights"] == weights]
+        names = [f"{row['setting']}, {row['role']}" for row in those]
+        rewards, errors = [row["reward"] for row in those], [row.get("reward_se") or 0.0 for row in those]
+        low = [reward - error for reward, error in zip(rewards, errors, strict=True)]
+        high = [reward + error for reward, error in zip(rewards, errors, strict=True)]
+        series.append(Series(weights, names, rewards, low, high, points=True))
+    return Plot("", "reward, one standard error", series) if series else None
 
 
 def _moved(rows: Sequence[Row]) -> list[str]:
@@ -50,7 +64,7 @@ def _paid(row: Row) -> str:
     return plus_minus(row["reward"], row.get("reward_se"))
 
 
-def _components(run: Run, rows: Sequence[Row]) -> list[Section]:
+def _components(rows: Sequence[Row]) -> list[Section]:
     """Components of the reward and the best of k samples: a column per row of the evaluation that has any."""
     more = [row for row in rows if any(key.startswith(_MORE) for key in row)]
     if not more:
@@ -59,4 +73,4 @@ def _components(run: Run, rows: Sequence[Row]) -> list[Section]:
     names = [f"{row['weights']} {row['setting']} {row['role']} ({row['policy']}), {row['decoding']}" for row in more]
     table: list[list[Cell]] = [[key.replace("parts/", ""), *(row.get(key) for row in more)] for key in keys]
     sentence = "Means over problems. best@k is the expected best of k samples; for what is 0 or 1, that is pass@k."
-    return [Section("components", f"Evaluation of {run.name}: components", sentence, ("measure", *names), table)]
+    return [Section("components", "Components on held-out problems", sentence, ("measure", *names), table)]

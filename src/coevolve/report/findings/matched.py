@@ -109,7 +109,7 @@ def match(axis: Axis, groups: Sequence[Group]) -> Matched:
     left_out = []
     for group in groups:
         for run in group.runs:
-            cost, reward = _curve(axis, run)
+            cost, reward = curve(axis, run)
             if len(cost):
                 curves.setdefault(group.name, {})[run.seed] = cost, reward
             else:
@@ -124,13 +124,13 @@ def match(axis: Axis, groups: Sequence[Group]) -> Matched:
     return Matched(axis, grid, rewards, left_out, axis.adds_up and len({cost[-1] for cost in every}) == 1)
 
 
-def _curve(axis: Axis, run: Run) -> tuple[Floats, Floats]:
-    """Cost and reward where the cost is a new record, of the steps that know both."""
-    cost, reward = axis.spent(run), smooth(column(run, "reward"))
-    known = ~(np.isnan(cost) | np.isnan(reward))
-    cost, reward = cost[known], reward[known]
+def curve(axis: Axis, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
+    """Cost and a smoothed metric where the cost is a new record, of the steps that know both."""
+    cost, value = axis.spent(run), smooth(column(run, key))
+    known = ~(np.isnan(cost) | np.isnan(value))
+    cost, value = cost[known], value[known]
     before = np.maximum.accumulate(np.concatenate([[-np.inf], cost]))[:-1]
-    return cost[cost > before], reward[cost > before]
+    return cost[cost > before], value[cost > before]
 
 
 def section(found: Matched) -> Section:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coevolve.report.findings.curves import cell, column, final, mean, of_agents, peak, start
+from coevolve.report.findings.curves import cell, column, final, mean, of_agents, peak, smooth, start, window
 from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
-from coevolve.report.section import Cell, Section
+from coevolve.report.section import Cell, Plot, Section, Series
 from coevolve.report.wording import number
 
 _COLUMNS = (
@@ -25,9 +25,10 @@ def sections(runs: Sequence[Run]) -> list[Section]:
 
 def _summary(runs: Sequence[Run]) -> Section:
     ends = sorted(runs, key=lambda run: final(column(run, "reward")))
-    said = dict.fromkeys(_moved(run) for run in (ends[-1], ends[0]))
+    said = dict.fromkeys(_moved(run) for run in (ends[-1], ends[0])) if len(runs) > 1 else ()
+    told = f"Reward: {'; '.join(said)}. " if said else ""  # of one run the page's opening tells it
     sentence = (
-        f"Reward: {'; '.join(said)}. Start, peak and final are the first, the largest and "
+        f"{told}Start, peak and final are the first, the largest and "
         "the last mean over a tenth of the run's steps; KL, r - eta*KL, entropy and length are means over the last "
         "tenth; seconds are those of the steps, without loading and saving."
     )
@@ -65,7 +66,18 @@ def _gradients(runs: Sequence[Run]) -> list[Section]:
         "Agents of other sizes, weights or losses have other norms by nature; the alarms look for one that vanishes."
     )
     columns = ("run", "agent", "gradient norm", "share of the largest")
-    return [Section("gradients", "Gradient norms of the agents", sentence, columns, table)]
+    return [Section("gradients", "Gradient norms of the agents", sentence, columns, table, _curves(found))]
+
+
+def _curves(found: Sequence[tuple[Run, dict[str, float]]]) -> Plot:
+    """Every agent's norm, smoothed, over the steps of its run."""
+    series = []
+    for run, norms in found:
+        steps = [float(line["step"]) for line in run.lines][window(len(run.lines)) - 1 :]
+        for policy in norms:
+            name = f"{run.name} {policy}" if len(found) > 1 else policy
+            series.append(Series(name, steps, list(map(cell, smooth(column(run, f"agents/{policy}/grad_norm"))))))
+    return Plot("step", "gradient norm", series)
 
 
 def _norms(run: Run) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""One HTML file with everything in it: curves, findings, dialogues. It needs no network and nothing beside it."""
+"""One HTML file with everything in it, from its opening to its recipes. It needs no network and nothing beside it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LIMIT = 10_000_000
 
 _SPARE = 20_000  # bytes for the tags around the dialogues
 _SCRIPTS = (
-    *("dom", "data", "theme", "charts", "plots", "curves", "sections"),
-    *("tokens", "dialogue", "search", "viewer", "runs", "app"),
+    *("dom", "data", "theme", "charts", "plots", "curves", "sections", "diff"),
+    *("tokens", "graph", "dialogue", "search", "viewer", "runs", "overview", "app"),
 )
 """In the order in which they build on each other."""
 
@@ -48,6 +48,7 @@ def write_page(runs: Sequence[Run], output: Path) -> Path:
 def content(runs: Sequence[Run]) -> Content:
     """What the page of these runs shows."""
     from coevolve.report.findings import findings
+    from coevolve.report.findings.opening import opening
 
     groups = grouped(runs)
     name_of = {run.path: group.name for group in groups for run in group.runs}
@@ -55,7 +56,8 @@ def content(runs: Sequence[Run]) -> Content:
         _about(run, name_of[run.path]) | {"name": name} | numbers
         for run, name, numbers in zip(runs, _unique([run.name for run in runs]), columns(runs), strict=True)
     ]
-    overview = {"runs": about, "sections": [plain(asdict(section)) for section in findings(runs)]}
+    sections = [plain(asdict(section)) for section in findings(runs)]
+    overview = {"runs": about, "opening": asdict(opening(runs)), "sections": sections}
     room = LIMIT - len(html(Content(blob(overview), {}))) - _SPARE
     packed = dialogues(runs, room)
     return Content(blob(overview | {"dialogues": packed.index}), packed.chunks)
@@ -65,7 +67,7 @@ def html(shown: Content | None) -> str:
     """The page; without content one that asks the server it came from (``watch``)."""
     folder = resources.files("coevolve.report").joinpath("page").joinpath("web")
     scripts = "\n".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
-    blobs = {"plotly": _plotly()} | ({"overview": shown.overview, **shown.chunks} if shown else {})
+    blobs = {"plotly": _plotly()} | ({"data": shown.overview, **shown.chunks} if shown else {})
     parts = {
         "/*css*/": folder.joinpath("page.css").read_text("utf-8"),
         "/*scripts*/": scripts,

@@ -32,7 +32,8 @@ def round_step(largest: float) -> float:
 
 
 def packed_chunk(records: Sequence[Record], grid: Mapping[str, float]) -> dict[str, Any]:
-    """problems (id -> its columns), strings (every piece and note once) and the episodes, which name them by place."""
+    """problems (id -> its columns), strings (every piece, prompt and note once), and the episodes, which name those by
+    place."""
     strings: dict[str, int] = {}
     episodes = [
         {
@@ -50,8 +51,8 @@ def packed_chunk(records: Sequence[Record], grid: Mapping[str, float]) -> dict[s
 
 
 def _turn(turn: Record, strings: dict[str, int], grid: Mapping[str, float]) -> dict[str, Any]:
-    """A turn as it was written; pieces and notes by place, text only where the pieces do not say it, numbers on the
-    grid."""
+    """A turn as it was written: pieces, prompt and notes by place, text only where the pieces do not say it, numbers on
+    the grid."""
 
     def place(text: str) -> int:
         return strings.setdefault(text, len(strings))
@@ -61,6 +62,7 @@ def _turn(turn: Record, strings: dict[str, int], grid: Mapping[str, float]) -> d
     packed |= {"heard": [part if isinstance(part, int) else [place(part)] for part in turn["heard"]]}
     packed |= {} if turn["text"] == "".join(pieces[:-1] if turn["finished"] else pieces) else {"text": turn["text"]}
     packed |= {"pieces": [place(piece) for piece in pieces]}
+    packed |= {"prompt": place(turn["prompt"])} if "prompt" in turn else {}
     return packed | {name: on_grid(turn[name], step) for name, step in grid.items() if name in turn}
 
 

@@ -1,6 +1,6 @@
 // The page: its parts, its data, and, where it is served, the next data.
 
-const PARTS = ["findings", "curves", "dialogues", "recipes"];
+const PARTS = ["overview", "findings", "curves", "dialogues", "recipes"];
 const POLL = 2000; // milliseconds
 
 let overview = null;
@@ -19,7 +19,7 @@ function showPart() {
 function redrawAll() {
   if (!overview) return;
   drawCurves();
-  document.querySelectorAll("#findings-part .plot").forEach(redraw);
+  document.querySelectorAll("#findings-part .plot, #overview-part .plot").forEach(redraw);
 }
 
 /** New data: what is drawn changes, where the reader is does not. */
@@ -30,6 +30,7 @@ async function show(data) {
   drawSections(byId("findings-part"), overview.sections);
   drawRecipes(byId("recipes-part"));
   drawCurves();
+  await drawOverview();
   await go();
 }
 
@@ -57,6 +58,7 @@ async function poll() {
 
 async function start() {
   addEventListener("hashchange", showPart);
+  buildOverview(byId("overview-part"));
   buildSections(byId("findings-part"));
   buildCurves(byId("curves-part"));
   buildViewer(byId("dialogues-part"));
@@ -66,7 +68,7 @@ async function start() {
     byId("status").textContent = "Asking for the first step.";
     await poll();
   } else {
-    await show(JSON.parse(await unpacked(byId("overview").textContent)));
+    await show(JSON.parse(await unpacked(byId("data").textContent)));
     byId("status").textContent = summary();
   }
   await new Promise((resolve) => setTimeout(resolve)); // what can be read is there before what is drawn

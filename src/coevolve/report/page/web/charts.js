@@ -18,6 +18,8 @@ const PANELS = {
 
 const AXES = { steps: "step", turns: "turns sampled so far", updates: "gradient steps so far" };
 
+const FEW_STEPS = 6; // of which each gets a number
+
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 
 /** Which panel a metric belongs to, and what its line is called there. */
@@ -33,23 +35,41 @@ function place(key) {
 /** The runs that have any number for a line. */
 const withData = (runs, line) => runs.filter((run) => run.columns[line.key]?.some((value) => value != null));
 
+/** Every policy that has metrics, in the order in which they appear. */
+const agentsOf = (runs) =>
+  [...new Set(runs.flatMap((run) => Object.keys(run.columns)).filter((key) => key.startsWith("agents/")).map((key) => place(key)[1]))];
+
+/** Which of the line colours an agent has, in every panel and dialogue; 0 is the team's. */
+const agentLook = (agents, name) => 1 + agents.indexOf(name);
+
 /** The panels that these runs' metrics make, the known ones in their order, then components of the reward, the rest. */
 function panelsOf(runs) {
   const found = new Map();
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.columns)))].filter((key) => withData(runs, { key }).length);
-  const agents = [...new Set(keys.filter((key) => key.startsWith("agents/")).map((key) => place(key)[1]))];
+  const agents = agentsOf(runs);
   for (const key of keys) {
     const [id, label] = place(key);
     if (!found.has(id)) found.set(id, []);
-    const agent = key.startsWith("agents/"); // an agent looks the same in every panel
-    found.get(id).push({ key, label, look: agent ? 1 + agents.indexOf(label) : found.get(id).length, wide: !agent });
+    const agent = key.startsWith("agents/");
+    found.get(id).push({ key, label, look: agent ? agentLook(agents, label) : found.get(id).length, wide: !agent });
   }
   const known = Object.keys(PANELS);
   const rank = (id) => (id in PANELS ? known.indexOf(id) : id.startsWith("parts/") ? known.length : known.length + 1);
   return [...found.keys()].sort((a, b) => rank(a) - rank(b)).map((id) => {
     const [title, unit] = PANELS[id] ?? [id.replace("parts/", "").replaceAll("_", " "), id.startsWith("parts/") ? "component" : ""];
-    return { id, title, unit, lines: found.get(id), main: rank(id) <= known.length };
+    return { id, title, unit, lines: id === "time" ? found.get(id) : apart(runs, found.get(id)), main: rank(id) <= known.length };
   });
+}
+
+/** The lines, those of the same numbers (an agent's and its team's, where all are paid alike) as one. */
+function apart(runs, lines) {
+  const found = new Map();
+  for (const line of lines) {
+    const numbers = JSON.stringify(runs.map((run) => run.columns[line.key] ?? null));
+    if (found.has(numbers)) found.get(numbers).label += `, ${line.label}`;
+    else found.set(numbers, line);
+  }
+  return [...found.values()];
 }
 
 /** Exponential moving average; gaps stay gaps. weight 0: as it is. */
@@ -178,9 +198,10 @@ function figure(panel, runs, options, allGroups) {
     uirevision: `${options.axis} ${options.log} ${bars}`,
     barmode: "stack",
     hovermode: "x unified",
-    showlegend: data.filter((trace) => trace.showlegend !== false).length > 1,
+    showlegend: data.filter((trace) => trace.showlegend !== false).length > 1 || panel.lines.some((line) => line.label.includes(", ")),
   };
   layout.xaxis.title = { text: bars ? "" : AXES[options.axis] };
+  if (!bars && runs.every((run) => run.steps.at(-1) < FEW_STEPS)) layout.xaxis.dtick = 1; // there is no half step
   layout.xaxis.type = bars ? "category" : "linear";
   layout.yaxis.type = options.log ? "log" : "linear";
   layout.yaxis2 = { overlaying: "y", range: [0, 1], fixedrange: true, visible: false };

@@ -36,7 +36,7 @@ function drawCurves() {
   const counts = (run) => run.updates.at(-1) > 0;
   byId("axis").querySelector("[value=updates]").disabled = !runs.every(counts);
   for (const panel of panels) {
-    if (!cards.has(panel.id)) cards.set(panel.id, card(panel));
+    if (!cards.has(panel.id)) cards.set(panel.id, card(panel, () => options));
     const { node, plot } = cards.get(panel.id);
     Object.assign(node, { panel });
     redraw(plot);
@@ -49,27 +49,41 @@ function drawCurves() {
     .map((run) => `${run.name}: ${run.steps.length} of ${run.written} steps are drawn, one in ${run.every}.`).join(" ");
 }
 
-function card(panel) {
-  const node = el("figure", { class: "card", "data-panel": panel.id });
+/** The figure of a panel. how: what `figure` takes as options, asked at every drawing. */
+function card(panel, how, id = panel.id) {
+  const node = el("figure", { class: "card", "data-panel": id });
   const missing = el("span", { class: "note lost" });
   const plot = plotPlace(panel.title);
+  const numbers = el("details", { class: "numbers", ontoggle: () => fillNumbers(node, numbers, how()) }, el("summary", {}, "numbers"));
   plot.make = () => {
-    const runs = shownRuns();
-    const drawn = figure(node.panel, runs, options, groupNames());
-    const lost = options.log ? unloggable(drawn.data) : 0;
+    const drawn = figure(node.panel, shownRuns(), how(), groupNames());
+    const lost = how().log ? unloggable(drawn.data) : 0;
     missing.textContent = lost ? `${count(lost, "value")} of zero or less cannot be drawn on a log scale` : "";
     plot.setAttribute("aria-label", spoken(node.panel, drawn.data));
+    fillNumbers(node, numbers, how());
     return drawn;
   };
-  node.append(el("figcaption", {}, el("h3", {}, panel.title), el("span", { class: "note" }, panel.unit), missing), plot);
+  node.append(el("figcaption", {}, el("h3", {}, panel.title), el("span", { class: "note" }, panel.unit), missing), plot, numbers);
   return { node, plot };
 }
 
-/** A panel in words: where each line begins and ends. */
+/** Every number of a panel as a table, once it is unfolded: a row for each step, a column for each line of each run. */
+function fillNumbers({ panel }, root, { axis }) {
+  if (!root.open) return;
+  const runs = shownRuns();
+  const lines = runs.flatMap((run) => panel.lines.filter((line) => withData([run], line).length)
+    .map((line) => ({ run, key: line.key, name: runs.length > 1 ? `${run.name} ${line.label}` : line.label })));
+  const at = [...new Set(runs.flatMap((run) => run[axis]))].sort((a, b) => a - b);
+  const rows = at.map((x) => [x, ...lines.map(({ run, key }) => run.columns[key][run[axis].indexOf(x)] ?? null)]);
+  root.querySelector(".scroll")?.remove();
+  root.append(table({ title: panel.title, columns: [AXES[axis], ...lines.map((line) => line.name)], rows }));
+}
+
+/** A panel in words: the first and the last point of each line. */
 function spoken(panel, data) {
   const ends = data.filter((trace) => trace.yaxis !== "y2" && trace.showlegend !== false && trace.type !== "bar").map((trace) => {
     const values = trace.y.filter((value) => value != null);
-    return `${trace.name} from ${number(values[0])} to ${number(values.at(-1))}`;
+    return `${trace.name} ${number(values[0])} at the first step, ${number(values.at(-1))} at the last`;
   });
   return [panel.title, ...ends].join("; ");
 }

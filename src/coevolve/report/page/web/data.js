@@ -1,6 +1,6 @@
 // Where the data is: packed in the page, or behind the server that a live page came from.
 
-const live = !byId("overview");
+const live = !byId("data");
 
 /** gzip in base64 -> text. */
 async function unpacked(base64) {
@@ -28,6 +28,7 @@ async function read(id) {
     for (const turn of episode.turns) {
       turn.pieces = turn.pieces.map((place) => found.strings[place]);
       turn.heard = turn.heard.map((part) => (Array.isArray(part) ? found.strings[part[0]] : part));
+      if ("prompt" in turn) turn.prompt = found.strings[turn.prompt];
       turn.text ??= (turn.finished ? turn.pieces.slice(0, -1) : turn.pieces).join("");
     }
   }

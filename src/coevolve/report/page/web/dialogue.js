@@ -2,17 +2,25 @@
 
 const SHORT = 300; // characters of a problem that is unfolded from the start
 
-/** look: measure (null: no colours), numbers (true: tables too), about (the index of the file it comes from). */
+/** look: measure (null: no colours), numbers (true: tables too), about (the index of the file it comes from), brief
+    (true: texts and rewards alone), marks (tag and the places of the words to mark, turn by turn: see `comparedTurns`). */
 function drawEpisode(episode, heading, look) {
   const parts = Object.entries(episode.parts).map(([name, value]) => chip(name.replace("parts/", ""), value));
-  const data = Object.entries(episode.data);
   return el("div", { class: "episode" },
-    el("h3", {}, heading),
-    el("p", { class: "chips" }, chip("mean reward", episode.value), ...parts),
-    data.length ? el("details", { class: "problem", open: JSON.stringify(data).length < SHORT }, el("summary", {}, "the problem"),
-      el("dl", {}, ...data.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, written(value))]))) : null,
+    el("header", {}, el("h3", {}, heading), el("p", { class: "chips" }, chip("mean reward", episode.value), ...(look.brief ? [] : parts))),
+    ...(look.brief ? [] : [drawProblem(episode), drawGraph(episode)]),
     ...drawJoints(episode, look));
 }
+
+/** The columns of a problem, folded up where they are long; null where it has none. */
+function drawProblem({ data }) {
+  const columns = Object.entries(data);
+  return columns.length ? el("details", { class: "problem", open: JSON.stringify(columns).length < SHORT }, el("summary", {}, "the problem"),
+    el("dl", {}, ...columns.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, written(value))]))) : null;
+}
+
+/** The colour of who speaks, which is that of its curves. */
+const speaker = (turn) => `var(--line-${agentLook(agentsOf(overview.runs), turn.policy) % 8})`;
 
 const written = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1));
 
@@ -28,16 +36,19 @@ function drawJoints(episode, look) {
   const waiting = episode.turns.map((_, i) => i).filter((i) => !judged.has(i));
   const drawn = new Set();
   const turnsBefore = (end) => waiting.splice(0, waiting.filter((i) => i < end).length).map((i) => drawTurn(episode, i, look));
-  const grow = (after) => (below.get(after) ?? []).flatMap((i) => {
+  const folded = ([first, ...others]) => (look.brief && branches && others.length
+    ? [first, el("details", { class: "others" }, el("summary", {}, count(others.length, "other joint response")), ...others)] : [first, ...others]);
+  const grow = (after) => (below.has(after) ? folded(below.get(after).flatMap(branch)) : []);
+  const branch = (i) => {
     const joint = episode.joints[i];
     const node = el("div", { class: "joint" }, ...turnsBefore(Math.min(...joint.turns)),
-      ...joint.turns.map((turn) => (drawn.has(turn) ? again(episode, turn) : drawTurn(episode, turn, look))), verdict(episode, i));
+      ...joint.turns.map((turn) => (drawn.has(turn) ? again(episode, turn) : drawTurn(episode, turn, look))), look.brief ? null : verdict(episode, i));
     joint.turns.forEach((turn) => drawn.add(turn));
     const next = grow(i);
     if (!branches) return [node, ...next];
     if (next.length) node.append(el("div", { class: "continued" }, ...next));
     return [node];
-  });
+  };
   return [...grow(null), ...turnsBefore(Infinity)];
 }
 
@@ -55,18 +66,27 @@ const called = (episode, i) => `turn ${i + 1} of ${episode.turns[i].role} (${epi
 
 function drawTurn(episode, i, look) {
   const turn = episode.turns[i];
-  const policies = [...new Set(episode.turns.map((one) => one.policy))];
   const ended = turn.finished ? "ended by itself" : "cut";
-  return el("article", { class: "turn", style: `--speaker: var(--line-${policies.indexOf(turn.policy) % 8})` },
+  const how = { class: "turn", style: `--speaker: ${speaker(turn)}` };
+  if (look.brief) {
+    return el("article", how, el("header", {}, el("b", {}, turn.role), ` (${turn.policy}) `, el("span", { class: "chips" }, chip("reward", turn.reward))),
+      el("p", { class: "said" }, turn.text));
+  }
+  return el("article", how,
     el("header", {},
       el("b", {}, turn.role), ` played by ${turn.policy} `,
       el("span", { class: "chips" }, chip("turn", i + 1), chip("reward", turn.reward),
         "credit" in turn ? chip("credit", turn.credit) : null, chip(`${count(turn.pieces.length, "token")}, ${ended}`))),
     ...turn.heard.map((part) => drawHeard(episode, i, part)),
-    tokenLine(turn, look.measure, look.about),
+    turn.prompt == null ? null : drawPrompt(turn.prompt),
+    tokenLine(turn, look.measure, look.about, look.marks && { tag: look.marks.tag, places: look.marks.places[i] ?? [] }),
     turn.pieces.join("").startsWith(turn.text) ? null : el("p", { class: "note" }, `as text: ${turn.text}`),
     look.numbers ? tokenTable(turn, look.about) : null);
 }
+
+/** What the model was given, to the letter: a mistake in a template is to be seen here. */
+const drawPrompt = (prompt) => el("details", { class: "heard prompt" },
+  el("summary", {}, `the prompt as it was sent, ${count(prompt.length, "character")}`), el("blockquote", {}, prompt));
 
 /** What a turn was told: another turn, folded up, or a note in full. */
 function drawHeard(episode, i, part) {

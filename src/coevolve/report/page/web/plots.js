@@ -10,9 +10,10 @@ const near = new IntersectionObserver(
   { rootMargin: "100px" },
 );
 
-/** An empty place for a figure; its `make` is to return { data, layout } when it is drawn. */
+/** An empty place for a figure; its `make` is to return { data, layout } when it is drawn. Its label says in words what
+    the drawing shows, which is hidden from screen readers; its buttons are not. */
 function plotPlace(label) {
-  const node = el("div", { class: "plot", role: "img", "aria-label": label });
+  const node = el("div", { class: "plot", role: "group", "aria-label": label });
   node.due = true;
   near.observe(node);
   return node;
@@ -29,4 +30,5 @@ function drawIfDue(node) {
   node.due = false;
   const { data, layout } = node.make();
   Plotly.react(node, data, layout, CONFIG);
+  node.querySelectorAll(".main-svg").forEach((drawing) => drawing.setAttribute("aria-hidden", "true"));
 }

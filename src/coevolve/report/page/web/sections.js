@@ -25,49 +25,67 @@ function jump(event, id) {
 
 function drawSection(section, oldPlot) {
   const { id, title, sentence, rows, plot } = section;
-  return el("article", { id, class: "card", tabindex: -1 }, el("h3", {}, title), el("p", { class: "sentence" }, sentence),
-    rows.length ? table(section) : null, plot ? sectionPlot(title, plot, oldPlot) : null);
+  return el("article", { id, class: "card", tabindex: -1 }, el("h3", {}, title), el("p", { class: "sentence" }, ...prose(sentence)),
+    plot ? sectionPlot(title, plot, oldPlot) : null, plot ? plotNumbers(title, plot) : null, rows.length ? table(section) : null);
 }
 
+/** Every point of a plot, for who cannot see or point at it; written when it is unfolded. */
+function plotNumbers(title, plot) {
+  const points = () => plot.series.flatMap(({ name, x, y, low, high }) => y.map((value, i) => [name, x[i], value, low?.[i] ?? null, high?.[i] ?? null]));
+  const columns = ["of", plot.x || "at", plot.y, "low", "high"];
+  const root = el("details", { class: "numbers", ontoggle: () => {
+    if (root.children.length < 2) root.append(table({ title: `the points of ${title}`, columns, rows: points() }));
+  } }, el("summary", {}, "numbers of the figure"));
+  return root;
+}
+
+/** Text in which `this` is code. */
+const prose = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
+
 function sectionPlot(title, plot, old) {
-  const node = old ?? plotPlace(`${title}: ${plot.y} over ${plot.x}`);
+  const node = old ?? plotPlace(`${title}: ${plot.y}${plot.x ? ` over ${plot.x}` : ""}`);
   node.make = () => sectionFigure(plot);
   redraw(node);
   return node;
 }
 
-/** Wide tables scroll in their own box. */
+/** Wide tables scroll in their own box; on a phone every row is a list of names and values. Roles are said again because
+    a table that is not laid out as one is none to a screen reader. */
 function table({ title, columns, rows }) {
-  const cell = (value) => el("td", { class: typeof value === "number" ? "number" : null }, typeof value === "string" ? value : number(value));
+  const cell = (value, i) => el("td", { role: "cell", class: typeof value === "number" ? "number" : null, "data-column": columns[i] },
+    typeof value === "string" ? value : number(value));
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table: ${title}` },
-    el("table", {},
-      el("thead", {}, el("tr", {}, ...columns.map((column) => el("th", { scope: "col" }, column)))),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell))))));
+    el("table", { role: "table" },
+      el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...columns.map((column) => el("th", { scope: "col", role: "columnheader" }, column)))),
+      el("tbody", { role: "rowgroup" }, ...rows.map((row) => el("tr", { role: "row" }, ...row.map(cell))))));
 }
 
 function sectionFigure(plot) {
   const layout = { ...baseLayout(), uirevision: "kept", showlegend: plot.series.length > 1, hovermode: "closest" };
   layout.xaxis.automargin = layout.yaxis.automargin = true;
   layout.xaxis.title = { text: asText(plot.x) };
+  layout.xaxis.type = typeof plot.series[0]?.x[0] === "string" ? "category" : "linear";
   layout.yaxis.title = { text: asText(plot.y) };
   return { data: plot.series.flatMap(seriesTraces), layout };
 }
 
 /** Points with error bars, or a line over its band. */
 function seriesTraces(series, n) {
-  const color = lineColour(n);
+  const agents = agentsOf(overview.runs);
+  const color = lineColour(agents.includes(series.name) ? agentLook(agents, series.name) : n);
   const name = asText(series.name);
   const between = series.low && series.high;
+  const x = series.x.map((one) => (typeof one === "string" ? asText(one) : one));
   const trace = {
-    type: "scatter", mode: series.points ? "markers" : "lines", x: series.x, y: series.y, name, legendgroup: name,
+    type: "scatter", mode: series.points ? "markers" : "lines", x, y: series.y, name, legendgroup: name,
     line: { color, width: 2.2 }, marker: { color, size: 9 }, text: series.labels?.map(asText),
-    hovertemplate: `${series.labels ? "%{text}<br>" : ""}%{x:.4g}, %{y:.4g}`,
+    hovertemplate: `${series.labels ? "%{text}<br>" : ""}${typeof x[0] === "string" ? "%{x}" : "%{x:.4g}"}, %{y:.4g}`,
   };
   if (!between) return [trace];
   if (series.points) {
     const off = (bounds, sign) => series.y.map((y, i) => (y == null || bounds[i] == null ? 0 : sign * (bounds[i] - y)));
     return [{ ...trace, error_y: { type: "data", symmetric: false, array: off(series.high, 1), arrayminus: off(series.low, -1), color } }];
   }
-  const edge = { type: "scatter", mode: "lines", x: series.x, line: { width: 0, color }, hoverinfo: "skip", showlegend: false, legendgroup: name };
+  const edge = { type: "scatter", mode: "lines", x, line: { width: 0, color }, hoverinfo: "skip", showlegend: false, legendgroup: name };
   return [{ ...edge, y: series.low }, { ...edge, y: series.high, fill: "tonexty", fillcolor: `${color}33` }, trace];
 }

@@ -21,11 +21,15 @@ function shade(measure, value, full) {
   return `rgb(var(--${ink}) / ${strength})`;
 }
 
-/** A turn's tokens in a row. */
-function tokenLine(turn, measure, about) {
+/** A turn's tokens in a row; those of marked words (tag, places in the text) are `ins` or `del`. */
+function tokenLine(turn, measure, about, marks) {
+  let end = 0;
   return el("p", { class: "tokens" }, ...turn.pieces.map((piece, i) => {
     const last = turn.finished && i === turn.pieces.length - 1;
-    const span = el("span", { class: `token${last ? " end" : ""}${piece.trim() ? "" : " blank"}` }, piece);
+    const start = end;
+    end += piece.length;
+    const marked = !last && marks?.places.some(([from, to]) => from < end && to > start);
+    const span = el(marked ? marks.tag : "span", { class: `token${last ? " end" : ""}${piece.trim() ? "" : " blank"}` }, piece);
     if (measure) span.style.backgroundColor = shade(measure, tokenNumber(turn, measure, i, about), about.full[measure]);
     span.numbers = () => [JSON.stringify(piece), ...measuresOf(turn).map((name) => `${MEASURES[name].title}: ${number(tokenNumber(turn, name, i, about))}`)];
     return span;
@@ -54,7 +58,7 @@ function tokenLegend(measure, about) {
     el("span", {}, `${low}  ${signed ? number(-full) : 0}`),
     el("span", { class: `bar ${signed ? "signed" : "rising"}` }),
     el("span", {}, `${number(full)}  ${high}`),
-    el("span", { class: "note" }, `${title}${exact}; beyond the ends the colour stays the same`));
+    el("span", { class: "note" }, `${title}${exact}`));
 }
 
 /** Numbers of the token under the pointer, or under the finger. */

@@ -2,11 +2,20 @@
 
 const SOURCES = {
   training: { title: "training episodes", at: (step) => `step ${step}` },
-  held_out: { title: "held-out problems through training", at: (step) => `after ${count(step, "step")}` },
+  held_out: { title: "held-out problems", at: (step) => (step ? `after ${count(step, "step")}` : "at the start") },
 };
 
+/** What an episode may stand beside; from: the position of the step that it is taken from. */
+const BESIDE = {
+  start: { title: "the start", from: () => 0 },
+  before: { title: "the step before", from: (step) => step - 1 },
+  "": { title: "nothing" },
+};
+
+const LAST = Infinity;
+
 /** Where the reader is. step: a position among the shown steps. want: "first", "worst", "best" or { problem, member }. */
-const at = { run: null, source: "training", step: 0, want: "first", measure: "adv", beside: true, numbers: false };
+const at = { run: null, source: "held_out", step: LAST, want: "first", measure: "adv", beside: "start", numbers: false };
 
 const viewer = {};
 
@@ -16,24 +25,28 @@ function buildViewer(root) {
   const button = (text, label, change) => el("button", { type: "button", "aria-label": label, onclick: () => go(change()) }, text);
   Object.assign(viewer, {
     root,
-    run: select("dialogue-run", (run) => ({ run, step: 0, want: "first" })),
-    source: select("source", (source) => ({ source, step: 0, want: "first" })),
+    run: select("dialogue-run", (run) => ({ run, step: LAST, want: "first" })),
+    source: select("source", (source) => ({ source, step: LAST, want: "first" })),
     problem: select("problem", (i) => ({ want: identity(viewer.episodes[Number(i)]) })),
     measure: select("measure", (measure) => ({ measure })),
+    beside: select("beside", (beside) => ({ beside })),
     step: el("input", { id: "step", type: "range", "aria-label": "Step", min: 0, value: 0, oninput: (event) => go({ step: Number(event.target.value) }) }),
     where: el("output", { for: "step" }), shown: el("p", { class: "note", id: "shown" }), legend: el("div"),
     episode: el("div", { id: "episode", "aria-live": "polite" }), episodes: [],
   });
-  root.replaceChildren(
-    el("h2", {}, "Dialogues"),
-    el("div", { class: "controls" }, labelled("run", viewer.run), labelled("of", viewer.source)),
-    el("div", { class: "controls" }, button("←", "Step before", () => byStep(-1)), viewer.step, button("→", "Next step", () => byStep(1)), viewer.where),
-    el("div", { class: "controls" }, labelled("problem", viewer.problem), button("worst", "Worst of this step", () => ({ want: "worst" })),
+  viewer.run.label = labelled("run", viewer.run);
+  viewer.options = el("details", { class: "options" }, el("summary", {}, "Search and options"),
+    el("div", { class: "controls" }, labelled("tokens by", viewer.measure), labelled("beside", viewer.beside), box("numbers", "numbers as tables")),
+    el("div", { class: "controls" }, button("worst", "Worst of this step", () => ({ want: "worst" })),
       button("best", "Best of this step", () => ({ want: "best" })), button("random", "Any of this step", anyOne)),
-    el("div", { class: "controls" }, labelled("tokens by", viewer.measure), viewer.legend),
-    el("div", { class: "controls" }, box("numbers", "numbers as tables"), box("beside", "beside the step before")),
-    el("p", { class: "note keys" }, "Keys: ← → step, ↑ ↓ problem, w worst, b best, r random, / search"),
-    searchBox((hit) => open(hit)), viewer.shown, viewer.episode);
+    searchBox((hit) => open(hit)), viewer.shown,
+    el("p", { class: "note keys" }, "Keys: ← → step, ↑ ↓ problem, w worst, b best, r random, / search"));
+  root.replaceChildren(
+    el("h2", { class: "spoken" }, "Dialogues"),
+    el("div", { class: "controls bar-of-controls" }, viewer.run.label, labelled("of", viewer.source), labelled("problem", viewer.problem),
+      el("div", { class: "steps" }, button("←", "Step before", () => byStep(-1)), viewer.step, button("→", "Next step", () => byStep(1)), viewer.where),
+      viewer.options),
+    viewer.legend, viewer.episode);
   root.addEventListener("keydown", onKey);
   followTokens(viewer.episode);
 }
@@ -53,7 +66,10 @@ const KEYS = {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, .scroll")) return;
-  if (event.key === "/") viewer.root.querySelector("#search").focus();
+  if (event.key === "/") {
+    viewer.options.open = true;
+    viewer.root.querySelector("#search").focus();
+  }
   else if (KEYS[event.key] && viewer.episodes.length) go(KEYS[event.key]());
   else return;
   event.preventDefault();
@@ -86,6 +102,8 @@ async function go(change = {}) {
 
 function drawControls(having, run, about) {
   fill(viewer.run, having.map((one) => [one.name, one.name]), run.name);
+  viewer.run.label.hidden = having.length < 2;
+  fill(viewer.beside, Object.entries(BESIDE).map(([name, { title }]) => [name, title]), at.beside);
   fill(viewer.source, Object.entries(SOURCES).map(([name, { title }]) => [name, title, run.dialogues[name].shown ? "" : "none written"]), at.source);
   const missing = (name) => (name in about.full ? "" : at.source === "held_out" && name === "adv" ? "nothing is learnt from these" : "this run has none");
   fill(viewer.measure, [...Object.entries(MEASURES).map(([name, { title }]) => [name, title, missing(name)]), ["", "nothing"]], measureOf(about));
@@ -93,7 +111,7 @@ function drawControls(having, run, about) {
   viewer.step.value = at.step;
   viewer.where.textContent = `${SOURCES[at.source].at(about.steps[at.step])}, ${at.step + 1} of ${about.steps.length}`;
   viewer.step.setAttribute("aria-valuetext", viewer.where.textContent);
-  byId("beside").disabled = at.source !== "held_out";
+  viewer.beside.disabled = at.source !== "held_out"; // a step of training has problems of its own
   const all = about.shown === about.written ? "all" : "of every shown step the worst, the best and some at random:";
   viewer.shown.textContent = `Shown: ${all} ${about.shown} of ${about.written} episodes that the run wrote, at ${about.steps.length} of ${about.all_steps} steps.`;
 }
@@ -107,7 +125,8 @@ async function drawStep(about) {
   const mine = ++drawing;
   const load = async (i) => (await chunk(about.chunk_of[i])).filter((episode) => episode.step === about.steps[i]);
   const compared = at.source === "held_out" && at.beside && at.step > 0;
-  const [episodes, before] = await Promise.all([load(at.step), compared ? load(at.step - 1) : []]);
+  const earlier = compared ? BESIDE[at.beside].from(at.step) : null;
+  const [episodes, before] = await Promise.all([load(at.step), compared ? load(earlier) : []]);
   if (mine !== drawing) return; // the reader has gone on
   const built = JSON.stringify([at, episodes, before]);
   if (viewer.built === built) return; // nothing is new: what is unfolded stays so
@@ -120,8 +139,10 @@ async function drawStep(about) {
   const same = before.find((one) => one.problem === episode.problem && one.member === episode.member);
   const when = (step) => SOURCES[at.source].at(about.steps[step]);
   viewer.episode.className = same ? "pair" : "";
-  viewer.episode.replaceChildren(...(same ? [drawEpisode(same, when(at.step - 1), look)] : []),
-    drawEpisode(episode, same ? when(at.step) : `${episode.problem}, ${when(at.step)}`, look));
+  const changed = same ? comparedTurns(same, episode) : null;
+  const marked = (tag, places) => (changed ? { ...look, marks: { tag, places } } : look);
+  viewer.episode.replaceChildren(...(same ? [drawEpisode(same, when(earlier), marked("del", changed.gone))] : []),
+    drawEpisode(episode, same ? when(at.step) : `${episode.problem}, ${when(at.step)}`, marked("ins", changed?.fresh)));
   viewer.root.dataset.shows = JSON.stringify([at.run, at.source, about.steps[at.step], episode.problem, episode.member]);
 }
 

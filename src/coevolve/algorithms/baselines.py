@@ -1,0 +1,110 @@
+"""Baselines and scales by name: what a turn's credit is compared with, and what the difference is divided by.
+
+The formulas are in ``maths.groups``; here is which columns of a batch they look at, and the two that look further than
+one policy's batch: a mean over past steps, and one scale for the whole team. Letters: B turns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from coevolve.late import Tensor, torch
+from coevolve.maths import groups
+from coevolve.types import Advantage, Batch, Lesson, PolicyName, State, Targets
+
+Compare = Callable[[Tensor, Batch], Tensor]
+"""(credit_B, the policy's batch) -> credit_B less the baseline."""
+
+
+def _mean(credit_B: Tensor, batch: Batch) -> Tensor:
+    return groups.less_mean(credit_B, batch.peers_B)
+
+
+def _others(credit_B: Tensor, batch: Batch) -> Tensor:
+    return groups.less_others(credit_B, batch.peers_B)
+
+
+def _max(credit_B: Tensor, batch: Batch) -> Tensor:
+    return groups.less_max(credit_B, batch.peers_B)
+
+
+def as_it_is(credit_B: Tensor, batch: Batch) -> Tensor:
+    """The credit: nobody to compare with."""
+    return groups.as_it_is(credit_B, batch.peers_B)
+
+
+def _by_length(credit_B: Tensor, batch: Batch) -> Tensor:
+    """The tokens of a turn for the squared length of its score (``groups.less_weighted``)."""
+    return groups.less_weighted(credit_B, batch.peers_B, batch.mask_BT.sum(1))
+
+
+def _shrunk(credit_B: Tensor, batch: Batch) -> Tensor:
+    block_B = groups.blocks(batch.peers_B, batch.episode_B)
+    return groups.less_shrunk(credit_B, batch.peers_B, batch.role_B, block_B)
+
+
+BASELINES: dict[str, Compare] = {
+    "mean": _mean,
+    "loo": _others,
+    "max": _max,
+    "none": as_it_is,
+    "length": _by_length,
+    "shrunk": _shrunk,
+    "moving": as_it_is,  # ``less_moving`` has been there before
+}
+SCALES: dict[str, groups.Scale] = {
+    "none": groups.no_scale,
+    "group": groups.group_std,
+    "agent": groups.agent_std,
+    "team": groups.no_scale,  # ``over_team`` comes after it
+}
+
+
+def within_roles(batch: Batch) -> Batch:
+    """The batch with all turns of a role for one group: a policy's turns in that role, in all episodes of the step."""
+    return batch.replace(peers_B=torch.unique(batch.role_B, return_inverse=True)[1])
+
+
+def less_moving(advantage: Advantage, decay: float) -> Advantage:
+    """The advantage of credits less what the policy was credited with in the same role at earlier steps.
+
+    Role-conditioned advantage estimation (arXiv 2506.24119): b <- decay b + (1 - decay) mean credit of the step, for
+    every policy and role, in ``state["moving"]``. It is b / (1 - decay^steps) that comes off, so that the first steps
+    are not compared with the 0 that b begins with. Past steps alone are in it: unbiased.
+    """
+
+    def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
+        moving = {name: dict(roles) for name, roles in state.get("moving", {}).items()}
+        batches = {}
+        for name, batch in lesson.batches.items():
+            credit_B, roles = batch.credit_B.clone(), moving.setdefault(name, {})
+            for number in sorted(set(batch.role_B.tolist())):
+                role, mine_B = batch.roles[number], batch.role_B == number
+                sum_, share = roles.get(role, (0.0, 0.0))
+                credit_B[mine_B] -= sum_ / share if share else 0.0
+                now = float(batch.credit_B[mine_B].double().mean())
+                roles[role] = [decay * sum_ + (1 - decay) * now, decay * share + 1 - decay]
+            batches[name] = batch.replace(credit_B=credit_B)
+        found, state = advantage(dataclasses.replace(lesson, batches=batches), {**state, "moving": moving})
+        return dict(found), state
+
+    return wrapped
+
+
+def over_team(advantage: Advantage) -> Advantage:
+    """The advantage divided by one number for all policies of the step, the standard deviation of all their turns'.
+
+    Whole batches are normalised so in REINFORCE++ (arXiv 2501.03262); that agents of other means and spreads then get
+    gradients of other sizes is what arXiv 2602.08847 has against it, and ``std: agent`` for.
+    """
+
+    def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
+        targets, state = advantage(lesson, state)
+        found_B = torch.cat([aims.adv_BT[:, 0] for aims in targets.values()]).double()
+        batches = [lesson.batches[name] for name in targets]
+        flat = all(bool(groups.flat(b.credit_B, torch.zeros_like(b.peers_B), b.paid_B).all()) for b in batches)
+        std = 1.0 if flat else float(found_B.std(correction=0)) or 1.0
+        return {n: dataclasses.replace(aims, adv_BT=aims.adv_BT / std) for n, aims in targets.items()}, state
+
+    return wrapped

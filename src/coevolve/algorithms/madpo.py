@@ -1,0 +1,110 @@
+"""MADPO: direct preference optimisation of a team, from preferences between joint responses.
+
+Of the members of a problem some joint responses are preferred to others: by the task's reward, or by whatever the
+credit says (``credit: {name: compared, by: file.py:Name}``). The likelihood of a joint response is the product of its
+agents', so DPO's margin (arXiv 2305.18290, equation 7) is a sum over agents; an agent moves its own part and takes the
+others' as they were when the step began, which together is the gradient of the joint loss. New responses are sampled
+at every step, so the preferences are those between what the team says now.
+
+Beside MADPO of CoMLRL 1.4.3 (docs/from-comlrl.md has the defaults):
+
+1. There is a reference, the start model, as in DPO; ``reference: false`` is without, as there.
+2. Preferences are sampled anew at every step; its MADPO samples once before training, MADPOIter a few times.
+3. The loss is a mean over problems of the mean over a problem's pairs; there, over pairs. With one pair each it is the
+   same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal
+
+from coevolve.algorithms.advantages import against_peers
+from coevolve.algorithms.baselines import BASELINES, SCALES
+from coevolve.credit import CreditSpec, credit_name, credit_of
+from coevolve.late import Tensor, torch
+from coevolve.maths.loss_aggregation import per_turn
+from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
+from coevolve.settings import Count, Positive, checked_call
+from coevolve.types import Algorithm, Batch, Episode, Lesson, Objective, Outputs, PolicyName, State, Targets
+
+
+@checked_call("algorithm")
+def madpo(
+    *,
+    beta: Positive = 0.1,
+    margin: Literal["joint", "own"] = "joint",
+    pairs: Count | None = 1,
+    reference: bool = True,
+    credit: CreditSpec = "team_return",
+    epochs: Count = 1,
+    minibatch: Count | None = None,
+) -> Algorithm:
+    """DPO on pairs of joint responses to the same problem; with one agent it is DPO.
+
+    For plays of one joint response (``rounds``, ``chain``), with at least two ``members``. beta: strength of the pull
+    to the start model. margin: of the whole team, or of the agent's own response alone. pairs: of a problem, those of
+    the largest difference in credit; None: all that differ. reference: whether likelihoods are compared with the start
+    model's. credit: what a response is preferred by. minibatch: turns per optimiser step, whole groups; None: all.
+    Raises ValueError for a play of several joint responses, and where every turn is alone in its group.
+    """
+    settings = {**locals(), "credit": credit_name(credit)}
+    loss = partial(_preference, beta=beta, pairs=pairs, reference=reference)
+    return Algorithm(
+        credit=credit_of(credit),
+        advantage=partial(_advantage, joint=margin == "joint", reference=reference),
+        objective=Objective(loss, per_turn, epochs, minibatch, together="peers"),
+        reference=reference,
+        settings=settings,
+    )
+
+
+def _advantage(
+    lesson: Lesson, state: State, *, joint: bool, reference: bool
+) -> tuple[dict[PolicyName, Targets], State]:
+    """The column others_B, what the other agents' log-ratios of the same episode add up to.
+
+    adv_BT, which is only logged: by how much the turn's credit is above its group's mean.
+    """
+    check_joint(lesson.episodes, "madpo")
+    ratios = {name: _log_ratio(batch.logp_BT, batch, reference) for name, batch in lesson.batches.items()}
+    team_E = torch.zeros(len(lesson.episodes))
+    for name, batch in lesson.batches.items():
+        team_E.index_add_(0, batch.episode_B, ratios[name])
+    compare, targets = against_peers(BASELINES["mean"], SCALES["none"]), {}
+    for name, batch in lesson.batches.items():
+        others_B = team_E[batch.episode_B] - ratios[name] if joint else torch.zeros_like(ratios[name])
+        targets[name] = dataclasses.replace(compare(batch, 0.0), columns={"others_B": others_B})
+    return targets, state
+
+
+def check_joint(episodes: Sequence[Episode], rule: str) -> None:
+    """Raises ValueError, naming the rule, unless every episode is one joint response of all its turns."""
+    for episode in episodes:
+        if len(episode.joints) != 1 or len(episode.turns) != len(episode.joints[0].turns):
+            raise ValueError(
+                f"{rule}: problem {episode.problem.id!r} has {len(episode.joints)} joint responses of "
+                f"{len(episode.turns)} turns; want one joint response of all turns (play: rounds or chain), and members"
+            )
+
+
+def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:
+    """log(pi / pi_0) of whole responses, or log pi; [B]."""
+    if reference:
+        assert batch.logp_ref_BT is not None, "madpo asked for a reference"
+        logp_BT = logp_BT - batch.logp_ref_BT
+    return logp_BT.masked_fill(~batch.mask_BT, 0.0).sum(1)
+
+
+def _preference(
+    out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, beta: float, pairs: int | None, reference: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of all pairs; preferred: the share of pairs whose margin has the right sign."""
+    score_B = beta * (_log_ratio(out.logp_BT, batch, reference) + targets.columns["others_B"])
+    better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
+    weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))
+    total = bradley_terry(score_B, better_BB, weight_B)
+    right = ((score_B[:, None] > score_B) & better_BB).to(weight_B.dtype) * weight_B[:, None]
+    return total, {"loss/preference": total.detach(), "preferred": right.sum().detach()}

@@ -1,0 +1,154 @@
+"""MARLHF: a team learns from a reward model, which learns from comparisons of joint responses.
+
+The reward model is a policy that never speaks, the ``judge``: it reads what the team said and its value head scores it.
+At every step the judge learns from pairs of joint responses to the same problem (Bradley-Terry, as in Ouyang et al.
+2022, arXiv 2203.02155, equation 1), and the agents learn by any other algorithm, whose credit is the judge's score of
+their joint response, as it was when the step began. The task's reward is measured as ever; agents never see it but
+through the comparisons.
+
+Beside MARLHF of CoMLRL 1.4.3 (docs/from-comlrl.md has the defaults):
+
+1. The judge goes on learning while the agents do, from what they say now; there, it is trained once and fixed. For
+   ``warmup`` steps only the judge learns, which is that first phase.
+2. It reads the first agent's prompt and then all responses, as token ids; there, one text with headings. So judge and
+   agents must have one tokenizer.
+3. Ties are no pairs, here as there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from coevolve.algorithms.a2c import a2c, reinforce_pp
+from coevolve.algorithms.cory import cory
+from coevolve.algorithms.grpo import cispo, dapo, dr_grpo, grpo, gspo, reinforce, rloo
+from coevolve.algorithms.hindsight import hindsight
+from coevolve.algorithms.madpo import check_joint
+from coevolve.algorithms.magrpo import magrpo, mareinforce, maremax, marloo
+from coevolve.algorithms.ppo import ppo
+from coevolve.files import shown
+from coevolve.late import Tensor, torch
+from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
+from coevolve.recipe.components import component
+from coevolve.settings import Count, CountFromZero, checked_call
+from coevolve.types import (
+    Algorithm,
+    Batch,
+    Episode,
+    Lesson,
+    Loss,
+    Outputs,
+    PolicyName,
+    Row,
+    Rows,
+    State,
+    Targets,
+)
+
+_GROUPS = (magrpo, marloo, maremax, mareinforce, grpo, dr_grpo, dapo, gspo, cispo, rloo, reinforce, hindsight)
+AGENTS: dict[str, Callable[..., Algorithm]] = {made.__name__: made for made in (*_GROUPS, ppo, cory, a2c, reinforce_pp)}
+"""What agents can learn by: whatever learns from a number for each turn."""
+
+
+@checked_call("algorithm")
+def marlhf(
+    *, judge: PolicyName, agents: Any = "magrpo", warmup: CountFromZero = 0, pairs: Count | None = None
+) -> Algorithm:
+    """Any algorithm on the scores of a reward model, which is a policy that plays no role and learns from comparisons.
+
+    For plays of one joint response (``rounds``, ``chain``), with at least two ``members``. agents: what the agents
+    learn by, as ``algorithm`` would be given it (``magrpo``, ``{name: ppo, eta: 0.02}``, an ``Algorithm``); its credit
+    is what a response is preferred by: the task's reward, or ``{name: compared, by: file.py:name}``. judge: the policy
+    that scores; its model has the agents' tokenizer. warmup: first steps, in which the judge learns alone. pairs: as in
+    ``madpo``. Raises ValueError for a play of several joint responses, and a judge that plays a role or does not learn.
+    """
+    inner = _algorithm(agents)
+    if inner.follow is not None or not isinstance(inner.critic, bool):
+        raise ValueError(
+            "algorithm.agents: one whose policies learn in turn, or with critics of their own, cannot learn from a "
+            "judge yet; want one such as magrpo or ppo"
+        )
+    loss = partial(_loss, loss=inner.objective.loss, pairs=pairs)
+    return dataclasses.replace(
+        inner,
+        advantage=partial(_advantage, inner=inner, judge=judge, warmup=warmup, pairs=pairs),
+        objective=dataclasses.replace(inner.objective, loss=loss, together="peers"),
+        start={"step": 0, "agents": dict(inner.start)},
+        critic=True,
+        rows=partial(_rows, judge=judge, more=inner.rows),
+        settings={"agents": dict(inner.settings), "judge": judge, "warmup": warmup, "pairs": pairs},
+    )
+
+
+def _algorithm(spec: Any) -> Algorithm:
+    if isinstance(spec, Algorithm):
+        return spec
+    made = component(spec, AGENTS, "algorithm.agents")
+    if not isinstance(made, Algorithm):
+        raise ValueError(f"algorithm.agents is {shown(spec)}; want an algorithm, such as magrpo")
+    return made
+
+
+def _rows(episodes: Sequence[Episode], rows: Sequence[Row], *, judge: PolicyName, more: Rows | None) -> list[Row]:
+    """What the algorithm of the agents adds, and a row of the judge for every joint response.
+
+    The judge has read all of its prompt when it scores; the one token behind it, which nobody said, is there because a
+    row has one.
+    """
+    check_joint(episodes, "marlhf")
+    if roles := [row.turn.role for row in rows if row.turn.policy == judge]:
+        raise ValueError(
+            f"marlhf: the judge, policy {judge!r}, plays the role {roles[0]!r}; it is to read and not to speak"
+        )
+    first: dict[int, Row] = {}
+    for row in rows:
+        first.setdefault(row.episode, row)
+    read = []
+    for number, row in first.items():
+        turns = episodes[number].turns
+        ids = [*turns[0].prompt_ids, *(token for turn in turns for token in turn.action_ids)]
+        peers = ("judged", row.turn.problem.id)
+        turn = dataclasses.replace(
+            row.turn, policy=judge, prompt_ids=ids, action_ids=ids[-1:], logps=[0.0], peers=peers, weight=1.0
+        )
+        read.append(dataclasses.replace(row, turn=turn))
+    return [*(more(episodes, rows) if more else ()), *read]
+
+
+def _advantage(
+    lesson: Lesson, state: State, *, inner: Algorithm, judge: PolicyName, warmup: int, pairs: int | None
+) -> tuple[dict[PolicyName, Targets], State]:
+    if judge not in lesson.batches:
+        raise ValueError(f"marlhf: the judge, policy {judge!r}, does not learn; give it other weights than frozen")
+    read = lesson.batches[judge]
+    assert read.value_BT is not None, "marlhf asked for value heads"
+    score_B = read.value_BT[:, 0].float()
+    score_E = torch.zeros(len(lesson.episodes)).index_copy(0, read.episode_B, score_B)
+    agents = {
+        name: batch.replace(credit_B=score_E[batch.episode_B], paid_B=None)
+        for name, batch in lesson.batches.items()
+        if name != judge
+    }
+    targets, later = inner.advantage(dataclasses.replace(lesson, batches=agents), state["agents"])
+    if state["step"] < warmup:
+        targets = {n: dataclasses.replace(aims, adv_BT=torch.zeros_like(aims.adv_BT)) for n, aims in targets.items()}
+    better_BB = preferred(read.credit_B, read.peers_B, pairs)
+    agreed = (((score_B[:, None] > score_B) & better_BB).sum() / better_BB.sum().clamp(min=1)).item()
+    aims = Targets(torch.zeros_like(read.logp_BT), metrics={"pairs": float(better_BB.sum()), "agreed": agreed})
+    return {**targets, judge: aims}, {"step": state["step"] + 1, "agents": later}
+
+
+def _loss(
+    out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, pairs: int | None
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Of the judge, who has nothing but rows that were added: its pairs'; of an agent its algorithm's."""
+    if not bool(batch.extra_B.all()):
+        return loss(out, batch, targets, weight_BT)
+    assert out.value_BT is not None, "marlhf asked for value heads"
+    better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
+    weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))
+    total = bradley_terry(out.value_BT[:, 0], better_BB, weight_B)
+    return total, {"loss/preference": total.detach()}

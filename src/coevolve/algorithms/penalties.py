@@ -1,0 +1,65 @@
+"""What a KL penalty takes from a token's reward, and what of it stands in the loss instead.
+
+Letters: B turns, T action tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+from coevolve.algorithms.advantages import Rule, full_kl, log_ratio
+from coevolve.late import Tensor, torch
+from coevolve.maths import masked
+from coevolve.types import Batch, Targets
+
+
+def later_kl(batch: Batch) -> Tensor:
+    """At each token the full KL of the position behind it, 0 at the last: what a token can still do something about.
+
+    The KL of its own position, which no token changes, belongs in the loss (``with_full_kl``, ``beside_kl``): the two
+    together are the gradient of the turn's whole KL, sum_t grad KL_t + grad log pi(a_t) sum_{s>t} KL_s in the mean.
+    """
+    return torch.nn.functional.pad(full_kl(batch)[:, 1:], (0, 1))
+
+
+def beside_kl(rule: Rule, whiten: bool) -> Rule:
+    """The rule beside a loss that has the KL of each token's own position: columns["kl_weight_B"] is its weight there.
+
+    whiten: advantages to mean 0, and both they and the weight divided by the root of the advantages' variance plus the
+    mean square of the penalty: one divisor, so the direction stays, and a KL among equal advantages does not explode.
+    """
+
+    def beside(batch: Batch, eta: float) -> Targets:
+        targets, mask_BT = rule(batch, eta), batch.mask_BT
+        adv_BT, unit = targets.adv_BT, targets.adv_BT.new_ones(())
+        if whiten:
+            penalty = masked.mean((eta * full_kl(batch)).square(), mask_BT)
+            unit = torch.rsqrt(masked.variance(adv_BT, mask_BT) + penalty + 1e-8)
+            adv_BT = (adv_BT - masked.mean(adv_BT, mask_BT)) * mask_BT * unit
+        weight_B = (eta * unit).expand(len(batch))
+        return dataclasses.replace(targets, adv_BT=adv_BT, columns={**targets.columns, "kl_weight_B": weight_B})
+
+    return beside
+
+
+class Penalty(NamedTuple):
+    """paid: what the weight multiplies in the reward of each token. in_loss: the rest of it is a term of the loss.
+    caution: ``Algorithm.caution``."""
+
+    paid: Callable[[Batch], Tensor]
+    in_loss: bool = False
+    caution: str = ""
+
+
+_BLIND = (
+    "penalty: full is the paper's, and blind: the KL over the vocabulary does not depend on the token that was drawn, "
+    "so as a reward it has no gradient where it stands, and the policy may move away from its reference; penalty: "
+    "exact has the true gradient, penalty: sampled the same with more variance (docs/ppo.md, The KL penalty)"
+)
+PENALTIES = {
+    "full": Penalty(full_kl, caution=_BLIND),
+    "sampled": Penalty(log_ratio),
+    "exact": Penalty(later_kl, in_loss=True),
+}

@@ -1,0 +1,70 @@
+"""Advantages of whole turns over what a critic says before each: the arithmetic of IAC and MAAC.
+
+Letters: B rows, T action tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coevolve.late import Tensor, torch
+from coevolve.maths import groups
+from coevolve.maths.advantage import over_turns
+from coevolve.maths.masked import explained_variance
+from coevolve.types import Advantage, Lesson, PolicyName, State, Targets, Turn
+
+CriticOf = Callable[[PolicyName], PolicyName]
+"""A policy that speaks -> the one whose head says what its turns are worth."""
+
+
+def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten: bool) -> Advantage:
+    """Generalised advantage estimation over an agent's turns; the credit is the return that ``lam: 1`` is."""
+
+    def advantage(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
+        spoken = [turn for episode in lesson.episodes for turn in episode.turns]
+        credit = _by_turn(lesson, spoken, lambda turn: turn.policy, "credit_B", extra=False)
+        value = _by_turn(lesson, spoken, lambda turn: critic_of(turn.policy), "value_BT", extra=True)
+        learning = credit.keys() & value.keys()
+        target = {k: v for e in lesson.episodes for k, v in over_turns(e, credit, value, gamma, lam, learning).items()}
+        targets = {}
+        for name, batch in lesson.batches.items():
+            own = [t for t in spoken if t.policy == name]
+            read = [t for t in spoken if critic_of(t.policy) == name]
+            adv_B, aim_B = torch.zeros(len(batch)), torch.zeros(len(batch))
+            if own:
+                apart_B = torch.tensor([target[id(t)] - value[id(t)] if id(t) in target else 0.0 for t in own])
+                adv_B[~batch.extra_B] = _whitened(apart_B, own) if whiten else apart_B
+            metrics = {}
+            if read:
+                wanted = torch.tensor([target.get(id(t), value[id(t)]) for t in read])
+                aim_B[batch.extra_B] = wanted
+                said = torch.tensor([value[id(t)] for t in read])
+                everywhere = torch.ones(len(read), 1, dtype=torch.bool)
+                known = explained_variance(said[:, None], wanted[:, None], everywhere)
+                metrics = {"explained_variance": float(known)}
+            mask_BT = batch.mask_BT
+            targets[name] = Targets(adv_B[:, None] * mask_BT, aim_B[:, None] * mask_BT, metrics=metrics)
+        return targets, state
+
+    return advantage
+
+
+def _by_turn(
+    lesson: Lesson, spoken: Sequence[Turn], whose: Callable[[Turn], PolicyName], column: str, *, extra: bool
+) -> dict[int, float]:
+    """A turn, by identity, -> its number in the batch of the policy it is with, among the rows that a rule added or the
+    others; rows are in the order of the turns. Turns of policies without a batch are left out."""
+    found: dict[int, float] = {}
+    for name, batch in lesson.batches.items():
+        x: Tensor | None = getattr(batch, column)
+        mine = [turn for turn in spoken if whose(turn) == name]
+        if x is not None and mine:
+            numbers = (x if x.ndim == 1 else x[:, 0])[batch.extra_B == extra].tolist()
+            found |= {id(turn): number for turn, number in zip(mine, numbers, strict=True)}
+    return found
+
+
+def _whitened(adv_B: Tensor, turns: Sequence[Turn]) -> Tensor:
+    numbers: dict[object, int] = {}
+    kind_B = torch.tensor([numbers.setdefault((t.role, t.round), len(numbers)) for t in turns])
+    return groups.less_mean(adv_B, kind_B) / groups.group_std(adv_B, kind_B)

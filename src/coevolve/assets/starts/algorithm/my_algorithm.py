@@ -1,0 +1,33 @@
+"""A training rule: one of ours with a part replaced. Named by my_algorithm.yaml."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from coevolve import Algorithm, Lesson, Targets, magrpo
+
+
+def my_algorithm(*, largest: float = 2.0, credit: str = "team_return") -> Algorithm:
+    """Each turn against the mean of its peers, and no advantage beyond ``largest``.
+
+    Keyword arguments are keys of the recipe: algorithm: {name: my_algorithm.py:my_algorithm, largest: 1.0}
+    """
+
+    def advantage(lesson: Lesson, state: Mapping[str, Any]) -> tuple[dict[str, Targets], Mapping[str, Any]]:
+        """What every token of every policy is to be made more or less likely by; and the state of the next step, which
+        checkpoints hold. Names end in their axes: B turns, T tokens of the longest."""
+        targets = {}
+        for name, batch in lesson.batches.items():
+            adv_B = torch.zeros_like(batch.credit_B)
+            for peers in set(batch.peers_B.tolist()):  # turns of one role on one problem
+                mine_B = batch.peers_B == peers
+                adv_B[mine_B] = batch.credit_B[mine_B] - batch.credit_B[mine_B].mean()
+            cut_B = adv_B.clamp(-largest, largest)
+            share = float((cut_B != adv_B).float().mean())
+            targets[name] = Targets(cut_B[:, None] * batch.mask_BT, metrics={"share_cut": share})
+        return targets, state
+
+    made = magrpo(credit=credit)  # its loss, and whatever else is not replaced
+    return replace(made, advantage=advantage, settings={**made.settings, "largest": largest})

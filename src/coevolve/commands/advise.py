@@ -1,0 +1,50 @@
+"""``coevolve advise``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from coevolve.commands import OVERRIDES, Commands, command, quiet, trusting
+from coevolve.console import say
+
+
+def add(commands: Commands) -> None:
+    one = command(
+        commands, "advise", advise, "measure how a team's pay comes about: which play, credit and baseline suit it"
+    )
+    one.add_argument("run", type=Path, help="a run directory or a recipe; its start policies are measured")
+    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
+    one.add_argument("--problems", type=int, default=32, metavar="N", help="how many held-out problems (32)")
+    one.add_argument("--members", type=int, default=4, metavar="N", help="how often each is played (4)")
+    trusting(one)
+
+
+def advise(args: argparse.Namespace) -> None:
+    from coevolve.diagnose.advice import advise as measure
+    from coevolve.recipe.schema import check, load_recipe, pretrain
+    from coevolve.recipe.trust import need_trust
+    from coevolve.runs.folder import RunDir
+    from coevolve.runs.trained import recipe_of
+
+    quiet()
+    if args.run.suffix in (".yaml", ".yml"):
+        recipe = load_recipe(args.run, args.overrides)
+        if not args.trust_code:
+            need_trust(args.run, recipe.record())
+    elif args.overrides:
+        raise ValueError(f"{args.overrides[0]}: a run is taken as it was trained; only a recipe takes overrides")
+    else:
+        recipe = recipe_of(RunDir(args.run), args.trust_code)
+    if args.problems < 1:
+        raise ValueError(f"--problems is {args.problems}; want at least 1")
+    check(recipe)
+    pretrain(recipe)
+    found = measure(recipe, args.problems, args.members)
+    say(f"{found['play']}: {found['problems']} held-out problems, {found['members']} times each, by start policies")
+    for row in found["rows"] + found.get("credits", []):
+        say("  " + "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
+    if "credits" in found:
+        say(f"  seconds: {found['seconds_sampling']:.3g} to sample a problem, {found['seconds_reward']:.3g} a reward")
+    for line in found["advice"]:
+        say(f"advice: {line}")

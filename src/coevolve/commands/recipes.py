@@ -1,0 +1,27 @@
+"""``coevolve recipes``."""
+
+from __future__ import annotations
+
+import argparse
+
+from coevolve.commands import Commands, command
+from coevolve.console import say
+
+
+def add(commands: Commands) -> None:
+    one = command(commands, "recipes", recipes, "list the recipes that come with the package, or show one")
+    one.add_argument(
+        "name", nargs="?", help="of the one to show; its file, to copy and change: coevolve recipes NAME > my.yaml"
+    )
+
+
+def recipes(args: argparse.Namespace) -> None:
+    from coevolve.recipe.packaged import about, located, packaged
+
+    if args.name is not None:
+        say(located(args.name).read_text("utf-8").rstrip())
+        return
+    known = packaged()
+    width = max(map(len, known))
+    for name, path in known.items():
+        say(f"{name:{width}}  {about(path)}")

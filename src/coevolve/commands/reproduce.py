@@ -1,0 +1,129 @@
+"""``coevolve reproduce``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coevolve.commands import Commands, command, quiet
+from coevolve.console import say
+
+if TYPE_CHECKING:
+    from coevolve.study.claims import Book
+
+
+def add(commands: Commands) -> None:
+    one = command(commands, "reproduce", reproduce, "decide the papers' claims by rule, from runs that are kept")
+    one.add_argument("claims", nargs="*", metavar="claim", help="C1, M1, ...; default: all that can be run here")
+    one.add_argument("--tier", choices=("quick", "full"), default="quick", help="how many seeds; verdicts take full")
+    one.add_argument("--seeds", metavar="A..B", help="these seeds instead, to share the work among machines")
+    one.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: what cores and GPUs allow")
+    one.add_argument("--list", action="store_true", help="all claims with state, cost and verdict, and stop")
+    one.add_argument("--again", metavar="ARM/SEED", help="make one run anew and compare it with its kept result")
+    one.add_argument("--page", type=Path, metavar="FILE", help="write the page alone, .md or .html, and stop")
+    one.add_argument("--study", type=Path, default=Path("study/claims.yaml"), metavar="FILE", help="the claims")
+
+
+def reproduce(args: argparse.Namespace) -> None:
+    if not args.study.is_file():
+        raise ValueError(f"no file {args.study}; run it in a clone of the repository, or name the claims with --study")
+    from coevolve.study import run
+    from coevolve.study.claims import read
+
+    quiet()
+    book = read(args.study)
+    claims = _chosen(book, args.claims)
+    if args.list:
+        return _list(book, claims)
+    if args.page:
+        return _write(book, args.page)
+    if args.again:
+        return _again(book, args.again)
+    for id in claims:
+        if args.claims and (elsewhere := book.study.claims[id].elsewhere):
+            say(f"{id} is not decided here: {elsewhere.why} {elsewhere.command}")
+    try:
+        run.reproduce(book, claims, _seeds(book, args), args.jobs)
+    except ChildProcessError:
+        _write_both(book)  # of what did not fail
+        raise
+    return _write_both(book)
+
+
+def _chosen(book: Book, names: list[str]) -> list[str]:
+    """The claims of these names, or all. Raises ValueError for one that there is not."""
+    from coevolve.recipe.inputs import did_you_mean
+
+    for name in names:
+        if name not in book.study.claims:
+            raise ValueError(f"no claim {name!r}{did_you_mean(name, book.study.claims)}; --list shows them")
+    return names or list(book.study.claims)
+
+
+def _seeds(book: Book, args: argparse.Namespace) -> list[int]:
+    """Those asked for. Raises ValueError for others than the study has."""
+    from coevolve.sweep.grid import values
+
+    full = book.study.seeds["full"]
+    if args.seeds is None:
+        return list(range(book.study.seeds[args.tier]))
+    found = values(args.seeds, f"--seeds {args.seeds}")
+    if not all(seed.isdecimal() and int(seed) < full for seed in found):
+        raise ValueError(f"--seeds {args.seeds}: want some of 0..{full - 1}, such as 0..3,7")
+    return list(map(int, found))
+
+
+def _again(book: Book, name: str) -> None:
+    from coevolve.study.run import again
+
+    arm, _, seed = name.partition("/")
+    if arm not in book.study.arms or not seed.isdecimal():
+        raise ValueError(f"--again {name}: want an arm of {book.file} and a seed, such as chicken-joint/0")
+    say(f"{name}: {_compared(again(book, arm, int(seed)))}")
+
+
+def _compared(differ: list[str]) -> str:
+    """In words: whether the numbers are the same, and where the two runs were made if that was not alike."""
+    where = [key for key in differ if key.startswith(("machine.", "versions."))]
+    numbers = [key for key in differ if key not in where]
+    elsewhere = f"; made elsewhere: {', '.join(where)}" if where else ""
+    if not numbers:
+        return f"the same, times and commit aside{elsewhere}"
+    shown = ", ".join(numbers[:5]) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
+    return f"not the same: {shown}{elsewhere}{', where rounding differs' if where else ''}"
+
+
+def _list(book: Book, claims: list[str]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from coevolve.console import WIDE, console
+    from coevolve.study.page import cost, state
+    from coevolve.study.run import kept, premises
+    from coevolve.study.verdicts import judge
+
+    done = kept(book)
+    table = Table(box=box.SIMPLE)
+    for title in ("claim", "state", "cost, one process", "verdict", "says"):
+        table.add_column(title)
+    for one in judge(book.study, done, premises(book)):
+        if one.id in claims:
+            table.add_row(one.id, state(one, book, done), cost(one.id, book, done), one.verdict, one.claim.says)
+    console(WIDE).print(table)
+
+
+def _write_both(book: Book) -> None:
+    """The page for the documents and the one that stands alone."""
+    for suffix in (".md", ".html"):
+        _write(book, book.page.with_suffix(suffix))
+
+
+def _write(book: Book, file: Path) -> None:
+    from coevolve.runs.durable import write_text
+    from coevolve.study import page
+    from coevolve.study.run import kept, premises
+
+    for one, text in page.files(book, kept(book), premises(book), file).items():
+        write_text(one, text)
+    say(f"page: {file}")

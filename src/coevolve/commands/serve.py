@@ -1,0 +1,27 @@
+"""``coevolve serve``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from coevolve.commands import Commands, command, quiet, trusting
+
+_HOST, _PORT = "127.0.0.1", 8000
+
+
+def add(commands: Commands) -> None:
+    one = command(commands, "serve", serve, "answer OpenAI's chat completions with a team")
+    one.add_argument("team", type=Path, help="a folder that `coevolve export` wrote, or a run directory")
+    one.add_argument("--host", default=_HOST, help=f"the address to listen at ({_HOST}: programs of this machine only)")
+    one.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"({_PORT}; 0 is any free one)")
+    trusting(one)
+
+
+def serve(args: argparse.Namespace) -> None:
+    quiet()
+    if not 0 <= args.port < 1 << 16:
+        raise ValueError(f"--port {args.port}: want 0 to 65535")
+    from coevolve.teams.serve import serve
+
+    serve(args.team, host=args.host, port=args.port, trust_code=args.trust_code)

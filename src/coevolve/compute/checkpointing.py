@@ -1,0 +1,56 @@
+"""Activation checkpointing by layers (arXiv 1604.06174): only the input of every layer is kept, and the rest is
+computed again for the gradient.
+
+transformers' layers do this by themselves, but only in training mode, which would switch dropout on. So a layer is in
+that mode until it computes, and its modules never are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+
+def check_layers(causal: nn.Module, model: str) -> None:
+    """ValueError for a model without layers that can be computed again."""
+    if not any(isinstance(module, GradientCheckpointingLayer) for module in causal.modules()):
+        raise ValueError(
+            f"model {model!r} ({type(causal).__name__}) has no layers for gradient_checkpointing; remove it"
+        )
+
+
+@contextmanager
+def checkpointing(causal: nn.Module, wanted: bool) -> Iterator[None]:
+    """Inside, the model's layers keep only their input for the gradient, if that is wanted and there is to be one."""
+    layers: list[Any] = []
+    if wanted and torch.is_grad_enabled():
+        layers = [module for module in causal.modules() if isinstance(module, GradientCheckpointingLayer)]
+    for layer in layers:
+        layer.gradient_checkpointing = layer.training = True
+        layer._gradient_checkpointing_func = partial(_called, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.gradient_checkpointing = layer.training = False
+            del layer._gradient_checkpointing_func
+
+
+def again(run: Callable[..., Any], *given: Any) -> Any:
+    """What ``run`` makes of what is given, with the gradient by a second run."""
+    return checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False)
+
+
+def _called(layer: nn.Module, run: Callable[..., Any], *given: Any) -> Any:
+    layer.training = False
+    try:
+        return again(run, *given)
+    finally:
+        layer.training = True  # a backend may call it once a row

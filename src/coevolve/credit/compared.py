@@ -1,0 +1,75 @@
+"""Credit by comparisons: which of two joint responses to a problem is better, asked of whoever can tell."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from coevolve.credit.at_once import groups_of
+from coevolve.files import shown
+from coevolve.recipe.components import from_file
+from coevolve.settings import checked_call
+from coevolve.types import Case, Credit, Episode, Reward
+
+Comparator = Callable[[Mapping[str, Any], Mapping[str, str], Mapping[str, str]], Any]
+"""(the problem's columns, role -> text, role -> text of another joint response) -> how much better the first one is."""
+
+
+@checked_call("algorithm.credit")
+def compared(*, by: str | Callable[..., Any]) -> Credit:
+    """By how many of the other joint responses to its problem a turn's own is better, less those that are better.
+
+    by: a function, or ``file.py:name``, ``(problem, first, second) -> number``: problem the columns, first and second
+    what each role said last; above 0 the first is better, below 0 the second, 0 a tie. It is asked for every pair in
+    both orders, G (G - 1) times for G members, and has to answer the second as the first. For ``madpo``, and for
+    whatever learns from the order alone. For plays of one joint response, with at least two ``members``. Raises
+    ValueError, in one line, for a comparator that contradicts itself or returns no number, and for another play.
+    """
+    compare = from_file(by, (), "algorithm.credit.by") if isinstance(by, str) else by
+    if not callable(compare):
+        raise ValueError(f"algorithm.credit: by is {shown(by)}; want a function (problem, first, second) -> number")
+
+    def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
+        cases = [_case(episode) for episode in episodes]
+        wins = [0.0] * len(episodes)
+        for group in groups_of(episodes):
+            for one, other in itertools.combinations(group, 2):
+                better = _asked(compare, cases[one], cases[other])
+                wins[one] += better
+                wins[other] -= better
+        return [[wins[number]] * len(episode.turns) for number, episode in enumerate(episodes)]
+
+    return credit
+
+
+def _case(episode: Episode) -> Case:
+    if len(episode.joints) != 1:
+        raise ValueError(
+            f"credit compared: problem {episode.problem.id!r} has {len(episode.joints)} joint responses; it compares "
+            "members of one each (play: rounds or chain)"
+        )
+    return Case(episode.problem, episode.joints[0].turns)
+
+
+def _asked(compare: Comparator, one: Case, other: Case) -> int:
+    """1 if the first is better, -1 if the second is, 0 for a tie; in both orders."""
+    forth, back = _sign(compare, one, other), _sign(compare, other, one)
+    if forth != -back:
+        raise ValueError(
+            f"credit compared: the comparator contradicts itself on problem {one.problem.id!r}: of "
+            f"{shown(_texts(one))} and {shown(_texts(other))} it says {forth:+d} and, the other way round, {back:+d}; "
+            "want the opposite sign, or 0 twice"
+        )
+    return forth
+
+
+def _sign(compare: Comparator, one: Case, other: Case) -> int:
+    found = compare(one.problem.data, _texts(one), _texts(other))
+    if not isinstance(found, int | float) or found != found:
+        raise ValueError(f"credit compared: the comparator returned {shown(found)}; want a number")
+    return (found > 0) - (found < 0)
+
+
+def _texts(case: Case) -> dict[str, str]:
+    return {turn.role: turn.text for turn in case.turns}

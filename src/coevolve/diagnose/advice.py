@@ -1,0 +1,195 @@
+"""Which play, credit and baseline suit a team: how its pay comes about, measured on the policies it starts from.
+
+Within a problem, what the response i of one agent and the responses j of the others are paid is R_ij = mu + A_i + B_j +
+C_ij: its own doing, its partners', and how they go together. An agent's credit has the variance
+
+    own + partners + interaction            as it was said (leave-one-out over members, ``marloo``)
+    own + interaction                       beside the same partners (``resampled`` with ``first_joint``)
+    own + interaction / G                   beside everybody's (``crossed``), at G x G rewards
+    own + (partners + interaction) / 2      beside two of them (``crossed`` with two shifts), at 2 G
+    (own + interaction) G / (G - 1)         against its own others there (``counterfactual``)
+
+and of two in a chain the first is paid r1 + r2, the second's luck given what it heard included. Which is best for its
+price is the least of variance times seconds.
+
+Letters: P problems, G members, A agents.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from coevolve.credit.crossed import MOST
+from coevolve.diagnose.paired import Numbers
+from coevolve.diagnose.premise import premise, start
+from coevolve.diagnose.scene import Row, Scene
+from coevolve.evaluate import SEED
+from coevolve.play import Stage, pay
+from coevolve.plays import observers, rounds
+from coevolve.recipe.schema import Recipe
+from coevolve.types import Case, Turn
+
+PROBLEMS, MEMBERS = 32, 4
+AT_ONCE = ("rounds", "tree", "best_of", "resampled", "hinted")
+IN_TURN = ("chain", "observers")
+_HOW = {
+    "team_return": "play: rounds; algorithm: marloo",
+    "first_joint of resampled": "play: resampled; algorithm: {name: marloo, credit: first_joint}",
+    "crossed, 2 shifts": "play: rounds; algorithm: {name: marloo, credit: {name: crossed, shifts: 2}}",
+    "crossed": "play: rounds; algorithm: {name: marloo, credit: crossed}",
+}
+"""What is recommended, as recipes say it; not ``counterfactual``, which varies more than team_return in some games."""
+READS = 0.3
+"""A slope of r2 on r1 below which the second hardly reads the first (the premise of CORY)."""
+
+
+def advise(recipe: Recipe, problems: int = PROBLEMS, members: int = MEMBERS) -> dict[str, Any]:
+    """What was measured, the variance and price of every credit, and what follows: ``rows``, ``advice`` (lines).
+
+    Raises ValueError for one role, a play of another kind, and fewer than two members.
+    """
+    name, roles = str(recipe.play.get("name")), recipe.roles
+    if len(roles) < 2:
+        raise ValueError(f"advise is about teams; this one has one role, {next(iter(roles))}: grpo or rloo for groups")
+    if members < 2:
+        raise ValueError(f"advise: {members} members of a problem; want at least 2")
+    if name not in AT_ONCE + IN_TURN or (name in IN_TURN and len(roles) != 2):
+        raise ValueError(
+            f"advise: {name} of {len(roles)} roles is not measured; it knows chains of two, and plays where all act at "
+            f"once: {', '.join(AT_ONCE)}"
+        )
+    scene = start(recipe, rounds(), problems, members)
+    found = _at_once(scene) if name in AT_ONCE else _in_turn(scene, recipe, problems)
+    return {"problems": len(scene.problems), "members": members, "play": name, **found}
+
+
+# All at once.
+
+
+def _at_once(scene: Scene) -> dict[str, Any]:
+    began = time.perf_counter()
+    episodes = scene.played()
+    said = time.perf_counter()
+    turns = [episode.turns for episode in episodes]
+    paid_APGG = np.stack([_table(scene, turns, agent) for agent in range(len(scene.cast))])
+    calls = paid_APGG.size
+    reward = (time.perf_counter() - said) / calls
+    sampling = max(said - began - reward * len(episodes), 0.0) / len(scene.problems)
+    shares = [two_way(paid_PGG) for paid_PGG in paid_APGG]
+    own, partners, mixed = (float(np.mean([one[part] for one in shares])) for part in range(3))
+    credits = _priced(own, partners, mixed, scene.members, len(scene.cast), sampling, reward)
+    who = zip(scene.cast, shares, strict=True)
+    rows = [{"role": role, "own": o, "partners": p, "interaction": c} for role, (o, p, c) in who]
+    cost = {"seconds_sampling": sampling, "seconds_reward": reward}
+    return {"rows": rows, "credits": credits, **cost, "advice": _said_at_once(own, partners, mixed, credits)}
+
+
+def _table(scene: Scene, turns: Sequence[Sequence[Turn]], agent: int) -> Numbers:
+    """What the team is paid with the agent's response of one member and the others' of another one, [P, G, G]."""
+    count, size = len(scene.problems), scene.members
+    cases = [
+        Case(scene.problems[p], (*beside[:agent], turns[p * size + i][agent], *beside[agent + 1 :]))
+        for p in range(count)
+        for i in range(size)
+        for beside in (tuple(turns[p * size + j]) for j in range(size))
+    ]
+    stage = Stage(scene.cast, scene.task, scene.engine, scene.sampling, SEED, "advise")
+    return np.array([np.mean(one) for one in pay(cases, stage)], dtype=np.float64).reshape(count, size, size)
+
+
+def two_way(paid_PGG: Numbers) -> tuple[float, float, float]:
+    """The variances of the rows' effect, the columns' and the rest within a problem, each unbiased (two-way analysis of
+    variance with random effects, one number a cell), so that small ones may come out below 0."""
+    size = paid_PGG.shape[1]
+    mean_P11 = paid_PGG.mean((1, 2), keepdims=True)
+    row_PG1, column_P1G = paid_PGG.mean(2, keepdims=True), paid_PGG.mean(1, keepdims=True)
+    rest = float(((paid_PGG - row_PG1 - column_P1G + mean_P11) ** 2).sum((1, 2)).mean()) / (size - 1) ** 2
+    rows, columns = (
+        float(((part - mean_P11) ** 2).sum((1, 2)).mean()) * size / (size - 1) for part in (row_PG1, column_P1G)
+    )
+    return (rows - rest) / size, (columns - rest) / size, rest
+
+
+def _priced(
+    own: float, partners: float, mixed: float, size: int, agents: int, sampling: float, reward: float
+) -> list[Row]:
+    """Every credit's variance, rewards a problem, seconds a problem, and the product, the least first."""
+    own, partners = max(own, 0.0), max(partners, 0.0)
+    credits = {
+        "team_return": (own + partners + mixed, size),
+        "first_joint of resampled": (own + mixed, agents * (size - 1) + 1),
+        "counterfactual": ((own + mixed) * size / (size - 1), size + agents * size * (size - 1)),
+        "crossed, 2 shifts": (own + (partners + mixed) / 2, 2 * size),
+    }
+    if size**agents <= MOST:
+        credits["crossed"] = (own + mixed / size, size**agents)
+    rows = []
+    for name, (variance, calls) in credits.items():
+        seconds = sampling + calls * reward
+        rows.append({"credit": name, "variance": variance, "rewards": calls, "price": variance * seconds})
+    return sorted(rows, key=lambda row: row["price"])
+
+
+def _said_at_once(own: float, partners: float, mixed: float, credits: Sequence[Row]) -> list[str]:
+    total = own + partners + mixed
+    if total <= 0:
+        return ["within a problem the pay does not vary: no credit helps; want other problems, or more sampling noise"]
+    best = next(row for row in credits if row["credit"] in _HOW)
+    plain = next(row for row in credits if row["credit"] == "team_return")
+    lines = [
+        f"of the variance of an agent's credit {own / total:.0%} is its own, {partners / total:.0%} its partners', "
+        f"{mixed / total:.0%} how they go together"
+    ]
+    if best is plain:
+        return [*lines, f"{_HOW['team_return']}: no other credit is worth its rewards here"]
+    shares = f"{best['variance'] / plain['variance']:.2f} of the variance of team_return"
+    price = f"{best['price'] / plain['price']:.2f} of its variance x seconds"
+    return [*lines, f"{_HOW[best['credit']]}: {shares}, {price}"]
+
+
+# One after the other.
+
+
+def _in_turn(scene: Scene, recipe: Recipe, problems: int) -> dict[str, Any]:
+    own, luck = _nested(replace(scene, play=observers(scene.members)))
+    best = float(np.sqrt(max(luck, 0.0) / own)) if own > 0 else float("nan")
+    rows: list[Row] = [{"role": next(iter(scene.cast)), "own": own, "partners": luck, "best observers": best}]
+    try:
+        read = premise(recipe.model_copy(update={"play": {"name": "chain"}}), problems, 2 * scene.members)
+    except ValueError as error:  # a task may refuse an empty answer, say where it wants a move
+        return {"rows": rows, "advice": [*_said_of_luck(own, luck, best), f"whether the second reads: {error}"]}
+    rows.append({"role": list(scene.cast)[1], **{k: read[k] for k in ("slope", "gain", "alone", "heard", "empty")}})
+    return {"rows": rows, "advice": [*_said_of_luck(own, luck, best), *_said_of_reading(read)]}
+
+
+def _nested(scene: Scene) -> tuple[float, float]:
+    """Of the sum r1 + r2 within a problem: the variance that the first one's answers make, and that of the second's
+    luck once it has heard one (nested analysis of variance)."""
+    size = scene.members
+    sums_PGM = np.array(
+        [[sum(joint.rewards) for joint in episode.joints] for episode in scene.played()], dtype=np.float64
+    ).reshape(len(scene.problems), size, size)
+    luck = float(sums_PGM.var(2, ddof=1).mean())
+    return float(sums_PGM.mean(2).var(1, ddof=1).mean()) - luck / size, luck
+
+
+def _said_of_luck(own: float, luck: float, best: float) -> list[str]:
+    total = max(own, 0.0) + luck
+    share = f"{luck / total:.0%}" if total > 0 else "nothing"
+    return [f"of the variance of r1 + r2 {share} is the second one's luck; best number of observers {best:.2f}"]
+
+
+def _said_of_reading(read: Row) -> list[str]:
+    line = f"slope of r2 on r1 {read['slope']:.2f} (wants {READS}), gain of reading {read['gain']:+.3f} (wants above 0)"
+    if read["slope"] >= READS and read["gain"] > 0:
+        return [line, "the second one reads: play: chain; algorithm: {name: cory, credit: to_go, penalty: sampled}"]
+    return [
+        line,
+        "too little is gained by reading, and what the first is paid for it is noise; play: chain, one policy in both "
+        "roles, members: 4, algorithm: hindsight; or one role with rloo at as many answers",
+    ]

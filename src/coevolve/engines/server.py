@@ -1,0 +1,424 @@
+"""Sampling by an inference server over HTTP: vLLM, SGLang, or for partners that do not learn any OpenAI-compatible one.
+
+Weights go as folders that the server reads: adapters under names that are never used again, whole models in place.
+That a route said yes proves nothing; the gate before the next update does (``learners.gate``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from coevolve import defaults
+from coevolve.engines.base import BaseEngine, Sample
+from coevolve.engines.routes import VLLM, Routes
+from coevolve.faults import ShortageError
+from coevolve.interfaces import Published
+from coevolve.models import names as models
+from coevolve.runtime.child import Child, free_port
+from coevolve.runtime.requests import AT_ONCE, FailedError, client_of, cut, is_well, requests, run, sent
+from coevolve.types import PolicyName, Say, Turn
+
+Flags = Mapping[str, bool | int | float | str]
+"""Of ``vllm serve``, without the dashes."""
+
+_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM's ``max-lora-rank`` may be."""
+_ALIVE = 5.0
+"""Seconds in which a server that is well says so."""
+
+T = TypeVar("T")
+Inbox = SimpleQueue[Callable[[], None]]
+
+
+class ServerEngine(BaseEngine):
+    """Samples by a server: ids in, ids and log-probabilities out, all agents' requests in flight together.
+
+    url: of a server that runs; without one, ``vllm serve`` is started for this team, and ended with it. start: further
+    flags for that. folder: where weights are written, on a disk that the server sees (None: a temporary one). model:
+    what the server calls its base (None: the first one it lists). seconds: the deadline of a start, of a publish
+    and of a sweep. staleness: 1 samples a step while the one before is learnt from (``interfaces.Engine``). Raises
+    ValueError for a url that is none, or together with flags.
+    """
+
+    def __init__(
+        self,
+        routes: Routes = VLLM,
+        *,
+        url: str | None = None,
+        start: Flags | None = None,
+        folder: Path | None = None,
+        model: str | None = None,
+        seconds: float = defaults.SERVER_SECONDS,
+        staleness: int = 0,
+    ) -> None:
+        super().__init__()
+        if url is not None and start is not None:
+            raise ValueError(
+                "`url` names a server that runs, and `start` has flags for one of ours; remove one of them"
+            )
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ValueError(f"url is {url!r}; want one such as http://127.0.0.1:8000")
+        self.routes, self.url, self.start, self.folder, self.model = routes, url, start, folder, model
+        self.seconds, self.ours, self.scores, self.staleness = seconds, url is None, routes.scores, staleness
+        self.child: Child | None = None
+        self.about = routes.name
+        """What samples, in a line."""
+        self._base: str | None = None  # what the server calls it
+        self._begun = self._revived = False
+        self._nonce, self._attempts = secrets.token_hex(4), itertools.count()
+        self._there: dict[PolicyName, tuple[str | None, Path]] = {}
+        """By policy: its adapter, if it is one, as the server calls it, and the folder that its weights came in."""
+        self._room: Path | None = None
+
+    def publish(self, news: Sequence[Published]) -> None:
+        """See ``BaseEngine``. Raises ValueError for a team that one server cannot hold, and naming the first route that
+        this one lacks."""
+        super().publish(news)
+        _check_team(self.routes, list(self.published.values()))
+        self._revived = False
+        self._kept_up(lambda: self._publish(news))
+
+    def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
+        """One sample per say. A request that fails is made again, once: the same key gives the same turn."""
+        for say in itertools.chain(*says.values()):
+            self._check_sampling(say)
+        self._be_there()
+        return self._kept_up(lambda: run(self._sweep(says)))
+
+    @contextmanager
+    def overlapped(self, inbox: Inbox) -> Iterator[Callable[[Say, Callable[[Turn], None]], None]]:
+        """See ``interfaces.Overlapping``: each turn is back as soon as it is sampled, within a deadline of its own."""
+        self._be_there()
+        flight = _Flight(self, inbox)
+        try:
+            yield flight.ask
+        finally:
+            flight.end()
+
+    def _be_there(self) -> None:
+        if not self._begun:  # it was closed, and is needed again
+            self._publish(list(self.published.values()))
+
+    def _check_sampling(self, say: Say) -> None:
+        learns = self.published[say.policy].spec.weights != "frozen"
+        if learns and self.scores and say.sampling.truncated:
+            raise ValueError(
+                f"policy {say.policy!r}: with top_k, top_p or repetition_penalty {self.routes.name} gives "
+                "log-probabilities of the cut distribution, which nobody can learn from; remove them from "
+                "`sampling`, or sample with the local engine"
+            )
+
+    def close(self) -> None:
+        """End the server if it is ours; take our adapters off one that is not."""
+        if self.child is not None:
+            self.child.close()
+        elif self._begun:
+            with suppress(OSError, ValueError):
+                run(self._forget(list(self._there.values()), _ALIVE))
+        if self._room is not None:
+            shutil.rmtree(self._room, ignore_errors=True)
+        self.child, self._begun, self._room, self._there = None, False, None, {}
+
+    def _kept_up(self, work: Callable[[], T]) -> T:
+        """What it comes to; a server of ours that dies meanwhile is started again, once a step, with all weights."""
+        try:
+            return work()
+        except OSError as error:
+            if not self._revive(error):
+                raise
+        return work()
+
+    def _revive(self, error: OSError) -> bool:
+        """Start a server of ours anew if it died, once a step. False where nothing was started, as where weights may be
+        changing while they are sampled."""
+        if self.child is None or self.staleness or self._revived or self._well():
+            return False
+        logging.getLogger(__name__).warning("%s; the server is started again", error)
+        self._revived = True
+        self.close()
+        self._publish(list(self.published.values()))
+        return True
+
+    def _well(self) -> bool:
+        """Whether the server of ours lives and says so."""
+        assert self.child is not None and self.url is not None
+        return self.child.ended is None and is_well(self.url, _ALIVE)
+
+    def _publish(self, news: Sequence[Published]) -> None:
+        if not self._begun:
+            if self.ours:
+                self._start()
+            run(self._greet())
+            self._begun = True
+        run(self._take(news))
+
+    def _start(self) -> None:
+        """Start ``vllm serve`` and wait until it answers. Raises ShortageError with what it said last."""
+        port, team = free_port(), list(self.published.values())
+        flags = {**_flags(team), "host": "127.0.0.1", "port": port, **(self.start or {})}
+        serve = ["vllm", "serve", str(models.resolve(team[0].spec.model))]
+        try:
+            self.child = Child([*serve, *itertools.starmap(_flag, flags.items())], _ENVIRONMENT)
+        except FileNotFoundError as error:
+            raise ShortageError(
+                "there is no program vllm on the PATH to start a server with; install vLLM (in an environment of its "
+                "own, whose bin folder goes on the PATH), or name a server that runs: engine.url"
+            ) from error
+        self.url, end = f"http://127.0.0.1:{flags['port']}", time.monotonic() + self.seconds
+        while not self._well():
+            if self.child.ended is None and time.monotonic() < end:
+                time.sleep(0.1)
+                continue
+            how = "ended as it started" if self.child.ended is not None else f"did not answer in {self.seconds:g} s"
+            said, log = self.child.last_line(), self.child.log
+            self.child.close(keep_log=True)
+            self.child = None
+            raise ShortageError(f"`{' '.join(serve)}` {how}; it said last {said[:300]!r}, and all of it is in {log}")
+
+    async def _greet(self) -> None:
+        """Find out what the server calls its base, and what it is. Raises ValueError for a route that it has not."""
+        self.about = f"{self.routes.name} at {self.url}{', started here' if self.ours else ''}"
+        async with self._requests(lambda: f"{self.about} did not say what it can do") as client:
+            try:
+                if self.routes.schema:
+                    await self._check_routes(client)
+                if self.model is None:
+                    listed = (await sent(client, "/v1/models")).json().get("data") or []
+                    self._base = next((one["id"] for one in listed if not one.get("parent")), None)
+                else:
+                    self._base = self.model
+            except FailedError as error:
+                raise ShortageError(f"{self.about} does not answer: {error}") from error
+
+    async def _check_routes(self, client: Any) -> None:
+        try:
+            paths = (await sent(client, "/openapi.json")).json()["paths"]
+        except (ValueError, LookupError, TypeError):
+            paths = {}
+        for route in self.routes.needed({new.spec.weights for new in self.published.values()}):
+            if route not in paths:
+                how = self.routes.hints.get(route, f"it is another version of {self.routes.name}, or another server")
+                raise ValueError(
+                    f"the server at {self.url} has no route {route}: {how}; one that is no {self.routes.name} can be "
+                    "`engine: openai`, for frozen policies"
+                )
+        if "/version" in paths:
+            version = (await sent(client, "/version")).json().get("version")
+            self.about = self.about.replace(self.routes.name, f"{self.routes.name} {version}", 1)
+
+    async def _take(self, news: Sequence[Published]) -> None:
+        """Have the server take these weights over, then forget those before."""
+        before = [self._there[new.name] for new in news if new.name in self._there]
+        for new in news:
+            if new.spec.weights == "frozen" or not self.scores:
+                continue  # it plays as it starts
+            name = f"{new.name}@{self._nonce}-{next(self._attempts)}-{new.version}"
+            folder = self._folder() / name
+            new.save(folder)
+            adapter = name if new.spec.weights == "lora" else None
+            calls = {route: body(folder) for route, body in self.routes.reload.items()}
+            if adapter is not None:
+                calls = {self.routes.load: {"lora_name": name, "lora_path": str(folder)}}
+            await self._posted(calls, f"policy {new.name!r}, version {new.version}")
+            self._there[new.name] = adapter, folder
+        await self._forget(before, self.seconds)
+
+    async def _forget(self, before: Sequence[tuple[str | None, Path]], seconds: float) -> None:
+        """Take adapters off the server, and what was written off the disk."""
+        for adapter, folder in before:
+            if adapter is not None:
+                await self._posted({self.routes.unload: {"lora_name": adapter}}, f"adapter {adapter}", seconds)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _posted(self, calls: Mapping[str, Any], whose: str, seconds: float | None = None) -> None:
+        """Requests one after the other, none of them twice: nobody knows how far the first one came."""
+        async with self._requests(lambda: f"{whose}: {self.about} did not take it", seconds) as client:
+            for route, body in calls.items():
+                try:
+                    await sent(client, route, body)
+                except FailedError as error:
+                    raise ShortageError(f"{whose}: {self.about} failed: {error}") from error
+                except ValueError as error:
+                    raise ValueError(f"{whose}: {self.about}: {error}") from error
+
+    def _folder(self) -> Path:
+        """Where weights are written."""
+        if self.folder is not None:
+            return self.folder.absolute()
+        if self._room is None:
+            self._room = Path(tempfile.mkdtemp(prefix="coevolve-"))
+        return self._room
+
+    async def _sweep(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
+        """All of them in flight together, until the one deadline."""
+        asked = [(name, say) for name, some in says.items() for say in some]
+        found: dict[int, Sample] = {}
+
+        def late() -> str:
+            first = next(self._whose(*one) for i, one in enumerate(asked) if i not in found)
+            return f"{first}: {self.about} left {len(asked) - len(found)} of {len(asked)} turns unanswered"
+
+        async with self._requests(late) as client:
+
+            async def answer(i: int) -> None:
+                found[i] = await self._one(client, *asked[i])
+
+            await asyncio.gather(*map(answer, range(len(asked))))
+        rows = iter([found[i] for i in range(len(asked))])
+        return {name: [next(rows) for _ in some] for name, some in says.items()}
+
+    async def _one(self, client: Any, name: PolicyName, say: Say, again: bool = True) -> Sample:
+        """One turn; a request that fails is made ``again``."""
+        speaker, (adapter, _) = self.published[name], self._there.get(name, (None, None))
+        try:
+            answer = await sent(client, self.routes.generate, self.routes.asks(adapter, self._base, speaker, say))
+            try:
+                return self.routes.reads(answer.json(), speaker)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:  # half of it, or something else
+                raise FailedError(f"{self.routes.generate} answers {cut(answer)!r}, which is no turn") from error
+        except FailedError as error:
+            if again:
+                return await self._one(client, name, say, again=False)
+            raise ShortageError(f"{self._whose(name, say)}: {self.about} failed twice: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{self._whose(name, say)}: {self.about}: {error}") from error
+
+    def _whose(self, name: PolicyName, say: Say) -> str:
+        return f"policy {name!r}, version {self.published[name].version}, problem {say.problem.id!r}"
+
+    def _requests(self, late: Callable[[], str], seconds: float | None = None) -> AbstractAsyncContextManager[Any]:
+        assert self.url is not None
+        return requests(self.url, self.seconds if seconds is None else seconds, late)
+
+
+class _Flight:
+    """The requests that are under way, in a thread of their own; what comes of them goes to the inbox, which is read in
+    the thread that asks."""
+
+    def __init__(self, engine: ServerEngine, inbox: Inbox) -> None:
+        self.engine, self.inbox = engine, inbox
+        self.asked: dict[int, tuple[Say, Callable[[Turn], None]]] = {}
+        self.numbers = itertools.count()
+        self._begin()
+
+    def ask(self, say: Say, then: Callable[[Turn], None]) -> None:
+        """Raises ValueError for what no server can sample, or nobody learn from."""
+        self.engine._check_sampling(say)
+        self.engine.check_context(say)
+        number = next(self.numbers)
+        self.asked[number] = say, then
+        self._send(number)
+
+    def end(self) -> None:
+        """Give up whatever is under way."""
+        self.loop.call_soon_threadsafe(self.over.set)
+        self.thread.join()
+
+    def _begin(self) -> None:
+        assert self.engine.url is not None
+        there, self.client = threading.Event(), client_of(self.engine.url)
+        self.thread = threading.Thread(target=asyncio.run, args=(self._until_over(there),), daemon=True)
+        self.thread.start()
+        there.wait()
+
+    async def _until_over(self, there: threading.Event) -> None:
+        """Requests share a client; ``asyncio.run`` gives up those that are left."""
+        self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
+        self.room = asyncio.Semaphore(AT_ONCE)  # a deadline does not count the wait for a connection
+        async with self.client:
+            there.set()
+            await self.over.wait()
+
+    def _send(self, number: int) -> None:
+        def told(done: Future[Sample]) -> None:
+            if not done.cancelled():
+                self.inbox.put(partial(self._back, number, done))
+
+        asyncio.run_coroutine_threadsafe(self._sampled(self.asked[number][0]), self.loop).add_done_callback(told)
+
+    async def _sampled(self, say: Say) -> Sample:
+        engine = self.engine
+        try:
+            async with self.room, asyncio.timeout(engine.seconds):
+                return await engine._one(self.client, say.policy, say)
+        except TimeoutError as error:
+            whose = engine._whose(say.policy, say)
+            raise ShortageError(f"{whose}: {engine.about} left it unanswered for {engine.seconds:g} s") from error
+
+    def _back(self, number: int, done: Future[Sample]) -> None:
+        """Hand a turn on. Raises why there is none, unless all that is under way could be asked again."""
+        if number not in self.asked:
+            return  # of a server that died; it was asked again
+        try:
+            sample = done.result()
+        except OSError as error:
+            if not self.engine._revive(error):
+                raise
+            self._again()
+            return
+        say, then = self.asked.pop(number)
+        then(self.engine.turn(say, sample))
+
+    def _again(self) -> None:
+        """Ask the new server for whatever the old one has not answered: by the same keys, so for the same turns."""
+        self.end()
+        self._begin()
+        left, self.asked = list(self.asked.values()), {}
+        for one in left:
+            number = next(self.numbers)
+            self.asked[number] = one
+            self._send(number)
+
+
+def _check_team(routes: Routes, team: Sequence[Published]) -> None:
+    """Raises ValueError if no server of this kind can hold the team, or give what its learning needs."""
+    own = "give each a server: policies.X.engine"
+    if len(distinct := dict.fromkeys(new.spec.model for new in team)) > 1:
+        raise ValueError(f"one server has one base, and this team has {', '.join(distinct)}; {own}")
+    full = [new.name for new in team if new.spec.weights == "full"]
+    if routes.scores and full and len(team) > 1:
+        raise ValueError(f"policy {full[0]!r} has full weights, of which a server holds one set; {own}")
+    if not routes.scores and (taught := [new for new in team if new.version and new.spec.weights != "frozen"]):
+        raise ValueError(
+            f"policy {taught[0].name!r}: {routes.name} gives no log-probabilities and takes no weights, so "
+            "nobody learns from what it samples; say weights: frozen, or engine: vllm"
+        )
+
+
+def _flags(team: Sequence[Published]) -> dict[str, Any]:
+    """What ``vllm serve`` has to be told so that it can sample this team."""
+    ranks = [new.spec.lora.rank for new in team if new.spec.weights == "lora"]
+    flags: dict[str, Any] = {
+        "served-model-name": "base",
+        "dtype": team[0].spec.dtype,
+        "skip-tokenizer-init": True,
+        "enable-scale-out": True,
+        "logprobs-mode": "processed_logprobs",
+    }
+    if ranks:  # one more than there are: a new one is loaded before the old one goes
+        rank = next((size for size in _RANKS if size >= max(ranks)), max(ranks))
+        flags |= {"enable-lora": True, "max-loras": len(ranks) + 1, "max-lora-rank": rank}
+    return flags
+
+
+def _flag(key: str, value: Any) -> str:
+    """As on a command line."""
+    if isinstance(value, bool):
+        return f"--{key}" if value else f"--no-{key}"
+    return f"--{key}={value if isinstance(value, str) else json.dumps(value)}"

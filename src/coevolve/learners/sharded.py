@@ -1,0 +1,161 @@
+"""A learner on several ranks (processes, cards, machines), as the trainer sees it; ``shard`` is what each rank does.
+
+It sends the whole batch to every rank, each of which takes its share. What is large (weights, moments) goes by folders
+and files, which the first rank writes: on several machines these are on a disk that all of them see.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coevolve.interfaces import Published
+from coevolve.learners import TORCHRUN, shard
+from coevolve.models.load import device_of, load_tokenizer
+from coevolve.models.spec import PolicySpec
+from coevolve.runtime.launched import Launched
+from coevolve.runtime.ranks import Here, Ranks
+from coevolve.types import Batch, Metrics, Objective, PolicyName, Targets
+
+StartRanks = Callable[[PolicyName], Ranks]
+
+
+class ShardedLearner:
+    """A policy that learns on ranks, which ``start`` starts. how: reference, critic, steps, seed.
+
+    Once its ranks are lost or closed, only ``load`` starts others: what they had learnt is nowhere else.
+    """
+
+    trainable = True
+
+    def __init__(self, name: PolicyName, spec: PolicySpec, start: StartRanks, **how: Any) -> None:
+        self.name, self.spec, self.start, self.how = name, spec, start, how
+        self.tokenizer = load_tokenizer(spec.model)
+        self.place = object()  # beside all others
+        self.version = 0
+        self.ranks: Ranks | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        ranks = self.start(self.name)
+        try:
+            device = ranks.device if self.spec.device == "auto" else self.spec.device
+            spec = dataclasses.replace(self.spec, device=device)
+            self.facts = ranks.start(partial(shard.build, self.name, spec, ranks.own_card, self.how))
+        except BaseException:
+            ranks.close()
+            raise
+        self.ranks = ranks
+
+    def _ask(self, when: str, what: str, *given: Any) -> list[Any]:
+        if self.ranks is None:
+            raise ValueError(
+                f"policy {self.name!r}: its ranks were ended, and with them its weights; load a checkpoint"
+            )
+        try:
+            return self.ranks.ask(when, what, *given)
+        finally:
+            if self.ranks.ended:
+                self.ranks = None
+
+    @property
+    def compute(self) -> str:
+        """The backend's name."""
+        return str(self.facts["compute"])
+
+    @property
+    def about(self) -> str:
+        """What computes, and where."""
+        return str(self.facts["about"])
+
+    def describe(self, batch: Batch) -> Batch:
+        """What ``LocalLearner.describe`` finds, each rank for some rows."""
+        if not (self.how["reference"] or self.how["critic"]):
+            return batch
+        return batch.replace(**self._of_rows("described", batch))
+
+    def logps(self, batch: Batch) -> torch.Tensor:
+        """What ``LocalLearner.logps`` finds, likewise."""
+        return self._of_rows("scored", batch)["logp_BT"]
+
+    def _of_rows(self, what: str, batch: Batch) -> dict[str, torch.Tensor]:
+        """What each rank finds of its rows, at their places, [B, T]."""
+        found: dict[str, torch.Tensor] = {}
+        for rows_B, columns in self._ask(f"at version {self.version}", what, batch):
+            for key, x_RT in columns.items():
+                found.setdefault(key, torch.zeros(batch.mask_BT.shape))[rows_B] = x_RT
+        return found
+
+    def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
+        """What ``LocalLearner.update`` does; no rank changes anything where it raises."""
+        metrics: Metrics = self._ask(f"of step {step}", "update", batch, targets, objective, step)[0]
+        return metrics
+
+    def published(self, version: int) -> Published:
+        """The weights of now, which are this version from now on."""
+        self._ask(f"of version {version}", "mark", version)
+        self.version = version
+        context, eos = self.facts["context"], self.facts["eos"]
+        return Published(self.name, version, self.spec, self.tokenizer, context, eos, self.save_model)
+
+    def save_model(self, folder: Path) -> None:
+        """A folder that transformers or peft loads alone, written by the first rank."""
+        self._saved("save_model", Path(folder))
+
+    def save(self, folder: Path) -> None:
+        """As ``LocalLearner`` does, written by the first rank."""
+        self._saved("save", Path(folder))
+
+    def _saved(self, what: str, target: Path) -> None:
+        """Have a folder or file written. Raises ValueError where this machine does not see it."""
+        self._ask(f"at version {self.version}", what, target.absolute())
+        if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+            raise ValueError(
+                f"policy {self.name!r}: its first rank wrote {target} on another machine, where this one does not see "
+                "it; put output_dir, and TMPDIR, on a disk that all machines share"
+            )
+
+    def training_state(self) -> dict[str, Any]:
+        """The optimiser, as whole tensors, which lie in a file until they are read."""
+        with tempfile.TemporaryDirectory(prefix="coevolve-") as folder:
+            file = Path(folder) / "state.pt"
+            self._saved("save_training_state", file)
+            state: dict[str, Any] = torch.load(file, weights_only=True, mmap=True)
+            return state
+
+    def load(self, folder: Path, training_state: dict[str, Any]) -> None:
+        """Continue as the learner that wrote them; starts ranks where they were lost."""
+        if self.ranks is None:
+            self._begin()
+        with tempfile.TemporaryDirectory(prefix="coevolve-") as beside:
+            file = Path(beside) / "state.pt"
+            torch.save(training_state, file)
+            self._ask("of a checkpoint", "load_from", Path(folder).absolute(), file)
+
+    def reset_optimizer(self) -> None:
+        """Forget the optimiser's moments and step count."""
+        self._ask(f"at version {self.version}", "reset_optimizer")
+
+    def close(self) -> None:
+        """End the ranks."""
+        if self.ranks is not None:
+            self.ranks.close()
+            self.ranks = None
+
+
+def starter(device: str, ranks: int, cluster: str | None, seconds: float) -> StartRanks:
+    """What starts so many ranks for a policy whose spec names this device: here, in torchrun's processes, or on a Ray
+    cluster."""
+    if cluster in (None, TORCHRUN):
+        kind_of = Here if cluster is None else Launched
+        return lambda name: kind_of(name, ranks, device_of(device).type, seconds)
+    from coevolve.runtime.cluster import Placed, has_cards  # which imports ray
+
+    kind = device.split(":")[0] if device != "auto" else "cuda" if has_cards(cluster) else "cpu"
+    return lambda name: Placed(name, ranks, kind, seconds, cluster)

@@ -1,0 +1,42 @@
+"""A chain of two whose second role sometimes hears other numbers than were said: what a wrong reference costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from random import Random
+
+from coevolve import noise
+from coevolve.play import Roles, score, speaks_once
+from coevolve.settings import Fraction, checked_call
+from coevolve.types import Play, Problem, Turn
+
+
+@checked_call("play")
+def misheard(rate: Fraction) -> Play:
+    """Like ``chain``, but with this probability every digit that the second role hears is another one.
+
+    CORY claims that a reference helps although it is sometimes wrong (arXiv 2410.06101, section 3.3): rate 0 is
+    ``chain``, and with rate 1 no number is ever heard as it was said. For tasks whose answers are numbers. Raises
+    ValueError for other than two roles.
+    """
+
+    @speaks_once
+    async def play(p: Problem, team: Roles) -> None:
+        if len(team) != 2:
+            raise ValueError(f"misheard is for two roles, this team has {len(team)}; use chain")
+        pioneer, observer = team
+        first = await team[pioneer]()
+        second = await team[observer](_heard(first, rate))
+        await score(team, [first, second])
+
+    return play
+
+
+def _heard(turn: Turn, rate: float) -> Turn:
+    """The turn, or one with other digits: the same at every call, so that a resumed run hears what it would have."""
+    rng = Random(noise.key("misheard", turn.problem.id, turn.member, turn.version, turn.text))
+    if rng.random() >= rate:
+        return turn
+    text = re.sub("[0-9]", lambda digit: str((int(digit[0]) + rng.randint(1, 9)) % 10), turn.text)
+    return dataclasses.replace(turn, text=text)

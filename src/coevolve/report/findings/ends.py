@@ -1,0 +1,66 @@
+"""Where a run began and where it ended, in words: the same numbers on the terminal, the page and a model card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coevolve.report.findings.curves import Moved, as_column, moved
+from coevolve.report.wording import and_list, number
+
+_METRICS = {"reward": "reward", "objective": "r - eta*KL"}
+"""Metric -> its name, of those that tell what a training was for."""
+
+CLEAR = 2.0
+"""Standard errors from which a curve is said to have risen or fallen."""
+
+
+def ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, Moved]:
+    """Name -> how it moved, of the reward and the objective, if the lines of a run's metrics have them."""
+    found = {name: moved(as_column(lines, key)) for key, name in _METRICS.items()}
+    return {name: one for name, one in found.items() if np.isfinite([one.start, one.final]).all()}
+
+
+def rise(lines: Sequence[Mapping[str, Any]]) -> str:
+    """One line: ``reward 1.07 -> 3.65 (+9.1 standard errors), r - eta*KL 0.97 -> 1.58; means of ...``."""
+    found = ends(lines)
+    if not found:
+        return "no turn was scored"
+    said = ", ".join(f"{name} {number(one.start)} -> {number(one.final)}{_errors(one)}" for name, one in found.items())
+    steps = next(iter(found.values())).steps
+    return said if steps < 2 else f"{said}; means of the first and the last {steps} of {len(lines)} steps"
+
+
+def sentence(lines: Sequence[Mapping[str, Any]]) -> str:
+    """``The reward rose from 1.07 to 3.65, and r - eta*KL rose from 0.97 to 1.58.``"""
+    found = ends(lines)
+    if not found:
+        return "No turn was scored."
+    said = [f"{name} {_verb(one)} from {number(one.start)} to {number(one.final)}" for name, one in found.items()]
+    return f"The {', and '.join(said)}."
+
+
+def footnote(lines: Sequence[Mapping[str, Any]]) -> str:
+    """What the numbers of the sentence are, and how sure; empty where each is of one step."""
+    found = ends(lines)
+    steps = max((one.steps for one in found.values()), default=1)
+    if steps < 2:
+        return ""
+    apart = [f"{one.errors:+.1f}" for one in found.values() if one.errors is not None]
+    sure = f", {and_list(apart)} standard errors apart" if apart else ""
+    return f"Means of the first and the last {steps} of {len(lines)} steps{sure}."
+
+
+def _verb(one: Moved) -> str:
+    """What the numbers allow to say; without an error, that it went."""
+    if one.errors is None:
+        return "went"
+    if abs(one.errors) < CLEAR:
+        return "did not clearly move,"
+    return "rose" if one.errors > 0 else "fell"
+
+
+def _errors(one: Moved) -> str:
+    return "" if one.errors is None else f" ({one.errors:+.1f} standard errors)"

@@ -1,0 +1,119 @@
+"""What a report opens with, in words: what was trained, what came of it, and whether anything went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coevolve.report.findings import ends
+from coevolve.report.findings.alarms import SHORTEST, alarms
+from coevolve.report.findings.arms import arms, task
+from coevolve.report.findings.curves import column, final, start
+from coevolve.report.findings.statistics import Floats
+from coevolve.report.runs import Group, Run
+from coevolve.report.wording import and_list, many, number, plus_minus
+
+_MEANS = "Means over the first and the last tenth of the steps and over seeds, with the standard error over seeds."
+_TOLD = 6  # groups of runs that are told one by one
+
+
+@dataclass(frozen=True)
+class Opening:
+    """trained and came: a sentence each. footnote: what the numbers are. alarms: one line each. judged: whether any run
+    was long enough for alarms."""
+
+    trained: str
+    came: str
+    footnote: str
+    alarms: Sequence[str]
+    judged: bool
+
+
+def opening(runs: Sequence[Run]) -> Opening:
+    """The opening of a report of these runs."""
+    groups = arms(runs)
+    trained = _one(runs[0]) if len(runs) == 1 else _several(groups)
+    came = ends.sentence(runs[0].lines) if len(runs) == 1 else _each(groups)
+    footnote = ends.footnote(runs[0].lines) if len(runs) == 1 else _MEANS
+    judged = any(len(run.lines) >= SHORTEST for run in runs)
+    return Opening(trained, came, footnote, list(_alarms(runs)), judged)
+
+
+def _one(run: Run) -> str:
+    recipe = run.recipe
+    said = f"{and_list(_agents(run))} learnt {_named(recipe.get('task')) or 'a task'}"
+    size = f"{many(len(run.lines), 'step')}{_of_problems(recipe)}, seed {run.seed}"
+    return f"{' '.join([said, *_how(recipe)])}: {size}."
+
+
+def _agents(run: Run) -> list[str]:
+    """``ann and bob (coevolve-tiny)``, ``eve (coevolve-tiny, frozen)``; names alone where no recipe tells of models."""
+    found = run.recipe.get("policies")
+    if not isinstance(found, Mapping) or not all(isinstance(spec, Mapping) for spec in found.values()):
+        return run.policies or ["a team"]
+    alike: dict[str, list[str]] = {}
+    for name, spec in found.items():
+        alike.setdefault(", ".join(_spec(spec)), []).append(str(name))
+    return [f"{and_list(names)} ({spec})" for spec, names in alike.items()]
+
+
+def _spec(spec: Mapping[str, Any]) -> Iterator[str]:
+    yield str(spec.get("model", "?"))
+    if (weights := spec.get("weights", "full")) != "full":
+        yield {"lora": "LoRA"}.get(weights, str(weights))
+
+
+def _how(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """``as pioneer and observer``, ``in the play chain``, ``by CORY``; what the recipe does not say is left out."""
+    if isinstance(roles := recipe.get("roles"), Mapping) and roles:
+        yield f"as {and_list(list(map(str, roles)))}"
+    if play := _named(recipe.get("play")):
+        yield f"in the play {play.partition('.<locals>')[0]}"  # the name of a function, where a program made the run
+    if rule := _named(recipe.get("algorithm")):
+        yield f"by {rule.upper() if rule.isidentifier() else rule}"  # a path is a rule of the user's own
+
+
+def _of_problems(recipe: Mapping[str, Any]) -> str:
+    problems, members = recipe.get("batch_size"), recipe.get("members", 1)
+    if not isinstance(problems, int):
+        return ""
+    times = f", each played {members} times" if isinstance(members, int) and members > 1 else ""
+    return f" of {many(problems, 'problem')}{times}"
+
+
+def _named(component: Any) -> str:
+    """The name of a component of a recipe, in either of its spellings."""
+    found = component.get("name") if isinstance(component, Mapping) else component
+    return str(found) if found else ""
+
+
+def _several(groups: Sequence[Group]) -> str:
+    sizes = [f"{group.name} ({many(len(group.runs), 'seed')})" for group in groups[:_TOLD]]
+    more = [f"{len(groups) - _TOLD} more"] if len(groups) > _TOLD else []
+    tasks = and_list(sorted({task(group) for group in groups} - {""}))
+    return f"{many(sum(len(group.runs) for group in groups), 'run')}{f' on {tasks}' if tasks else ''}: " + (
+        f"{and_list([*sizes, *more])}."
+    )
+
+
+def _each(groups: Sequence[Group]) -> str:
+    """Every group's reward, from where to where, means over seeds."""
+    said = [f"{group.name} from {_mean(group, start)} to {_mean(group, final)}" for group in groups[:_TOLD]]
+    more = ["the others are in the findings"] if len(groups) > _TOLD else []
+    return f"Reward: {'; '.join([*said, *more])}."
+
+
+def _mean(group: Group, of: Callable[[Floats], float]) -> str:
+    values = np.array([of(column(run, "reward")) for run in group.runs])
+    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    return plus_minus(float(values.mean()), error) if np.isfinite(values).all() else number(None)
+
+
+def _alarms(runs: Sequence[Run]) -> Iterator[str]:
+    for run in runs:
+        for one in alarms(run):
+            where = f"{run.name}: " if len(runs) > 1 else ""
+            yield f"{where}{one.signal} ({one.agent}), from step {one.step} on"

@@ -1,0 +1,61 @@
+"""Answers that were paid for, kept in a file: the same question to the same model is asked once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
+
+
+class Answer(NamedTuple):
+    """text: what was answered. asked, answered: tokens of the question and of the answer."""
+
+    text: str
+    asked: int
+    answered: int
+
+
+class Answers:
+    """question -> answer. file: an SQLite data base, which several runs may share; None keeps them in memory alone.
+
+    about: whose answers they are; others have none of them. Raises ValueError for a file that is no such data base.
+    """
+
+    def __init__(self, file: str | None, about: Mapping[str, Any]) -> None:
+        self._file, self._about = file, json.dumps(about, sort_keys=True)
+        self._memory: dict[str, Answer] = {}
+
+    def of(self, questions: Iterable[str]) -> dict[str, Answer]:
+        """Those that are known."""
+        wanted = list(questions)
+        if self._file is not None and (others := {self._key(q): q for q in wanted if q not in self._memory}):
+            self._memory |= {others[key]: answer for key, answer in self._read(others)}
+        return {question: self._memory[question] for question in wanted if question in self._memory}
+
+    def keep(self, answers: Mapping[str, Answer]) -> None:
+        """For the next time."""
+        self._memory |= answers
+        if self._file is not None and answers:
+            rows = [(self._key(question), *answer) for question, answer in answers.items()]
+            with self._opened() as base, base:
+                base.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+
+    def _read(self, keys: Iterable[str]) -> list[tuple[str, Answer]]:
+        with self._opened() as base:
+            found = [base.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone() for key in keys]
+        return [(key, Answer(*answer)) for key, *answer in filter(None, found)]
+
+    def _opened(self) -> closing[sqlite3.Connection]:
+        assert self._file is not None
+        try:
+            base = sqlite3.connect(self._file, timeout=60)
+            base.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text, asked, answered)")
+        except sqlite3.Error as error:
+            raise ValueError(f"task.reward, judge: cache {self._file}: {error}; name another file") from error
+        return closing(base)
+
+    def _key(self, question: str) -> str:
+        return hashlib.sha256(f"{self._about}\n{question}".encode()).hexdigest()

@@ -1,0 +1,46 @@
+"""A template filled with what a case has: the columns of its row, what each role said, and what one turn said."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coevolve.recipe.inputs import did_you_mean
+from coevolve.rewards.calling import last_texts
+from coevolve.types import Case, Problem, Role
+
+SAID = "said"
+"""What the turn that is judged said."""
+
+
+class Filled:
+    """A template for every turn of a case. ``{said}`` is what the turn said, ``{role}`` what that role said last,
+    ``{column}`` the row's. where: what messages call it. Raises ValueError for a template that is none."""
+
+    def __init__(self, template: str, where: str) -> None:
+        self.template, self.where = template, where
+        try:
+            fields = [piece[1:] for piece in string.Formatter().parse(template) if piece[1] is not None]
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}; want {{name}}, and {{{{ or }}}} for a brace") from error
+        for name, spec, conversion in fields:
+            if not name or spec or conversion or "." in name or "[" in name:
+                raise ValueError(f"{where}: a brace around {name!r}; want the plain name of a role or a column in it")
+        self.names = [str(name) for name, _, _ in fields]
+
+    def check(self, p: Problem, roles: Sequence[Role]) -> None:
+        """Raises ValueError for a name that is neither a role nor a column."""
+        known: Mapping[str, Any] = dict.fromkeys([SAID, *roles, *p.data])
+        for name in self.names:
+            if name not in known:
+                near = did_you_mean(name, known)
+                raise ValueError(
+                    f"{self.where}, problem {p.id!r}: {name!r} is neither a role nor a column{near}; there are "
+                    f"{', '.join(known)}"
+                )
+
+    def texts(self, case: Case) -> list[str]:
+        """One per turn. Of a role and a column of one name it is the role."""
+        known = {**case.problem.data, **last_texts(case)}
+        return [self.template.format_map({**known, SAID: turn.text}) for turn in case.turns]

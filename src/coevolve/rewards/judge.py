@@ -1,0 +1,130 @@
+"""A judge: another model, behind any endpoint that speaks OpenAI's chat completions, says what each turn is worth."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from coevolve.faults import ShortageError
+from coevolve.recipe.inputs import one_line
+from coevolve.rewards.answers import Answer, Answers
+from coevolve.rewards.filled import Filled
+from coevolve.rewards.waiting import Paid, Started, each
+from coevolve.settings import Count, CountFromZero, NotNegative, Positive
+from coevolve.types import Case, Metrics, Problem, Role
+
+JUDGE = "judge"
+
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?")  # the minus of 7-8 is none
+_PRICED = 1e6
+"""Tokens that a price is for."""
+
+
+class Judge:
+    """The number that another model answers with, for each turn.
+
+    model: its name at the endpoint. ask: what it is asked about each turn, a template (``rewards.filled``); the last
+    number of the answer is the reward, 0 where there is none. base_url: the endpoint, OpenAI's own if None.
+    api_key_env: the environment variable with the key; an endpoint that wants none needs none. cache: a file in which
+    answers are kept, so that the same question costs nothing in the next step, run or resumption; None keeps them while
+    this process lives. price: of a million tokens asked and answered, in any currency. timeout: seconds for one
+    request; retries: of a request that failed (a connection, a time-out, HTTP 408, 409, 429 and 5xx). temperature,
+    max_tokens: of its answer.
+
+    Logged, each the mean over cases: ``judge_tokens`` and, with a price, ``judge_cost`` of requests that were made,
+    ``judge_asked`` (how many), ``judge_unclear`` (answers without a number). Raises ValueError if the package
+    ``openai`` is missing, and ShortageError where the endpoint does not answer.
+    """
+
+    tells = True
+    name = JUDGE
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        ask: str,
+        base_url: str | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+        cache: str | None = None,
+        price: tuple[NotNegative, NotNegative] | None = None,
+        timeout: Positive = 60.0,
+        retries: CountFromZero = 3,
+        temperature: NotNegative = 0.0,
+        max_tokens: Count = 512,
+    ) -> None:
+        self._text = Filled(ask, "task.reward, judge: ask")
+        self._api_key_env, self._price = api_key_env, price
+        self._how: dict[str, Any] = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
+        self._endpoint: dict[str, Any] = {"base_url": base_url, "timeout": timeout, "max_retries": retries}
+        self._answers = Answers(cache, {**self._how, "base_url": base_url})
+        self._told = False
+
+    def check(self, p: Problem, roles: Sequence[Role]) -> None:
+        """Raises ValueError for a name in ``ask`` that is neither a role nor a column."""
+        self._text.check(p, roles)
+
+    def start(self, cases: Sequence[Case]) -> Started:
+        """What will ask about all turns side by side, about equal ones once."""
+        return partial(self._judge, [self._text.texts(case) for case in cases])
+
+    async def _judge(self, questions: Sequence[Sequence[str]]) -> list[Paid]:
+        distinct = list(dict.fromkeys(question for one in questions for question in one))
+        known = self._answers.of(distinct)
+        new = [question for question in distinct if question not in known]
+        asked = dict(zip(new, await each(partial(self._ask, question) for question in new), strict=True))
+        found: list[Paid] = []
+        for one in questions:
+            made = {question: asked.pop(question) for question in dict.fromkeys(one) if question in asked}
+            known |= made
+            numbers = [self._number(known[question].text) for question in one]
+            unclear = sum(number is None for number in numbers) / len(numbers)
+            found.append(Paid([number or 0.0 for number in numbers], {**self._cost(made), "unclear": unclear}))
+        return found
+
+    def _cost(self, made: Mapping[str, Answer]) -> Metrics:
+        """What the requests for one case cost."""
+        asked, answered = sum(a.asked for a in made.values()), sum(a.answered for a in made.values())
+        found: Metrics = {"asked": len(made), "tokens": asked + answered}
+        if self._price is not None:
+            found["cost"] = (asked * self._price[0] + answered * self._price[1]) / _PRICED
+        return found
+
+    async def _ask(self, question: str) -> Answer:
+        try:
+            answer = await self._client.chat.completions.create(
+                messages=[{"role": "user", "content": question}], **self._how
+            )
+            text, usage = answer.choices[0].message.content or "", answer.usage
+        except Exception as error:  # of the library, its HTTP client, or an answer of another form
+            key = "" if os.environ.get(self._api_key_env) else f" ({self._api_key_env} is not set)"
+            why = f"{type(error).__name__}: {one_line(error)[:200]}{key}"
+            raise ShortageError(f"the judge {self._how['model']!r} does not answer: {why}; --resume goes on") from error
+        found = Answer(text, getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0)
+        self._answers.keep({question: found})  # at once: it is paid for, whatever becomes of the others
+        return found
+
+    def _number(self, text: str) -> float | None:
+        """The last number of an answer, with a warning, said once, where there is none."""
+        numbers = _NUMBER.findall(text)
+        if not numbers and not self._told:
+            self._told = True
+            warnings.warn(
+                f"the judge {self._how['model']!r} answered without a number, {text[:100]!r}, which is paid 0; ask for "
+                "one (said once; see parts/judge_unclear)",
+                stacklevel=2,
+            )
+        return float(numbers[-1]) if numbers else None
+
+    @cached_property
+    def _client(self) -> Any:
+        try:
+            from openai import AsyncOpenAI  # an optional dependency
+        except ImportError as error:
+            raise ValueError("task.reward, judge needs a package: pip install 'coevolve[expert]'") from error
+        key = os.environ.get(self._api_key_env) or "none"  # the library wants one where the endpoint does not
+        return AsyncOpenAI(api_key=key, **self._endpoint)

@@ -1,0 +1,109 @@
+"""Callbacks: objects that are told of a training's events, by the names and arguments that TRL's users know.
+
+``on_train_begin, on_step_begin, on_step_end, on_log, on_evaluate, on_save, on_train_end``: a callback has those that it
+wants, each ``(args, state, control, **kwargs)``; a ``transformers.TrainerCallback`` is one. Every event is told the
+``trainer``; on_log has ``logs``, the step's metrics; on_evaluate ``metrics`` and ``samples``, the dialogues on held-out
+problems as in ``samples.jsonl``; on_save ``checkpoint``, its folder.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coevolve.play import blame
+
+EVENTS = (
+    "on_train_begin",
+    "on_step_begin",
+    "on_step_end",
+    "on_log",
+    "on_evaluate",
+    "on_save",
+    "on_train_end",
+)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What was asked for, as far as ``transformers.TrainingArguments`` has a name for it."""
+
+    output_dir: str
+    max_steps: int
+    save_steps: int
+    seed: int
+    logging_steps: int = 1
+
+
+@dataclass
+class State:
+    """How far the training is. global_step: steps learnt."""
+
+    global_step: int
+    max_steps: int
+    is_world_process_zero: bool = True
+    is_local_process_zero: bool = True
+
+
+@dataclass
+class Control:
+    """What a callback may ask for, by setting it. should_training_stop: after this step, with a checkpoint; a training
+    with --resume goes on from there. should_save: a checkpoint after this step."""
+
+    should_training_stop: bool = False
+    should_save: bool = False
+
+
+class Told:
+    """The callbacks of one training, told of its events one by one."""
+
+    def __init__(self, callbacks: Sequence[Any], args: Arguments, start: int, **kwargs: Any) -> None:
+        self.state, self.control = State(start, args.max_steps), Control()
+        self._callbacks, self._args, self._kwargs = callbacks, args, kwargs
+
+    def __call__(self, event: str, **more: Any) -> None:
+        """Raises ValueError that names the callback which failed, the event, and the line of the user's file."""
+        for callback in self._callbacks:
+            if (told := getattr(callback, event, None)) is not None:
+                with blame(f"the callback {name_of(callback)}, {event}, after step {self.state.global_step}"):
+                    told(self._args, self.state, self.control, **self._kwargs, **more)
+
+    def stepped(self, logs: Mapping[str, Any]) -> None:
+        """That a step is learnt."""
+        self.state.global_step += 1
+        self("on_step_end")
+        self("on_log", logs=dict(logs))
+
+    def evaluated(self, samples: Sequence[Mapping[str, Any]]) -> None:
+        """That held-out problems were played, if any were."""
+        if samples:
+            self("on_evaluate", metrics=_mean(samples), samples=samples)
+
+    def saved(self, checkpoint: Path) -> None:
+        """That there is a checkpoint."""
+        self.control.should_save = False
+        self("on_save", checkpoint=checkpoint)
+
+
+def name_of(callback: Any) -> str:
+    """What a callback is called in messages."""
+    return str(getattr(callback, "name", type(callback).__name__))
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> tuple[Any, ...]:
+    """The same. Raises ValueError for what none of the events would reach."""
+    for callback in callbacks:
+        if inspect.isclass(callback):
+            raise ValueError(f"callbacks: {callback.__name__} is a class; make one of it: {callback.__name__}()")
+        if not any(callable(getattr(callback, event, None)) for event in EVENTS):
+            raise ValueError(f"callbacks: {name_of(callback)} has no event; want some of {', '.join(EVENTS)}")
+    return tuple(callbacks)
+
+
+def _mean(samples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The mean reward of the turns on held-out problems, where the task has paid them."""
+    rewards = [turn["reward"] for sample in samples for turn in sample["turns"] if turn["reward"] is not None]
+    return {"eval_reward": sum(rewards) / len(rewards)} if rewards else {}

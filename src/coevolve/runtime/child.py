@@ -1,0 +1,80 @@
+"""A server as a child process that does not outlive this one, however this one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_GOES = 15.0
+"""Seconds that it has to end by itself."""
+
+_UNTIL_INPUT_ENDS = 'cat > /dev/null; kill -9 "-$1"'
+"""What the guard does: its input is ours, and ends with us."""
+
+
+class Child:
+    """A program in a process group of its own, whose output goes to a file, ``log``.
+
+    A guard, a shell that reads from this process, kills the group when this process is gone. environment: besides
+    that of this process. Raises OSError if the program cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        number, name = tempfile.mkstemp(prefix=f"coevolve-{Path(command[0]).name}-", suffix=".log")
+        self.log = Path(name)
+        with os.fdopen(number, "wb") as out:
+            try:
+                self.process = subprocess.Popen(
+                    command,
+                    env={**os.environ, **environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError:
+                self.log.unlink()
+                raise
+        self.guard = subprocess.Popen(
+            ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", str(self.process.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self.process.poll()
+
+    def last_line(self) -> str:
+        """What it said last."""
+        lines = self.log.read_text("utf-8", errors="replace").split("\n") if self.log.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def close(self, keep_log: bool = False) -> None:
+        """Ask it to end, and end it and all its processes. The log of one that had ended by itself is kept, too."""
+        if self.guard.poll() is not None:
+            return
+        alone = self.ended is not None
+        if not alone:
+            self.process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_GOES)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.guard.kill()
+        self.guard.communicate()
+        if not (alone or keep_log):
+            self.log.unlink(missing_ok=True)
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -1,0 +1,139 @@
+"""Ranks that torchrun started, under Slurm for example: the first process trains, and is a rank besides, in a thread;
+each of the others is a rank of one policy, and nothing else.
+
+``torchrun --nproc-per-node 4 --no-python coevolve train recipe.yaml`` starts the same command in every process. In the
+store that torchrun has for them all meet; what ranks are asked comes from the first process, as in ``ranks``, by a
+connection to each. Policies get processes in the order in which they ask for them. torchrun ends all where one fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
+
+from coevolve.faults import ShortageError
+from coevolve.runtime.ranks import Connected, Rank, answer_all
+
+_WHERE = "coevolve/first process"
+_LONG = timedelta(days=1)
+"""How long the others wait to hear of the first process, which may have a model to train beforehand. Where it ends,
+torchrun ends them."""
+
+
+class LaunchedRank(Rank):
+    """A rank in a process of torchrun's, in whose store it meets the others of its policy."""
+
+    def __init__(self, number: int, count: int, store: Store) -> None:
+        super().__init__(number, count)
+        self._store = store
+
+    def open(self) -> None:
+        """They have met already."""
+
+
+class Launched(Connected):
+    """Ranks of one policy, in the next processes that are free."""
+
+    own_card = True
+
+    def __init__(self, name: str, count: int, device: str, seconds: float) -> None:
+        super().__init__(name, count, device, seconds)
+        free = _processes(seconds)
+        if len(free) < count:
+            raise ShortageError(
+                f"policy {name!r}: {count} ranks, and {len(free)} of torchrun's processes are free; start so many as "
+                "all ranks of all policies that learn are, and with --resume if ranks were lost"
+            )
+        self.connections, free[:count] = free[:count], []
+        for number, connection in enumerate(self.connections):
+            connection.send((name, number, count))
+
+    def how_it_ended(self, rank: int) -> str:
+        """torchrun knows more."""
+        return "torchrun tells how"
+
+    def end(self) -> None:
+        """Let them go; torchrun ends those that hear nothing."""
+        for connection in self.connections:
+            connection.close()
+
+
+def serve() -> bool:
+    """Be a rank until the first process is gone. False in the first process, which has other work."""
+    store, number = _met()
+    if number == 0:
+        return False
+    _see_own_card()
+    host, port, key = json.loads(store.get(_WHERE))
+    store.set(_key(number), "here")
+    try:
+        connection = Client((host, port), authkey=bytes.fromhex(key))
+    except OSError as error:  # or the first one would wait for this process forever
+        raise ShortageError(
+            f"process {number} of torchrun cannot reach the first one at {host}:{port}: {error}; the name of its "
+            "machine has to mean an address that the others reach"
+        ) from error
+    with suppress(EOFError, OSError), connection:
+        connection.send(number)
+        _be(connection, store)
+    return True
+
+
+def _see_own_card() -> None:
+    """Leave this process the card of its number on this machine, before anybody asks CUDA what there is."""
+    local, seen = os.environ["LOCAL_RANK"], os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = local if seen is None else ",".join(seen.split(",")[int(local) :][:1])
+
+
+def _be(connection: Any, store: Store) -> None:
+    """A rank's life: of which policy comes first."""
+    name, number, count = connection.recv()
+    answer_all(connection, LaunchedRank(number, count, PrefixStore(f"coevolve/{name}", store)))
+
+
+def _met() -> tuple[Store, int]:
+    """torchrun's store, and the number of this process. Raises ValueError for one that torchrun did not start."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        raise ValueError(
+            "learner.cluster is torchrun, which did not start this; "
+            "`torchrun --nproc-per-node RANKS --no-python coevolve train RECIPE` does, or leave cluster out"
+        )
+    store, number, _ = next(rendezvous("env://", timeout=_LONG))
+    return store, number
+
+
+@cache
+def _processes(seconds: float) -> list[Connection]:
+    """Connections to all processes that nobody has yet, this one's thread the first. Raises ShortageError for some that
+    are not there in so many seconds."""
+    store, _ = _met()
+    count, key = int(os.environ["WORLD_SIZE"]), os.urandom(16)
+    here, there = Pipe()
+    threading.Thread(target=_in_thread, args=(there, store), daemon=True).start()
+    with Listener((os.environ["MASTER_ADDR"], 0), backlog=count, authkey=key) as listener:
+        store.set(_WHERE, json.dumps([*listener.address, key.hex()]))
+        try:
+            store.wait([_key(number) for number in range(1, count)], timedelta(seconds=seconds))
+        except RuntimeError as error:
+            raise ShortageError(f"not all of torchrun's {count} processes came within {seconds:g} s") from error
+        others = [listener.accept() for _ in range(1, count)]
+    by_number = {connection.recv(): connection for connection in others}
+    return [here, *(by_number[number] for number in sorted(by_number))]
+
+
+def _in_thread(connection: Connection, store: Store) -> None:
+    with suppress(EOFError, OSError):
+        _be(connection, store)
+
+
+def _key(number: int) -> str:
+    return f"coevolve/process {number}"

@@ -1,0 +1,267 @@
+"""Ranks: processes of this machine that hold a share each of one thing, and are all asked at once.
+
+Who starts them differs (here, ``cluster`` or ``launched``); what they are told does not: ``open`` and ``join``, by
+which they meet in a process group of PyTorch's, then methods of the thing that each of them made. Every wait has one
+deadline. A rank that dies, or falls behind, ends all of them: the others wait for it in a collective that nothing else
+can end.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import pickle
+import signal
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+
+from coevolve.faults import RanksLostError
+from coevolve.recipe.components import USER, from_file
+from coevolve.runtime.pool import Failure, quiet_start
+
+_GRACE = 5.0
+"""Seconds that the others have to answer once one rank has failed: those that do not are waiting for it."""
+
+
+class Rank:
+    """What a rank's process has: its number among ``count``, and the thing that it made of its share."""
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.count = number, count
+        self.thing: Any = None
+        self._store: Store | None = None
+
+    def do(self, asked: bytes) -> bytes:
+        """Call the method that is asked for; what it finds, or how it failed."""
+        found: tuple[Any, Failure | None]
+        try:
+            what, given = pickle.loads(asked)
+            found = getattr(self if self.thing is None else self.thing, what)(*given), None
+        except BaseException as error:  # noqa: BLE001 (the other end raises it)
+            found = None, Failure.of(error)
+        return pickle.dumps(found)
+
+    def host(self) -> str:
+        """Where the others can reach it."""
+        return "127.0.0.1"
+
+    def open(self) -> tuple[str, int] | None:
+        """Where all meet; only the first rank opens a place."""
+        if self.number:
+            return None
+        self._store = store = TCPStore(self.host(), 0, is_master=True, wait_for_workers=False)
+        return self.host(), store.port
+
+    def join(self, place: tuple[str, int] | None, backend: str, seconds: float, make: Callable[[int, int], Any]) -> Any:
+        """Meet the others, and make this rank's share; what that says about itself. backend: of PyTorch."""
+        torch.set_num_threads(1)
+        within = timedelta(seconds=seconds)
+        if self._store is None:
+            assert place is not None, "the first rank opened none"
+            self._store = TCPStore(*place, is_master=False, timeout=within)
+        distributed.init_process_group(
+            backend, store=self._store, rank=self.number, world_size=self.count, timeout=within
+        )
+        self.thing = make(self.number, self.count)
+        return self.thing.facts()
+
+
+class Ranks:
+    """All ranks of one policy, to be asked together; ``here`` starts them on this machine.
+
+    name: whose they are, as errors tell. device: the kind, "cpu" or "cuda". seconds: the deadline of every question.
+    """
+
+    own_card = False
+    """Whether each sees no card but its own."""
+    ended = False
+
+    def __init__(self, name: str, count: int, device: str, seconds: float) -> None:
+        self.name, self.count, self.device, self.seconds = name, count, device, seconds
+
+    def start(self, make: Callable[[int, int], Any]) -> Any:
+        """Have them meet and make their shares; what the first one's says about itself."""
+        backend = "gloo" if self.device == "cpu" else "cpu:gloo,cuda:nccl"
+        place = self.ask("at the start", "open")[0]
+        return self.ask("at the start", "join", place, backend, self.seconds, make)[0]
+
+    def ask(self, when: str, what: str, *given: Any) -> list[Any]:
+        """What each rank's method finds. when: the step or version, as errors tell.
+
+        Raises RanksLostError if a rank died or the deadline passed; the error of a rank that failed; ValueError for
+        what cannot be sent. Unless all failed alike, the ranks have been ended.
+        """
+        where, end = f"{what} {when}", time.monotonic() + self.seconds
+        asked = _packed(given, what, f"policy {self.name!r}, {where}")
+        found, failed = dict[int, Any](), dict[int, Failure]()
+        try:
+            self.send(asked)
+            while len(found) < self.count:
+                waiting = [rank for rank in range(self.count) if rank not in found]
+                done = self.done(waiting, max(0.0, end - time.monotonic()))
+                if not done and not failed:
+                    raise self._lost(waiting, f"did not answer within {self.seconds:g} s ({where})")
+                if not done:
+                    break
+                for rank in done:
+                    found[rank], failure = self._answer(rank, where)
+                    if failure is not None:
+                        failed[rank] = failure
+                        end = min(end, time.monotonic() + _GRACE)
+            alike = len(failed) == self.count and len({failure.said for failure in failed.values()}) == 1
+            if failed and not alike:
+                [rank, first], *_ = failed.items()
+                raise first.told(f"policy {self.name!r}, rank {rank} of {self.count}, {where}")
+        except BaseException:
+            self.close()
+            raise
+        if failed:  # they agree, so none has changed anything
+            raise failed[0].alone()
+        return [found[rank] for rank in range(self.count)]
+
+    def _answer(self, rank: int, where: str) -> tuple[Any, Failure | None]:
+        try:
+            answer: tuple[Any, Failure | None] = pickle.loads(self.answer(rank))
+        except EOFError as error:
+            raise self._lost([rank], f"died ({error}; {where})") from error
+        return answer
+
+    def _lost(self, ranks: Sequence[int], why: str) -> RanksLostError:
+        numbers = ", ".join(map(str, ranks))
+        whose = f"rank{'s' * (len(ranks) > 1)} {numbers} of {self.count} of policy {self.name!r}"
+        return RanksLostError(f"{whose} {why}; its other ranks were ended")
+
+    def send(self, asked: bytes) -> None:
+        """To every rank."""
+        raise NotImplementedError
+
+    def done(self, waiting: Collection[int], seconds: float) -> Collection[int]:
+        """Those of the waiting that have answered or died; empty if none has in so many seconds."""
+        raise NotImplementedError
+
+    def answer(self, rank: int) -> bytes:
+        """Of one that is done. Raises EOFError, saying how, if it died."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """End them."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End them, once."""
+        if not self.ended:
+            self.ended = True
+            self.end()
+
+
+class Connected(Ranks):
+    """Ranks at the other ends of connections."""
+
+    connections: list[Connection]
+
+    def send(self, asked: bytes) -> None:
+        """Beside the wait for answers, since a rank that hangs does not read; one that is gone is found by ``done``."""
+        for connection in self.connections:
+            threading.Thread(target=_sent, args=(connection, asked), daemon=True).start()
+
+    def done(self, waiting: Collection[int], seconds: float) -> Collection[int]:
+        """By what can be read, which includes the end of a rank."""
+        by_connection = {self.connections[rank]: rank for rank in waiting}
+        return [by_connection[one] for one in wait(list(by_connection), seconds)]  # type: ignore[index]
+
+    def answer(self, rank: int) -> bytes:
+        """Of one that is done."""
+        try:
+            return self.connections[rank].recv_bytes()
+        except (EOFError, OSError) as error:
+            raise EOFError(self.how_it_ended(rank)) from error
+
+    def how_it_ended(self, rank: int) -> str:
+        """Of one that is gone."""
+        raise NotImplementedError
+
+
+class Here(Connected):
+    """Ranks that this process spawned."""
+
+    def __init__(self, name: str, count: int, device: str, seconds: float) -> None:
+        super().__init__(name, count, device, seconds)
+        self.connections = []
+        self.processes: list[Any] = []
+        self._end = weakref.finalize(self, _kill, self.processes)
+        context = multiprocessing.get_context("spawn")
+        with quiet_start():
+            for number in range(count):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs, number, count), daemon=True)
+                process.start()
+                theirs.close()
+                self.connections.append(ours)
+                self.processes.append(process)
+
+    def how_it_ended(self, rank: int) -> str:
+        """By its exit code."""
+        process = self.processes[rank]
+        process.join(_GRACE)
+        why = ", perhaps for want of memory" if process.exitcode == -signal.SIGKILL else ""
+        return f"process {process.pid}, exit code {process.exitcode}{why}"
+
+    def end(self) -> None:
+        """Kill them: one that waits in a collective hears nothing else."""
+        self._end()
+
+
+def _sent(connection: Connection, asked: bytes) -> None:
+    with suppress(OSError):
+        connection.send_bytes(asked)
+
+
+def _kill(processes: Sequence[Any]) -> None:
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
+def _serve(connection: Connection, number: int, count: int) -> None:
+    """The life of a rank that was spawned."""
+    with suppress(EOFError, OSError):
+        answer_all(connection, Rank(number, count))
+
+
+def answer_all(connection: Connection, rank: Rank) -> None:
+    """Do what is asked until the other end is gone, which raises EOFError or OSError."""
+    while True:
+        connection.send_bytes(rank.do(connection.recv_bytes()))
+
+
+class _Pickler(pickle.Pickler):
+    """Code of the user's own files goes by file and name, since only this process has imported it."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, type | types.FunctionType):
+            if thing.__module__ == "__main__":
+                raise ValueError(f"{thing.__qualname__} is of the script that runs; put it into a file that it imports")
+            if thing.__module__.startswith(USER):
+                return from_file, (f"{thing.__module__.removeprefix(USER)}:{thing.__qualname__}", (), "learner")
+        return NotImplemented
+
+
+def _packed(given: Sequence[Any], what: str, where: str) -> bytes:
+    file = io.BytesIO()
+    try:
+        _Pickler(file).dump((what, given))
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{where}: this cannot be sent to its ranks: {error}") from error
+    return file.getvalue()

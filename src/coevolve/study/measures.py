@@ -1,0 +1,217 @@
+"""From results to numbers: what an arm came to, at what it spent, and beside another arm at equal cost.
+
+A measure is two words, how and what: ``end reward/pioneer``, ``held-out parts/tests``.
+
+    end NAME         the smoothed metric where the budget ends; mean NAME: over the run up to there; rise NAME: end less
+                     start
+    start NAME       the smoothed metric at the beginning; early NAME: a fifth into the run
+    noise NAME       the standard deviation of a step around its neighbours
+    halfway NAME     the share of the run after which half of the way from start to peak is gone
+    held-out NAME    the trained team on held-out problems, sampled, the mean over roles; untrained NAME: at the start;
+                     NAME+OTHER: the sum of both
+    bare NAME        each policy alone on the bare prompt, trained, the mean over policies; bare/ann NAME: one of them
+    bare-untrained NAME   the same at the start
+    hypervolume      of the frontier of several arms: reward of the first role against KL
+
+The budget is the smaller one of what two arms spent, or the largest KL that both came to. What is measured at the end
+of a run only (all but ``end``, ``mean`` and ``rise``) compares arms that spent the same, within ``_SAME``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from coevolve.files import shown
+from coevolve.recipe.inputs import did_you_mean
+from coevolve.report.findings.curves import column, mean, of_agents, peak, smooth, start, window
+from coevolve.report.findings.frontier import hypervolume
+from coevolve.report.findings.matched import KL, SAMPLES, Axis, curve
+from coevolve.report.findings.statistics import Floats
+from coevolve.report.runs import Run
+from coevolve.study.results import Result
+
+_SAME = 0.01
+"""Of what was spent: runs that differ by less spent the same."""
+
+_EARLY = 5  # the fifth part of a run
+_BEYOND = 1.1  # of the largest KL: the corner that areas of a frontier reach to
+
+_MEASURE = re.compile(r"([a-z-]+)(?:/([\w.-]+))? ([\w./@-]+(?:\+[\w./@-]+)*)")
+
+
+def _updates(run: Run) -> Floats:
+    """Optimiser steps of a policy after each step, the mean over those that learn."""
+    known = [updates for updates in of_agents(run, "updates") if not np.isnan(updates).all()]
+    each = mean(np.stack(known), axis=0) if known else np.full(len(run.lines), np.nan)
+    return np.asarray(np.cumsum(each))
+
+
+def _smoothed_updates(run: Run) -> Floats:
+    return _updates(run)[window(len(run.lines)) - 1 :]
+
+
+UPDATES = Axis(
+    "updates",
+    "Reward at equal optimiser steps of a policy",
+    "optimiser steps of a policy",
+    "reward at {} optimiser steps",
+    True,
+    "do not count their optimiser steps",
+    _smoothed_updates,
+)
+
+AXES: Mapping[str, Axis] = {"responses": SAMPLES, "updates": UPDATES, "kl": KL}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How far on an axis runs are looked at."""
+
+    axis: Axis
+    most: float
+
+
+def _end(run: Run, key: str, budget: Budget | None) -> float:
+    if budget is None:
+        return float(smooth(column(run, key))[-1])
+    cost, value = curve(budget.axis, run, key)
+    return float(np.interp(budget.most, cost, value)) if len(cost) else math.nan
+
+
+def _mean(run: Run, key: str, budget: Budget | None) -> float:
+    values = column(run, key)
+    if budget is not None:
+        cost = np.cumsum(column(run, "turns")) if budget.axis is SAMPLES else _updates(run)
+        values = values[cost <= budget.most * (1 + _SAME)]
+    return float(mean(values)) if len(values) else math.nan
+
+
+def _noise(run: Run, key: str) -> float:
+    steps = np.diff(column(run, key))
+    return float(steps.std(ddof=1)) / math.sqrt(2) if len(steps) > 1 else math.nan
+
+
+def _early(run: Run, key: str) -> float:
+    values = smooth(column(run, key))
+    return float(values[(len(values) - 1) // _EARLY])
+
+
+def _halfway(run: Run, key: str) -> float:
+    values = column(run, key)
+    middle = (start(values) + peak(values)) / 2
+    return float(np.argmax(smooth(values) >= middle)) / len(values)
+
+
+_ALONG: Mapping[str, Callable[[Run, str, Budget | None], float]] = {
+    "end": _end,
+    "mean": _mean,
+    "rise": lambda run, key, budget: _end(run, key, budget) - start(column(run, key)),
+}
+"""Measures that can be taken before a run's end."""
+
+_WHOLE: Mapping[str, Callable[[Run, str], float]] = {
+    "start": lambda run, key: start(column(run, key)),
+    "early": _early,
+    "noise": _noise,
+    "halfway": _halfway,
+}
+_ROWS = {
+    "held-out": ("trained", "team"),
+    "untrained": ("start", "team"),
+    "bare": ("trained", "alone"),
+    "bare-untrained": ("start", "alone"),
+}
+"""Measures of the evaluation: whose weights, in which setting."""
+
+
+def check_measure(text: str) -> str:
+    """The text, if it is a measure. Raises ValueError that says which there are."""
+    if text == "hypervolume":
+        return text
+    found = _MEASURE.fullmatch(text)
+    hows = (*_ALONG, *_WHOLE, *_ROWS)
+    if not found or found[1] not in hows or ((found[2] or "+" in text) and found[1] not in _ROWS):
+        near = did_you_mean(text.split(" ")[0], hows)
+        raise ValueError(f"no measure {shown(text)}{near}; want hypervolume, or a metric after {', '.join(hows)}")
+    return text
+
+
+def along(measure: str) -> bool:
+    """Whether a measure can be taken before a run's end."""
+    return measure.split(" ")[0] in _ALONG
+
+
+def amount(result: Result, measure: str, budget: Budget | None = None) -> float:
+    """What an arm came to; NaN where the run does not say."""
+    found = _MEASURE.fullmatch(measure)
+    assert found, measure
+    how, policy, what = found.groups()
+    if how in _ROWS:
+        return sum(_of_rows(result, *_ROWS[how], policy, name) for name in what.split("+"))
+    run = result.run
+    if what not in run.keys:
+        return math.nan
+    return _ALONG[how](run, what, budget) if how in _ALONG else _WHOLE[how](run, what)
+
+
+def _of_rows(result: Result, weights: str, setting: str, policy: str | None, what: str) -> float:
+    key = f"{what}/reward" if what.startswith("best@") else what
+    rows = [row for row in result.rows if (row["weights"], row["setting"]) == (weights, setting)]
+    if policy is not None:
+        rows = [row for row in rows if row["policy"] == policy]
+    rows = [row for row in rows if (row["role"] == "all") == key.startswith("parts/")]
+    known = [float(value) for row in rows if (value := row.get(key)) is not None]
+    return fmean(known) if known else math.nan
+
+
+def spread(result: Result) -> float:
+    """The standard deviation over held-out problems of what the first role earns at the start."""
+    first = next(iter(result.recipe["roles"]))
+    rows = [r for r in result.rows if (r["weights"], r["setting"], r["role"]) == ("start", "team", first)]
+    error = rows[0].get("reward_se") if rows else None
+    return float(error) * math.sqrt(result.problems) if error is not None else math.nan
+
+
+def spent(result: Result, axis: Axis) -> float:
+    """In all; of KL the largest that the run came to."""
+    cost, _ = curve(axis, result.run)
+    return float(cost[-1]) if len(cost) else math.nan
+
+
+def budget_of(one: Result, other: Result, matching: str) -> Budget | None:
+    """As far as both went; None where nothing is matched."""
+    if matching not in AXES:
+        return None
+    return Budget(AXES[matching], min(spent(one, AXES[matching]), spent(other, AXES[matching])))
+
+
+def same_cost(one: Result, other: Result, matching: str) -> bool:
+    """Whether both spent the same in the end, or need not."""
+    if matching not in AXES:
+        return True
+    a, b = (spent(result, AXES[matching]) for result in (one, other))
+    return abs(a - b) <= _SAME * max(a, b)
+
+
+def areas(ours: Sequence[Result], theirs: Sequence[Result]) -> tuple[float, float]:
+    """The hypervolume of each side's ends, up to a corner that both share: a little beyond the largest KL, at the
+    lowest reward that any of them began with."""
+    ends = [[(amount(r, "end kl"), amount(r, f"end {_first(r)}")) for r in side] for side in (ours, theirs)]
+    every = [*ours, *theirs]
+    corner = (
+        _BEYOND * max(kl for side in ends for kl, _ in side),
+        min(amount(result, f"start {_first(result)}") for result in every),
+    )
+    if not all(math.isfinite(value) for side in ends for point in side for value in point):
+        return math.nan, math.nan
+    return hypervolume(ends[0], corner), hypervolume(ends[1], corner)
+
+
+def _first(result: Result) -> str:
+    return f"reward/{next(iter(result.recipe['roles']))}"

@@ -1,0 +1,267 @@
+"""The page of the study: a pure function of the claims and the kept results. Nothing in it is typed by hand.
+
+On top what follows for a user; then a row for each claim with its verdict and the reason, open questions, pictures, and
+below them everything there is to know of each claim and run. ``layout`` makes files of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from coevolve.report.findings.statistics import FEWEST
+from coevolve.report.section import Section
+from coevolve.report.wording import and_list, many, number, within
+from coevolve.study import layout
+from coevolve.study.claims import Book, Comparison
+from coevolve.study.figures import drawn
+from coevolve.study.layout import BREAK, Chapter, Picture
+from coevolve.study.results import Result
+from coevolve.study.run import in_words
+from coevolve.study.svg import svg
+from coevolve.study.verdicts import GAIN, SLOPE, Found, Judged, Results, holds, judge
+
+TITLE = "The study"
+INTRO = (
+    "What of the papers' claims holds here, decided by rule. Made by `coevolve reproduce` from `study/claims.yaml` and "
+    "the files under `study/results/`; do not edit. [How it is done](reproduce.md)."
+)
+_SIGNS = {"more": ">", "less": "<", "equal": "=", "open": "beside"}
+
+
+def files(book: Book, kept: Results, premises: Mapping[str, Mapping[str, Any]], page: Path) -> dict[Path, str]:
+    """What is to be written for a page: itself and, if it is Markdown, its pictures beside it. Raises ValueError for a
+    name of another kind."""
+    found = chapters(book, kept, premises)
+    if page.suffix == ".html":
+        return {page: layout.html(TITLE, INTRO, found)}
+    if page.suffix != ".md":
+        raise ValueError(f"--page {page}: want a name that ends in .md or .html")
+    pictures = {id: one.svg for chapter in found for id, one in chapter.pictures.items()}
+    beside = {page.with_name(layout.picture_name(page.stem, id)): text for id, text in pictures.items()}
+    return {page: layout.markdown(TITLE, INTRO, found, page.stem), **beside}
+
+
+def chapters(book: Book, kept: Results, premises: Mapping[str, Mapping[str, Any]]) -> list[Chapter]:
+    """What the page says."""
+    judged = judge(book.study, kept, premises)
+    claims = [one for one in judged if one.verdict != "open"]
+    found = [
+        Chapter(_follows(claims)),
+        Chapter(_claims(book, claims)),
+        Chapter(_open([one for one in judged if one.verdict == "open"])),
+        _pictures(book, kept),
+        *([Chapter(_premises(book, premises))] if premises else []),
+        Chapter(_how(book), [_detail(book, one, kept) for one in judged]),
+        *([Chapter(_runs(book, kept))] if kept else []),
+    ]
+    return [chapter for chapter in found if chapter.inner or chapter.section.rows or chapter.section.id == "follows"]
+
+
+def state(one: Judged, book: Book, kept: Results) -> str:
+    """How far a claim is: ``12 of 12 seeds``, or that it is not decided here."""
+    if one.claim.elsewhere is not None:
+        return "not here"
+    full = book.study.seeds["full"]
+    seeds = min(len(found.pairs) for found in one.found)
+    return f"{seeds} of {full} seeds" if any(arm in kept for arm in book.arms_of(one.id)) else "not run"
+
+
+def cost(id: str, book: Book, kept: Results) -> str:
+    """Hours of one process for all seeds of a claim, by the seconds that its arms' runs took; at least, where some arm
+    has not been run."""
+    arms = book.arms_of(id)
+    each = [fmean(one.seconds for one in kept[arm].values()) for arm in arms if arm in kept]
+    if not each:
+        return "–"
+    said = in_words(sum(each) * book.study.seeds["full"])
+    return said if len(each) == len(arms) else f"at least {said}"
+
+
+def _follows(judged: Sequence[Judged]) -> Section:
+    """For a user, in the words that were written for each verdict before there was one."""
+    counts = [f"{sum(one.verdict == v for one in judged)} {v}" for v in dict.fromkeys(one.verdict for one in judged)]
+    said = f"Of {many(len(judged), 'claim')}: {and_list(counts)}."
+    follows = "\n".join(f"- {one.follows} ({_link(one)}, {one.verdict})" for one in judged if one.follows is not None)
+    none = "Nothing follows yet: no claim that has a consequence is decided."
+    return Section("follows", "What follows", f"{follows or none}\n\n{said}")
+
+
+def _link(one: Judged) -> str:
+    return f"[{one.id}](#{one.id.lower()})"
+
+
+def _claims(book: Book, judged: Sequence[Judged]) -> Section:
+    rows = [[_link(one), one.claim.says, f"**{one.verdict}**", _reason(one, book)] for one in judged]
+    return Section("claims", "Claims", "", ("", "claim", "verdict", "because"), rows)
+
+
+def _open(judged: Sequence[Judged]) -> Section:
+    sentence = "Nobody claimed an answer to these, so there is no test and no verdict, only what was measured."
+    rows = [[_link(one), one.claim.says, _measured(one)] for one in judged]
+    return Section("open", "Open questions", sentence, ("", "question", "measured"), rows)
+
+
+def _measured(one: Judged) -> str:
+    return BREAK.join(_difference(found) for found in one.found if found.pairs) or "not run"
+
+
+def _reason(one: Judged, book: Book) -> str:
+    """Why the verdict is what it is, in a line."""
+    if one.claim.elsewhere is not None:
+        return one.claim.elsewhere.why
+    if one.verdict == "vacuous":
+        assert one.premise is not None
+        slope, gain = number(one.premise["slope"]), number(one.premise["gain"])
+        return f"the observer does not read: slope {slope} ({SLOPE:g} wanted), gain {gain} (above {GAIN:g} wanted)"
+    if one.verdict in ("confirmed", "refuted", "equal"):
+        return _difference(next(found for found in one.found if found.verdict == one.verdict))
+    full, tested = book.study.seeds["full"], [found for found in one.found if found.verdict != "open"]
+    how = [found.verdict if len(found.pairs) == full else "begun" if found.pairs else "not run" for found in tested]
+    if len(set(how)) == 1 and how[0] != "undecided":
+        return how[0]
+    least = min((found.adjusted for found in tested if found.verdict == "undecided" and found.p < 1), default=None)
+    p = "" if least is None else f"; smallest adjusted p of those undecided {number(least)}"
+    return f"{many(len(how), 'comparison')}: {and_list([f'{how.count(h)} {h}' for h in dict.fromkeys(how)])}{p}"
+
+
+def _pictures(book: Book, kept: Results) -> Chapter:
+    inner, pictures = [], {}
+    for one in drawn(book, kept):
+        missing = f" Not run yet: {and_list(one.missing)}." if one.missing else ""
+        id = f"figure-{one.id}"
+        columns = ("line", "arm", "seeds", f"{one.plot.x}, at the end", f"{one.plot.y}, at the end")
+        inner.append(Section(id, one.figure.title, f"{one.figure.reads}{missing}", columns, one.rows))
+        pictures[id] = Picture(svg(one.plot, one.figure.title, one.says), one.figure.title)
+    sentence = "As the papers drew them. Bands and whiskers are 95 % intervals of the mean over seeds."
+    return Chapter(Section("pictures", "Pictures", sentence), inner, pictures)
+
+
+def _how(book: Book) -> Section:
+    sentence = (
+        f"Verdicts need all {book.study.seeds['full']} seeds, p < .05 by exact sign flips and Holm's correction for "
+        f"the {book.study.tests} comparisons of the study, and a difference beyond the margin. Differences are first "
+        f"arm less second one. Intervals of fewer than {FEWEST} seeds are too narrow."
+    )
+    return Section("details", "Each claim", sentence)
+
+
+def _detail(book: Book, one: Judged, kept: Results) -> Section:
+    """Everything of one claim: the paper's number, every comparison, what it is made by."""
+    premise = f" {_premise_of(one)}" if one.claim.premise else ""
+    source = one.claim.paper if one.claim.number == one.claim.paper else f"{one.claim.paper}: {one.claim.number}"
+    said = f"{one.claim.says}\n\n**{one.verdict}.** {source}.{premise}\n\n"
+    if (other := one.claim.elsewhere) is not None:
+        said += f"{other.why} `{other.recipe}`. What would decide it: `{other.command}`"
+        return Section(one.id.lower(), one.id, said)
+    files = [f"[{arm}](../study/results/{arm})" for arm in book.arms_of(one.id) if arm in kept]
+    said += f"`coevolve reproduce {one.id} --tier full`" + (f"; results: {', '.join(files)}" if files else "")
+    rows = [_comparison(found) for found in one.found]
+    columns = ("claimed", "equal", "difference", "margin", "seeds", "p, adjusted", "")
+    return Section(one.id.lower(), one.id, said, columns, rows)
+
+
+def _comparison(found: Found) -> list[str]:
+    refused = "".join(f"{BREAK}{many(count, 'pair')} refused: {why}" for why, count in _counted(found.refused.values()))
+    estimate = found.estimate
+    return [
+        _claimed(found.comparison),
+        "–" if found.comparison.matched == "nothing" else found.comparison.matched,
+        ("–" if estimate is None else within(*estimate[1:])) + refused,
+        number(found.margin),
+        str(len(found.pairs)),
+        f"{number(found.p)}, {number(found.adjusted)}" if found.p < 1 else "–",
+        found.verdict,
+    ]
+
+
+def _difference(found: Found) -> str:
+    """One comparison in a line: what against what, and the difference."""
+    assert found.estimate is not None
+    n, mean, low, high = found.estimate
+    return f"{_claimed(found.comparison)}: {within(mean, low, high)}, {many(n, 'seed')}"
+
+
+def _claimed(one: Comparison) -> str:
+    """``end kl: cory < ppo``; where an arm is compared with itself ``cory: bare/ann reward = bare/bob reward``."""
+    ours, theirs = (side[0] if len(side) == 1 else f"{side[0]} and {len(side) - 1} more" for side in one.sides)
+    sign = _SIGNS[one.direction]
+    if one.than_measure is None:
+        return f"{one.measure}: {ours} {sign} {theirs}"
+    than = one.than_measure if one.than is None else f"{one.than_measure} of {theirs}"
+    return f"{ours}: {one.measure} {sign} {than}"
+
+
+def _counted(reasons: Any) -> list[tuple[str, int]]:
+    given = list(reasons)
+    return [(why, given.count(why)) for why in dict.fromkeys(given)]
+
+
+def _premise_of(one: Judged) -> str:
+    if one.premise is None:
+        return f"Premise {one.claim.premise}: not measured."
+    slope, gain = number(one.premise["slope"]), number(one.premise["gain"])
+    return f"Premise {one.claim.premise}: slope {slope}, gain {gain}."
+
+
+def _premises(book: Book, premises: Mapping[str, Mapping[str, Any]]) -> Section:
+    sentence = (
+        "Can the start policies read a reference and verify it? slope: of the observer's reward on the pioneer's, "
+        "within a problem; gain: of the observer over the pioneer and over an observer with an empty reference. Claims "
+        f"that need the premise are vacuous with a slope below {SLOPE:g} or a gain of {GAIN:g} or less."
+    )
+    rows = [
+        [
+            name,
+            f"`{book.study.premises[name].recipe.removeprefix('../')}`",
+            within(found["slope"], found["slope_low"], found["slope_high"]),
+            within(found["gain"], found["gain_low"], found["gain_high"]),
+            f"{number(found['alone'])}, {number(found['heard'])}, {number(found['empty'])}",
+            f"{found['problems']} x {found['members']}",
+            "holds" if holds(found) else "does not hold",
+        ]
+        for name, found in premises.items()
+    ]
+    columns = ("premise", "start policies of", "slope", "gain", "pioneer, observer, empty reference", "episodes", "")
+    return Section("premises", "Premises", sentence, columns, rows)
+
+
+def _runs(book: Book, kept: Results) -> Section:
+    sentence = (
+        "Whoever doubts a row makes one of its runs anew and compares it with the kept file, times and commit aside, "
+        "by the command of the last column."
+    )
+    rows = []
+    for arm, seeds in kept.items():
+        about = book.study.arms[arm]
+        settings = " ".join([about.recipe.removeprefix("../"), *about.overrides])
+        by = f", evaluated by {about.evaluated_by}" if about.evaluated_by else ""
+        machines = dict.fromkeys(f"{one.machine.processor}; {', '.join(one.machine.compute)}" for one in seeds.values())
+        spent = f"{fmean(one.seconds for one in seeds.values()):.0f} s"
+        first = next(iter(seeds))
+        rows.append(
+            [arm, f"`{settings}`{by}", _ranges(seeds), spent, BREAK.join(machines), _versions(seeds.values()),
+             f"`coevolve reproduce --again {arm}/{first}`"]
+        )  # fmt: skip
+    columns = ("arm", "recipe and overrides", "seeds", "each took", "computed by", "versions, commits", "again")
+    return Section("runs", "Runs", sentence, columns, rows)
+
+
+def _versions(found: Any) -> str:
+    given: list[Result] = list(found)
+    torch = dict.fromkeys(f"torch {one.versions.get('torch', '?')}" for one in given)
+    commits = dict.fromkeys(one.commit[:7] + one.commit[40:] for one in given)
+    return f"{', '.join(torch)}; {', '.join(commits)}"
+
+
+def _ranges(seeds: Mapping[int, Any]) -> str:
+    """``0..3, 7``."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

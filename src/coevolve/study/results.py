@@ -1,0 +1,270 @@
+"""What is kept of a run: one small JSON, enough to judge claims by and to tell whether a second run says the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+
+from coevolve.files import read_json
+from coevolve.recipe.inputs import validate
+from coevolve.recipe.schema import Recipe
+from coevolve.report.runs import Run, read
+from coevolve.runs.durable import make_folder, write_text
+
+Number = float | None
+Settings = dict[str, Any]
+"""Keys and values of a recipe that are not its defaults."""
+
+MOST = 40
+"""Points of a curve at most; longer runs are kept as means of as many steps each."""
+
+_CURVES = re.compile(
+    r"reward|kl|objective|turns|length|eos_rate|distinct_2|reward/.+|turn/.+|parts/.+|agents/[^/]+/(kl|updates)"
+)
+_SUMMED = re.compile(r"turns|agents/[^/]+/updates")
+_ROW = re.compile(
+    r"weights|setting|role|policy|reward|reward_se|kl|length|eos_rate|distinct_2|parts/.+|best@\d+/reward"
+)
+_BEST = re.compile(r"best@(\d+)/reward")
+_ELSEWHERE = frozenset(
+    {"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
+)
+_CURVE_DIGITS, _ROW_DIGITS = 4, 6
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+class Machine(BaseModel):
+    """Where a run was computed: rounding differs from one to the other. compute: the paths of its policies."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    processor: str
+    compute: tuple[str, ...]
+    threads: int
+
+
+class Evaluated(BaseModel):
+    """How a trained team was evaluated. samples: of each held-out problem. play: another one than that of the
+    training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    samples: PositiveInt = 1
+    play: str | None = None
+
+
+class Result(BaseModel):
+    """One arm and seed, finished. recipe: what it says beyond defaults. rows: of the evaluation, sampled. took: seconds
+    of training and evaluation, and when: the only part that differs when the run is done again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    arm: str
+    seed: int
+    recipe: dict[str, Any]
+    evaluated: Evaluated
+    machine: Machine
+    versions: dict[str, str]
+    commit: str
+    curves: dict[str, list[Number]]
+    problems: int
+    rows: list[dict[str, str | Number]]
+    took: dict[str, float | str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _evaluated(cls, tree: Any) -> Any:
+        """The first results do not say how they were evaluated, but their rows do: by the play of the training, with
+        as many samples as the best of which was kept."""
+        if not isinstance(tree, dict) or "evaluated" in tree or not isinstance(tree.get("rows"), list):
+            return tree
+        best = [int(found[1]) for row in tree["rows"] for key in row if (found := _BEST.fullmatch(key))]
+        return {**tree, "evaluated": {"samples": max(best, default=1)}}
+
+    @property
+    def settings(self) -> Settings:
+        """What it is a result of."""
+        return settings(self.recipe, self.evaluated)
+
+    @property
+    def run(self) -> Run:
+        """The run with a line for each point of its curves."""
+        points = len(self.curves["reward"])
+        lines = [{"step": i, **{key: values[i] for key, values in self.curves.items()}} for i in range(points)]
+        name = f"{self.arm}-{self.seed}"
+        return Run(Path(name), name, {**self.recipe, "seed": self.seed}, lines)
+
+    @property
+    def seconds(self) -> float:
+        """Of training and evaluation."""
+        return float(self.took["training"]) + float(self.took["evaluation"])
+
+
+def settings(recipe: Settings, evaluated: Evaluated) -> Settings:
+    """What makes the results of an arm its results: how it was trained (``said``), and how it was evaluated."""
+    return {**recipe, "evaluated": evaluated.model_dump()}
+
+
+def said(recipe: Recipe) -> Settings:
+    """What makes the runs of an arm its runs: the settings that are not defaults, without the seed. Files in it are
+    relative to where one is, which is a clone: they are the same on every machine."""
+    found = recipe.model_dump(mode="json", exclude_defaults=True)
+    kept: Settings = _from_here({key: value for key, value in found.items() if key not in _ELSEWHERE})
+    return kept
+
+
+def place(folder: Path, arm: str, seed: int) -> Path:
+    """Where a result is kept."""
+    return folder / arm / f"{seed}.json"
+
+
+def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str, Any], seconds: float) -> Result:
+    """The result of a finished run in its folder. evaluation: what came of it, evaluated so. seconds: that it took."""
+    run = read(recipe.output_dir)
+    about = run.written("environment.json")
+    starts = [about, *about.get("resumed", [])]
+    compute = sorted({f"{name} {one['device']}" if name.startswith("cuda") else name for one in starts
+                      for name in one["compute"]["policies"].values()})  # fmt: skip
+    training = sum(float(line.get("time/step") or 0.0) for line in run.lines)
+    return Result(
+        arm=arm,
+        seed=recipe.seed,
+        recipe=said(recipe),
+        evaluated=evaluated,
+        machine=Machine(processor=processor(), compute=tuple(compute), threads=about["compute"]["threads"]),
+        versions={"python": about["python"], **about["versions"]},
+        commit=_commit(about),
+        curves=_thinned(run.lines),
+        problems=evaluation["problems"],
+        rows=[_kept(row) for row in evaluation["rows"] if row["decoding"] == "sampled"],
+        took={
+            "training": round(training, 2),
+            "evaluation": round(seconds, 2),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        },
+    )
+
+
+def write(result: Result, file: Path) -> None:
+    """Keep a result."""
+    make_folder(file.parent)
+    tree = result.model_dump(mode="json")
+    lines = [f" {json.dumps(key)}: {_laid_out(value)}" for key, value in tree.items()]
+    write_text(file, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def load(file: Path, arm: str, seed: int, now: Settings) -> Result | None:
+    """The result in a file; None if there is none. now: what the arm says now (``settings``).
+
+    Raises ValueError for a result of another arm or seed, or of other settings.
+    """
+    if not file.is_file():
+        return None
+    found = validate(Result, read_json(file), str(file))
+    if (found.arm, found.seed) != (arm, seed):
+        raise ValueError(f"{file} is of {found.arm}, seed {found.seed}; results are not renamed")
+    if key := _differs(found.settings, now):
+        raise ValueError(f"{file} was made by other settings than {arm} has now: {key}; delete it to run it anew")
+    return found
+
+
+def differences(one: Result, other: Result) -> list[str]:
+    """The keys, with dots, in which two runs of the same arm and seed differ, times and the commit aside."""
+    first, second = (_flat(result.model_dump(mode="json", exclude={"took", "commit"})) for result in (one, other))
+    return [key for key in dict.fromkeys((*first, *second)) if first.get(key) != second.get(key)]
+
+
+def processor() -> str:
+    """What the processor calls itself, with the numbers that tell generations of one name apart."""
+    if _CPUINFO.is_file():
+        text = _CPUINFO.read_text("utf-8", "replace")
+        lines = [re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE) for key in ("model name", "cpu family", "model")]
+        if all(lines):
+            name, family, model = (line[1].strip() for line in lines if line)
+            return f"{name}, family {family}, model {model}"
+    return platform.processor() or platform.machine()
+
+
+def _commit(about: Mapping[str, Any]) -> str:
+    """Of the run, with a mark where the checkout has changes of what computes."""
+    commit = str(about["git_commit"])
+    if not re.fullmatch(r"[0-9a-f]{40,}", commit):
+        return commit
+    asked = ["git", "status", "--porcelain", "--untracked-files=no", "--", ":/src", ":/recipes", ":/study/claims.yaml"]
+    changed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{commit}, with changes" if changed else commit
+
+
+def _thinned(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Number]]:
+    """Metric -> means (of counts the sums) of as many steps as make ``MOST`` points."""
+    size = math.ceil(len(lines) / MOST)
+    chunks = [lines[i : i + size] for i in range(0, len(lines), size)]
+    keys = dict.fromkeys(key for line in lines for key in line if _CURVES.fullmatch(key))
+    return {key: [_point(key, chunk) for chunk in chunks] for key in keys}
+
+
+def _point(key: str, chunk: Sequence[Mapping[str, Any]]) -> Number:
+    known = [float(line[key]) for line in chunk if line.get(key) is not None]
+    if not known:
+        return None
+    return sum(known) if _SUMMED.fullmatch(key) else _rounded(fmean(known), _CURVE_DIGITS)
+
+
+def _kept(row: Mapping[str, Any]) -> dict[str, str | Number]:
+    return {
+        key: _rounded(value, _ROW_DIGITS) if isinstance(value, float) else value
+        for key, value in row.items()
+        if _ROW.fullmatch(key)
+    }
+
+
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def _differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The first key in which settings differ, with both values; empty if none does."""
+    was, now = _flat(old), _flat(new)
+    for key in dict.fromkeys((*was, *now)):
+        if was.get(key) != now.get(key):
+            return f"{key} is {was.get(key, 'left out')!r} there and {now.get(key, 'left out')!r} here"
+    return ""
+
+
+def _from_here(tree: Any) -> Any:
+    """The settings with every path below the current folder relative to it."""
+    if isinstance(tree, Mapping):
+        return {key: _from_here(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_from_here(value) for value in tree]
+    return tree.removeprefix(f"{Path.cwd()}{os.sep}") if isinstance(tree, str) else tree
+
+
+def _flat(tree: Any, before: str = "") -> dict[str, Any]:
+    """Nested mappings and lists by dotted keys."""
+    inner = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    found: dict[str, Any] = {}
+    for key, value in inner:
+        deep = isinstance(value, Mapping | list | tuple)
+        found |= _flat(value, f"{before}{key}.") if deep and value else {f"{before}{key}": value}
+    return found
+
+
+def _laid_out(value: Any) -> str:
+    """JSON with a line for each curve and each row, which a diff can show."""
+    if isinstance(value, dict) and any(isinstance(inner, list | dict) for inner in value.values()):
+        return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(inner)}" for key, inner in value.items()) + "\n }"
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(f"  {json.dumps(inner)}" for inner in value) + "\n ]"
+    return json.dumps(value)

@@ -1,0 +1,230 @@
+"""Runs what has no result yet, over ``sweep``: the same command goes on, on this machine or another one.
+
+Runs are under ``runs/study/``, and so resumable; a result is written when its run has been evaluated, and only then are
+its checkpoints deleted. An arm's run of a seed goes where its partners' were: on the same kind of processor.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from coevolve import faults
+from coevolve.console import WIDE, console, say
+from coevolve.files import read_json
+from coevolve.recipe.schema import Recipe, check, load_recipe
+from coevolve.report.wording import many
+from coevolve.runs.durable import make_folder, remove, write_text
+from coevolve.runs.folder import RunDir, plain
+from coevolve.runs.lock import alone
+from coevolve.study import results
+from coevolve.study.claims import Arm, Book
+from coevolve.study.results import Result
+from coevolve.study.verdicts import Results
+from coevolve.sweep.pool import LOG, train_all
+from coevolve.sweep.run import places_for, unfinished
+from coevolve.sweep.show import progress
+
+RUNS = Path("runs") / "study"
+
+_PREMISES = "premises"
+_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be made."""
+
+    arm: str
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}, seed {self.recipe.seed}"
+
+
+def kept(book: Book) -> Results:
+    """Every result of the study's arms and seeds. Raises ValueError for one that is not of its arm as it is now."""
+    found: dict[str, dict[int, Result]] = {}
+    for arm in book.study.arms:
+        if not (book.results / arm).is_dir():
+            continue
+        settings = book.settings(arm)
+        for seed in range(book.study.seeds["full"]):
+            one = results.load(results.place(book.results, arm, seed), arm, seed, settings)
+            if one is not None:
+                found.setdefault(arm, {})[seed] = one
+    return found
+
+
+def premises(book: Book) -> dict[str, Mapping[str, Any]]:
+    """What was measured of start policies, by name. Raises ValueError for one of another recipe than there is now."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in book.study.premises:
+        file = book.results / _PREMISES / f"{name}.json"
+        if file.is_file():
+            found[name] = read_json(file)
+            if found[name]["recipe"] != results.said(_recipe_of(book, name)):
+                raise ValueError(f"{file} was measured of another recipe than {name} has now; delete it")
+    return found
+
+
+def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int | None = None) -> None:
+    """Run what these claims want at these seeds and has no result. Prints progress with the time left.
+
+    Raises ValueError, before anything starts, for a recipe that cannot be; at the end ChildProcessError if runs failed.
+    """
+    done = kept(book)
+    todo, left_out = _jobs(book, claims, seeds, done)
+    for line in left_out:
+        say(line)
+    with alone(RUNS) as lock:
+        _measure_premises(book, claims)
+        if not todo:
+            say("nothing to run")
+            return
+        collect = _Collect(book, todo, done)
+        say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
+        try:
+            failed = _train(todo, jobs, lock, collect)
+        except KeyboardInterrupt as stop:
+            said = f"stopped with {many(len(collect.left), 'run')} left; the same command goes on"
+            raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
+    for run, why in failed.items():
+        say(f"failed: {run / LOG}: {why}")
+    if failed:
+        raise ChildProcessError(f"{len(failed)} of {len(todo)} runs failed; the same command tries them again")
+
+
+def again(book: Book, arm: str, seed: int) -> list[str]:
+    """Make one run anew and compare it with its kept result; returns the keys that differ (``results.differences``).
+
+    An interrupted one goes on. Raises ValueError for a run that has no result to compare with.
+    """
+    settings = book.settings(arm)
+    first = results.load(results.place(book.results, arm, seed), arm, seed, settings)
+    if first is None:
+        raise ValueError(f"{arm}, seed {seed} has no result in {book.results}; run its claim first")
+    job = Job(arm, book.recipe(arm, seed, RUNS / "again" / f"{arm}-{seed}"))
+    check(job.recipe)
+    with alone(RUNS / "again") as lock:
+        collect = _Collect(book, [job], {}, RUNS / "again" / "results")
+        failed = _train([job], 1, lock, collect)
+    if failed:
+        raise ChildProcessError(f"{job.recipe.output_dir / LOG}: {failed[job.recipe.output_dir]}")
+    remove(job.recipe.output_dir)  # whoever doubts again starts anew
+    second = results.load(results.place(RUNS / "again" / "results", arm, seed), arm, seed, settings)
+    assert second is not None
+    return results.differences(first, second)
+
+
+def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Results) -> tuple[list[Job], list[str]]:
+    """What is to be run, the arms of a claim and seed next to each other; and lines about what is not, and why."""
+    wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in book.arms_of(id))
+    here, todo, left_out = results.processor(), [], []
+    for arm, seed in wanted:
+        if seed in done.get(arm, {}):
+            continue
+        if there := {one.machine.processor for one in _partners(book, arm, seed, done)} - {here}:
+            left_out.append(f"{arm}, seed {seed} waits for a machine like its partners': {', '.join(sorted(there))}")
+            continue
+        todo.append(Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}")))
+        check(todo[-1].recipe)
+    return todo, left_out
+
+
+def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
+    """The results of this seed that this arm is compared with, by way of other arms too: these must be able to join."""
+    comparisons = [one for claim in book.study.claims.values() for one in claim.comparisons]
+    sides, linked, before = [{*one.sides[0], *one.sides[1]} for one in comparisons], {arm}, 0
+    while len(linked) > before:
+        before = len(linked)
+        linked = linked.union(*(side for side in sides if side & linked))
+    return [done[other][seed] for other in sorted(linked - {arm}) if seed in done.get(other, {})]
+
+
+def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) -> dict[Path, str]:
+    """Train and collect; returns folder -> why, of those that failed."""
+    left = unfinished([job.recipe for job in todo])
+    waiting = {recipe.output_dir for recipe in left}
+    collect({job.recipe.output_dir: None for job in todo if job.recipe.output_dir not in waiting})
+    with progress(len(todo) - len(left), len(todo), console(WIDE, highlight=False)) as show:
+
+        def watch(running: Sequence[Recipe], ended: Mapping[Path, str | None]) -> None:
+            show(running, ended)
+            collect(ended)
+
+        return train_all(left, places_for(left, jobs), lock, watch)
+
+
+class _Collect:
+    """Evaluates runs that have ended, keeps their results, and says how long the others will take."""
+
+    def __init__(self, book: Book, todo: Sequence[Job], done: Results, folder: Path | None = None) -> None:
+        self.left = {job.recipe.output_dir: job for job in todo}
+        self._arms = book.study.arms
+        self._folder = folder or book.results
+        self._seconds = {arm: [one.seconds for one in seeds.values()] for arm, seeds in done.items()}
+        self._began, self._all = time.monotonic(), len(todo)
+
+    def __call__(self, ended: Mapping[Path, str | None]) -> None:
+        for folder, why in ended.items():
+            if folder in self.left and why is None:
+                job = self.left[folder]
+                self._seconds.setdefault(job.arm, []).append(_collected(job, self._arms[job.arm], self._folder))
+                del self.left[folder]
+                say(f"{job.name}: kept; {len(self.left)} of {self._all} left{self.time_left()}")
+
+    def time_left(self) -> str:
+        """In words, of the work of one process; empty where nobody knows."""
+        known = [second for seconds in self._seconds.values() for second in seconds]
+        if not known or not self.left:
+            return ""
+        each = {arm: fmean(seconds) for arm, seconds in self._seconds.items()}
+        left = sum(each.get(job.arm, fmean(known)) for job in self.left.values())
+        return f", {in_words(left)} of one process by what such runs took"
+
+
+def _collected(job: Job, arm: Arm, folder: Path) -> float:
+    """Evaluate a trained run and keep its result; returns the seconds that all of it took."""
+    from coevolve.runs.evaluated import measure_run  # torch, which a mistake in the claims needs not
+
+    began = time.perf_counter()
+    how = arm.evaluated
+    found = measure_run(job.recipe.output_dir, samples=how.samples, play=how.play)
+    result = results.made(job.arm, job.recipe, how, found, time.perf_counter() - began)
+    results.write(result, results.place(folder, job.arm, job.recipe.seed))
+    for checkpoint in RunDir(job.recipe.output_dir).checkpoints():
+        remove(checkpoint)
+    return result.seconds
+
+
+def _measure_premises(book: Book, claims: Sequence[str]) -> None:
+    """What start policies can do, of the claims that ask for it, if it has not been measured."""
+    done = premises(book)
+    for name in dict.fromkeys(book.study.claims[id].premise for id in claims):
+        if name is None or name in done:
+            continue
+        from coevolve.diagnose.premise import premise
+
+        recipe = _recipe_of(book, name)
+        say(f"premise {name}: the start policies play")
+        found = {"recipe": results.said(recipe), "processor": results.processor(), **plain(premise(recipe))}
+        make_folder(book.results / _PREMISES)
+        write_text(book.results / _PREMISES / f"{name}.json", json.dumps(found, indent=1) + "\n")
+
+
+def _recipe_of(book: Book, premise: str) -> Recipe:
+    found = book.study.premises[premise]
+    return load_recipe(book.file.parent / found.recipe, found.overrides)
+
+
+def in_words(seconds: float) -> str:
+    """``12 min``, ``3.4 h``."""
+    return f"{seconds / _HOUR:.1f} h" if seconds >= _HOUR else f"{max(1, round(seconds / 60))} min"

@@ -1,0 +1,177 @@
+"""The rule: from results to verdicts, written down before anything was run. Verdicts are computed, never typed.
+
+A comparison is of pairs of runs, one for each seed of the tier ``full``; until all of them are there it is undecided,
+since who looks at every seed and stops when he likes it tests by another rule. Sign-flip tests (exact), corrected by
+Holm over all comparisons of the study, done or not; bootstrap intervals of the mean difference.
+
+    confirmed   adjusted p < .05, in the claimed direction, and the mean difference is beyond the margin
+    refuted     the same in the other direction
+    equal       the whole 95 % interval is within the margin
+    undecided   none of these, or pairs are missing
+    vacuous     of a claim that needs a premise: the premise was measured and does not hold
+    open        nothing was claimed: a question, whose answer is an interval
+
+Where the claim is that two sides are equal, an interval within the margin confirms it, and a difference beyond it
+refutes it. A claim is confirmed, or equal, if all its comparisons are; refuted if one is; else undecided. Open
+comparisons are no tests: they neither count for Holm's correction nor for the verdict of their claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from coevolve.report.findings.statistics import Estimate, estimate, holm, sign_flip
+from coevolve.study import measures
+from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
+from coevolve.study.results import Result
+
+Results = Mapping[str, Mapping[int, Result]]
+"""Arm -> seed -> result."""
+
+SLOPE, GAIN = 0.3, 0.0
+"""A premise holds at this slope and above this gain."""
+
+
+@dataclass
+class Found:
+    """One comparison. pairs: seed -> (ours, theirs). refused: seed -> why its runs are no pair. margin: in the
+    measure's units. p: of the sign-flip test, 1 until all pairs are there; adjusted: by Holm."""
+
+    comparison: Comparison
+    pairs: dict[int, tuple[float, float]] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+    margin: float = math.nan
+    p: float = 1.0
+    adjusted: float = 1.0
+    verdict: str = "undecided"
+
+    @property
+    def values(self) -> list[float]:
+        """The differences."""
+        return [ours - theirs for ours, theirs in self.pairs.values()]
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return estimate(self.values) if self.pairs else None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with what was found of it. premise: what was measured, None if nothing was or none is asked for."""
+
+    id: str
+    claim: Claim
+    found: Sequence[Found]
+    premise: Mapping[str, Any] | None
+    verdict: str
+
+    @property
+    def follows(self) -> str | None:
+        """What the verdict means for a user, where somebody wrote that down."""
+        return next((said for verdict, said in self.claim.follows.items() if verdict == self.verdict), None)
+
+
+def judge(study: Study, results: Results, premises: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
+    """Every claim of the study. premises: what was measured, by name."""
+    found = {id: [_paired(one, study, results) for one in claim.comparisons] for id, claim in study.claims.items()}
+    every = [one for each in found.values() for one in each if one.verdict != "open"]
+    for one in every:
+        if len(one.pairs) == study.seeds["full"]:
+            one.p = sign_flip(one.values)
+    for one, adjusted in zip(every, holm([one.p for one in every]), strict=True):
+        one.adjusted = adjusted
+        if len(one.pairs) == study.seeds["full"]:
+            one.verdict = decide(one.comparison.direction, estimate(one.values), adjusted, one.margin)
+    judged = []
+    for id, claim in study.claims.items():
+        premise = premises.get(claim.premise) if claim.premise else None
+        judged.append(Judged(id, claim, found[id], premise, _of_claim(claim, found[id], premise)))
+    return judged
+
+
+def decide(direction: Direction, effect: Estimate, adjusted: float, margin: float) -> str:
+    """The verdict on all pairs' mean difference; margin: at least 0, in its units."""
+    if effect.low is None or effect.high is None or math.isnan(margin):
+        return "undecided"
+    within = -margin <= effect.low and effect.high <= margin
+    apart = adjusted < ALPHA and abs(effect.mean) > margin
+    if direction == "equal":
+        return "confirmed" if within else "refuted" if apart else "undecided"
+    if apart:
+        return "confirmed" if (effect.mean > 0) == (direction == "more") else "refuted"
+    return "equal" if within else "undecided"
+
+
+def holds(premise: Mapping[str, Any]) -> bool:
+    """Whether the start policies read a reference and verify it; where nothing could be measured they do not."""
+    slope, gain = premise["slope"], premise["gain"]
+    return slope is not None and gain is not None and bool(slope >= SLOPE and gain > GAIN)
+
+
+def _of_claim(claim: Claim, found: Sequence[Found], premise: Mapping[str, Any] | None) -> str:
+    if claim.needs_premise and premise is not None and not holds(premise):
+        return "vacuous"
+    if claim.elsewhere is not None:
+        return "not run here"
+    if claim.needs_premise and premise is None:
+        return "undecided"
+    verdicts = {one.verdict for one in found} - {"open"} or {"open"}
+    if "refuted" in verdicts:
+        return "refuted"
+    return verdicts.pop() if len(verdicts) == 1 else "undecided"
+
+
+def _paired(comparison: Comparison, study: Study, results: Results) -> Found:
+    """The pairs of a comparison among the seeds of the tier ``full``, and why others are none."""
+    found = Found(comparison, verdict="open" if comparison.direction == "open" else "undecided")
+    ours, theirs = comparison.sides
+    spreads = []
+    for seed in range(study.seeds["full"]):
+        sides = [[results.get(arm, {}).get(seed) for arm in side] for side in (ours, theirs)]
+        whole = [[one for one in side if one is not None] for side in sides]
+        if len(whole[0]) < len(ours) or len(whole[1]) < len(theirs):
+            continue
+        numbers, why = _numbers(comparison, whole[0], whole[1])
+        if why:
+            found.refused[seed] = why
+        else:
+            found.pairs[seed] = numbers
+            spreads.append(measures.spread(whole[1][0]))
+    found.margin = _margin(found, spreads)
+    return found
+
+
+def _numbers(
+    comparison: Comparison, ours: Sequence[Result], theirs: Sequence[Result]
+) -> tuple[tuple[float, float], str]:
+    """What both sides came to; or why they cannot be compared."""
+    nothing = (math.nan, math.nan)
+    if len({one.machine for one in (*ours, *theirs)}) > 1:
+        return nothing, "on different processors or compute paths"
+    if len({tuple(sorted(one.versions.items())) for one in (*ours, *theirs)}) > 1:
+        return nothing, "of different versions"
+    matched = comparison.matched
+    budgeted = measures.along(comparison.measure)
+    if not budgeted and not all(measures.same_cost(a, b, matched) for a, b in zip(ours, theirs, strict=True)):
+        return nothing, f"spent different {matched}"
+    if comparison.measure == "hypervolume":
+        numbers = measures.areas(ours, theirs)
+    else:
+        budget = measures.budget_of(ours[0], theirs[0], matched) if budgeted else None
+        than = comparison.than_measure or comparison.measure
+        numbers = measures.amount(ours[0], comparison.measure, budget), measures.amount(theirs[0], than, budget)
+    return (numbers, "") if all(map(math.isfinite, numbers)) else (nothing, "not measured in these runs")
+
+
+def _margin(found: Found, spreads: Sequence[float]) -> float:
+    """In the measure's units; NaN without pairs."""
+    if not found.pairs:
+        return math.nan
+    counts = found.comparison.counts
+    if counts.unit == " %":
+        return counts.size / 100 * abs(fmean(theirs for _, theirs in found.pairs.values()))
+    return counts.size * (fmean(spreads) if counts.unit == " sd" else 1.0)

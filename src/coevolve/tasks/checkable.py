@@ -1,0 +1,64 @@
+"""Task ``checkable``: puzzles that are easy to check and hard to solve. Everything it needs is in the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from coevolve.tasks.data import Later
+from coevolve.tasks.numbers import asked
+from coevolve.tasks.worlds import checks
+from coevolve.types import Case, Problem, Prompt, Role, Turn
+
+_COUNTS: dict[checks.Split, int] = {"train": 4096, "test": 1024}
+
+
+class Checkable:
+    """What CORY's observer needs (arXiv 2410.06101, section 3): a reference that can be seen to be right or wrong.
+
+    Three families of puzzles: a number whose square leaves a given rest, numbers that add up, variables that make
+    clauses true. A turn earns 1 if its last sentence is a right answer, else 0; what stands before it, such as a check
+    of the reference, is not judged. No question of a split is one of another split. Prompts are those of
+    ``arithmetic``.
+    """
+
+    asks = ("question",)
+
+    def __init__(self) -> None:
+        self.train: Sequence[Problem] = Later(lambda: _problems("train"))
+        self.test: Sequence[Problem] = Later(lambda: _problems("test"))
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """The question, and the last answers of others who were heard as references; or the role's own last turn and
+        what is new."""
+        return asked(p, role, heard)
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        """1.0 or 0.0 for each turn, by its own answer."""
+        return [_right(case) for case in cases]
+
+    def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
+        """``solved``: whether the last turn, which is the team's answer, is right (0 or 1); of several turns also
+        ``solved_any``, whether one of them is right, and ``agree``, whether all answer the same."""
+        return [_parts(case) for case in cases]
+
+
+def _right(case: Case) -> list[float]:
+    return [float(checks.answer(turn.text) in case.problem.data["right"]) for turn in case.turns]
+
+
+def _parts(case: Case) -> dict[str, float]:
+    right = _right(case)
+    found = {"solved": right[-1]}
+    if len(right) > 1:
+        said = {checks.answer(turn.text) for turn in case.turns}
+        found |= {"solved_any": max(right), "agree": float(len(said) == 1)}
+    return found
+
+
+def _problems(split: checks.Split) -> list[Problem]:
+    found = checks.puzzles(split, _COUNTS[split], Random(f"checkable/{split}"), distinct=True)
+    return [
+        Problem(f"{split} {i}", {"question": puzzle.question, "right": sorted(puzzle.right)})
+        for i, puzzle in enumerate(found)
+    ]

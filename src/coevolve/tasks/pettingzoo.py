@@ -1,0 +1,168 @@
+"""Task ``pettingzoo``: a game of PettingZoo, whose observations and moves are texts."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coevolve.play import blame
+from coevolve.recipe.components import from_file
+from coevolve.settings import Count, CountFromZero, Finite
+from coevolve.tasks.roles import unknown_role
+from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
+
+_INSTALLED = "pettingzoo."
+
+
+@dataclass
+class _Position:
+    """Where a game stands. next: who moves, and what it sees; nothing where the game is over. paid: what each agent
+    has come to."""
+
+    next: tuple[Role, str] | None = None
+    paid: dict[Role, float] = field(default_factory=dict)
+
+
+class PettingZoo:
+    """Games of an environment of PettingZoo, for the play ``refereed``; its agents are the roles.
+
+    env: a function that makes one, ``file.py:name``, or a module of PettingZoo (``pettingzoo.classic.rps_v2``);
+    environments whose agents move at once are played one after the other, none seeing the others' moves. actions: the
+    names of its moves, in the order of its numbers; None for environments whose moves are texts. A move is the last
+    name of one that was said. describe: a function, or ``file.py:name``, of (observation, agent) -> what the agent is
+    told; None is the observation where it is a text, else what Python writes for it. games: to train on; held_out:
+    others; each is the environment reset with a seed of its own.
+
+    A turn is paid what the environment paid its agent in the whole game. Who says no legal move ends the game, and is
+    paid ``illegal`` more. Raises ValueError if there is no such environment or the package is missing.
+
+    Who moved what is all there is of a game: it is played again from its seed whenever it is asked about, so an
+    environment that draws random numbers has to take them from the seed of its reset.
+    """
+
+    solo = False
+    asks: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        *,
+        env: str | Callable[[], Any],
+        actions: list[str] | None = None,
+        describe: str | Callable[..., str] | None = None,
+        games: Count = 64,
+        held_out: Count = 16,
+        illegal: Finite = -1.0,
+        seed: CountFromZero = 0,
+    ) -> None:
+        self._make = _maker(env)
+        self._describe = from_file(describe, (), "task.describe") if isinstance(describe, str) else describe
+        self._actions, self._illegal = actions, illegal
+        self.roles: tuple[Role, ...] = self._checked_roles()
+        seeds = [seed * (games + held_out) + number for number in range(games + held_out)]
+        problems = [Problem(f"game {number}", {"seed": number}) for number in seeds]
+        self.train: Sequence[Problem] = problems[:games]
+        self.test: Sequence[Problem] = problems[games:]
+
+    def _checked_roles(self) -> tuple[Role, ...]:
+        """The agents. Raises ValueError where moves are numbers and have no names, or another number of them."""
+        env = self._new()
+        for agent in env.possible_agents:
+            moves = getattr(env.action_space(agent), "n", None)
+            named = None if self._actions is None else len(self._actions)
+            if moves is not None and moves != named:
+                raise ValueError(f"task.actions: {agent!r} has {moves} moves, and {named or 'none'} of them are named")
+        return tuple(env.possible_agents)
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """What the agent sees; behind its own last move, if it has moved."""
+        if role not in self.roles:
+            raise unknown_role(role, self.roles)
+        told = Instruction("".join(part for part in heard if isinstance(part, str)))
+        own = [part for part in heard if isinstance(part, Turn)]
+        spliced: list[Turn | str] = [*own[-1:], told]
+        return spliced if own else told
+
+    def referee(self, p: Problem, turns: Sequence[Turn]) -> list[tuple[Role, str]]:
+        """Who moves next, and what it sees."""
+        position = self._played(p, turns)
+        return [position.next] if position.next else []
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        """What the environment paid each turn's agent."""
+        ended = [(case, self._played(case.problem, case.turns)) for case in cases]
+        return [[position.paid[turn.role] for turn in case.turns] for case, position in ended]
+
+    def _played(self, p: Problem, turns: Sequence[Turn]) -> _Position:
+        """The game of these moves, from its beginning."""
+        env, moves = self._new(), list(turns)
+        position = _Position(paid=dict.fromkeys(self.roles, 0.0))
+        with blame(f"the environment of problem {p.id!r}"):
+            env.reset(seed=int(p.data.get("seed", 0)))
+            for agent in env.agent_iter():
+                observation, reward, ended, cut, info = env.last()
+                position.paid[agent] += float(reward)
+                if ended or cut:
+                    env.step(None)
+                    continue
+                if not moves:
+                    position.next = (agent, self._told(observation, agent))
+                    break
+                move = moves.pop(0)
+                if move.role != agent:
+                    raise ValueError(f"{agent!r} is to move, and {move.role!r} spoke; use play: refereed")
+                action = self._action(move.text, _mask(observation, info))
+                if action is None:
+                    position.paid[agent] += self._illegal
+                    break
+                env.step(action)
+        return position
+
+    def _told(self, observation: Any, agent: Role) -> str:
+        if self._describe is not None:
+            return str(self._describe(observation, agent))
+        seen = observation.get("observation", observation) if isinstance(observation, Mapping) else observation
+        return str(seen)
+
+    def _action(self, text: str, mask: Any) -> Any:
+        """The move that was said; None for none, and for one that is not legal now."""
+        if self._actions is None:
+            return text
+        names = sorted(self._actions, key=len, reverse=True)
+        said = re.findall("|".join(map(re.escape, names)), text)
+        number = self._actions.index(said[-1]) if said else None
+        return None if number is None or (mask is not None and not mask[number]) else number
+
+    def _new(self) -> Any:
+        with blame("task.env"):
+            env = self._make()
+            if hasattr(env, "agent_iter"):
+                return env
+            from pettingzoo.utils import parallel_to_aec
+
+            return parallel_to_aec(env)
+
+
+def _mask(observation: Any, info: Any) -> Any:
+    """Which moves are legal, as PettingZoo tells it; None where it does not."""
+    places = (one.get("action_mask") for one in (observation, info) if isinstance(one, Mapping))
+    return next((mask for mask in places if mask is not None), None)
+
+
+def _maker(env: str | Callable[[], Any]) -> Callable[[], Any]:
+    """What makes the environment. Of installed modules those of PettingZoo alone: a recipe may come from others."""
+    if not isinstance(env, str):
+        return env
+    if not env.startswith(_INSTALLED):
+        made: Callable[[], Any] = from_file(env, [f"{_INSTALLED}..."], "task.env")
+        return made
+    try:
+        module = importlib.import_module(env)
+    except ImportError as error:
+        missing = str(error).splitlines()[0]
+        raise ValueError(f"task.env {env}: {missing}; pip install 'coevolve[games]', or what it names") from error
+    if not callable(getattr(module, "env", None)):
+        raise ValueError(f"task.env {env} has no `env`; name a module such as pettingzoo.classic.rps_v2")
+    return module.env  # type: ignore[no-any-return]

@@ -1,0 +1,169 @@
+"""Rows from wherever a user has them: a file of a kind that its name says, a hub data set, or rows in memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.files import cut, kind_of, parse_any_json, read_text, shown
+from coevolve.tasks import data
+from coevolve.tasks.data import Row
+
+Source = str | Path | Sequence[Mapping[str, Any]]
+"""A file, a hub data set (``owner/name`` or ``owner/name:split``), or rows: a list of dicts, a ``datasets.Dataset``."""
+
+
+def load(source: Source, split: str) -> list[Row]:
+    """The rows of a source. split: of a hub data set that names none.
+
+    Raises ValueError, which names the file and the line or row, for what cannot be read or is no row of named values.
+    """
+    if not isinstance(source, str | Path):
+        return in_memory(source)
+    name = str(source)
+    for ending, reader in READERS.items():
+        if name.endswith(ending):
+            return reader(Path(source))
+    looks = isinstance(source, Path) or name.endswith(_OTHER_FILES) or name.startswith((".", "/", "~"))
+    if looks or os.path.exists(name):
+        raise ValueError(f"task {cut(name)}: a file of another kind; want {', '.join(READERS)}")
+    dataset, _, named = name.partition(":")
+    split = named or split
+    return data.rows(f"{dataset.rpartition('/')[2]}_{split}", dataset=dataset, split=split)
+
+
+def called(source: Source) -> str:
+    """What messages call a source."""
+    return cut(source) if isinstance(source, str | Path) else "data in memory"
+
+
+def in_memory(rows: Iterable[Any]) -> list[Row]:
+    """A list of dicts, or anything that gives one after the other, as rows. ValueError names the first that is none."""
+    if isinstance(rows, Mapping):
+        raise ValueError(f"task.data is a dict of {', '.join(map(str, rows))}; want the rows of one of them, data[...]")
+    if isinstance(rows, bytes) or not isinstance(rows, Iterable):
+        raise ValueError(f"task.data is {shown(rows)}; want a file, a hub data set, or a list of dicts")
+    found = []
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
+            raise ValueError(f"data in memory, row {number}: {shown(row)}; want a dict of column to value")
+        data.check_text(dict(row), f"data in memory, row {number}")
+        found.append(dict(row))
+    if not found:
+        raise ValueError("data in memory holds no rows; want at least one dict")
+    return found
+
+
+def _json(path: Path) -> list[Row]:
+    """One JSON array of objects."""
+    data.check_file(path)
+    rows = parse_any_json(read_text(path), str(path), "a list of JSON objects")
+    if not isinstance(rows, list):
+        raise ValueError(f"{path}: {kind_of(rows)}; want a list of JSON objects such as [{{...}}, {{...}}]")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, row {number}: {kind_of(row)}; want a JSON object such as {{...}}")
+        data.check_text(row, f"{path}, row {number}")
+    return _some(path, rows)
+
+
+def _separated(delimiter: str) -> Callable[[Path], list[Row]]:
+    def read(path: Path) -> list[Row]:
+        """A line of names, then a line of values for each row; values are texts, or numbers where all of a column's
+        are."""
+        data.check_file(path)
+        csv.field_size_limit(_LONGEST)
+        lines = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
+        try:
+            header = next(lines, [])
+            _check_header(path, header)
+            rows = []
+            for values in lines:
+                if len(values) != len(header) and values:
+                    raise ValueError(f"{path}, line {lines.line_num}: {len(values)} values for {len(header)} columns")
+                if values:  # an empty line is none
+                    rows.append(dict(zip(header, values, strict=True)))
+        except csv.Error as error:
+            where = f"{path}, line {lines.line_num}"
+            raise ValueError(f"{where}: {error}; quote a text with a quote or line break") from error
+        return _some(path, _with_numbers(header, rows))
+
+    return read
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    if twice := sorted({name for name in header if header.count(name) > 1}):
+        raise ValueError(f"{path}, line 1: the column {twice[0]!r} is there twice; rename one")
+    if "" in header:
+        raise ValueError(f"{path}, line 1: column {header.index('') + 1} has no name; the first line names the columns")
+
+
+def _with_numbers(header: Sequence[str], rows: list[Row]) -> list[Row]:
+    """The rows with the columns as numbers that are numbers in every row: 3 beside 4.5 is 3.0, and 2.50 is 2.5."""
+    for name in header:
+        for kind in (int, float):
+            numbers = [_number(kind, row[name]) for row in rows]
+            if all(number is not None for number in numbers):
+                for row, number in zip(rows, numbers, strict=True):
+                    row[name] = number
+                break
+    return rows
+
+
+def _number(kind: Callable[[str], float], text: str) -> float | None:
+    """None for what is no plain finite number: 007 and 1_000 are names, and nan is a word."""
+    if len(text) > _DIGITS or not text.isascii() or "_" in text or text != text.strip():
+        return None
+    digits = text.lstrip("-")
+    if digits[:1] == "0" and digits[1:2].isdigit():
+        return None
+    try:
+        number = kind(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+_LONGEST = (1 << 31) - 1  # characters of a value; Python's own limit is one of 131,072
+
+_DIGITS = 40
+"""Characters of a number; more are an identifier."""
+
+
+def _parquet(path: Path) -> list[Row]:
+    """A table of Apache Arrow."""
+    data.check_file(path)
+    try:
+        from pyarrow import ArrowException, parquet  # an optional dependency
+    except ImportError as error:
+        raise ValueError(f"{path}: reading it needs a package: pip install 'coevolve[hub]'") from error
+    try:
+        rows: list[Row] = parquet.ParquetFile(path).read().to_pylist()
+    except (ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"{path}: {str(error).splitlines()[0]}; the file is damaged, or no Parquet file") from error
+    return _some(path, rows)
+
+
+def _some(path: Path, rows: list[Row]) -> list[Row]:
+    if not rows:
+        raise ValueError(f"{path} holds no rows; want at least one")
+    return rows
+
+
+READERS: Mapping[str, Callable[[Path], list[Row]]] = {
+    ".jsonl": data.jsonl,
+    ".jsonl.gz": data.jsonl,
+    ".json": _json,
+    ".csv": _separated(","),
+    ".tsv": _separated("\t"),
+    ".parquet": _parquet,
+}
+"""End of a file's name -> what reads it."""
+
+_OTHER_FILES = (".txt", ".arrow", ".feather", ".xlsx", ".gz", ".zip", ".zst")
+"""Ends of names that no data set of the hub has."""

@@ -1,0 +1,129 @@
+"""Task ``verifiers``: the tasks of a taskset of verifiers, answered in one turn and paid by their own rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from coevolve.play import blame
+from coevolve.recipe.components import from_file
+from coevolve.rewards.several import Rewards
+from coevolve.rewards.waiting import Paid, Started, each
+from coevolve.settings import Fraction
+from coevolve.tasks.data import Later
+from coevolve.tasks.held_out import split
+from coevolve.types import Case, Instruction, Message, Problem, Prompt, Role, Turn
+
+
+class Verifiers:
+    """Tasks of verifiers (``verifiers.v1``): a role is told a task's prompt, and the task's rewards pay its answer.
+
+    taskset: a function that makes a ``Taskset``, or ``file.py:name``. test: the fraction to hold out, drawn by seed.
+    All roles are told the same, and each turn is paid for itself: its task is scored on its prompt and this answer, as
+    verifiers scores a trace that was recorded before. So rewards that want a runtime, and tasks that need setup, tools
+    or a harness, are not for here. What each reward and metric of a task said is logged.
+
+    Raises ValueError if the package is missing, for what is no taskset, a task without a prompt, and a reward that
+    fails.
+    """
+
+    asks: tuple[str, ...] = ()
+
+    def __init__(self, *, taskset: str | Callable[[], Any], test: Fraction = 0.1, seed: int = 0) -> None:
+        make = from_file(taskset, (), "task.taskset") if isinstance(taskset, str) else taskset
+        tasks = Later(lambda: _tasks(make))
+        splits = Later(lambda: split([_problem(place, task) for place, task in enumerate(tasks)], test, seed))
+        self.train: Sequence[Problem] = Later(lambda: splits[0])
+        self.test: Sequence[Problem] = Later(lambda: splits[1])
+        self.reward = Rewards([_Scores(tasks)], [1.0])
+        self.parts = self.reward.parts()
+
+    def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
+        """The task's prompt, behind its system prompt if it has one."""
+        asked, system = p.data["prompt"], p.data.get("system_prompt")
+        if isinstance(asked, str) and system is None:
+            return Instruction(asked)
+        talk: list[Message] = [] if system is None else [{"role": "system", "content": system}]
+        return [*talk, *([{"role": "user", "content": asked}] if isinstance(asked, str) else asked)]
+
+
+class _Scores:
+    """What tasks' own rewards give: the ``Scorer`` of verifiers."""
+
+    name = "task"
+    tells = True
+
+    def __init__(self, tasks: Sequence[Any]) -> None:
+        self._tasks = tasks
+
+    def check(self, p: Problem, roles: Sequence[Role]) -> None:
+        """Nothing: a task is asked about answers alone."""
+
+    def start(self, cases: Sequence[Case]) -> Started:
+        """What will score all turns side by side."""
+        return partial(each, [partial(self._of, case) for case in cases])
+
+    async def _of(self, case: Case) -> Paid:
+        with blame(f"the rewards of problem {case.problem.id!r}"):
+            task = self._tasks[case.problem.data["place"]]
+            traces = [await _scored(task, turn.text) for turn in case.turns]
+            known = [_numbers(trace) for trace in traces]
+            shared = set.intersection(*(set(one) for one in known))
+            logged = {name: fmean(one[name] for one in known) for name in known[0] if name in shared}
+            return Paid([float(trace.reward) for trace in traces], logged)
+
+
+async def _scored(task: Any, text: str) -> Any:
+    """A trace of this task's prompt and the answer, with the task's judgement of it."""
+    import verifiers.v1 as vf
+    from verifiers.v1.state import state_cls
+
+    trace: Any = vf.Trace(
+        task=vf.TraceTask(type=type(task).__name__, data=task.data),
+        agent=vf.AgentInfo(config=vf.AgentConfig()),
+        state=state_cls(type(task))(),
+    )
+    asked = task.data.prompt
+    told = [vf.UserMessage(content=asked)] if isinstance(asked, str) else list(asked)
+    for message in told:
+        trace.nodes.append(vf.MessageNode(message=message, parent=len(trace.nodes) - 1 if trace.nodes else None))
+    said = vf.AssistantMessage(content=text)
+    trace.nodes.append(vf.MessageNode(message=said, parent=len(trace.nodes) - 1, sampled=True))
+    await task.score(trace)
+    return trace
+
+
+def _numbers(trace: Any) -> dict[str, float]:
+    """What rewards and metrics said, by name."""
+    rewards = {name: float(found.score) for name, found in trace.rewards.items() if found is not None}
+    return rewards | {name: float(found) for name, found in trace.metrics.items() if found is not None}
+
+
+def _tasks(make: Any) -> list[Any]:
+    try:
+        import verifiers.v1  # noqa: F401  (an optional dependency)
+    except ImportError as error:
+        raise ValueError("task.taskset needs a package: pip install 'coevolve[verifiers]'") from error
+    with blame("task.taskset"):
+        found = make()
+        if not isinstance(found, Iterable) or isinstance(found, Mapping | str):
+            raise ValueError(f"{found!r} is no taskset; want a function that makes one")
+        return list(found)
+
+
+def _problem(place: int, task: Any) -> Problem:
+    """A task as a problem. place: where it is among all."""
+    data: Any = getattr(task, "data", None)
+    if getattr(data, "prompt", None) is None:
+        raise ValueError(f"task.taskset, task {place + 1}: {type(task).__name__} has no prompt; want one to begin with")
+    columns = data.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    asked = data.prompt if isinstance(data.prompt, str) else [_message(one) for one in data.prompt]
+    return Problem(str(data.id or place), {**columns, "prompt": asked, "place": place})
+
+
+def _message(said: Any) -> Message:
+    from verifiers.v1.types import content_text
+
+    return {"role": str(said.role), "content": content_text(said.content)}

@@ -1,0 +1,118 @@
+"""Puzzles that are easier to check than to solve: one finds an answer by trying, and sees at once whether it is right.
+
+They are the problems of task `checkable`, of three families: "Which x of 3, 7, 12 has x*x mod 41 = 8?", "Which of 3, 8,
+5 add up to 13?", and "Which of a, b, c make (a or not b) and ... true?". All answers that there can be are few and
+known, so a guess is right with a probability of about a third.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import accumulate, combinations, pairwise
+from random import Random
+from typing import Literal, get_args
+
+Split = Literal["pretrain", "train", "test"]
+
+_MODULUS = 41
+_LETTERS = ("a", "b", "c")
+_CLAUSES = 4
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """A question. checks: every possible answer -> what one finds when one tries it. right: those that are right."""
+
+    question: str
+    checks: dict[str, str]
+    right: frozenset[str]
+
+
+def puzzles(split: Split, count: int, rng: Random, distinct: bool = False) -> list[Puzzle]:
+    """``count`` puzzles of a split, a third of each family; ``distinct``: no question twice.
+
+    A question belongs to one split only. ValueError for an unknown split.
+    """
+    if split not in get_args(Split):
+        raise ValueError(f"puzzles: no split {split!r}; use one of {', '.join(get_args(Split))}")
+    found: list[Puzzle] = []
+    seen: set[str] = set()
+    while len(found) < count:
+        one = _FAMILIES[len(found) % len(_FAMILIES)](rng)
+        if split_of(one.question) == split and not (distinct and one.question in seen):
+            found.append(one)
+            seen.add(one.question)
+    return found
+
+
+def split_of(question: str) -> Split:
+    """Half of all questions are for pre-training, three in ten for training, the rest is held out."""
+    bucket = hashlib.sha256(question.encode()).digest()[0]  # not hash(): that differs from process to process
+    return "pretrain" if bucket < 128 else "train" if bucket < 205 else "test"
+
+
+def answer(text: str) -> str:
+    """What a text answers in the end, behind what it tried: its last sentence."""
+    return text.strip().removesuffix(".").rpartition(".")[2].strip()
+
+
+def square(rng: Random) -> Puzzle:
+    """A number whose square leaves a given rest."""
+    numbers = rng.sample(range(1, _MODULUS), 3)
+    rests = {str(x): x * x % _MODULUS for x in numbers}
+    wanted = rng.choice(list(rests.values()))
+    return Puzzle(
+        f"Which x of {', '.join(rests)} has x*x mod {_MODULUS} = {wanted}?",
+        {x: f"{x} has {rest}." for x, rest in rests.items()},
+        frozenset(x for x, rest in rests.items() if rest == wanted),
+    )
+
+
+def subset(rng: Random) -> Puzzle:
+    """Two or three numbers of three with a given sum."""
+    numbers = rng.sample(range(2, 16), 3)
+    chosen = [some for size in (2, 3) for some in combinations(numbers, size)]
+    wanted = sum(rng.choice(chosen))
+    return Puzzle(
+        f"Which of {_listed(numbers)} add up to {wanted}?",
+        {_listed(some): _added(some) for some in chosen},
+        frozenset(_listed(some) for some in chosen if sum(some) == wanted),
+    )
+
+
+def clauses(rng: Random) -> Puzzle:
+    """Which variables are true if all clauses are: of the eight assignments two or three are right."""
+    every = [some for size in range(len(_LETTERS) + 1) for some in combinations(_LETTERS, size)]
+    pairs = [(one, other) for x, y in combinations(_LETTERS, 2) for one in (x, f"not {x}") for other in (y, f"not {y}")]
+    while True:
+        drawn = rng.sample(pairs, _CLAUSES)
+        found = {some: [any(_holds(literal, some) for literal in clause) for clause in drawn] for some in every}
+        right = [some for some, holds in found.items() if all(holds)]
+        if len(right) in (2, 3):
+            break
+    told = " and ".join(f"({one} or {other})" for one, other in drawn)
+    return Puzzle(
+        f"Which of {_listed(_LETTERS)} make {told} true?",
+        {_listed(some): " ".join(str(int(one)) for one in holds) + "." for some, holds in found.items()},
+        frozenset(map(_listed, right)),
+    )
+
+
+_FAMILIES: tuple[Callable[[Random], Puzzle], ...] = (square, subset, clauses)
+
+
+def _listed(some: Iterable[object]) -> str:
+    return ", ".join(map(str, some)) or "none"
+
+
+def _added(numbers: tuple[int, ...]) -> str:
+    sums = list(accumulate(numbers))
+    return " ".join(
+        f"{before}+{number}={after}." for (before, after), number in zip(pairwise(sums), numbers[1:], strict=True)
+    )
+
+
+def _holds(literal: str, true: tuple[str, ...]) -> bool:
+    return (literal[-1] in true) != literal.startswith("not ")

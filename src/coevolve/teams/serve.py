@@ -1,0 +1,245 @@
+"""A team behind an OpenAI-compatible endpoint: ``/v1/models`` and ``/v1/chat/completions``, streamed or not."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+from urllib.parse import urlsplit
+
+from coevolve.console import say
+from coevolve.faults import raised
+from coevolve.files import parse_json, read_text
+from coevolve.runtime.local_web import LOOPBACK, answering, is_ours, until_interrupted
+from coevolve.teams import completions
+from coevolve.teams.completions import RefusedError, Request
+from coevolve.teams.export import export
+from coevolve.teams.team import FILE, Team, described
+from coevolve.teams.telling import Piece, Told
+from coevolve.types import Episode, Turn
+
+_MOST_BYTES = 1 << 20  # of a request
+_PATIENCE = 60.0  # seconds for a client to send, or to take what it is sent
+
+
+def serve(path: Path, *, host: str, port: int, trust_code: bool = False) -> None:
+    """Answer until Ctrl-C. path: an exported team, or a run, whose newest checkpoint it is. port 0: any free one.
+
+    Raises ValueError as ``export`` and ``Team.load`` do, and for an address that is taken.
+    """
+    with playable(path, trust_code) as folder:
+        name, team = described(folder).run, Team.load(folder, trust_code=trust_code or folder != path)
+        with serving(team, name, host, port) as address:
+            say(f"{name} at {address}v1  (Ctrl-C stops it)")
+            until_interrupted()
+
+
+@contextmanager
+def playable(path: Path, trust_code: bool) -> Iterator[Path]:
+    """The folder of a team: this one, or that of a run exported beside, for as long as the context lasts."""
+    if (path / FILE).is_file():
+        yield path
+    elif (path / "recipe.yaml").is_file():
+        with tempfile.TemporaryDirectory() as beside:  # what it names is trusted from here on: export has asked
+            yield export(path, Path(beside) / path.resolve().name, trust_code=trust_code)
+    else:
+        raise ValueError(
+            f"{path} is neither a team ({FILE}, which `coevolve export` writes) nor a run (recipe.yaml, of `coevolve "
+            "train`)"
+        )
+
+
+@contextmanager
+def serving(team: Team, name: str, host: str = LOOPBACK, port: int = 0) -> Iterator[str]:
+    """A server for this team, in threads; yields its address. One play at a time: they would share the processor."""
+    try:
+        server = _Server(team, name, host, port)
+    except OSError as error:
+        raise ValueError(f"--host {host} --port {port}: {error.strerror}; choose another") from error
+    with answering(server) as address:
+        yield address
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, team: Team, name: str, host: str, port: int) -> None:
+        super().__init__((host, port), _Handler)
+        self.team, self.name, self.since = team, name, int(time.time())
+        self.is_local = ipaddress.ip_address(str(self.server_address[0])).is_loopback
+        self.last = list(team.roles)[-1]
+        self.live = self.last if getattr(team.protocol, "once", False) else None
+        self._playing = threading.Lock()
+
+    def play(self, asked: Request, told: Told | None = None) -> list[Episode]:
+        """What the team makes of a request, one at a time: they would share the processor."""
+        problems = [completions.problem(asked, self.team)] * asked.n
+        how: dict[str, Any] = {"seed": asked.seed, "temperature": asked.temperature, "max_new_tokens": asked.longest}
+        with self._playing:
+            return self.team.play_many(problems, **how, told=told)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _PATIENCE
+
+    def do_GET(self) -> None:
+        """``/v1/models``, and one of them by name."""
+        self._guarded(self._models)
+
+    def do_POST(self) -> None:
+        """``/v1/chat/completions``."""
+        self._guarded(self._complete)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """The work, or the error object that says why not; whatever it was, the next request may go well."""
+        self.begun = False
+        try:
+            if self.server.is_local and not is_ours(self.headers, self.server.server_address[1]):
+                raise RefusedError(
+                    "this server is for programs on this machine that were given its address",
+                    status=HTTPStatus.FORBIDDEN,
+                )
+            work()
+        except RefusedError as error:
+            self._failed(error.status, error.body)
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True  # nobody listens any more
+        except ValueError as error:
+            self._failed(HTTPStatus.BAD_REQUEST, completions.failure(str(error), "invalid_request_error"))
+        except Exception as error:  # noqa: BLE001
+            say(f"error: {raised(error)}", error=True)
+            self._failed(HTTPStatus.INTERNAL_SERVER_ERROR, completions.failure(raised(error), "server_error"))
+
+    def _models(self) -> None:
+        listed = completions.models(self.server.name, self.server.since)
+        path = urlsplit(self.path).path
+        if path == "/v1/models":
+            self._answer(HTTPStatus.OK, listed)
+        elif path == f"/v1/models/{self.server.name}":
+            self._answer(HTTPStatus.OK, listed["data"][0])
+        else:
+            raise _nowhere("GET", path)
+
+    def _complete(self) -> None:
+        path = urlsplit(self.path).path
+        if path != "/v1/chat/completions":
+            raise _nowhere("POST", path)
+        server = self.server
+        asked = completions.request(self._body(), server.name)
+        if asked.stream:
+            self._stream(asked)
+        else:
+            self._answer(HTTPStatus.OK, completions.completion(asked, server.play(asked), server.last))
+
+    def _stream(self, asked: Request) -> None:
+        stream = completions.Stream(asked.model, self.server.live)
+        with closing(_as_told(partial(self.server.play, asked))) as told:
+            for said in told:
+                if isinstance(said, Episode):
+                    for chunk in stream.ended(asked, said, self.server.last):
+                        self._event(chunk)
+                else:
+                    self._event(stream.told(said))
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _body(self) -> dict[str, Any]:
+        if self.headers.get_content_type() != "application/json":  # the only kind that no web page sends unasked
+            raise RefusedError(
+                "the body is no application/json; send that, and say so in Content-Type",
+                status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            )
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise RefusedError("no Content-Length; want the body's", status=HTTPStatus.LENGTH_REQUIRED)
+        if int(length) > _MOST_BYTES:
+            raise RefusedError(
+                f"the body has {length} bytes; want at most {_MOST_BYTES}", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            )
+        return parse_json(read_text(Path("request"), self.rfile.read(int(length))), "request")
+
+    def _event(self, chunk: Mapping[str, Any]) -> None:
+        """One piece of a streamed answer; the first begins it."""
+        if not self.begun:
+            self.begun = True
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+        self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+
+    def _failed(self, status: int, error: Mapping[str, Any]) -> None:
+        try:
+            if self.begun:  # the status has been sent: clients look for an error among the events
+                self._event(error)
+            else:
+                self._answer(status, error)
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+
+    def _answer(self, status: int, found: Mapping[str, Any]) -> None:
+        body = json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What ``http.server`` refuses by itself, such as another method."""
+        said = message or HTTPStatus(code).phrase
+        self._answer(code, completions.failure(said, "invalid_request_error"))
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: what people ask a team stays with them."""
+
+
+class _LeftError(Exception):
+    """Nobody listens any more."""
+
+
+def _as_told(play: Callable[[Told], Sequence[Episode]]) -> Generator[Piece | Turn | Episode]:
+    """What a play tells, as it tells it, then its episodes.
+
+    It runs in a thread of its own, as fast as it can: whoever takes what it says slowly, or not at all, keeps nobody
+    else waiting. Left before its end it is given up at the next token.
+    """
+    inbox, left = SimpleQueue[Piece | Turn | Sequence[Episode] | BaseException](), threading.Event()
+
+    def tell(said: Piece | Turn) -> None:
+        if left.is_set():
+            raise _LeftError
+        inbox.put(said)
+
+    def run() -> None:
+        try:
+            inbox.put(play(tell))
+        except BaseException as error:  # noqa: BLE001  (raised where it is read, which would wait for ever)
+            inbox.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        while isinstance(said := inbox.get(), Piece | Turn):
+            yield said
+        if isinstance(said, BaseException):
+            raise said
+        yield from said
+    finally:
+        left.set()
+
+
+def _nowhere(method: str, path: str) -> RefusedError:
+    return RefusedError(
+        f"no {method} {path} here; there are GET /v1/models and POST /v1/chat/completions",
+        status=HTTPStatus.NOT_FOUND, code="unknown_url",
+    )  # fmt: skip

@@ -1,0 +1,181 @@
+"""Actors and critics over turns: what a critic reads, targets by hand, and what they come to in special cases."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from lesson_cases import no_reward
+
+from coevolve import Episode, Joint, Lesson, Outputs, Problem, Turn
+from coevolve.algorithms import iac, maac, mareinforce
+from coevolve.collate import collate, rows_of
+from coevolve.maths.advantage import over_turns
+
+P = Problem("p")
+
+
+def turn(role, said, round=0, prompt=(5,), heard=(), member=0):
+    made = Turn(role, role, P, member, round, list(prompt), [said, 1], [-0.5, -0.25], "", True)
+    made.heard, made.peers = heard, (role, round)
+    return made
+
+
+def two_rounds(pays=((1.0, 3.0), (2.0, 4.0)), member=0):
+    """a and b act at once, twice; each hears itself. The team's mean pay is 2, then 3."""
+    first = [turn("a", 10, 0, [5], member=member), turn("b", 20, 0, [6], member=member)]
+    second = [
+        turn("a", 11, 1, [5, 10], heard=(first[0],), member=member),
+        turn("b", 21, 1, [6, 20], heard=(first[1],), member=member),
+    ]
+    joints = [Joint(tuple(first), pays[0]), Joint(tuple(second), pays[1], after=0)]
+    return Episode(P, member, [*first, *second], joints)
+
+
+def lesson(rule, episodes, values, names):
+    """values: policy -> what its head says before the tokens of the rows that the rule added, in their order."""
+    rows = rows_of(episodes, rule.credit, no_reward)
+    rows += [dataclasses.replace(row, extra=True) for row in rule.rows(episodes, rows)]
+    batches = {}
+    for name in names:
+        batch = collate(rows, name)
+        if name in values:
+            value_BT = torch.full(batch.mask_BT.shape, 99.0)  # of no meaning but at the first token of an added row
+            value_BT[batch.extra_B, 0] = torch.tensor(values[name])
+            batch = batch.replace(value_BT=value_BT * batch.mask_BT)
+        batches[name] = batch
+    return Lesson(episodes, batches)
+
+
+def read(rule, episode, policy):
+    """The ids that a critic reads."""
+    rows = rows_of([episode], rule.credit, no_reward)
+    return [list(row.turn.prompt_ids) for row in rule.rows([episode], rows) if row.turn.policy == policy]
+
+
+def test_what_is_read():
+    episode = two_rounds()
+    assert read(iac(), episode, "a") == [[5], [5, 10]]
+    assert read(iac(value="q"), episode, "a") == [[5, 10, 1], [5, 10, 11, 1]]
+    assert read(iac(critic={"a": "c", "b": "d"}), episode, "d") == [[6], [6, 20]]
+    assert read(maac(critic="c"), episode, "c") == [[5, 6], [5, 6], [5, 10, 6, 20], [5, 10, 6, 20]]
+    assert read(maac(critic="c", value="q"), episode, "c")[0] == [5, 6, 10, 1, 20, 1]
+    assert read(maac(critic="c"), episode, "a") == []
+
+
+def test_a_baseline_does_not_read_what_the_turn_said():
+    first = turn("a", 10, prompt=[5])
+    second = turn("b", 20, prompt=[6, 10], heard=(first,))
+    chain = Episode(P, 0, [first, second], [Joint((first, second), (1.0, 1.0))])
+    assert read(maac(critic="c"), chain, "c") == [[5], [5, 6, 10]]
+
+
+def test_one_turn_ahead_by_hand():
+    # own values a: 0.5, 1; b: 0.25, 2. Team's pay 2, then 3: a: 2 + 1 - 0.5, 3 - 1; b: 2 + 2 - 0.25, 3 - 2
+    rule = iac(whiten=False)
+    given = lesson(rule, [two_rounds()], {"a": [0.5, 1.0], "b": [0.25, 2.0]}, "ab")
+    targets, _ = rule.advantage(given, {})
+    assert targets["a"].adv_BT.tolist() == [[2.5, 2.5], [2.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
+    assert targets["b"].adv_BT[:2, 0].tolist() == [3.75, 1.0]
+    assert targets["a"].return_BT[2:, 0].tolist() == [3.0, 3.0]  # its own critic's targets: 2 + 1 and 3
+    assert targets["b"].return_BT[2:, 0].tolist() == [4.0, 3.0]
+
+
+def test_discount_and_lambda_by_hand():
+    # pay 2, then 3; values 0.5, 1; gamma 0.5, lambda 0.5: 2 + 0.5 (0.5 * 1 + 0.5 * 3) = 3
+    episode = two_rounds()
+    a0, a1 = (id(t) for t in episode.turns if t.role == "a")
+    credit, value = {a0: 2 + 0.5 * 3, a1: 3.0}, {a0: 0.5, a1: 1.0}
+    assert over_turns(episode, credit, value, 0.5, 0.5, credit) == pytest.approx({a0: 3.0, a1: 3.0})
+    # each its own pay, 1 then 2: 1 + 0.5 * 1
+    rule = iac(credit="own_return", gamma=0.5, whiten=False)
+    targets, _ = rule.advantage(lesson(rule, [episode], {"a": [0.5, 1.0], "b": [0.0, 0.0]}, "ab"), {})
+    assert targets["a"].return_BT[2:, 0].tolist() == [1.5, 2.0]
+
+
+def test_a_tree_looks_ahead_to_the_mean_of_its_branches():
+    root = turn("a", 10)
+    leaves = [turn("a", 11, 1, [5, 10], (root,)), turn("a", 12, 1, [5, 10], (root,))]
+    joints = [Joint((root,), (1.0,)), Joint((leaves[0],), (2.0,), after=0), Joint((leaves[1],), (6.0,), after=0)]
+    rule = iac(whiten=False)
+    given = lesson(rule, [Episode(P, 0, [root, *leaves], joints)], {"a": [0.0, 1.0, 4.0]}, "a")
+    assert rule.advantage(given, {})[0]["a"].adv_BT[:3, 0].tolist() == [3.5, 1.0, 2.0]  # 1 + (1 + 4) / 2
+
+
+def test_the_whole_return_of_a_critic_that_knows_nothing_is_reinforce():
+    episodes = [two_rounds(), two_rounds(((0.0, 5.0), (1.0, -2.0)), member=1)]
+    rule, plain = iac(lam=1.0, gamma=0.5, whiten=False), mareinforce(credit={"name": "team_return", "gamma": 0.5})
+    given = lesson(rule, episodes, {"a": [0.0] * 4, "b": [0.0] * 4}, "ab")
+    without = Lesson(episodes, {n: collate(rows_of(episodes, plain.credit, no_reward), n) for n in "ab"})
+    for name in "ab":
+        found = rule.advantage(given, {})[0][name].adv_BT[:4]
+        assert torch.equal(found, plain.advantage(without, {})[0][name].adv_BT)
+
+
+def test_one_critic_of_all():
+    # it reads every state once for each agent: values 0.5, 0.5, 1, 1; 2 + 1 - 0.5 for both
+    rule = maac(critic="c", whiten=False)
+    targets, _ = rule.advantage(lesson(rule, [two_rounds()], {"c": [0.5, 0.5, 1.0, 1.0]}, "abc"), {})
+    assert targets["a"].adv_BT[:, 0].tolist() == targets["b"].adv_BT[:, 0].tolist() == [2.5, 2.0]
+    assert not targets["c"].adv_BT.any()
+    assert targets["c"].return_BT[:, 0].tolist() == [3.0] * 4
+    assert targets["c"].metrics["explained_variance"] != targets["c"].metrics["explained_variance"]  # nothing varies
+
+
+def test_how_much_a_critic_explains():
+    # returns 5 and 3 in one episode, 1 and 3 in the other; of values 4, 3, 2, 3 half the spread is left in the errors
+    episodes = [two_rounds(), two_rounds(((-2.0, -2.0), (3.0, 3.0)), member=1)]
+    rule = maac(critic="c", lam=1.0)
+    values = [v for v in (4.0, 3.0, 2.0, 3.0) for _ in "ab"]
+    targets, _ = rule.advantage(lesson(rule, episodes, {"c": values}, "abc"), {})
+    assert targets["c"].metrics["explained_variance"] == pytest.approx(0.75)  # errors 1, 0, -1, 0 of 2, 0, -2, 0
+
+
+def test_whitened_by_role_and_round():
+    episodes = [two_rounds(), two_rounds(((3.0, 5.0), (10.0, 10.0)), member=1)]
+    rule = maac(critic="c", lam=1.0)
+    targets, _ = rule.advantage(lesson(rule, episodes, {"c": [0.0] * 8}, "abc"), {})
+    assert targets["a"].adv_BT[:, 0].tolist() == pytest.approx([-1.0, -1.0, 1.0, 1.0])
+
+
+def test_the_loss_by_hand():
+    # rows: two turns, then two values. Policy: -(2.5 * -3 + 2 * -1) / 1 episode; values 0 and 2 against 3 and 3:
+    # half of 9 + 1, and it was 0.5 and 1 before: cut off at 0.7 and 1.2, errors 2.3 and 1.8
+    rule = iac(whiten=False, value_coef=2.0, value_clip=None)
+    given = lesson(rule, [two_rounds()], {"a": [0.5, 1.0], "b": [0.0, 0.0]}, "ab")
+    targets, batch = rule.advantage(given, {})[0]["a"], given.batches["a"]
+    logp_BT = torch.tensor([[-1.0, -2.0], [-1.0, 0.0], [-7.0, 0.0], [-7.0, 0.0]])
+    value_BT = torch.tensor([[50.0, 50.0], [50.0, 50.0], [0.0, 0.0], [2.0, 0.0]])
+    weight_BT = rule.objective.loss_aggregation(batch)
+    loss, metrics = rule.objective.loss(Outputs(logp_BT, value_BT), batch, targets, weight_BT)
+    assert metrics["loss/policy"].item() == pytest.approx(9.5)
+    assert metrics["loss/value"].item() == pytest.approx(5.0)
+    assert loss.item() == pytest.approx(19.5)
+    clipped = iac(value_clip=0.2).objective.loss
+    _, metrics = clipped(Outputs(logp_BT, value_BT), batch, targets, weight_BT)
+    assert metrics["loss/value"].item() == pytest.approx((9.0 + 1.8**2) / 2)  # the larger error of each
+    assert rule.objective.loss(Outputs(logp_BT), batch, targets, weight_BT)[0].item() == pytest.approx(9.5)  # no head
+
+
+def test_who_has_a_head():
+    assert all(iac().has_critic(name) for name in "abc")
+    assert [maac(critic="c").has_critic(name) for name in "abc"] == [False, False, True]
+    assert [iac(critic={"a": "c", "b": "c"}).has_critic(name) for name in "abc"] == [False, False, True]
+    assert not mareinforce().has_critic("a")
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="set clip, PPO's ratio, too"):
+        iac(epochs=2)
+    rule = iac(critic={"a": "c"})
+    episode = two_rounds()
+    with pytest.raises(ValueError, match="critic says nobody for policy 'b'"):
+        rule.rows([episode], rows_of([episode], rule.credit, no_reward))
+
+
+def test_a_frozen_partner_is_read_and_not_learnt_for():
+    rule = maac(critic="c", whiten=False)
+    targets, _ = rule.advantage(lesson(rule, [two_rounds()], {"c": [0.5, 0.25, 1.0, 2.0]}, "ac"), {})
+    assert targets["a"].adv_BT[:, 0].tolist() == [2.5, 2.0]
+    assert targets["c"].return_BT[:, 0].tolist() == [3.0, 0.25, 3.0, 2.0]  # b's: what was said, so no error
+    assert not math.isnan(float(targets["c"].return_BT.sum()))

@@ -1,0 +1,113 @@
+"""Baselines and scales as settings: a mean over past steps, one scale for a team, groups of a role."""
+
+import math
+
+import pytest
+import torch
+from lesson_cases import learnt_from, targets_of
+from policy_cases import make_batch
+
+from coevolve.algorithms import magrpo, mareinforce, marloo
+from coevolve.types import Lesson
+
+
+def batch(credit, peers=None, roles=None, tokens=None):
+    """Turns with these returns, by default of one group, role and token."""
+    rows = len(credit)
+    tokens = tokens or [1] * rows
+    return make_batch(rows, 0).replace(
+        mask_BT=torch.arange(max(tokens)) < torch.tensor(tokens)[:, None],
+        credit_B=torch.tensor(credit),
+        peers_B=torch.tensor(peers or [0] * rows),
+        role_B=torch.tensor(roles or [0] * rows),
+        episode_B=torch.arange(rows),
+        roles=("a", "b"),
+        paid_B=None,
+    )
+
+
+def advantages(algorithm, given, state=None):
+    return targets_of(algorithm, given, state).adv_BT[:, 0].tolist()
+
+
+def test_a_moving_baseline_by_hand():
+    rule = marloo(baseline="moving", decay=0.5)
+    targets, state = learnt_from(rule, batch([1.0, 3.0, 10.0], roles=[0, 0, 1]))
+    assert targets.adv_BT[:, 0].tolist() == [1.0, 3.0, 10.0]  # nothing is known yet
+    assert state == {"moving": {"a": {"a": [1.0, 0.5], "b": [5.0, 0.5]}}}  # 0.5 * 2 and 0.5 * 10
+    # then a is compared with 1 / 0.5 = 2 and b with 10; a's next mean is 6: 0.5 * 1 + 0.5 * 6 of 0.75
+    targets, state = learnt_from(rule, batch([6.0, 7.0], roles=[0, 1]), state)
+    assert targets.adv_BT[:, 0].tolist() == [4.0, -3.0]
+    assert state["moving"]["a"] == {"a": [3.5, 0.75], "b": [6.0, 0.75]}
+
+
+def test_a_moving_baseline_is_each_policys_own():
+    rule = marloo(baseline="moving")
+    _, state = rule.advantage(Lesson([], {"x": batch([1.0]), "y": batch([5.0])}), {})
+    targets, _ = rule.advantage(Lesson([], {"x": batch([1.0]), "y": batch([5.0])}), state)
+    assert all(aims.adv_BT[0, 0].item() == pytest.approx(0.0, abs=1e-6) for aims in targets.values())
+
+
+def test_the_first_step_of_a_moving_baseline_is_reinforce():
+    given = batch([1.0, 3.0, -2.0])
+    assert advantages(marloo(baseline="moving"), given) == advantages(mareinforce(), given)
+
+
+def test_the_lengths_of_the_others():
+    # 2 tokens of return 3, 1 of 0: 6 - 6 / 3; 3 - (6 + 0) / 2; 0 - (6 + 6) / 3
+    assert advantages(marloo(baseline="length"), batch([6.0, 3.0, 0.0], tokens=[1, 2, 1])) == [4.0, 0.0, -4.0]
+    given = batch([6.0, 3.0, 0.0], tokens=[3, 3, 3])
+    assert advantages(marloo(baseline="length"), given) == advantages(marloo(), given)
+
+
+def test_shrunk_looks_at_other_problems_of_the_role_only():
+    credit, peers = [0.0, 2.0, 4.0, 6.0, 1.0, 3.0], [0, 0, 1, 1, 2, 2]
+    found = advantages(marloo(baseline="shrunk"), batch(credit, peers))
+    assert found == pytest.approx([-14 / 5.5, 4 / 5.5, 2.5, 4.5, -2.0, 14 / 9], rel=1e-6)
+    other_role = batch(credit, peers, roles=[0, 0, 0, 0, 1, 1])
+    assert advantages(marloo(baseline="shrunk"), other_role) == advantages(marloo(), other_role)
+    one_problem = batch(credit, peers).replace(episode_B=torch.tensor([0, 1, 0, 1, 0, 1]))
+    assert advantages(marloo(baseline="shrunk"), one_problem) == advantages(marloo(), one_problem)
+
+
+def test_groups_of_a_role():
+    # roles a: 0, 4; b: 1, 1, 7; problems play no part
+    given = batch([0.0, 1.0, 4.0, 1.0, 7.0], peers=[0, 1, 2, 3, 4], roles=[0, 1, 0, 1, 1])
+    assert advantages(magrpo(group="role"), given) == [-2.0, -2.0, 2.0, -2.0, 4.0]
+    # and by their standard deviation: 2, and the root of (4 + 4 + 16) / 3
+    std = math.sqrt(8)
+    want = [-1.0, -2 / std, 1.0, -2 / std, 4 / std]
+    assert advantages(magrpo(group="role", std="group"), given) == pytest.approx(want)
+
+
+def test_where_all_are_one_problem_the_role_is_the_group():
+    given = batch([1.0, 5.0, 0.0])
+    assert advantages(marloo(group="role"), given) == advantages(marloo(), given)
+
+
+def test_one_scale_for_the_team():
+    # differences -1, 1 and -3, 3 of two policies: the root of (1 + 1 + 9 + 9) / 4
+    lesson = Lesson([], {"x": batch([0.0, 2.0]), "y": batch([0.0, 6.0])})
+    targets, _ = magrpo(std="team").advantage(lesson, {})
+    assert targets["x"].adv_BT[:, 0].tolist() == pytest.approx([-1 / math.sqrt(5), 1 / math.sqrt(5)])
+    assert targets["y"].adv_BT[:, 0].tolist() == pytest.approx([-3 / math.sqrt(5), 3 / math.sqrt(5)])
+    # by the agent each would be -1, 1
+    targets, _ = magrpo(std="agent").advantage(lesson, {})
+    assert targets["x"].adv_BT.tolist() == targets["y"].adv_BT.tolist() == [[-1.0], [1.0]]
+
+
+def test_alone_the_team_is_the_agent():
+    given = batch([0.0, 2.0, 5.0, 5.0], peers=[0, 0, 1, 1])
+    assert advantages(magrpo(std="team"), given) == pytest.approx(advantages(magrpo(std="agent"), given))
+
+
+def test_a_team_without_differences_is_not_divided():
+    rounding = batch([0.7, 0.7 + 1e-7])
+    assert advantages(magrpo(std="team"), rounding) == advantages(magrpo(), rounding)
+
+
+def test_every_turn_alone_is_refused_by_whatever_compares():
+    for name in ("length", "shrunk"):
+        with pytest.raises(ValueError, match="every turn is alone in its group"):
+            advantages(marloo(baseline=name), batch([1.0, 2.0], [0, 1]))
+    assert advantages(marloo(baseline="moving"), batch([1.0, 2.0], [0, 1])) == [1.0, 2.0]

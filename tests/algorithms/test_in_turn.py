@@ -1,0 +1,96 @@
+"""HAPPO and the trust region: what follows from an update, by hand, and what they are for one agent."""
+
+import math
+
+import pytest
+import torch
+from policy_cases import make_batch
+from test_ppo import batch
+
+from coevolve import happo, ppo, trpo
+from coevolve.algorithms.in_turn import joint_ratio
+from coevolve.types import Lesson, Outputs, Targets
+
+
+def test_the_others_advantages_are_multiplied_by_the_ratio_of_the_joint():
+    # ann's turns of joints 0 and 1 became e^(0.1 + 0.2) and e^-0.5 as probable; her third belongs to none
+    ann = batch([[-1.0, -1.0]] * 3, [[0.0] * 2] * 3, [[0.0] * 2] * 3, [0.0] * 3)
+    ann = ann.replace(
+        joint_B=torch.tensor([0, 1, -1]), mask_BT=torch.tensor([[True, True], [True, False], [True, True]])
+    )
+    bob = batch([[-1.0]] * 4, [[0.0]] * 4, [[0.0]] * 4, [0.0] * 4).replace(joint_B=torch.tensor([1, 0, 2, -1]))
+    targets = {"ann": Targets(torch.ones(3, 2)), "bob": Targets(torch.full((4, 1), 2.0))}
+    logp_BT = torch.tensor([[-0.9, -0.8], [-1.5, 7.0], [-3.0, -3.0]])
+    found, state = joint_ratio(Lesson([], {"ann": ann, "bob": bob}), "ann", logp_BT, targets, {"kept": 1})
+    want = [2 * math.exp(-0.5), 2 * math.exp(0.3), 2.0, 2.0]
+    assert found["bob"].adv_BT[:, 0].tolist() == [pytest.approx(x) for x in want]
+    assert found["ann"] is targets["ann"]
+    assert state == {"kept": 1}
+
+
+def test_rows_that_nobody_sampled_move_nobody():
+    ann = make_batch(2, 0).replace(joint_B=torch.tensor([0, 0]), extra_B=torch.tensor([False, True]))
+    targets = {"ann": Targets(torch.ones(ann.mask_BT.shape)), "bob": Targets(torch.ones(ann.mask_BT.shape))}
+    logp_BT = ann.logp_BT.clone()
+    logp_BT[1] += 5.0
+    found, _ = joint_ratio(Lesson([], {"ann": ann, "bob": ann}), "ann", logp_BT, targets, {})
+    assert torch.equal(found["bob"].adv_BT, targets["bob"].adv_BT)
+
+
+def test_happo_is_ppo_and_what_follows():
+    wanted = ppo(credit="team_sum", penalty="sampled")
+    assert happo().settings == {**wanted.settings, "in_turn": "happo"}
+    assert happo().objective.epochs == 4
+
+
+def test_the_trust_regions_weight_follows_what_an_update_moved():
+    # 1 nat more for one of two tokens: k3 = e - 1 - 1 = 0.718, of both 0.359 a token
+    given, rule = batch([[-1.0, -1.0]], [[0.0] * 2], [[0.0] * 2], [0.0]), trpo(trust=0.1)
+    lesson = Lesson([], {"a": given})
+
+    def after(logp, state, trust=0.1):
+        targets, state = trpo(trust=trust).advantage(lesson, state)
+        return trpo(trust=trust).follow(lesson, "a", torch.tensor([logp]), targets, state)[1]["trust"]["a"]
+
+    moved = [0.0, -1.0]
+    assert after(moved, {}) == 2.0
+    assert after(moved, {"trust": {"a": 8.0}}) == 16.0
+    assert after(moved, {}, trust=0.36) == 1.0
+    assert after(moved, {}, trust=0.6) == 0.5
+    assert after([-1.0, -1.0], {"trust": {"a": 1e-4}}) == 1e-4
+    targets, _ = rule.advantage(lesson, {"trust": {"a": 8.0}})
+    assert targets["a"].columns["trust_B"].tolist() == [8.0]
+    assert targets["a"].metrics["trust"] == 8.0
+
+
+def test_the_trust_regions_loss_literal():
+    # A = 1, ratio e^0.5 and no clip: -e^0.5; new is 0.5 above old: k3 = e^0.5 - 1 - 0.5, times 2; the critic is right
+    given = batch([[-1.0]], [[-1.0]], [[0.0]], [2.0])
+    targets = Targets(torch.tensor([[1.0]]), torch.tensor([[0.0]]), columns={"trust_B": torch.tensor([2.0])})
+    rule, out = trpo(), Outputs(torch.tensor([[-0.5]], requires_grad=True), torch.tensor([[0.0]]))
+    loss, metrics = rule.objective.loss(out, given, targets, rule.objective.loss_aggregation(given))
+    moved = math.exp(0.5) - 1.5
+    assert loss.item() == pytest.approx(-math.exp(0.5) + 2 * moved)
+    assert metrics["loss/trust"].item() == pytest.approx(moved)
+    # d/dlogp: -e^0.5 + 2 (e^0.5 - 1)
+    assert torch.autograd.grad(loss, out.logp_BT)[0].item() == pytest.approx(math.exp(0.5) - 2)
+
+
+def test_where_it_came_from_the_trust_region_is_ppo_and_so_is_happo():
+    # no policy has moved: no KL, and no ratio to clip
+    given = batch([[-1.0, -2.0]], [[0.5, 0.25]], [[0.0, 0.0]], [2.0])
+    found = []
+    for rule in (trpo(eta=0.0), happo(eta=0.0, credit="own_reward"), ppo(eta=0.0, penalty="sampled")):
+        targets, _ = rule.advantage(Lesson([], {"a": given}), rule.start)
+        out = Outputs(given.logp_BT.clone().requires_grad_(), torch.zeros(1, 2))
+        loss, _ = rule.objective.loss(out, given, targets["a"], rule.objective.loss_aggregation(given))
+        found.append(torch.autograd.grad(loss, out.logp_BT)[0])
+    assert found[2].any()
+    assert torch.allclose(found[0], found[2])
+    assert torch.allclose(found[1], found[2])
+
+
+@pytest.mark.parametrize("wrong", [{"trust": 0.0}, {"epochs": 0}, {"clip": 0.2}])
+def test_settings_out_of_range_are_named(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        trpo(**wrong)

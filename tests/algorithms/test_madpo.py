@@ -1,0 +1,109 @@
+"""DPO on joint responses: by hand, what it reduces to, which pairs there are, what it is not for."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lesson_cases import lesson, paid, spoke
+from torch.nn.functional import logsigmoid
+
+from coevolve.algorithms import madpo
+from coevolve.maths.preferences import pair_weights, preferred
+from coevolve.types import Lesson, Outputs
+
+
+def pairs(pays=(5.0, 3.0)):
+    """Two members: (C, C) is paid 5 and (D, C) 3; log pi, sampled, of each turn."""
+    one = paid((pays[0],) * 2, spoke("x", "ann", "C", -0.5), spoke("y", "bob", "C", -0.25))
+    other = paid((pays[1],) * 2, spoke("x", "ann", "D", -1.0, member=1), spoke("y", "bob", "C", -0.75, member=1))
+    return [one, other]
+
+
+def learnt(rule, episodes, logps, reference=-0.5):
+    """ann's loss, with these log-probabilities by now, and its gradient by them."""
+    given = lesson(rule, episodes)
+    batches = {n: b.replace(logp_ref_BT=torch.full_like(b.logp_BT, reference)) for n, b in given.batches.items()}
+    targets, state = rule.advantage(Lesson(given.episodes, batches), {"kept": 1})
+    assert state == {"kept": 1}
+    logp_BT = torch.tensor(logps)[:, None].requires_grad_()
+    weight_BT = rule.objective.loss_aggregation(batches["ann"])
+    loss, metrics = rule.objective.loss(Outputs(logp_BT), batches["ann"], targets["ann"], weight_BT)
+    return SimpleNamespace(
+        loss=loss.item(), slope=torch.autograd.grad(loss, logp_BT)[0][:, 0].tolist(), aims=targets["ann"], said=metrics
+    )
+
+
+def test_the_margin_of_a_pair_is_everybodys():
+    # bob's log-ratios are 0.25 and -0.25, his part of the margin 0.5; ann's are 1 and 0 by now, her part 1
+    found = learnt(madpo(beta=0.5), pairs(), [0.5, -0.5])
+    assert found.aims.columns["others_B"].tolist() == [0.25, -0.25]
+    assert found.aims.adv_BT.tolist() == [[1.0], [-1.0]]
+    assert found.loss == pytest.approx(math.log1p(math.exp(-0.5 * 1.5)))
+    want = 0.5 / (1 + math.exp(0.75))  # beta sigmoid(-beta margin)
+    assert found.slope == pytest.approx([-want, want])
+    assert found.said["preferred"].item() == 1.0
+
+
+def test_an_agents_own_margin():
+    found = learnt(madpo(beta=0.5, margin="own"), pairs(), [0.5, -0.5])
+    assert found.loss == pytest.approx(math.log1p(math.exp(-0.5 * 1.0)))
+
+
+def test_without_a_reference_likelihoods_are_compared_as_they_are():
+    rule = madpo(beta=0.5, reference=False)
+    assert not rule.reference
+    found = learnt(rule, pairs(), [-0.1, -1.6])
+    assert found.loss == pytest.approx(math.log1p(math.exp(-0.5 * (1.5 + 0.5))))  # bob: -0.25 + 0.75
+
+
+def test_one_agent_is_dpo():
+    """The formula of the paper, on two problems, of which the second is answered by three members."""
+    said = [("p", 2.0, -0.5), ("p", 1.0, -1.0), ("q", 0.0, -0.25), ("q", 4.0, -2.0), ("q", 1.0, -1.5)]
+    episodes = [
+        paid((pay,), spoke("x", "ann", "C", logp, problem=problem, member=member))
+        for member, (problem, pay, logp) in enumerate(said)
+    ]
+    now = [-0.4, -1.2, -0.3, -1.0, -1.1]
+    found = learnt(madpo(beta=0.2), episodes, now)
+    margins = torch.tensor([now[0] - now[1], now[3] - now[2]])  # chosen less rejected; the references cancel
+    each = -logsigmoid(0.2 * margins)
+    assert found.loss == pytest.approx((2 * each[0] + 3 * each[1]).item() / 5)  # rows of a problem
+    every = learnt(madpo(beta=0.2, pairs=None), episodes, now)
+    more = -logsigmoid(0.2 * torch.tensor([now[3] - now[2], now[4] - now[2], now[3] - now[4]]))
+    assert every.loss == pytest.approx((2 * each[0] + 3 * more.mean()).item() / 5)
+
+
+def test_a_tie_teaches_nothing_and_rounding_is_a_tie():
+    for pays in ((3.0, 3.0), (0.1 + 0.2, 0.3)):
+        assert learnt(madpo(), pairs(pays), [0.5, -0.5]).slope == [0.0, 0.0]
+
+
+def test_which_pairs_of_a_group():
+    credit_B, peers_B = torch.tensor([1.0, 3.0, 2.0, 7.0, 7.0]), torch.tensor([0, 0, 0, 1, 1])
+
+    def found(most):
+        return preferred(credit_B, peers_B, most).nonzero().tolist()
+
+    assert found(None) == [[1, 0], [1, 2], [2, 0]]
+    assert found(1) == [[1, 0]]
+    assert found(2) == [[1, 0], [1, 2]]  # of equal differences the first
+    assert found(9) == found(None)
+    weights_B = pair_weights(preferred(credit_B, peers_B, 2), peers_B, torch.full((5,), 0.2))
+    assert weights_B.tolist()[:3] == pytest.approx([0.3] * 3)
+
+
+def test_pairs_are_kept_whole():
+    rule = madpo(minibatch=3)
+    assert (rule.objective.minibatch, rule.objective.together) == (3, "peers")
+
+
+def test_what_it_is_not_for():
+    twice = pairs()
+    twice[0].joints *= 2
+    with pytest.raises(
+        ValueError, match="madpo: problem 'p' has 2 joint responses of 2 turns; want one joint response"
+    ):
+        learnt(madpo(), twice, [0.5, -0.5])
+    with pytest.raises(ValueError, match="every turn is alone in its group"):
+        learnt(madpo(), pairs()[:1], [0.5])

@@ -1,0 +1,127 @@
+"""A reward model beside the agents: by hand, what it reduces to, what it is not for."""
+
+import math
+
+import pytest
+import torch
+from lesson_cases import lesson, paid, spoke
+
+from coevolve.algorithms import ALGORITHMS, magrpo, marlhf
+from coevolve.algorithms.marlhf import AGENTS
+from coevolve.recipe.components import component
+from coevolve.types import Lesson, Outputs
+
+
+def two_members():
+    """(C, C) is paid 5, (D, C) 3."""
+    return [
+        paid((pay, pay), spoke("x", "ann", text, member=m), spoke("y", "bob", "C", member=m))
+        for m, (text, pay) in enumerate([("C", 5.0), ("D", 3.0)])
+    ]
+
+
+def scored(rule, episodes, scores):
+    """The lesson, in which the judge's value head says these."""
+    given = lesson(rule, episodes)
+    value_BT = torch.tensor(scores)[:, None]
+    batches = {n: b.replace(value_BT=value_BT if n == "judge" else 0 * b.logp_BT) for n, b in given.batches.items()}
+    return Lesson(given.episodes, batches)
+
+
+def test_by_hand():
+    rule = marlhf(judge="judge")
+    given = scored(rule, two_members(), [0.25, 1.0])
+    judge = given.batches["judge"]
+    # the first agent's prompt, what both said, and a token that nobody said
+    assert judge.ids_BS.tolist() == [[5, 7, 7, 7]] * 2
+    assert judge.start_B.tolist() == [3, 3]
+    assert judge.extra_B.all()
+    assert judge.credit_B.tolist() == [5.0, 3.0]
+    targets, state = rule.advantage(given, rule.start)
+    assert targets["ann"].adv_BT[:, 0].tolist() == targets["bob"].adv_BT[:, 0].tolist() == [-0.375, 0.375]
+    assert targets["judge"].metrics == {"pairs": 1.0, "agreed": 0.0}
+    assert state == {"step": 1, "agents": {}}
+    value_BT = torch.tensor([[0.25], [1.0]], requires_grad=True)
+    weight_BT = rule.objective.loss_aggregation(judge)
+    loss, _ = rule.objective.loss(Outputs(judge.logp_BT, value_BT), judge, targets["judge"], weight_BT)
+    assert loss.item() == pytest.approx(math.log1p(math.exp(0.75)))
+    want = 1 / (1 + math.exp(-0.75))
+    assert torch.autograd.grad(loss, value_BT)[0][:, 0].tolist() == pytest.approx([-want, want])
+
+
+def test_a_judge_who_says_the_reward_is_the_reward():
+    rule, plain = marlhf(judge="judge"), magrpo()
+    given = scored(rule, two_members(), [5.0, 3.0])
+    targets, _ = rule.advantage(given, rule.start)
+    want, _ = plain.advantage(lesson(plain, two_members()), {})
+    assert all(torch.equal(targets[name].adv_BT, want[name].adv_BT) for name in want)
+    logp_BT = given.batches["ann"].logp_BT
+    weight_BT = rule.objective.loss_aggregation(given.batches["ann"])
+    losses = [
+        one.objective.loss(Outputs(logp_BT), given.batches["ann"], targets["ann"], weight_BT)[0]
+        for one in (rule, plain)
+    ]
+    assert torch.equal(*losses)
+
+
+def test_agents_wait_while_the_judge_warms_up():
+    rule = marlhf(judge="judge", warmup=1)
+    given = scored(rule, two_members(), [5.0, 3.0])
+    targets, state = rule.advantage(given, rule.start)
+    assert not targets["ann"].adv_BT.any()
+    assert rule.advantage(given, state)[0]["ann"].adv_BT.any()
+
+
+def test_any_algorithm_of_a_recipe():
+    rule = component(
+        {"name": "marlhf", "agents": {"name": "ppo", "eta": 0.5}, "judge": "cleo"}, ALGORITHMS, "algorithm"
+    )
+    assert rule.reference and rule.critic
+    assert rule.settings["agents"]["eta"] == 0.5
+    assert rule.objective.together == "peers"
+    with pytest.raises(ValueError, match=r"algorithm\.agents: unknown name 'magrop'"):
+        marlhf(judge="judge", agents="magrop")
+
+
+NOT_PAID = {
+    "marlhf": "is it itself",
+    "madpo": "learns from an order, and needs no judge",
+    "iac": "has critics by name",
+    "maac": "has a critic by name",
+    "happo": "in turn",
+    "trpo": "in turn",
+}
+"""Algorithms that agents cannot learn by from a judge, and why."""
+
+
+def test_agents_learn_by_every_other_algorithm():
+    assert AGENTS.keys() | NOT_PAID.keys() == ALGORITHMS.keys()
+    assert not AGENTS.keys() & NOT_PAID.keys()
+    for name in AGENTS:
+        agents = {"name": name, "cap": 0} if name == "hindsight" else name  # nobody reads anybody here
+        rule = marlhf(judge="judge", agents=agents)
+        targets, _ = rule.advantage(scored_with_reference(rule, two_members(), [0.25, 1.0]), rule.start)
+        assert not torch.equal(targets["ann"].adv_BT[0], targets["ann"].adv_BT[1])  # by the judge's scores
+
+
+def scored_with_reference(rule, episodes, scores):
+    """``scored``, and a reference that is the policy itself."""
+    given = scored(rule, episodes, scores)
+    zero = {n: torch.zeros_like(b.logp_BT) for n, b in given.batches.items()}
+    batches = {n: b.replace(logp_ref_BT=b.logp_BT, kl_BT=zero[n]) for n, b in given.batches.items()}
+    return Lesson(given.episodes, batches)
+
+
+def test_what_it_is_not_for():
+    rule = marlhf(judge="judge")
+    given = lesson(rule, two_members())
+    with pytest.raises(
+        ValueError, match="the judge, policy 'judge', does not learn; give it other weights than frozen"
+    ):
+        rule.advantage(Lesson(given.episodes, {"ann": given.batches["ann"]}), rule.start)
+    with pytest.raises(ValueError, match="the judge, policy 'bob', plays the role 'y'; it is to read and not to speak"):
+        lesson(marlhf(judge="bob"), two_members())
+    twice = two_members()
+    twice[0].joints *= 2
+    with pytest.raises(ValueError, match="marlhf: problem 'p' has 2 joint responses"):
+        lesson(rule, twice)

@@ -1,0 +1,81 @@
+"""Activation checkpointing: the same gradient, from layers that are computed twice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from policy_cases import Build, make_family, make_rule, make_targets, shaken
+from torch.autograd.graph import saved_tensors_hooks
+from transformers import OPTConfig, OPTForCausalLM
+
+from coevolve.compute.checkpointing import check_layers, checkpointing
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalLearner
+from coevolve.models.spec import PolicySpec
+from coevolve.types import Batch
+
+
+def gradients(policy: LocalLearner, batch: Batch) -> tuple[list[torch.Tensor], int]:
+    """Of one update, and the bytes that its forwards kept for them, weights not counted."""
+    own = {p.untyped_storage().data_ptr() for p in policy.weights.base.causal.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        if x.untyped_storage().data_ptr() not in own:
+            kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    caught: list[torch.Tensor] = []
+    policy.optimizer.register_step_pre_hook(lambda *_: caught.extend(p.grad.clone() for p in policy.parameters))
+    with saved_tensors_hooks(keep, lambda x: x):
+        policy.outputs(batch)
+    policy.update(batch, make_targets(batch, 0), make_rule(), 0)
+    return caught, sum(kept.values())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("weights", ["full", "lora"])
+@pytest.mark.parametrize("compute", ["cpu", "torch", "reference"])
+def test_the_gradient_is_the_same_to_the_bit_and_less_is_kept(
+    compute: str, weights: str, dtype: str, build_policy: Build
+) -> None:
+    batch = make_family(2, seed=1).replace(version_B=None)
+    made = [
+        gradients(shaken(build_policy(compute=compute, weights=weights, dtype=dtype, gradient_checkpointing=on)), batch)
+        for on in (False, True)
+    ]
+    (plain, much), (again, little) = made
+    assert len(plain) > 5 and all(torch.equal(x, y) for x, y in zip(plain, again, strict=True))
+    assert little < 0.8 * much, "the micro model has two layers only, and an output layer"
+
+
+def test_no_dropout_and_no_mode_stays_behind() -> None:
+    causal = OPTForCausalLM(
+        OPTConfig(vocab_size=64, hidden_size=16, ffn_dim=32, num_hidden_layers=2, num_attention_heads=2, dropout=0.9)
+    ).eval()
+    ids = torch.arange(3, 9)[None]
+    wanted = causal(ids).logits
+    with checkpointing(causal, wanted=True):
+        found = causal(ids, use_cache=False).logits
+    assert torch.equal(found, wanted) and found.requires_grad
+    assert not any(module.training for module in causal.modules())
+
+
+def test_a_model_without_layers_for_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="'m' \\(Linear\\) has no layers for gradient_checkpointing"):
+        check_layers(torch.nn.Linear(2, 2), "m")
+
+
+@pytest.mark.slow
+def test_worker_processes_compute_again_too(micro_model: str) -> None:
+    found = []
+    for workers in (False, True):
+        spec = PolicySpec(
+            micro_model, weights="lora", dtype="bfloat16", gradient_checkpointing=True, learning_rate=1e-2
+        )
+        policy = build_policies({"a": spec}, reference=True, critic=False, steps=1, seed=0, workers=workers)["a"]
+        batch = make_family(2, seed=1).replace(version_B=None)
+        policy.update(policy.describe(batch), make_targets(batch, 0), make_rule(), 0)
+        found.append([p.detach().clone() for p in policy.parameters])
+        policy.close()
+    assert all(torch.allclose(x, y, atol=1e-6) for x, y in zip(*found, strict=True))

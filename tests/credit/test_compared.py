@@ -1,0 +1,77 @@
+"""Credit by comparisons: by hand, and what contradicts itself."""
+
+import pytest
+from lesson_cases import no_reward, paid, spoke
+
+from coevolve.credit import CREDITS, compared
+from coevolve.recipe.components import component
+
+
+def said(*texts, problem="p"):
+    return [
+        paid(
+            (0.0, 0.0), spoke("x", "ann", a, problem=problem, member=m), spoke("y", "bob", b, problem=problem, member=m)
+        )
+        for m, (a, b) in enumerate(texts)
+    ]
+
+
+def longer(problem, first, second):
+    return len("".join(first.values())) - len("".join(second.values()))
+
+
+def test_wins_less_losses_within_a_problem():
+    episodes = [*said(("a", "b"), ("aaa", "b"), ("a", "a")), *said(("long", "long"), problem="q")]
+    assert compared(by=longer)(episodes, no_reward) == [[-1, -1], [2, 2], [-1, -1], [0, 0]]
+
+
+def test_it_is_asked_about_every_pair_in_both_orders_with_the_columns():
+    calls = []
+
+    def note(problem, first, second):
+        calls.append((dict(problem), first["x"], second["y"]))
+        return 0
+
+    compared(by=note)(said(("1", "2"), ("3", "4"), ("5", "6")), no_reward)
+    assert len(calls) == 6
+    assert calls[:2] == [({}, "1", "4"), ({}, "3", "2")]
+
+
+def test_of_a_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def shorter(problem, first, second):\n    return len(second['x']) - len(first['x'])"
+    )
+    rule = component({"name": "compared", "by": f"{tmp_path / 'mine.py'}:shorter"}, CREDITS, "algorithm.credit")
+    assert rule(said(("a", "b"), ("aaa", "b")), no_reward) == [[1, 1], [-1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (
+            lambda p, a, b: 1,
+            r"contradicts itself on problem 'p': of {'x': 'a', 'y': 'b'} and .* says \+1 and, the other",
+        ),
+        (lambda p, a, b: int(a["x"] == "a"), r"it says \+1 and, the other way round, \+0; want the opposite sign"),
+        (lambda p, a, b: "first", "the comparator returned 'first'; want a number"),
+        (lambda p, a, b: float("nan"), "the comparator returned nan; want a number"),
+    ],
+)
+def test_comparators_that_nobody_can_learn_from(by, message):
+    with pytest.raises(ValueError, match=message) as error:
+        compared(by=by)(said(("a", "b"), ("aaa", "b")), no_reward)
+    assert "\n" not in str(error.value)
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"algorithm\.credit: by: .*found 3"):
+        compared(by=3)
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.by: no file .*none\.py"):
+        compared(by=f"{tmp_path}/none.py:better")
+    (tmp_path / "seven.py").write_text("seven = 7")
+    with pytest.raises(ValueError, match=r"by is .*want a function"):
+        compared(by=f"{tmp_path}/seven.py:seven")
+    episodes = said(("a", "b"), ("c", "d"))
+    episodes[1].joints *= 2
+    with pytest.raises(ValueError, match="credit compared: problem 'p' has 2 joint responses"):
+        compared(by=longer)(episodes, no_reward)

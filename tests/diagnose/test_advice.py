@@ -1,0 +1,131 @@
+"""How a team's pay comes about: by hand, on pay that is made of known parts, and what is said about it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from parlour import Paid, scene
+
+from coevolve import cli, noise, observers, rounds
+from coevolve.diagnose import advice
+from coevolve.recipe.schema import load_recipe
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_two_by_two_by_hand():
+    # rows pay 1, 3 and columns 0, 4 more, and the last cell 2 besides
+    own, partners, rest = advice.two_way(np.array([[[1.0, 5.0], [3.0, 9.0]]]))
+    # row means 3, 6; column means 2, 7; mean 4.5; residuals +-0.5: 4 x 0.25 / 1 = 1
+    assert rest == pytest.approx(1.0)
+    assert own == pytest.approx((2 * 2 * 1.5**2 / 1 - 1) / 2)
+    assert partners == pytest.approx((2 * 2 * 2.5**2 / 1 - 1) / 2)
+
+
+def test_parts_of_known_variance_are_found():
+    draws = np.random.default_rng(0).standard_normal
+    own, partners, mixed = 2.0 * draws((4000, 4, 1)), 1.0 * draws((4000, 1, 4)), 0.5 * draws((4000, 4, 4))
+    assert advice.two_way(own + partners + mixed) == pytest.approx((4.0, 1.0, 0.25), rel=0.06)
+
+
+def numbers(say, words):
+    return str(noise.integer(0, 9, say.key))
+
+
+def digit(text):
+    return float(text) if text else 0.0
+
+
+def at_once(worth, members=6):
+    return advice._at_once(scene(Paid(worth), numbers, play=rounds(), members=members))
+
+
+def test_pay_that_adds_up_is_the_partners_luck_and_crossing_takes_it_away():
+    found = at_once(lambda a, b: digit(a) + digit(b))
+    [one, two] = found["rows"]
+    assert one["own"] == pytest.approx(two["partners"])
+    assert one["interaction"] == pytest.approx(0.0, abs=1e-9)
+    priced = {row["credit"]: row for row in found["credits"]}
+    assert priced["crossed"]["variance"] == pytest.approx(one["own"], rel=0.3)
+    assert priced["team_return"]["variance"] == pytest.approx(one["own"] + one["partners"], rel=0.3)
+    calls = {
+        "team_return": 6,
+        "first_joint of resampled": 11,
+        "counterfactual": 66,
+        "crossed, 2 shifts": 12,
+        "crossed": 36,
+    }
+    assert {name: row["rewards"] for name, row in priced.items()} == calls
+
+
+def test_dear_rewards_are_not_asked_for_more_often():
+    own, partners, mixed = 1.0, 0.2, 0.2
+    free = advice._priced(own, partners, mixed, 4, 2, sampling=1.0, reward=0.0)
+    dear = advice._priced(own, partners, mixed, 4, 2, sampling=1.0, reward=10.0)
+    assert free[0]["credit"] == "crossed"
+    assert dear[0]["credit"] == "team_return"
+    assert "credit: crossed" in advice._said_at_once(own, partners, mixed, free)[-1]
+    assert "no other credit is worth its rewards" in advice._said_at_once(own, partners, mixed, dear)[-1]
+    assert "does not vary" in advice._said_at_once(0.0, 0.0, 0.0, free)[0]
+
+
+def test_the_second_ones_luck():
+    # the first is paid 2 x its digit, the second its own whatever it heard: luck is the variance of a digit
+    class Each(Paid):
+        def reward(self, cases):
+            return [[2 * digit(t.text) if t.role == "a" else digit(t.text) for t in case.turns] for case in cases]
+
+    own, luck = advice._nested(scene(Each(lambda **texts: 0.0, problems=400), numbers, play=observers(4), members=4))
+    of_a_digit = torch.arange(10.0).var(unbiased=False).item()
+    assert luck == pytest.approx(of_a_digit, rel=0.1)
+    assert own == pytest.approx(4 * of_a_digit, rel=0.2)
+
+
+def test_what_is_said_of_a_chain():
+    reads = {"slope": 0.6, "gain": 0.2}
+    assert "algorithm: {name: cory, credit: to_go" in advice._said_of_reading(reads)[-1]
+    for deaf in ({"slope": 0.1, "gain": 0.2}, {"slope": 0.6, "gain": -0.1}, {"slope": float("nan"), "gain": 0.1}):
+        assert "algorithm: hindsight" in advice._said_of_reading(deaf)[-1]
+    assert "50% is the second one's luck; best number of observers 1.00" in advice._said_of_luck(1.0, 1.0, 1.0)[0]
+
+
+def test_the_command(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["advise", "recipes/posg-chicken-joint.yaml", "--members", "8", "--problems", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "rounds: 1 held-out problems, 8 times each, by start policies" in told
+    assert "advice: of the variance of an agent's credit" in told
+    chained = ["advise", "recipes/posg-chicken-joint.yaml", "task.game=trust", "play=chain", "--problems", "1"]
+    assert cli.main(chained) == 0
+    told = capsys.readouterr().out
+    assert "is the second one's luck" in told
+    assert "whether the second reads: the prompt of role 'second'" in told  # the game wants a move, not nothing
+    numbers = ["recipes/cory-arithmetic-tiny.yaml", "--problems", "2", "--members", "2", "sampling.max_new_tokens=8"]
+    assert cli.main(["advise", *numbers]) == 0
+    assert "slope of r2 on r1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["recipes/grpo-writing-mini.yaml"], "advise is about teams; this one has one role, writer"),
+        (
+            ["recipes/posg-chicken-joint.yaml", "play=discussion"],
+            "discussion of 2 roles is not measured; it knows chains",
+        ),
+        (["recipes/posg-chicken-joint.yaml", "--members", "1"], "advise: 1 members of a problem; want at least 2"),
+        (["recipes/posg-chicken-joint.yaml", "--problems", "0"], "--problems is 0; want at least 1"),
+        (["runs/none"], "runs/none"),
+    ],
+)
+def test_what_it_is_not_for(words, message, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["advise", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_chain_that_reads_nothing_is_refused_by_name():
+    recipe = load_recipe(ROOT / "recipes" / "cory-sentiment-chain3.yaml")
+    with pytest.raises(ValueError, match="chain of 3 roles is not measured"):
+        advice.advise(recipe)

@@ -1,0 +1,156 @@
+"""An inference server for tests: the routes of vLLM, SGLang and an OpenAI-compatible one over a local engine's copies.
+
+It keeps a base and adapters by name as servers do, refuses what they refuse, and misbehaves as it is told: ``mishaps``
+are the answers to the next requests for a turn, in the order they come.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+from coevolve.engines.local import LocalEngine
+from coevolve.learners.elsewhere import FrozenElsewhere
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.types import Problem, Sampling, Say
+
+VLLM = ("/inference/v1/generate", "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/collective_rpc")
+SGLANG = ("/generate", "/load_lora_adapter", "/unload_lora_adapter", "/update_weights_from_disk")
+
+
+@dataclass
+class FakeServer:
+    """routes: those it has. forgets: weights that come are noted and not taken over."""
+
+    model: str
+    routes: tuple[str, ...] = (*VLLM, "/reset_prefix_cache", *SGLANG, "/v1/completions", "/version")
+    schema: bool = True
+    forgets: bool = False
+    mishaps: list[str] = field(default_factory=list)
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+    adapters: dict[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.engine, self.lock = LocalEngine(), threading.Lock()
+        self.start = FrozenElsewhere("base", PolicySpec(self.model, weights="frozen", compute="torch"))
+        self.engine.publish([self.start.published(0)])
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def answer(self, route: str, body: Any) -> tuple[int, Any]:
+        """The status and what is said."""
+        if route == "/health":
+            return 200, ""
+        if route == "/v1/models":
+            named = [{"id": "base", "parent": None}, *({"id": name, "parent": "base"} for name in self.adapters)]
+            return 200, {"data": named}
+        if route == "/openapi.json" and self.schema:
+            return 200, {"paths": dict.fromkeys(self.routes)}
+        if route not in self.routes:
+            return 404, {"detail": "Not Found"}
+        self.asked.append((route, body))
+        if route == "/version":
+            return 200, {"version": "0.0-fake"}
+        if route.endswith("unload_lora_adapter"):
+            return (200, "") if self.adapters.pop(body["lora_name"], None) else (404, "no such adapter")
+        if route.endswith("load_lora_adapter"):
+            return self.load(body["lora_name"], Path(body["lora_path"]))
+        if route in ("/collective_rpc", "/update_weights_from_disk"):
+            return self.reload(Path(body.get("model_path") or body["kwargs"]["weights_path"]))
+        if route == "/reset_prefix_cache":
+            return 200, ""
+        return self.turn(route, body)
+
+    def load(self, name: str, folder: Path) -> tuple[int, Any]:
+        if name in self.adapters:
+            return 400, f"The lora adapter '{name}' has already been loaded."
+        self.adapters[name] = folder
+        if not self.forgets:
+            config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
+            lora = LoraSpec(config["r"], config["lora_alpha"], config["target_modules"])
+            self.take(name, folder, PolicySpec(self.model, weights="lora", lora=lora, compute="torch"))
+        return 200, f"Success: LoRA adapter '{name}' added successfully."
+
+    def reload(self, folder: Path) -> tuple[int, Any]:
+        if not self.forgets:
+            self.take("base", folder, PolicySpec(self.model, weights="full", compute="torch"))
+        return 200, {"results": [None]}
+
+    def take(self, name: str, folder: Path, spec: PolicySpec) -> None:
+        save = partial(copytree, folder, dirs_exist_ok=True)
+        with self.lock:
+            self.engine.publish([replace(self.start.published(0), name=name, spec=spec, save=save)])
+
+    def turn(self, route: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        if self.mishaps:
+            mishap = self.mishaps.pop(0)
+            if mishap == "hang":
+                time.sleep(2)
+            elif mishap != "well":
+                return {"500": (500, "EngineCore died"), "400": (400, "prompt too long")}.get(mishap, (0, mishap))
+        name = body.get("lora_path") or body.get("model") or "base"
+        if name != "base" and name not in self.adapters:
+            return 404, {"error": {"message": f"The model `{name}` does not exist."}}
+        with self.lock:
+            known = name if name in self.engine.published else "base"
+            [said] = self.engine.sample({known: [_say(known, body)]})[known]
+        reason = "stop" if said.finished else "length"
+        if route == "/v1/completions":
+            text = self.start.tokenizer.decode(said.action_ids, skip_special_tokens=True)
+            return 200, {"choices": [{"text": text, "finish_reason": reason}]}
+        if route == "/generate":
+            pairs = [[logp, i, None] for logp, i in zip(said.logps, said.action_ids, strict=True)]
+            return 200, {"text": "", "meta_info": {"output_token_logprobs": pairs, "finish_reason": {"type": reason}}}
+        logps = {"content": [{"logprob": logp} for logp in said.logps]}
+        return 200, {"choices": [{"token_ids": said.action_ids, "logprobs": logps, "finish_reason": reason}]}
+
+
+def _say(name: str, body: Mapping[str, Any]) -> Say:
+    how = body.get("sampling_params", body)
+    ids: Sequence[int] = body.get("token_ids") or body.get("input_ids") or body["prompt"]
+    sampling = Sampling(how.get("max_tokens") or how["max_new_tokens"], temperature=how["temperature"])
+    return Say("", name, Problem(""), 0, 0, ids, sampling, how.get("seed", how.get("sampling_seed")))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, fake: FakeServer, *args: Any) -> None:
+        self.fake = fake
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        self._answer(None)
+
+    def do_POST(self) -> None:
+        self._answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+
+    def _answer(self, body: Any) -> None:
+        status, said = self.fake.answer(self.path, body)
+        text = (said if isinstance(said, str) else json.dumps(said)).encode()
+        if (status, said) == (0, "reset"):
+            self.close_connection = True
+            return
+        promised = len(text) + 100 * (said == "half")
+        self.send_response(status or 200)
+        self.send_header("content-length", str(promised))
+        self.end_headers()
+        self.wfile.write(text)
+        self.close_connection |= said == "half"
+
+    def log_message(self, *args: Any) -> None:
+        pass

@@ -1,0 +1,557 @@
+"""Sampling by a server: the turns are the local engine's, and whatever a server may do wrong is told in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+import torch
+from fake_server import FakeServer
+from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+from toy import toy, without_times
+
+from coevolve import cli
+from coevolve.algorithms import maac
+from coevolve.engines.local import LocalEngine
+from coevolve.engines.routed import RoutedEngine
+from coevolve.engines.routes import OPENAI, SGLANG, VLLM, Routes
+from coevolve.engines.server import ServerEngine, _flags
+from coevolve.faults import ShortageError
+from coevolve.learners.local import LocalLearner
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.play import Roles, Stage, rollout, score
+from coevolve.plays import rounds
+from coevolve.types import Case, Problem, Sampling, Turn
+
+pytestmark = pytest.mark.slow
+
+LORA = {"weights": "lora", "lora": LoraSpec(4, 4), "learning_rate": 1e-2, "compute": "torch"}
+FULL = {"learning_rate": 1e-2, "compute": "torch"}
+Serve = Callable[..., ServerEngine]
+
+
+@pytest.fixture
+def fake(micro_model: str) -> Iterator[FakeServer]:
+    found = FakeServer(micro_model)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def served(fake: FakeServer) -> Iterator[Serve]:
+    """served(routes, settings) -> an engine on the fake server."""
+    made: list[ServerEngine] = []
+
+    def one(routes: Routes = VLLM, **settings: Any) -> ServerEngine:
+        made.append(ServerEngine(routes, url=fake.url, **{"seconds": 20.0, **settings}))
+        return made[-1]
+
+    yield one
+    for engine in made:
+        engine.close()
+
+
+def test_turns_are_the_local_engines(served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    policy, engine = build_policy(**LORA), served()
+    asked = {"a": make_says(ragged(7, seed=3), Sampling(9))}
+    for version in range(2):
+        engine.publish([policy.published(version)])
+        here = LocalEngine({"a": policy}).generate(asked)["a"]
+        there = engine.generate(asked)["a"]
+        assert [(t.action_ids, t.finished, t.text, t.version) for t in there] == [
+            (t.action_ids, t.finished, t.text, t.version) for t in here
+        ]
+        assert there[0].logps == pytest.approx(here[0].logps, abs=1e-5)
+        batch = make_batch(8, seed=0)
+        policy.update(batch, make_targets(batch, 1), make_rule(), 0)
+    assert len(fake.adapters) == 1  # the one before was unloaded
+    assert engine.about == f"vLLM 0.0-fake at {fake.url}"
+    engine.close()
+    assert fake.adapters == {}
+    assert engine.generate(asked)["a"] != there  # the weights of now, under another name: closed engines come back
+
+
+def team(model: str, **settings: Any) -> dict[str, PolicySpec]:
+    return {"ann": PolicySpec(model, **settings), "bob": PolicySpec(model, **settings)}
+
+
+def test_a_training_by_a_server_is_the_same(served: Serve, fake: FakeServer, micro_model: str) -> None:
+    steps = []
+    for engine in (LocalEngine(), served()):
+        trainer = toy(micro_model, policies=team(micro_model, **LORA), engine=engine, workers=False)
+        steps.append([without_times(trainer.step(i)) for i in range(3)])
+    for here, there in zip(*steps, strict=True):
+        drifts = {key for key in here if key.endswith("drift")}
+        assert {k: v for k, v in here.items() if k not in drifts} == pytest.approx(
+            {k: v for k, v in there.items() if k not in drifts}, rel=1e-3, abs=1e-4
+        )
+        assert drifts and all(there[key] < 1e-5 for key in drifts)
+    names = [body["lora_name"] for route, body in fake.asked if route == VLLM.load]
+    assert len(names) == len(set(names)) == 8  # two at the start, two a step
+    assert len(fake.adapters) == 2
+
+
+@pytest.mark.parametrize(("routes", "how"), [(VLLM, FULL), (SGLANG, FULL), (SGLANG, LORA)])
+def test_other_servers_and_full_weights_pass_the_gate(
+    routes: Routes, how: dict[str, Any], served: Serve, micro_model: str
+) -> None:
+    policies = {"ann": PolicySpec(micro_model, **how)}
+    trainer = toy(micro_model, roles=("pioneer",), policies=policies, engine=served(routes), workers=False)
+    for i in range(2):
+        assert trainer.step(i)["agents/ann/drift"] < 1e-5
+
+
+@pytest.mark.parametrize("how", [FULL, LORA])
+def test_weights_that_did_not_arrive_stop_the_run(
+    how: dict[str, Any], served: Serve, fake: FakeServer, micro_model: str
+) -> None:
+    fake.forgets = True
+    policies = {"ann": PolicySpec(micro_model, **how)}
+    trainer = toy(micro_model, roles=("pioneer",), policies=policies, engine=served(), workers=False)
+    trainer.step(0)
+    learner = trainer.policies["ann"]
+    assert isinstance(learner, LocalLearner)
+    before = [parameter.clone() for parameter in learner.parameters]
+    with pytest.raises(ValueError, match="step 1: its turns were not sampled by the weights that learn, version 1"):
+        trainer.step(1)
+    assert all(map(torch.equal, before, learner.parameters))
+
+
+def test_a_publish_that_was_forgotten_stops_the_run(served: Serve, micro_model: str) -> None:
+    engine = served()
+    trainer = toy(micro_model, policies=team(micro_model, **LORA), engine=engine, workers=False)
+    engine.publish = lambda news: None  # type: ignore[method-assign]
+    trainer.step(0)
+    with pytest.raises(ValueError, match="version 1 of the weights would learn from 8 turns of version 0"):
+        trainer.step(1)
+
+
+ASKED_AGAIN = ["500", "reset", "half", "no json", '{"choices": []}']
+
+
+@pytest.mark.parametrize("mishap", ASKED_AGAIN)
+def test_a_request_that_fails_is_made_again_once(
+    mishap: str, served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    policy, engine, asked = build_policy(**LORA), served(), {"a": make_says([[5, 6]], Sampling(5))}
+    engine.publish([policy.published(3)])
+    well = engine.generate(asked)
+    fake.mishaps = [mishap]
+    assert engine.generate(asked) == well
+    fake.mishaps = [mishap, mishap]
+    with pytest.raises(ShortageError, match=r"^policy 'a', version 3, problem 'p0': vLLM .* failed twice: ") as told:
+        engine.generate(asked)
+    assert "\n" not in str(told.value) and fake.mishaps == []
+
+
+def test_what_a_server_refuses_or_leaves_is_told(served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    policy, engine, asked = build_policy(**LORA), served(seconds=0.5), {"a": make_says([[5, 6], [7]], Sampling(5))}
+    engine.publish([policy.published(3)])
+    fake.mishaps = ["400"]
+    with pytest.raises(
+        ValueError, match=r"^policy 'a', version 3, problem 'p\d': vLLM .* refused with 400, 'prompt too"
+    ):
+        engine.generate(asked)
+    fake.mishaps = ["hang", "hang"]
+    with pytest.raises(
+        ShortageError, match=r"^policy 'a', version 3, problem 'p[01]': .* left [12] of 2 turns .* 0.5 s$"
+    ):
+        engine.generate(asked)
+    fake.adapters.clear()
+    with pytest.raises(ValueError, match=r"version 3, .* refused with 404, .*The model `a@\w+-0-3` does not exist"):
+        engine.generate(asked)
+    fake.close()
+    with pytest.raises(ShortageError, match=r"version 3, .* failed twice: /inference/v1/generate: Connect"):
+        engine.generate(asked)
+    with pytest.raises(ShortageError, match=r"policy 'a', version 4: vLLM .* failed: /v1/load_lora_adapter: Connect"):
+        engine.publish([policy.published(4)])
+
+
+def test_a_name_is_used_once_and_the_servers_refusal_is_told(
+    served: Serve, fake: FakeServer, build_policy: Build, tmp_path: Path
+) -> None:
+    policy, engine = build_policy(**LORA), served(folder=tmp_path)
+    engine.publish([policy.published(0)])
+    [first] = fake.adapters
+    engine.publish([policy.published(0)])
+    assert first not in fake.adapters and [path.name for path in tmp_path.iterdir()] == list(fake.adapters)
+    engine._attempts = iter([1])  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"^policy 'a', version 0: vLLM .* refused with 400, .*already been loaded"):
+        engine.publish([policy.published(0)])
+
+
+@pytest.mark.parametrize(
+    ("missing", "how", "said"),
+    [
+        (VLLM.generate, LORA, "has no route /inference/v1/generate: start it with --enable-scale-out"),
+        (VLLM.load, LORA, "has no route /v1/load_lora_adapter: start it with --enable-lora"),
+        ("/collective_rpc", FULL, "has no route /collective_rpc: start it with VLLM_SERVER_DEV_MODE=1"),
+    ],
+)
+def test_a_route_that_is_missing_is_named(
+    missing: str, how: dict[str, Any], said: str, served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    fake.routes = tuple(route for route in fake.routes if route != missing)
+    with pytest.raises(ValueError, match=said):
+        served().publish([build_policy(**how).published(0)])
+
+
+def test_a_plain_server_is_refused_as_another(served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    fake.schema = False
+    with pytest.raises(ValueError, match=r"no route /inference/v1/generate: .* can be `engine: openai`, for frozen"):
+        served().publish([build_policy(**LORA).published(0)])
+    with pytest.raises(ValueError, match="no route /generate: it is another version of SGLang, or another server"):
+        served(SGLANG).publish([build_policy(**LORA).published(0)])
+
+
+def test_teams_and_settings_that_no_server_can_serve(served: Serve, build_policy: Build, micro_gpt2: str) -> None:
+    lora, full, other = build_policy(**LORA), build_policy(**FULL), build_policy(micro_gpt2, **LORA)
+    full.name, other.name = "b", "c"
+    with pytest.raises(
+        ValueError, match=r"one server has one base, and this team has .*micro_gpt2.*policies\.X\.engine"
+    ):
+        served().publish([lora.published(0), other.published(0)])
+    with pytest.raises(ValueError, match="policy 'b' has full weights, of which a server holds one set; give each"):
+        served().publish([lora.published(0), full.published(0)])
+    with pytest.raises(ValueError, match="policy 'b': an OpenAI-compatible server gives no log-probabilities"):
+        served(OPENAI).publish([full.published(1)])
+    engine = served()
+    engine.publish([lora.published(0)])
+    with pytest.raises(ValueError, match="policy 'a': with top_k, top_p or repetition_penalty vLLM gives"):
+        engine.generate({"a": make_says([[5]], Sampling(5, top_k=3))})
+    for wrong, said in (({"url": "here:80"}, "url is 'here:80'"), ({"url": "http://x", "start": {}}, "remove one")):
+        with pytest.raises(ValueError, match=said):
+            ServerEngine(**wrong)
+
+
+def test_each_policy_is_sampled_by_its_own_engine(served: Serve, fake: FakeServer, micro_model: str) -> None:
+    policies = team(micro_model, **LORA)
+    engine = RoutedEngine({"bob": served()}, LocalEngine())
+    trainer = toy(micro_model, policies=policies, engine=engine, workers=False)
+    plain = toy(micro_model, policies=policies, workers=False)
+    for i in range(3):  # roles change at step 2
+        here, there = without_times(plain.step(i)), without_times(trainer.step(i))
+        assert here["reward"] == there["reward"]
+    assert {name.split("@")[0] for name in fake.adapters} == {"bob"}
+    assert trainer.computing()["engine"] == f"LocalEngine for the others; vLLM 0.0-fake at {fake.url} for bob"
+    trainer.close()
+    assert fake.adapters == {}
+
+
+def test_who_never_speaks_is_not_loaded_by_a_server(served: Serve, fake: FakeServer, micro_model: str) -> None:
+    """A critic with full weights beside adapters: as a speaker, one server could not hold it."""
+    policies = {**team(micro_model, **LORA), "judge": PolicySpec(micro_model, **FULL)}
+    settings: dict[str, Any] = {"play": rounds(), "roles": ("x", "y"), "policies": policies, "workers": False}
+    trainer = toy(micro_model, algorithm=maac(critic="judge"), engine=served(), **settings)
+    lines = [trainer.step(i) for i in range(2)]
+    assert lines[1]["agents/judge/loss/value"] > 0
+    assert {name.split("@")[0] for name in fake.adapters} == {"ann", "bob"}
+    assert not {route for route, _ in fake.asked} & {*VLLM.reload}
+
+
+def gone(process: int) -> bool:
+    """Whether it ended, waited for a while."""
+    for _ in range(200):
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+CANNED = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+GETS = {"/health": "", "/version": {"version": "0.0"}, "/v1/models": {"data": [{"id": "base"}]}}
+TURN = {"token_ids": [5, 1], "logprobs": {"content": [{"logprob": -1.0}, {"logprob": -2.0}]}}
+POSTS = {"/inference/v1/generate": {"choices": [TURN]}, "/v1/load_lora_adapter": "", "/v1/unload_lora_adapter": ""}
+GETS["/openapi.json"] = {"paths": GETS | POSTS}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps((GETS | POSTS)[self.path]).encode())
+
+    do_POST = do_GET
+
+
+port = next(flag for flag in sys.argv if flag.startswith("--port=")).removeprefix("--port=")
+ThreadingHTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
+"""
+"""A program that starts as vllm does and always says the same."""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """program(text): a program called vllm is on the PATH, beside the system's."""
+
+    def one(text: str) -> None:
+        (tmp_path / "vllm").write_text(text)
+        (tmp_path / "vllm").chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.defpath}")
+    return one
+
+
+def test_a_server_is_started_and_started_again_and_ended(
+    build_policy: Build, program: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    program(f"#!{sys.executable} -IS\n{CANNED}")
+    policy, engine, asked = build_policy(**LORA), ServerEngine(seconds=60.0), {"a": make_says([[5, 6]], Sampling(5))}
+    try:
+        engine.publish([policy.published(0)])
+        assert engine.about.endswith(", started here")
+        well, first = engine.generate(asked), engine.child
+        assert first is not None
+        os.kill(first.process.pid, signal.SIGKILL)
+        assert engine.generate(asked) == well
+        assert "failed twice" in caplog.text and "the server is started again" in caplog.text
+        second = engine.child
+        assert second is not None and second is not first
+        os.kill(second.process.pid, signal.SIGKILL)
+        with pytest.raises(ShortageError, match=r"policy 'a', version 0, .* failed twice"):  # once a step
+            engine.generate(asked)
+        engine.publish([policy.published(1)])  # the next step: it may be started again
+        third = engine.child
+        assert third is not None and third.ended is None
+        log = third.log
+    finally:
+        engine.close()
+    assert gone(third.process.pid) and not log.exists()
+    assert first.log.exists()  # of one that ended by itself
+    first.log.unlink()
+    second.log.unlink()
+
+
+def test_a_server_that_samples_ahead_is_not_started_again(build_policy: Build, program: Callable[[str], None]) -> None:
+    """Its weights may be changing."""
+    program(f"#!{sys.executable} -IS\n{CANNED}")
+    policy, engine = build_policy(**LORA), ServerEngine(seconds=60.0, staleness=1)
+    try:
+        engine.publish([policy.published(0)])
+        child = engine.child
+        assert child is not None
+        os.kill(child.process.pid, signal.SIGKILL)
+        with pytest.raises(ShortageError, match=r"policy 'a', version 0, .* failed twice"):
+            engine.generate({"a": make_says([[5, 6]], Sampling(5))})
+        assert engine.child is child
+    finally:
+        engine.close()
+    child.log.unlink()
+
+
+class Killed:
+    """A task whose reward finds the server dead, so that what an episode says next meets none."""
+
+    def __init__(self, engine: ServerEngine) -> None:
+        self.engine, self.first = engine, True
+
+    def prompt(self, p: Problem, role: str, heard: Sequence[Turn]) -> str:
+        return " ".join(["say", *(turn.text for turn in heard)])
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        child, self.first = self.engine.child if self.first else None, False
+        if child is not None:
+            os.kill(child.process.pid, signal.SIGKILL)
+            child.process.wait()
+        return [[1.0] for _ in cases]
+
+
+def test_episodes_at_their_own_pace_survive_a_server_that_dies(
+    build_policy: Build, program: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def twice(p: Problem, team: Roles) -> None:
+        first = await team["a"]()
+        await score(team, [first])
+        await score(team, [await team["a"](first)])
+
+    program(f"#!{sys.executable} -IS\n{CANNED}")
+    engine = ServerEngine(seconds=60.0)
+    engine.publish([build_policy(**LORA).published(0)])
+    try:
+        first = engine.child
+        stage = Stage({"a": "a"}, Killed(engine), engine, Sampling(5))  # type: ignore[arg-type]
+        episodes = rollout(twice, [Problem("p"), Problem("q")], stage, members=3)
+        assert [[t.action_ids for t in e.turns] for e in episodes] == [[[5, 1], [5, 1]]] * 6
+        assert engine.child is not first and "the server is started again" in caplog.text
+        assert first is not None
+        first.log.unlink()
+    finally:
+        engine.close()
+
+
+def test_turns_at_their_own_pace_are_refused_and_late_as_in_a_sweep(
+    served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    engine, inbox = served(seconds=0.5), SimpleQueue[Callable[[], None]]()
+    engine.publish([build_policy(**LORA).published(3)])
+    [say] = make_says([[5, 6]], Sampling(5))
+    with engine.overlapped(inbox) as ask:
+        for mishap, told in {
+            "400": "problem 'p0': vLLM .* refused with 400",
+            "hang": "problem 'p0': vLLM .* left it unanswered for 0.5 s$",
+        }.items():
+            fake.mishaps = [mishap]
+            ask(say, lambda turn: None)
+            with pytest.raises((ValueError, ShortageError), match=rf"^policy 'a', version 3, {told}"):
+                inbox.get()()
+        with pytest.raises(ValueError, match="log-probabilities of the cut distribution"):
+            ask(dataclasses.replace(say, sampling=Sampling(5, top_k=3)), lambda turn: None)
+        with pytest.raises(ValueError, match="exceed the model's context"):
+            ask(dataclasses.replace(say, prompt_ids=[5] * 9999), lambda turn: None)
+
+
+def test_a_server_does_not_outlive_who_started_it(tmp_path: Path) -> None:
+    code = "from coevolve.runtime.child import Child; import time; c = Child(['sleep', '600'], {}); "
+    code += "print(c.process.pid, c.log, flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child, log = parent.stdout.readline().split()
+        assert Path(f"/proc/{child}").exists()
+        parent.kill()
+    assert gone(int(child))
+    Path(log).unlink()
+
+
+def test_a_server_that_cannot_start_is_told(build_policy: Build, program: Callable[[str], None]) -> None:
+    policy = build_policy(**LORA).published(0)
+    with pytest.raises(ShortageError, match="no program vllm on the PATH to start a server with"):
+        ServerEngine().publish([policy])
+    program("#!/bin/sh\necho 'error: no such flag --nonsense=1'\necho\nexit 2\n")
+    with pytest.raises(ShortageError, match="ended as it started; it said last 'error: no such flag") as told:
+        ServerEngine(start={"nonsense": 1}).publish([policy])
+    log = Path(str(told.value).rpartition(" in ")[2])
+    assert log.read_text().startswith("error")
+    log.unlink()
+
+
+def test_flags_are_those_of_the_team(build_policy: Build) -> None:
+    team = [build_policy(**LORA | {"lora": LoraSpec(rank)}).published(0) for rank in (4, 20)]
+    assert {"enable-lora": True, "max-loras": 3, "max-lora-rank": 32}.items() <= _flags(team).items()
+    assert "enable-lora" not in _flags([build_policy(**FULL).published(0)])
+
+
+# In recipes.
+
+RECIPE = """
+task: {toy}:Lucky
+play: chain
+roles: {{pioneer: ann, observer: bob}}
+policies:
+  ann: {{model: {model}, learning_rate: 1.0e-2, compute: torch}}
+  bob: {{model: {model}, weights: frozen, engine: {{name: openai, url: "{url}"}}}}
+algorithm: magrpo
+members: 2
+sampling: {{max_new_tokens: 5}}
+steps: 2
+batch_size: 4
+samples: 1
+output_dir: {out}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, micro_model: str, fake: FakeServer) -> Path:
+    file = tmp_path / "team.yaml"
+    toy_file = Path(__file__).parents[1] / "toy.py"
+    file.write_text(RECIPE.format(toy=toy_file, model=micro_model, url=fake.url, out=tmp_path / "run"))
+    return file
+
+
+def test_a_partner_behind_an_endpoint_in_a_team_that_trains(
+    recipe: Path, fake: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", str(recipe), "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert f"bob, engine: openai, url: {fake.url}" in planned and "bob: nothing, its weights are not here" in planned
+    assert cli.main(["train", str(recipe)]) == 0
+    assert "an OpenAI-compatible server at" in (tmp_path / "run" / "environment.json").read_text()
+    assert {route for route, _ in fake.asked} == {OPENAI.generate}
+    assert '"logps": [null' in (tmp_path / "run" / "episodes.jsonl").read_text()
+    assert cli.main(["train", str(recipe), "steps=3", "--resume"]) == 0
+    assert cli.main(["eval", str(tmp_path / "run"), "--problems", "2", "--trust-code"]) == 0
+    for command in (["export", str(tmp_path / "run"), str(tmp_path / "out")], ["diagnose", str(tmp_path / "run")]):
+        capsys.readouterr()
+        assert cli.main([*command, "--trust-code"]) == 2
+        assert "the weights of policy 'bob' are not in the run" in capsys.readouterr().err
+
+
+def test_a_plain_server_plays_and_does_not_teach(
+    recipe: Path, fake: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = f"policies.ann.engine={{name: openai, url: '{fake.url}'}}"
+    assert cli.main(["train", str(recipe), own]) == 2
+    assert "policies.ann: the engine openai gives no log-probabilities" in capsys.readouterr().err
+    assert cli.main(["eval", str(recipe), own, "--problems", "2", "--trust-code"]) == 0
+    assert cli.main(["train", str(recipe), "policies.bob.engine={name: vlm}", "--dry-run"]) == 2
+    assert "policies.bob.engine: unknown name 'vlm'" in capsys.readouterr().err
+
+
+def test_learning_from_turns_without_log_probabilities_is_stopped(served: Serve, micro_model: str) -> None:
+    policies = {"ann": PolicySpec(micro_model, **FULL)}
+    trainer = toy(micro_model, roles=("pioneer",), policies=policies, engine=served(OPENAI), workers=False)
+    with pytest.raises(ValueError, match=r"policy 'ann', step 0: .* nan by the sampler"):
+        trainer.step(0)
+
+
+def test_a_started_server_needs_trust(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = recipe.read_text().replace("{name: openai", "{name: vllm").replace("url:", "start: {middleware: x}, model:")
+    recipe.write_text(text)
+    assert cli.main(["eval", str(recipe)]) == 2
+    assert "an engine's server, started with flags of its own" in capsys.readouterr().err
+
+
+def test_policies_share_an_engine_where_they_can(micro_model: str, micro_gpt2: str) -> None:
+    from coevolve.recipe.schema import Recipe, parts
+
+    engine = {"name": "vllm", "url": "http://127.0.0.1:1"}
+    specs = {
+        "a": {"model": micro_model, "weights": "lora", "engine": engine},
+        "b": {"model": micro_model, "weights": "lora", "engine": engine},
+        "c": {"model": micro_model, "engine": engine},
+        "d": {"model": micro_gpt2, "weights": "lora", "engine": engine},
+        "e": {"model": micro_model},
+    }
+    made = {"task": {"name": "arithmetic"}, "play": {"name": "chain"}, "algorithm": {"name": "magrpo"}}
+    recipe = Recipe(roles={n: n for n in specs}, policies=specs, output_dir="run", **made)  # type: ignore[arg-type]
+    routed = parts(recipe).engine()
+    assert isinstance(routed, RoutedEngine)
+    of = [id(routed.of(name)) for name in specs]
+    assert of[0] == of[1] and len(set(of)) == 4
+    assert isinstance(routed.of("e"), LocalEngine)
+    assert dataclasses.replace(recipe.policies["a"], engine=None).engine is None
+
+
+def test_engines_that_nobody_speaks_by_hold_nobody_up(served: Serve, build_policy: Build) -> None:
+    policy, ours = build_policy(**LORA), served()
+    engine = RoutedEngine({"a": ours}, LocalEngine())
+    assert engine.overlapped is None
+    engine.publish([policy.published(0)])
+    assert engine.overlapped is not None
+    inbox, heard = SimpleQueue[Callable[[], None]](), list[Turn]()
+    [say] = make_says([[5, 6]], Sampling(5))
+    with engine.overlapped(inbox) as ask:
+        ask(say, heard.append)
+        inbox.get()()
+    assert [turn.action_ids for turn in heard] == [turn.action_ids for turn in ours.generate({"a": [say]})["a"]]
+    idle = RoutedEngine({"a": ours}, ServerEngine(url="http://127.0.0.1:9"))  # which does not answer
+    idle.publish([policy.published(1)])
+    assert idle.overlapped is not None
+    with idle.overlapped(inbox) as ask:
+        ask(say, heard.append)
+        inbox.get()()
+    assert len(heard) == 2

@@ -1,0 +1,123 @@
+"""The cost model's formulas against a table made by hand, and what a dry run says by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import Qwen2Config
+
+from coevolve import cli
+from coevolve.learners import cost
+
+GB = 1e9
+SMALL = cost.Shape(1_540_000_000, 233_000_000, 28, 1536, 256, 151_936)
+MIDDLE = cost.Shape(3_090_000_000, 311_000_000, 36, 2048, 256, 151_936)
+LARGE = cost.Shape(7_620_000_000, 1_090_000_000, 28, 3584, 512, 151_936)
+ADAPTERS = {1536: 17_057_292, 2048: 27_050_781, 3584: 36_439_732}
+"""By hidden size: parameters of rank 16 on all linear layers, by the table's own estimate."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "lora", "state", "activations", "sampler", "sent"),
+    [
+        (SMALL, False, 27.7, 3.2, 7.1, 3.080),
+        (SMALL, True, 3.4, 3.2, 7.1, 0.034),
+        (MIDDLE, False, 55.6, 3.7, 11.3, 6.180),
+        (MIDDLE, True, 6.6, 3.7, 11.3, 0.054),
+        (LARGE, False, 137.2, 4.1, 23.2, 15.240),
+        (LARGE, True, 15.8, 4.1, 23.2, 0.073),
+    ],
+)
+def test_the_table(
+    shape: cost.Shape, lora: bool, state: float, activations: float, sampler: float, sent: float
+) -> None:
+    """bfloat16 copies, layers computed again for the gradient, micro-batches of 8,192 tokens; 128 rows in groups of 8,
+    prompts of 512 and responses of 1,024 tokens."""
+    trained = ADAPTERS[shape.hidden] if lora else shape.parameters
+    once = cost.activations(shape, 8192, per=2) + cost.logits(shape.vocabulary)
+    cache = cost.kv_cache(shape, rows=128, prompt=512, response=1024, group=8)
+    assert round(cost.train_state(shape.parameters, trained) / GB, 1) == state
+    assert round(once / GB, 1) == activations
+    assert round((2 * shape.parameters + cache) / GB, 1) == sampler
+    assert round(cost.published(shape.parameters, trained, lora) / GB, 3) == pytest.approx(sent, abs=1e-3)
+
+
+def test_a_card_has_its_part_and_what_it_borrows() -> None:
+    shape = cost.Shape(1000, 200, layers=4, hidden=8, kv=4, vocabulary=10)
+    state = {"weights": 4000, "gradients": 4000, "optimizer": 8000, "reference": 4000}
+    assert cost.on_card(state, shape, ranks=4, sharded=True, tokens=3) == {
+        "weights": 1000,
+        "gradients": 1000,
+        "optimizer": 2000,
+        "reference": 1000,
+        "borrowed": 2 * 4 * (200 + 2 * 200),  # of two models: outside of layers, and two layers of 200 each
+        "activations": 85 * 4 * 8 * 3,
+        "logits": 8 * 2048 * 10,
+    }
+    assert cost.on_card(state | {"reference": 0}, shape, ranks=4, sharded=False, tokens=3)["weights"] == 4000
+
+
+@pytest.fixture
+def qwen(tmp_path: Path) -> str:
+    """The configuration of a model of 1.5 billion parameters, without weights."""
+    config = Qwen2Config(
+        vocab_size=151_936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+        num_key_value_heads=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    config.save_pretrained(tmp_path / "qwen")
+    return str(tmp_path / "qwen")
+
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "cory-gsm8k-qwen2.5-1.5b-8gpu",
+            ["ann: 1,543,714,304 parameters, weights sharded, cuda:0 to cuda:3", "weights sharded, cuda:4 to cuda:7"],
+        ),
+        ("cory-gsm8k-qwen2.5-7b-2nodes", ["weights sharded, 8 x 1 card where the cluster ray has room"]),
+    ],
+)
+def test_a_dry_run_says_what_goes_where(
+    name: str, said: list[str], qwen: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [f"policies.{policy}.model={qwen}" for policy in ("ann", "bob")]
+    cli.main(["train", str(RECIPES / f"{name}.yaml"), "--dry-run", *models])
+    found = capsys.readouterr().out
+    assert [text for text in said if text not in found] == []
+    copied = "read into a copy of 5.8 GiB that the local engine samples"
+    assert f"a publish writes 6,175 MB, {copied}; a checkpoint 12,350 MB more" in found
+
+
+def test_frozen_policies_have_no_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["policies.bob.weights=frozen", "policies.ann.weights=lora", "learner={name: fsdp, ranks: 2}"]
+    assert cli.main(["train", str(RECIPES / "quickstart.yaml"), "--dry-run", *changes]) == 0
+    found = capsys.readouterr().out
+    assert "bob: frozen, 0.0" in found
+    assert "the base on each, gradients of the adapter added up, 2 processes on the CPU of this machine" in found
+
+
+def test_frozen_policies_beside_ranks_each_have_their_own_weights(
+    qwen: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1,543,714,304 parameters of 4 bytes, less 2 for each of the 1,310,195,712 in linear layers: 3,554,465,792."""
+    frozen = [f"policies.bob.{key}" for key in ("weights=frozen", f"model={qwen}", "dtype=bfloat16")]
+    recipe = str(RECIPES / "cory-gsm8k-qwen2.5-1.5b-8gpu.yaml")
+    cli.main(["train", recipe, "--dry-run", f"policies.ann.model={qwen}", *frozen])
+    told = "bob: frozen, 3.31 GiB in the trainer's process, which it shares with nobody"
+    assert told in capsys.readouterr().out
+
+
+def test_ranks_of_torchrun_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    learner = "learner={name: fsdp, ranks: 2, cluster: torchrun}"
+    assert cli.main(["train", str(RECIPES / "quickstart.yaml"), "--dry-run", learner]) == 0
+    assert "weights sharded, 2 of the processes that torchrun starts" in capsys.readouterr().out
+
+
+def test_ranks_are_asked_for_by_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", str(RECIPES / "quickstart.yaml"), "--dry-run", "learner=fsdp"]) == 2
+    assert "learner: ranks" in capsys.readouterr().err

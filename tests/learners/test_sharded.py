@@ -1,0 +1,265 @@
+"""Learning on two ranks is learning in one process: to the bit where the order of sums is the same."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from policy_cases import make_batch, make_targets, weighted_loss
+from safetensors.torch import load_file
+
+from coevolve.faults import RanksLostError
+from coevolve.learners import fsdp
+from coevolve.learners.build import build_policies
+from coevolve.learners.local import LocalLearner
+from coevolve.learners.sharded import ShardedLearner
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.runtime import ranks as running
+from coevolve.types import Batch, Metrics, Objective, Outputs, Targets
+
+pytestmark = pytest.mark.slow
+
+HOW: dict[str, Any] = {"reference": True, "critic": True, "steps": 10, "seed": 0}
+KINDS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "lora": {"weights": "lora", "lora": LoraSpec(rank=2), "max_grad_norm": 0.5},
+}
+Twins = tuple[LocalLearner, ShardedLearner]
+State = dict[str, torch.Tensor]
+
+
+def even(batch: Batch) -> torch.Tensor:
+    return batch.mask_BT / batch.mask_BT.sum()
+
+
+def second_fails(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    if torch.distributed.get_rank() == 1:
+        raise ValueError("this loss does not like it")
+    return weighted_loss(out, batch, targets, weight_BT)
+
+
+def second_is_killed(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    if torch.distributed.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return weighted_loss(out, batch, targets, weight_BT)
+
+
+def second_sleeps(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    time.sleep(60 * torch.distributed.get_rank())
+    return weighted_loss(out, batch, targets, weight_BT)
+
+
+def policy_alone(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    """Nothing of the critic, which then has no gradient."""
+    return weighted_loss(Outputs(out.logp_BT, None, out.entropy_BT), batch, targets, weight_BT)
+
+
+def policy_with_kl(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    """And a metric that is not added up."""
+    assert out.kl_BT is not None
+    loss, metrics = weighted_loss(out, batch, targets, weight_BT)
+    return loss + 0.3 * (out.kl_BT * weight_BT).sum(), {**metrics, "kl/max": out.kl_BT.detach().max()}
+
+
+def spec_of(model: str, **changes: Any) -> PolicySpec:
+    settings: dict[str, Any] = {"learning_rate": 1e-2, "weight_decay": 0.1, "micro_tokens": 40}
+    return PolicySpec(model, device="cpu", compute="torch", **(settings | changes))
+
+
+def on_ranks(spec: PolicySpec) -> ShardedLearner:
+    found = fsdp("a", spec, **HOW, ranks=2, deadline=120.0)
+    assert isinstance(found, ShardedLearner)
+    return found
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def twins(request: pytest.FixtureRequest, micro_model: str) -> Iterator[Twins]:
+    """The same policy in this process and on two ranks, with critic and reference."""
+    spec = spec_of(micro_model, **KINDS[request.param])
+    two = on_ranks(spec)
+    yield build_policies({"a": spec}, **HOW)["a"], two
+    two.close()
+
+
+@pytest.fixture
+def synchronous(twins: Twins, tmp_path: Path) -> Twins:
+    """Both as the one on ranks is."""
+    one, two = twins
+    two.save(tmp_path / "same")
+    one.load(tmp_path / "same", two.training_state())
+    return twins
+
+
+def saved(learner: Any, folder: Path) -> State:
+    """All weights as a checkpoint has them."""
+    learner.save(folder)
+    return {f"{file.name} {key}": x for file in folder.glob("*.safetensors") for key, x in load_file(file).items()}
+
+
+def learn(learner: Any, batch: Batch, step: int, **rule: Any) -> Metrics:
+    objective = Objective(**({"loss": weighted_loss, "loss_aggregation": even} | rule))
+    metrics: Metrics = learner.update(learner.describe(batch), make_targets(batch, step), objective, step)
+    return metrics
+
+
+def rows_of(one: LocalLearner, micro_batches: int) -> Batch:
+    """Some that make so many micro-batches."""
+    found = (make_batch(rows, seed=rows) for rows in range(1, 40))
+    return next(batch for batch in found if len(one.micro_batches(batch)) == micro_batches)
+
+
+def distance(a: State, b: State) -> float:
+    assert a.keys() == b.keys()
+    return math.sqrt(sum(float((a[key] - b[key]).square().sum()) for key in a))
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_one_or_two_micro_batches_are_learnt_to_the_bit(synchronous: Twins, micro_batches: int, tmp_path: Path) -> None:
+    one, two = synchronous
+    batch, before = rows_of(one, micro_batches), saved(two, tmp_path / "before")
+    metrics = [learn(learner, batch, 1) for learner in (one, two)]
+    assert metrics[0].keys() == metrics[1].keys()
+    for key, value in metrics[0].items():  # a norm of parts adds up in another order
+        assert metrics[1][key] == pytest.approx(value, rel=1e-6 if key == "grad_norm" else 0, abs=0)
+    after = [saved(learner, tmp_path / name) for learner, name in zip((one, two), "ab", strict=True)]
+    assert distance(*after) == 0 < distance(before, after[0])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{}, {"epochs": 2, "minibatch": 8}, {"loss": policy_alone}, {"loss": policy_with_kl, "kl": True}],
+    ids=["whole", "mini", "policy", "kl"],
+)
+def test_more_are_learnt_but_for_the_order_of_sums(synchronous: Twins, rule: Any, tmp_path: Path) -> None:
+    one, two = synchronous
+    batch, before = rows_of(one, 5), saved(two, tmp_path / "before")
+    metrics = [learn(learner, batch, 1, **rule) for learner in (one, two)]
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-4, abs=1e-6)
+    after = [saved(learner, tmp_path / name) for learner, name in zip((one, two), "ab", strict=True)]
+    assert distance(*after) <= 1e-5 * distance(before, after[0])
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4, 5])
+def test_descriptions_are_the_same(synchronous: Twins, micro_batches: int) -> None:
+    one, two = synchronous
+    batch = rows_of(one, micro_batches)
+    a, b = (learner.describe(batch) for learner in (one, two))
+    for key in ("kl_BT", "logp_ref_BT", "value_BT"):
+        assert torch.equal(getattr(a, key), getattr(b, key))
+    assert a.kl_BT.abs().max() > 0
+    assert torch.equal(one.logps(batch), two.logps(batch))
+
+
+def test_a_resume_goes_on_with_any_number_of_ranks(synchronous: Twins, tmp_path: Path) -> None:
+    """Two ranks, one process, two ranks: every update to the bit."""
+    one, two = synchronous
+    batches = [rows_of(one, 2), rows_of(one, 1), rows_of(one, 2)]
+    for step in range(2):
+        learn(two, batches[step], step)
+    two.save(tmp_path / "two")
+    kept = two.training_state()
+    learn(two, batches[2], 2)
+    one.load(tmp_path / "two", copy.deepcopy(kept))  # whose optimiser goes on with the tensors that it is given
+    learn(one, batches[2], 2)
+    a, b = saved(one, tmp_path / "one"), saved(two, tmp_path / "b")
+    assert distance(a, b) == 0 < distance(a, saved_in(tmp_path / "two"))
+    two.load(tmp_path / "two", kept)
+    learn(two, batches[2], 2)
+    assert distance(b, saved(two, tmp_path / "again")) == 0
+    two.load(tmp_path / "one", one.training_state())
+    for learner in (one, two):
+        learn(learner, batches[1], 3)
+    assert distance(saved(one, tmp_path / "c"), saved(two, tmp_path / "d")) == 0
+
+
+def saved_in(folder: Path) -> State:
+    return {f"{file.name} {key}": x for file in folder.glob("*.safetensors") for key, x in load_file(file).items()}
+
+
+def test_nobody_steps_where_one_rank_has_a_nan(synchronous: Twins, tmp_path: Path) -> None:
+    one, two = synchronous
+    batch, before = rows_of(one, 2), saved(two, tmp_path / "before")
+    targets = make_targets(batch, 1)
+    second = one.micro_batches(batch)[1]
+    targets.adv_BT[second[0]] = math.nan
+    for learner in (one, two):
+        with pytest.raises(ValueError, match="policy 'a', step 4: the loss is nan") as told:
+            learner.update(batch, targets, Objective(weighted_loss, even), 4)
+        assert str(told.value).startswith("policy 'a', step 4: the loss is nan")
+    assert distance(before, saved(two, tmp_path / "after")) == 0
+    learn(two, batch, 4)
+
+
+def test_what_one_rank_cannot_do_is_told_of_it(twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others, which wait for it, are ended; a load starts all again."""
+    monkeypatch.setattr(running, "_GRACE", 0.5)
+    one, two = twins
+    two.save(tmp_path / "two")
+    state, batch, before = two.training_state(), rows_of(one, 2), saved_in(tmp_path / "two")
+    with pytest.raises(ValueError, match="policy 'a', rank 1 of 2, update of step 3: this loss does not like it"):
+        learn(two, batch, 3, loss=second_fails)
+    with pytest.raises(ValueError, match="policy 'a': its ranks were ended, and with them its weights"):
+        learn(two, batch, 3)
+    two.load(tmp_path / "two", state)
+    assert distance(before, saved(two, tmp_path / "again")) == 0
+
+
+def test_a_killed_rank_is_told_and_not_waited_for(twins: Twins, tmp_path: Path) -> None:
+    one, two = twins
+    two.save(tmp_path / "two")
+    state, batch = two.training_state(), rows_of(one, 2)
+    processes = two.ranks.processes  # type: ignore[union-attr]
+    with pytest.raises(
+        RanksLostError, match=r"rank 1 of 2 of policy 'a' died \(process \d+, exit code -9, .*; update of step 3"
+    ):
+        learn(two, batch, 3, loss=second_is_killed)
+    assert not any(process.is_alive() for process in processes)
+    two.load(tmp_path / "two", state)
+
+
+def test_a_deadline_names_who_did_not_answer(twins: Twins, tmp_path: Path) -> None:
+    one, two = twins
+    two.save(tmp_path / "two")
+    state, batch = two.training_state(), rows_of(one, 2)
+    two.ranks.seconds = 1.0  # type: ignore[union-attr]
+    told = r"ranks 0, 1 of 2 of policy 'a' did not answer within 1 s \(update of step 3\); its other ranks were ended"
+    with pytest.raises(RanksLostError, match=told):
+        two.update(batch, make_targets(batch, 3), Objective(second_sleeps, even), 3)
+    two.load(tmp_path / "two", state)
+
+
+SMALLER: dict[str, dict[str, Any]] = {
+    "full, layers again": {"gradient_checkpointing": True},
+    "full in bfloat16, layers again": {"dtype": "bfloat16", "gradient_checkpointing": True},
+    "lora in bfloat16, layers again": {**KINDS["lora"], "dtype": "bfloat16", "gradient_checkpointing": True},
+    "lora on 4 bits": {**KINDS["lora"], "load_in_4bit": True},
+}
+
+
+@pytest.mark.parametrize("kind", SMALLER)
+def test_what_takes_less_memory_takes_it_on_ranks_too(kind: str, micro_model: str, tmp_path: Path) -> None:
+    """With a reference and a critic, one and two micro-batches: the same as in one process, to the bit."""
+    if "4 bits" in kind:
+        pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes (coevolve[quant])")
+    spec = spec_of(micro_model, **SMALLER[kind])
+    one, two = build_policies({"a": spec}, **HOW)["a"], on_ranks(spec)
+    try:
+        before = saved(one, tmp_path / "before")
+        for step, micro_batches in enumerate((1, 2)):
+            batch = rows_of(one, micro_batches)
+            a, b = (learn(learner, batch, step) for learner in (one, two))
+            norms = [metrics.pop("grad_norm") for metrics in (a, b)]
+            assert a == b
+            assert norms[1] == pytest.approx(norms[0], rel=1e-5)
+        after = [saved(learner, tmp_path / name) for learner, name in zip((one, two), "ab", strict=True)]
+        assert distance(*after) == 0 < distance(before, after[0])
+    finally:
+        two.close()

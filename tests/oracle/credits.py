@@ -1,0 +1,109 @@
+"""Every credit with every baseline on every play, judged by the gradient of the team's expected pay.
+
+The registry is what is looked at, so a new credit has its row without a word here; one that needs a setting has it in
+``SETTINGS``. A play on which a credit is undefined refuses it, and that is written down too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from statistics import fmean
+from typing import Any
+
+import torch
+from cases import PROTOCOLS, Protocol
+from compare import Found, Spread, average, sample_of, slope, spread
+from exact import ROLES, expected, longer_pay, team
+from sample import Sample, batch_of, estimates
+from theory import lookup
+from torch import Tensor
+
+from coevolve.algorithms.group_relative import group_relative
+from coevolve.credit import CREDITS
+from coevolve.tasks.games import GAMES
+
+BASELINES = ("none", "loo", "mean", "max", "role", "best")
+"""Four of the product, and two constants for each role. role: the role's expected credit, to which ``moving`` comes and
+``group: role`` in a large batch. best: that of least variance, which no rule can know. Of responses of one token
+``length`` is ``loo``; ``shrunk`` looks across problems (``problems.py``)."""
+
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "crossed": [{}, {"shifts": 2}],
+    "difference": [{"default": "D"}],
+    "shapley": [{"default": "D"}],
+    "team_return": [{}, {"gamma": 0.5}],
+}
+
+
+def specs(protocol: Protocol) -> Iterator[tuple[str, Any]]:
+    """Every credit there is as a row calls it, and as an algorithm is given it."""
+    for name in CREDITS:
+        if name == "compared":
+            yield name, {"name": name, "by": _comparator(protocol)}
+            continue
+        for settings in SETTINGS.get(name, [{}]):
+            yield ", ".join([name, *(f"{key}: {value}" for key, value in settings.items())]), {"name": name, **settings}
+
+
+def _comparator(protocol: Protocol) -> Any:
+    """Who prefers what pays the team more."""
+
+    def paid(texts: Mapping[str, str]) -> float:
+        x, y = (texts[role] for role in ROLES)
+        return fmean(GAMES[protocol.game][""][x + y] if protocol.game in GAMES else longer_pay(x, y))  # type: ignore[index]
+
+    return lambda problem, first, second: paid(first) - paid(second)
+
+
+@cache
+def judged(name: str) -> tuple[dict[str, dict[str, Spread]], list[str]]:
+    """Of a protocol: credit -> baseline -> how it does, and the credits that refuse the play."""
+    [protocol] = (one for one in PROTOCOLS if one.name == name)
+    sample, found, refused = sample_of(name, protocol.seed), dict[str, dict[str, Spread]](), list[str]()
+    for label, spec in specs(protocol):
+        try:
+            found[label] = {baseline: _judged(sample, spec, baseline) for baseline in BASELINES}
+        except ValueError:
+            refused.append(label)
+    return found, refused
+
+
+def _judged(sample: Sample, spec: Any, baseline: str) -> Spread:
+    agents = {role: found_of(sample, _estimates(sample, spec, baseline, role), role) for role in ROLES}
+    return spread(sample, agents, str(group_relative(baseline="none", credit=spec).settings["credit"]))
+
+
+def found_of(sample: Sample, found_NS: Tensor, role: str) -> Found:
+    """Every group's estimate beside the gradient of the team's expected pay."""
+    logp, _ = lookup(sample.tables)
+    true_S = slope(expected(sample.protocol.ways, logp, role, team, 1.0), sample.tables[role])
+    square, _ = average(sample, found_NS.square().sum(1, keepdim=True))
+    return Found(*average(sample, found_NS), true_S, None, float(square))
+
+
+def _estimates(sample: Sample, spec: Any, baseline: str, role: str) -> Tensor:
+    """Of every group, [N, S]."""
+    if baseline in ("role", "best"):
+        return _with_constant(sample, spec, baseline == "best", role)
+    rule = group_relative(baseline=baseline, credit=spec)  # type: ignore[arg-type]
+    return estimates(sample, rule, role, batch_of(sample, rule, role))
+
+
+def _with_constant(sample: Sample, spec: Any, best: bool, role: str) -> Tensor:
+    """``baseline: moving`` whose past says one number: the expected credit, or that of the least mean square."""
+    rule = group_relative(baseline="moving", credit=spec)
+    batch = batch_of(sample, rule, role)
+
+    def less(constant: float) -> Tensor:
+        return estimates(sample, rule, role, batch, {"moving": {"": {role: [constant, 1.0]}}})
+
+    none_NS = less(0.0)
+    if best:
+        ones_NS = none_NS - less(1.0)  # what a credit of 1 for everything would give
+        crossing, _ = average(sample, (none_NS * ones_NS).sum(1, keepdim=True))
+        square, _ = average(sample, ones_NS.square().sum(1, keepdim=True))
+        return less(float(crossing / square))
+    groups = sample.places[role][:, 0] // len(sample.tables[role].prompts)
+    chance_B = torch.ones(len(groups)) if sample.chances_N is None else sample.chances_N[groups]
+    return less(float((chance_B * batch.credit_B).sum() / chance_B.sum()))

@@ -1,0 +1,103 @@
+"""The puzzles that are easy to check, and what is said to them."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+
+from coevolve.models.load import load_tokenizer
+from coevolve.pretrain.check_answers import checked, guesses, references
+from coevolve.pretrain.run import main as pretrain
+from coevolve.tasks.worlds.checks import Puzzle, Split, answer, clauses, puzzles, square, subset
+
+SPLITS: tuple[Split, ...] = ("pretrain", "train", "test")
+
+
+def solved(question: str) -> set[str]:
+    """The right answers to a question, from its text alone, by trying all."""
+    if found := re.fullmatch(r"Which x of (.*) has x\*x mod 41 = (\d+)\?", question):
+        return {x for x in found[1].split(", ") if int(x) ** 2 % 41 == int(found[2])}
+    if found := re.fullmatch(r"Which of (.*) add up to (\d+)\?", question):
+        numbers = found[1].split(", ")
+        some = [each for size in (2, 3) for each in combinations(numbers, size)]
+        return {", ".join(each) for each in some if sum(map(int, each)) == int(found[2])}
+    found = re.fullmatch(r"Which of a, b, c make (.*) true\?", question)
+    assert found
+    every = [each for size in range(4) for each in combinations("abc", size)]
+    right = [each for each in every if eval(found[1], {letter: letter in each for letter in "abc"})]
+    return {", ".join(each) or "none" for each in right}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_what_is_right_is_what_the_text_says(split: Split) -> None:
+    for puzzle in puzzles(split, 600, Random(1)):
+        assert puzzle.right == solved(puzzle.question)
+        assert puzzle.right <= set(puzzle.checks)
+
+
+def test_a_puzzle_of_each_family_by_hand() -> None:
+    one = square(Random(0))  # 25*25 = 625 = 15*41 + 10, 27*27 = 729 = 17*41 + 32, 3*3 = 9
+    assert (one.question, one.right) == ("Which x of 25, 27, 3 has x*x mod 41 = 32?", {"27"})
+    assert one.checks == {"25": "25 has 10.", "27": "27 has 32.", "3": "3 has 9."}
+    some = subset(Random(0))
+    assert len(some.checks) == 4
+    assert all(re.fullmatch(r"\d+\+\d+=\d+\.( \d+\+\d+=\d+\.)?", found) for found in some.checks.values())
+    assert all(eval(add.replace("=", "==")) for found in some.checks.values() for add in found[:-1].split(". "))
+    true = clauses(Random(0))
+    assert len(true.checks) == 8
+    assert {each for each, found in true.checks.items() if found == "1 1 1 1."} == true.right
+
+
+def test_a_guess_is_right_a_third_of_the_time() -> None:
+    found = puzzles("test", 1500, Random(2))
+    shares = [sum(len(one.right) / len(one.checks) for one in found[family::3]) / 500 for family in range(3)]
+    assert shares == pytest.approx([0.34, 0.25, 0.29], abs=0.02)
+
+
+def test_no_question_is_in_two_splits() -> None:
+    one, two, three = ({puzzle.question for puzzle in puzzles(split, 3000, Random(3))} for split in SPLITS)
+    assert not (one & two or one & three or two & three)
+    assert len({puzzle.question for puzzle in puzzles("test", 900, Random(3), distinct=True)}) == 900
+    with pytest.raises(ValueError, match="no split 'validation'"):
+        puzzles("validation", 1, Random(0))  # type: ignore[arg-type]
+
+
+def test_the_last_sentence_is_the_answer() -> None:
+    texts = (" 7", "7 has 8. Right. 7", "8+5=13. 8, 5.", "1 0 1 1. none", "", "a, b\n")
+    assert [answer(text) for text in texts] == ["7", "7", "8, 5", "none", "", "a, b"]
+
+
+def test_an_observer_keeps_what_is_right_and_otherwise_guesses() -> None:
+    puzzle = Puzzle("?", {"a": "1 0.", "b": "1 1.", "none": "0 0."}, frozenset({"b"}))
+    rng = Random(4)
+    assert {checked(rng, puzzle, "b") for _ in range(20)} == {" 1 1. Right. b"}
+    assert {checked(rng, puzzle, "a") for _ in range(50)} == {f" 1 0. Wrong. {fresh}" for fresh in ("a", "b", "none")}
+
+
+def test_documents_end_in_an_answer() -> None:
+    for text in guesses(Random(5), 30, "pretrain"):
+        assert re.fullmatch(r"Question: .*\?\nAnswer: [^.]+", text)
+    empty = 0
+    for text in references(Random(5), 600, "pretrain"):
+        found = re.fullmatch(r"Question: (.*)\nReference: (.*)\nAnswer: (.*)", text)
+        assert found
+        empty += not found[2]
+        if found[2] in solved(found[1]):
+            assert answer(found[3]) == found[2]
+    assert 30 <= empty <= 90  # a tenth
+
+
+def test_pretraining_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COEVOLVE_DATA", raising=False)
+    monkeypatch.setattr("coevolve.pretrain.corpus.GENERATED_DOCUMENTS", 200)
+    monkeypatch.setattr("coevolve.pretrain.corpus.HELD_OUT_DOCUMENTS", 5)
+    recipe = yaml.safe_load((Path(__file__).parents[2] / "recipes" / "pretrain-checks.yaml").read_text())
+    recipe |= {"steps": 3, "batch_size": 2, "log_every": 1, "output_dir": str(tmp_path / "out")}
+    (tmp_path / "few.yaml").write_text(yaml.safe_dump(recipe))
+    model = pretrain(tmp_path / "few.yaml", [], resume=False)
+    assert load_tokenizer(str(model)).tokenize(" 12+5=17.") == ["Ġ", "1", "2", "+", "5", "=", "1", "7", "."]

@@ -1,0 +1,161 @@
+"""A judge against a server on this machine: what it is asked, what it costs, what is kept, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevolve.faults import ShortageError
+from coevolve.recipe.trust import code_in
+from coevolve.rewards.several import rewards_of
+from coevolve.types import Case, Problem, Turn
+
+pytest.importorskip("openai")
+
+ASK = "How kind is {said}, of 10?"
+
+
+class Endpoint:
+    """Answers with the number of letters of the question's word; 10 tokens asked and 2 answered each."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.fails = False
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                endpoint.asked.append(body)
+                word = body["messages"][0]["content"].split()[3].rstrip(",")
+                text = "I cannot say" if word == "odd" else f"Out of 10, I say {len(word)}.5"
+                choice = {"message": {"role": "assistant", "content": text}, "index": 0, "finish_reason": "stop"}
+                usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
+                sent = json.dumps(
+                    {
+                        "id": "1",
+                        "object": "chat.completion",
+                        "created": 0,
+                        "model": "m",
+                        "choices": [choice],
+                        "usage": usage,
+                    }
+                ).encode()
+                if word == "fails":
+                    time.sleep(0.2)  # behind the others
+                self.send_response(400 if endpoint.fails or word == "fails" else 200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(sent)))
+                self.end_headers()
+                self.wfile.write(sent)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.server.shutdown()
+
+
+@pytest.fixture
+def endpoint(server: Endpoint) -> Endpoint:
+    server.asked, server.fails = [], False
+    return server
+
+
+def case(**texts: str) -> Case:
+    problem = Problem("p", {"n": 1})
+    return Case(problem, tuple(Turn(role, "llm", problem, 0, 0, (), (), (), t, True) for role, t in texts.items()))
+
+
+def judge(endpoint: Endpoint, **settings: Any) -> Any:
+    return rewards_of({"name": "judge", "model": "m", "ask": ASK, "base_url": endpoint.url, "retries": 0, **settings})
+
+
+def test_the_last_number_of_the_answer_is_paid_and_the_cost_is_logged(endpoint: Endpoint) -> None:
+    rewards = judge(endpoint, price=[1.0, 100.0])
+    parts = rewards.parts()
+    cases = [case(a="yes", b="maybe"), case(a="yes", b="yes")]
+    assert rewards(cases) == [[3.5, 5.5], [3.5, 3.5]]
+    assert parts(cases) == [
+        {"judge_asked": 2, "judge_tokens": 24, "judge_cost": pytest.approx(420e-6), "judge_unclear": 0},
+        {"judge_asked": 0, "judge_tokens": 0, "judge_cost": 0, "judge_unclear": 0},
+    ]
+    assert sorted(body["messages"][0]["content"] for body in endpoint.asked) == [
+        "How kind is maybe, of 10?",
+        "How kind is yes, of 10?",
+    ]
+    assert {(body["model"], body["temperature"], body["max_tokens"]) for body in endpoint.asked} == {("m", 0.0, 512)}
+
+
+def test_the_same_question_is_asked_once_in_every_run(endpoint: Endpoint, tmp_path: Path) -> None:
+    file = str(tmp_path / "answers.sqlite")
+    for number, settings in enumerate([{}, {}, {"temperature": 1.0}]):
+        rewards = judge(endpoint, cache=file, **settings)
+        assert rewards([case(a="yes")]) == [[3.5]]
+        assert rewards.parts()([case(a="yes")])[0]["judge_tokens"] == 0  # asked a moment ago
+        assert len(endpoint.asked) == (1, 1, 2)[number]  # of another temperature other answers
+
+
+def test_without_a_file_a_process_remembers(endpoint: Endpoint) -> None:
+    rewards = judge(endpoint)
+    for _ in range(2):
+        assert rewards([case(a="yes")]) == [[3.5]]
+    assert len(endpoint.asked) == 1
+
+
+def test_an_answer_without_a_number(endpoint: Endpoint) -> None:
+    rewards = judge(endpoint)
+    parts = rewards.parts()
+    with pytest.warns(UserWarning, match="answered without a number, 'I cannot say', which is paid 0"):
+        assert rewards([odd := case(a="odd", b="yes")]) == [[0.0, 3.5]]
+    assert parts([odd])[0]["judge_unclear"] == 0.5
+
+
+def test_beside_a_function(endpoint: Endpoint) -> None:
+    settings = {"name": "judge", "model": "m", "ask": ASK, "base_url": endpoint.url}
+    rewards = rewards_of([settings, lambda a: 1.0], [0.1, 1.0])
+    assert rewards([one := case(a="yes")]) == [[1.35]]
+    assert set(rewards.parts()([one])[0]) == {"judge", "judge_asked", "judge_tokens", "judge_unclear", "lambda"}
+
+
+def test_an_endpoint_that_does_not_answer(endpoint: Endpoint) -> None:
+    endpoint.fails = True
+    with pytest.raises(ShortageError, match=r"^the judge 'm' does not answer: BadRequestError: .*; --resume goes on$"):
+        judge(endpoint)([case(a="yes")])
+
+
+def test_what_was_paid_for_is_kept_if_another_request_fails(endpoint: Endpoint, tmp_path: Path) -> None:
+    file = str(tmp_path / "answers.sqlite")
+    with pytest.raises(ShortageError):
+        judge(endpoint, cache=file)([case(a="yes", b="fails")])
+    assert judge(endpoint, cache=file)([case(a="yes")]) == [[3.5]]
+    assert [body["messages"][0]["content"].split()[3] for body in endpoint.asked].count("yes,") == 1
+
+
+def test_a_file_that_is_no_cache(endpoint: Endpoint, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not a data base, but long enough to be taken for one" * 10)
+    with pytest.raises(
+        ValueError, match=r"^task.reward, judge: cache .*notes.txt: file is not a database; name another"
+    ):
+        judge(endpoint, cache=str(file))([case(a="yes")])
+    assert file.read_text().startswith("not a data base")
+
+
+def test_a_recipe_with_a_judge_is_not_run_unasked() -> None:
+    assert code_in({"task": {"reward": [{"name": "judge", "model": "m"}]}}) == ["a reward by a judge"]

@@ -1,0 +1,161 @@
+"""Several rewards as one: the weighted sum, what does not apply, and what is logged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevolve.measure import episode_parts
+from coevolve.recipe.components import component
+from coevolve.recipe.schema import anchored
+from coevolve.rewards.several import rewards_of
+from coevolve.tasks import TASKS, Rows
+from coevolve.types import Case, Episode, Joint, Problem, Turn
+
+ROW = {"prompt": "2 + 2 =", "answer": "4", "kind": "sum"}
+SUM, WORD = Problem("sum", ROW), Problem("word", {**ROW, "kind": "word"})
+
+
+def case(problem: Problem, **texts: str) -> Case:
+    return Case(problem, tuple(Turn(role, "llm", problem, 0, 0, (), (), (), t, True) for role, t in texts.items()))
+
+
+CASES = [case(SUM, solver="4"), case(WORD, solver="four")]
+
+
+def right(solver, answer):
+    return float(solver == answer)
+
+
+def brief(solver):
+    return -float(len(solver))
+
+
+def of_sums(completions, kind, **columns):
+    """As TRL's rewards for several tasks: None for rows of another one."""
+    return [float(said == "4") if one == "sum" else None for said, one in zip(completions, kind, strict=True)]
+
+
+def message(call: Callable[[], Any]) -> str:
+    with pytest.raises(ValueError) as error:
+        call()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_weighted_sum() -> None:
+    assert rewards_of([right, brief])(CASES) == [[0.0], [-4.0]]
+    assert rewards_of([right, brief], [2, 0.5])(CASES) == [[1.5], [-2.0]]
+
+
+def test_one_reward_is_no_list() -> None:
+    rewards = rewards_of(right)
+    assert rewards(CASES) == [[1.0], [0.0]]
+    assert not rewards.tells
+    assert rewards_of([right], [3.0])(CASES) == [[3.0], [0.0]]
+
+
+def test_what_does_not_apply_is_left_out() -> None:
+    assert rewards_of([of_sums, brief], [1.0, 0.5])(CASES) == [[0.5], [-2.0]]
+    assert rewards_of([of_sums, brief]).parts()(CASES) == [{"brief": -1.0}, {"brief": -4.0}]  # of_sums is not of all
+    assert message(lambda: rewards_of([of_sums, of_sums])(CASES)) == (
+        "no reward applies to problem 'word': of_sums, of_sums-2 gave None; have one of them give a number, or leave "
+        "the problem out"
+    )
+
+
+def test_each_agent_its_own_of_every_reward() -> None:
+    def own(short, long):
+        return {"long": len(long), "short": 1}
+
+    pair = case(SUM, short="a", long="abc")
+    assert rewards_of([own, lambda texts: [10, 20]], [1.0, 0.1])([pair]) == [[2.0, 5.0]]
+
+
+def test_async_rewards_wait_beside_each_other() -> None:
+    met = asyncio.Event()
+
+    async def first(solver):
+        await asyncio.wait_for(met.wait(), 10)
+        return 1.0
+
+    async def second(completions, **columns):
+        met.set()
+        return [2.0] * len(completions)
+
+    assert rewards_of([first, second, right])(CASES) == [[4.0], [3.0]]
+
+
+def test_parts_are_known_from_the_pay_and_asked_anew_of_others() -> None:
+    calls = []
+
+    def counted(solver):
+        calls.append(solver)
+        return float(len(solver))
+
+    rewards = rewards_of([counted, right])
+    parts = rewards.parts()
+    rewards(CASES)
+    assert parts(CASES[1:]) == [{"counted": 4.0, "right": 0.0}]
+    assert calls == ["4", "four"]
+    assert parts(CASES[:1]) == [{"counted": 1.0, "right": 1.0}]
+    assert calls == ["4", "four", "4"]
+    assert parts([]) == []
+
+
+def test_nothing_is_remembered_where_nobody_asks() -> None:
+    rewards = rewards_of([right, brief])
+    rewards(CASES)
+    assert rewards._known is None
+
+
+def test_parts_reach_the_metrics_of_a_step() -> None:
+    task = Rows(data=[ROW, ROW], test=0.5, prompts={"solver": "{prompt}"}, reward=[right, brief])
+    episodes = [Episode(one.problem, 0, list(one.turns), [Joint(one.turns, (0.0,))]) for one in CASES]
+    assert episode_parts(episodes, task) == [
+        {"parts/right": 1.0, "parts/brief": -1.0},
+        {"parts/right": 0.0, "parts/brief": -4.0},
+    ]
+    assert not hasattr(Rows(data=[ROW, ROW], prompts={"solver": "x"}, reward=right), "parts")
+
+
+def test_a_recipe_names_them() -> None:
+    here = Path(__file__).name
+    named = anchored({"reward": [f"{here}:right", f"{here}:brief"]}, Path(__file__).parent)
+    assert rewards_of(named["reward"], [1.0, 0.5])(CASES) == [[0.5], [-2.0]]
+    more = [*named["reward"], {"name": "classifier", "model": "nowhere", "text": "{answer} {said}"}]
+    about = {"data": [ROW, ROW], "test": 0.5, "prompts": {"solver": "{prompt}"}, "reward": more}
+    task = component({"name": "rows", **about, "reward_weights": [1, 0.5, 2]}, TASKS, "task")
+    assert task.parts and len(task.train) == 1  # nothing is read of the model before it is asked
+    with pytest.raises(ValueError, match=r"task.reward_weights are \[1.0\]; want 3"):
+        component({"name": "rows", **about, "reward_weights": [1]}, TASKS, "task")
+
+
+@pytest.mark.parametrize(
+    ("spec", "weights", "said"),
+    [
+        ([], None, "task.reward is empty; want a function, or a list of them"),
+        ([right, brief], [1.0], "task.reward_weights are [1.0]; want 2, one per reward"),
+        ({"name": "juge"}, None, "task.reward: name is 'juge'; did you mean 'judge'?; known: classifier, judge, or "
+         "file.py:name alone"),
+        ({"model": "x"}, None, "task.reward: name is None; known: classifier, judge, or file.py:name alone"),
+        ({"name": "classifier", "model": "m", "txt": "x"}, None, "task.reward, classifier: unknown key txt; did you "
+         "mean 'text'?; known: batch_size, device, label, model, text"),
+        ({"name": "classifier", "model": "m", "text": "{a.b}"}, None, "task.reward, classifier: text: a brace around "
+         "'a.b'; want the plain name of a role or a column in it"),
+    ],
+)  # fmt: skip
+def test_mistakes(spec: Any, weights: Any, said: str) -> None:
+    assert message(lambda: rewards_of(spec, weights)) == said
+
+
+def test_a_name_in_a_template_that_is_not_there() -> None:
+    rewards = rewards_of({"name": "classifier", "model": "m", "text": "{promt}{said}"})
+    assert message(lambda: rewards.check(SUM, ["solver"])) == (
+        "task.reward, classifier: text, problem 'sum': 'promt' is neither a role nor a column; did you mean 'prompt'?; "
+        "there are said, solver, prompt, answer, kind"
+    )

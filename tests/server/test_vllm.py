@@ -1,0 +1,150 @@
+"""The trainer, unchanged, sampling from a real vLLM on processors: weights arrive, keys decide, deaths are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from policy_cases import make_says, ragged
+from toy import Lucky
+
+from coevolve.algorithms import magrpo
+from coevolve.cast import fixed
+from coevolve.engines.server import ServerEngine
+from coevolve.faults import ShortageError
+from coevolve.interfaces import Published
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.plays import chain
+from coevolve.trainer import Trainer
+from coevolve.types import Case, Sampling
+
+MODEL = "coevolve-tiny"
+SMALL = {"max-model-len": 256, "max-num-seqs": 32, "enforce-eager": True}
+"""Of the machine; nothing that decides numbers."""
+
+
+class Low(Lucky):
+    """Reward: the share of a turn's tokens that are in the first quarter of the vocabulary, so that many are."""
+
+    def reward(self, cases: Sequence[Case]) -> list[list[float]]:
+        return [[sum(i < 1024 for i in t.action_ids) / len(t.action_ids) for t in case.turns] for case in cases]
+
+
+LORA = PolicySpec(MODEL, weights="lora", lora=LoraSpec(8, 16), learning_rate=5e-3)
+
+
+def training(engine: ServerEngine, *names: str, spec: PolicySpec = LORA) -> Trainer:
+    """Of agents that each are paid for their own texts, in groups of four."""
+    return Trainer(
+        task=Low(), play=chain(), cast=fixed({name: name for name in names}), policies=dict.fromkeys(names, spec),
+        algorithm=magrpo(credit="own_return"), sampling=Sampling(12), steps=8, batch_size=2, members=4, engine=engine,
+        workers=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.environ["COEVOLVE_VLLM"], prepend=os.pathsep)
+        for name, value in {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[ServerEngine]:
+    made, begun = ServerEngine(start=SMALL), time.perf_counter()
+    trainer = training(made, "ann", "bob")
+    print(f"\n{made.about}: {time.perf_counter() - begun:.1f} s with the learners")
+    yield made
+    trainer.close()
+
+
+def test_two_adapters_learn_and_the_numbers_are_theirs(engine: ServerEngine) -> None:
+    trainer = training(engine, "ann", "bob")
+    for i in range(4):
+        line = trainer.step(i)
+        drifts = [line[f"agents/{name}/drift"] for name in ("ann", "bob")]
+        times = {key: f"{line[key]:.3f} s" for key in ("time/generate", "time/publish")}
+        print(i, [f"{drift:.1e}" for drift in drifts], times)
+        assert max(drifts) < 1e-5
+        assert all(line[f"agents/{name}/grad_norm"] > 0 for name in ("ann", "bob"))  # so that there is something new
+
+
+def test_a_key_decides_a_turn_alone_and_among_others(engine: ServerEngine) -> None:
+    says = make_says(ragged(16, seed=1), Sampling(24), policy="ann")
+    together = engine.generate({"ann": says})["ann"]
+    alone = [engine.generate({"ann": [say]})["ann"][0] for say in says]
+    assert [turn.action_ids for turn in alone] == [turn.action_ids for turn in together]
+    cold = make_says(ragged(16, seed=1), Sampling(24, temperature=0.7), policy="ann")
+    assert [turn.action_ids for turn in engine.generate({"ann": cold})["ann"]] != [t.action_ids for t in together]
+
+
+def test_two_runs_of_a_seed_are_alike(engine: ServerEngine) -> None:
+    rewards = []
+    for _ in range(2):
+        trainer = training(engine, "ann", "bob")
+        trainer.step(0)
+        rewards.append([turn.action_ids for episode in trainer.episodes for turn in episode.turns])
+    assert rewards[0] == rewards[1]
+
+
+def test_a_publish_that_does_not_arrive_stops_the_run(engine: ServerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = training(engine, "ann", "bob")
+
+    async def nothing(news: Sequence[Published]) -> None:
+        """Versions are noted, and the server keeps what it has."""
+
+    monkeypatch.setattr(engine, "_take", nothing)
+    trainer.step(0)
+    with pytest.raises(ValueError, match="step 1: its turns were not sampled by the weights that learn") as told:
+        trainer.step(1)
+    print(told.value)
+
+
+def workers(group: int) -> list[int]:
+    """The server's engine processes."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            same = int((entry / "stat").read_text().rpartition(")")[2].split()[2]) == group
+            if same and "EngineCore" in (entry / "cmdline").read_text():
+                found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_a_killed_worker_is_told_and_the_server_started_again(engine: ServerEngine) -> None:
+    training(engine, "ann", "bob")  # whose weights the server has, whatever a test before has left
+    says = {"ann": make_says(ragged(16, seed=1), Sampling(24), policy="ann")}
+    well = [turn.action_ids for turn in engine.generate(says)["ann"]]
+    assert engine.child is not None
+    guest = ServerEngine(url=engine.url, seconds=5.0)
+    guest.publish([engine.published["ann"]])
+    [worker] = workers(engine.child.process.pid)
+    os.kill(worker, signal.SIGKILL)
+    begun = time.perf_counter()
+    with pytest.raises(ShortageError, match="failed twice") as told:  # not by the deadline
+        guest.generate(says)
+    print(f"told after {time.perf_counter() - begun:.1f} s: {told.value}")
+    begun = time.perf_counter()
+    assert [turn.action_ids for turn in engine.generate(says)["ann"]] == well
+    print(f"started again and answered after {time.perf_counter() - begun:.1f} s")
+
+
+def test_whole_weights_with_a_tied_head_are_stopped_by_the_gate() -> None:
+    """On processors vLLM keeps the output layer of before; it says that all went well."""
+    made = ServerEngine(start=SMALL)
+    trainer = training(made, "ann", spec=PolicySpec(MODEL, learning_rate=1e-3))
+    try:
+        print(trainer.step(0)["agents/ann/drift"])
+        with pytest.raises(ValueError, match="its turns were not sampled by the weights that learn") as told:
+            trainer.step(1)
+        print(told.value)
+    finally:
+        trainer.close()

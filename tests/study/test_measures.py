@@ -1,0 +1,89 @@
+"""Measures by hand, and the budgets that they are taken at."""
+
+import math
+
+import pytest
+from made_up import result, row
+
+from coevolve.study.measures import AXES, Budget, amount, areas, budget_of, check_measure, same_cost, spread
+
+
+def test_curves_by_hand():
+    one = result("a", 0, reward=[0, 1, 2, 4], kl=[1, 2, 3, 5])  # fewer than ten steps: windows of one
+    assert amount(one, "end reward") == 4
+    assert amount(one, "start reward") == 0
+    assert amount(one, "rise reward") == 4
+    assert amount(one, "mean kl") == 11 / 4
+    assert amount(one, "early reward") == 0
+    assert amount(one, "halfway reward") == 2 / 4
+    assert amount(one, "noise reward") == pytest.approx(math.sqrt(((1 - 4 / 3) ** 2 * 2 + (2 - 4 / 3) ** 2) / 2 / 2))
+    assert math.isnan(amount(one, "end nothing"))
+
+
+def test_a_budget_is_as_far_as_both_went():
+    long = result("a", 0, reward=[0, 1, 2, 3], turns=[10] * 4)
+    short = result("b", 0, reward=[0, 2], turns=[10] * 2)
+    budget = budget_of(long, short, "responses")
+    assert budget.most == 20
+    assert [amount(one, "end reward", budget) for one in (long, short)] == [1, 2]
+    assert amount(long, "mean reward", budget) == 0.5
+    assert not same_cost(long, short, "responses")
+    assert same_cost(long, short, "nothing")
+
+
+def test_optimiser_steps_are_those_of_a_policy():
+    pair = result("a", 0, reward=[0, 1], ann__updates=[4, 4], bob__updates=[4, 4])
+    alone = result("b", 0, reward=[0, 1], ann__updates=[4, 4])
+    assert same_cost(pair, alone, "updates")
+    assert budget_of(pair, alone, "updates").most == 8
+
+
+def test_at_equal_kl():
+    near = result("a", 0, reward=[0, 4], kl=[0, 2])
+    far = result("b", 0, reward=[0, 4], kl=[0, 4])
+    budget = budget_of(near, far, "kl")
+    assert [amount(one, "end reward", budget) for one in (near, far)] == [4, 2]
+    assert budget == Budget(AXES["kl"], 2)
+
+
+def test_rows_by_hand():
+    rows = [
+        row("start", reward=0.1, reward_se=0.2),
+        row("start", role="observer", policy="bob", reward=0.3),
+        row(reward=0.5),
+        row(role="observer", policy="bob", reward=0.9),
+        row(role="all", policy="ann+bob", **{"parts/tests": 0.25, "reward": 3.0}),
+        row(setting="alone", reward=0.6, **{"best@8/reward": 0.8}),
+        row(setting="alone", policy="bob", reward=0.4, **{"best@8/reward": 1.0}),
+    ]
+    one = result("a", 0, reward=[0], rows=rows, problems=9)
+    assert amount(one, "held-out reward") == pytest.approx(0.7)
+    assert amount(one, "untrained reward") == pytest.approx(0.2)
+    assert amount(one, "held-out parts/tests") == 0.25
+    assert amount(one, "bare reward") == pytest.approx(0.5)
+    assert amount(one, "bare/bob reward") == 0.4
+    assert amount(one, "bare best@8") == pytest.approx(0.9)
+    assert math.isnan(amount(one, "bare-untrained reward"))
+    assert amount(one, "held-out parts/tests+parts/tests") == 0.5
+    assert math.isnan(amount(one, "held-out parts/tests+parts/nothing"))
+    assert spread(one) == pytest.approx(0.6)
+
+
+def test_areas_share_their_corner():
+    ours = [result("a", 0, reward_pioneer=[0, 1], kl=[0, 1]), result("a", 1, reward_pioneer=[0, 2], kl=[0, 2])]
+    theirs = [result("b", 0, reward_pioneer=[0, 1], kl=[0, 2]), result("b", 1, reward_pioneer=[0, 1], kl=[0, 10])]
+    # up to KL 11 and reward 0: ours (2-1)*1 + (11-2)*2; theirs (11-2)*1
+    assert areas(ours, theirs) == (pytest.approx(19), pytest.approx(9))
+
+
+@pytest.mark.parametrize(
+    "text", ["ends reward", "reward", "end", "end/ann reward", "bare/ann", "hyper volume", "end a+b", "bare a+"]
+)
+def test_what_is_no_measure_is_named(text):
+    with pytest.raises(ValueError, match="no measure"):
+        check_measure(text)
+
+
+def test_measures_are_let_through():
+    for text in ("hypervolume", "end reward/pioneer", "bare/ann best@8", "held-out parts/return", "end agents/bob/kl"):
+        assert check_measure(text) == text

@@ -1,0 +1,143 @@
+"""Pictures and page of made-up results: the numbers by hand, and files that are read by others' parsers."""
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from made_up import STUDY, pairs, result
+
+from coevolve.report.section import Plot, Section, Series
+from coevolve.study import layout, page
+from coevolve.study.claims import Figure, read
+from coevolve.study.figures import drawn
+from coevolve.study.layout import Chapter, Picture
+from coevolve.study.svg import svg, ticks
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def book(tmp_path):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "claims.yaml").write_text(STUDY)
+    return read(tmp_path / "study" / "claims.yaml")
+
+
+def with_figure(book, **changes):
+    figure = book.study.figures["F1"].model_dump() | changes
+    study = book.study.model_copy(update={"figures": {"F1": Figure.model_validate(figure)}})
+    return type(book)(book.file, study)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.31, 0.79, [0.3, 0.4, 0.5, 0.6, 0.7, 0.8]),
+        (-3.0, 7600.0, [-2000, 0, 2000, 4000, 6000, 8000]),
+        (5.0, 5.0, [4.4, 4.6, 4.8, 5.0, 5.2, 5.4, 5.6]),
+    ],
+)
+def test_numbers_on_an_axis_are_round(low, high, wanted):
+    assert ticks(low, high) == pytest.approx(wanted)
+    assert ticks(low, high)[0] <= low
+    assert ticks(low, high)[-1] >= high
+
+
+def test_a_value_lies_where_the_axes_say():
+    text = svg(Plot("x", "y", [Series("one < two", [0.0, 1.0], [0.0, 1.0])]), "a title", "what it says")
+    root = ElementTree.fromstring(text)
+    assert (root.find(f"{SVG}title").text, root.find(f"{SVG}desc").text) == ("a title", "what it says")
+    assert "one < two" in [each.text for each in root.iter(f"{SVG}text")]
+    lines = [each.get("points") for each in root.iter(f"{SVG}polyline")]
+    assert lines[0] == "64.0,282.0 612.0,14.0"  # from corner to corner
+    assert root.find(f".//{SVG}circle").get("cx") == "612.0"  # marked where it ends
+    assert "prefers-color-scheme:dark" in text
+
+
+def test_a_gap_parts_a_line_and_single_points_have_whiskers():
+    runs = Series("runs", [0.0, 1.0, 1.0, 0.0, 1.0], [0.0, 1.0, None, 1.0, 0.0])
+    root = ElementTree.fromstring(svg(Plot("x", "y", [runs]), "t", "s"))
+    assert [each.get("points") for each in root.iter(f"{SVG}polyline")][:2] == [
+        "64.0,282.0 612.0,14.0",
+        "64.0,14.0 612.0,282.0",
+    ]
+    points = Series("ends", [0.0, 1.0], [0.5, 0.5], [0.0, 0.5], [1.0, 0.5], points=True)
+    root = ElementTree.fromstring(svg(Plot("x", "y", [points]), "t", "s"))
+    whiskers = [each.get("points") for each in root.iter(f"{SVG}polyline") if each.get("class") == "l w"]
+    assert whiskers == ["64.0,282.0 64.0,14.0", "612.0,148.0 612.0,148.0"]
+    assert len(list(root.iter(f"{SVG}circle"))) == 3  # and one in the legend
+
+
+def test_ends_of_arms_are_points_in_the_order_of_x(book):
+    kept = {
+        "a": {seed: result("a", seed, reward=[0.0, 0.5], kl=[0.0, kl]) for seed, kl in enumerate((3.0, 5.0))},
+        "b": {0: result("b", 0, reward=[0.0, 0.25], kl=[0.0, 1.0])},
+    }
+    (one,) = drawn(book, kept)
+    (series,) = one.plot.series
+    assert (list(series.x), list(series.y), series.points) == ([1.0, 4.0], [0.25, 0.5], True)
+    assert one.rows == [
+        ["both", "a", "2", "4.00 [3.00, 5.00]", "0.500 [0.500, 0.500]"],
+        ["both", "b", "1", "1.00", "0.250"],
+    ]
+    assert "both: 4.00 [3.00, 5.00] and 0.500 [0.500, 0.500]" in one.says
+
+
+def test_a_curve_is_the_mean_over_seeds_and_runs_are_each_their_own(book):
+    lines = {name: {"arm": name, "x": "responses", "y": "reward"} for name in ("a", "b")}
+    kept = {"a": {seed: result("a", seed, reward=[0.0, float(seed)], turns=[4, 4]) for seed in (0, 1)}}
+    (one,) = drawn(with_figure(book, draws="curve", lines=lines), kept)
+    (series,) = one.plot.series
+    assert (series.x, series.y) == ([4.0, 8.0], [0.0, 0.5])
+    assert (series.low, series.high) == ([0.0, 0.0], [0.0, 1.0])  # of two values all resamples
+    assert one.missing == ["b"]
+    (one,) = drawn(with_figure(book, draws="runs", lines=lines), kept)
+    assert one.plot.series[0].x == [4.0, 8.0, 8.0, 4.0, 8.0]
+    assert one.plot.series[0].y == [0.0, 0.0, None, 0.0, 1.0]
+
+
+def test_a_figure_of_a_metric_that_is_not_there_is_told(book):
+    with pytest.raises(ValueError, match="a figure draws kl of a, whose results have no such curve"):
+        drawn(book, {"a": {0: result("a", 0, reward=[0.0, 0.5])}})
+
+
+def test_a_curve_has_no_points_where_a_seed_does_not_know(book):
+    one, two = (result("a", seed, reward=[0.0, 1.0], kl=[0.5, 1.0]) for seed in (0, 1))
+    two.curves["kl"][0] = None
+    lines = {"a": {"arm": "a", "x": "kl", "y": "reward"}}
+    for draws, x, y in (("curve", [1.0], [1.0]), ("runs", [0.5, 1.0, 1.0, 1.0], [0.0, 1.0, None, 1.0])):
+        (found,) = drawn(with_figure(book, draws=draws, lines=lines), {"a": {0: one, 1: two}})
+        assert (found.plot.series[0].x, found.plot.series[0].y) == (x, y)
+
+
+def test_a_figure_without_results_is_left_out(book):
+    assert drawn(book, {}) == []
+
+
+def test_a_page_in_both_forms(book):
+    kept = pairs([0.2] * 12, kl=[0.0, 1.0, 1.0, 1.0, 1.0])
+    for arm in ("b",):
+        kept[arm] = {seed: result(arm, seed, reward=[0.5] * 5, kl=[1.0] * 5) for seed in range(12)}
+    files = page.files(book, kept, {}, Path("docs/study.md"))
+    assert set(files) == {Path("docs/study.md"), Path("docs/study-figure-F1.svg")}
+    text = files[Path("docs/study.md")]
+    assert "- Take a. ([K1](#k1), confirmed)" in text
+    assert "| [K1](#k1) | a is better | **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 seeds |" in text
+    assert "![Both arms](study-figure-F1.svg)" in text
+    assert "### K1\n\na is better\n\n**confirmed.** a paper: much." in text
+    (text,) = page.files(book, kept, {}, Path("study.html")).values()
+    assert '<h3 id="k1">K1</h3>' in text
+    assert "<svg" in text
+    assert '<li>Take a. (<a href="#k1">K1</a>, confirmed)</li>' in text
+
+
+def test_cells_of_tables_cannot_break_them():
+    section = Section("x", "X", "- a\n- b\n\n`c` < [d](#e)", ("one", "two"), [["a|b", "c\nd"]])
+    chapter = Chapter(Section("w", "W", ""), [section], {"x": Picture("<svg/>", "a picture")})
+    text = layout.markdown("T", "intro", [chapter], "page")
+    assert "| a\\|b | c<br>d |" in text
+    assert "![a picture](page-x.svg)" in text
+    text = layout.html("T", "intro", [chapter])
+    assert '<ul><li>a</li><li>b</li></ul><p><code>c</code> &lt; <a href="#e">d</a></p>' in text
+    assert "<td>c<br>d</td>" in text

@@ -1,0 +1,281 @@
+"""A study of one tiny arm: run, killed in the middle, gone on with, kept, doubted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import toy
+
+from coevolve import cli
+from coevolve.commands.reproduce import _compared
+from coevolve.recipe.schema import load_recipe
+from coevolve.runs.folder import read_lines
+from coevolve.study import results, run
+from coevolve.study.claims import read
+
+pytestmark = pytest.mark.slow
+
+STUDY = """
+page: page.md
+seeds: {{quick: 1, full: 6}}
+arms: {{toys: {{recipe: toy.yaml}}, others: {{recipe: toy.yaml, overrides: [algorithm.eta=0.5]}}}}
+premises: {{}}
+claims:
+  T1:
+    paper: none
+    says: It learns.
+    number: none
+    comparisons:
+      - {{arm: toys, measure: held-out reward, than_measure: untrained reward,
+          direction: more, margin: 0.1, matched: nothing}}
+  T2:
+    paper: none
+    says: Not here.
+    number: none
+    elsewhere: {{why: It waits., recipe: toy.yaml, command: coevolve train toy.yaml}}
+"""  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, micro_model):
+    """A folder with a study in it, which is where one is."""
+    text = toy.RECIPE.format(toy=toy.__file__, model=micro_model, out="nowhere")
+    (tmp_path / "toy.yaml").write_text(text.replace("steps: 4", "steps: 30").replace("save_every: 2", "save_every: 5"))
+    (tmp_path / "claims.yaml").write_text(STUDY.format())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def words(*more):
+    return ["reproduce", "--study", "claims.yaml", "--jobs", "1", *more]
+
+
+def killed_at_a_checkpoint(folder):
+    """Start the study and kill it, without a warning, once its run has a checkpoint."""
+    command = [sys.executable, "-m", "coevolve.cli", *words()]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    there = folder / "runs" / "study" / "toys-0"
+    while not list(there.glob("checkpoint-*")):
+        assert process.poll() is None
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    return there
+
+
+@pytest.mark.slow
+def test_killed_gone_on_with_kept_and_doubted(here, capsys):
+    there = killed_at_a_checkpoint(here)
+    file = here / "results" / "toys" / "0.json"
+    assert not file.exists()
+    with run.alone(here / run.RUNS, wait=True):  # the training ends with the study that started it
+        pass
+    at = len(read_lines(there / "metrics.jsonl"))
+    assert cli.main(words("T1")) == 0
+    said = capsys.readouterr().out
+    assert "toys, seed 0: kept; 0 of 1 left" in said
+    kept = json.loads(file.read_text())
+    assert file.stat().st_size < 6000
+    assert sum(kept["curves"]["turns"]) == 30 * 16
+    assert kept["machine"] == {"processor": results.processor(), "compute": kept["machine"]["compute"], "threads": 1}
+    if at < 30:
+        assert "resumed" in json.loads((there / "environment.json").read_text())
+    assert not list(there.glob("checkpoint-*"))  # what is kept is small
+    assert "It learns." in (here / "page.md").read_text()
+
+    assert cli.main(words()) == 0
+    assert "nothing to run" in capsys.readouterr().out
+    assert cli.main(words("--again", "toys/0")) == 0  # undisturbed, and the same
+    assert "toys/0: the same, times and commit aside" in capsys.readouterr().out
+    kept["curves"]["reward"][3] += 1
+    file.write_text(json.dumps(kept))
+    settings = read(Path("claims.yaml")).settings("toys")
+    first = results.load(file, "toys", 0, settings)
+    second = results.load(here / run.RUNS / "again" / "results" / "toys" / "0.json", "toys", 0, settings)
+    assert results.differences(first, second) == ["curves.reward.3"]
+
+
+def kept_by_hand(here, **changes):
+    """A result of the arm ``toys`` that nobody ran."""
+    recipe = read(here / "claims.yaml").recipe("toys", 0, run.RUNS)
+    made = results.Result(
+        arm="toys", seed=0, recipe=results.said(recipe), evaluated=results.Evaluated(), problems=4, versions={},
+        commit="", curves={"reward": [1.0]},
+        machine=results.Machine(processor="a far one", compute=(), threads=1), rows=[],
+        took={"training": 7000.0, "evaluation": 200.0, "finished": ""},
+    ).model_copy(update=changes)  # fmt: skip
+    file = results.place(here / "results", "toys", 0)
+    results.write(made, file)
+    return file
+
+
+def test_what_is_kept_is_read_back(here):
+    file = kept_by_hand(here)
+    book = read(here / "claims.yaml")
+    assert run.kept(book)["toys"][0].took["training"] == 7000.0
+    again = results.load(file, "toys", 0, book.settings("toys"))
+    before = file.read_text()
+    results.write(again, file)
+    assert file.read_text() == before
+
+
+def test_the_list_says_what_is_done_and_what_it_costs(here, capsys):
+    kept_by_hand(here)
+    assert cli.main(words("--list")) == 0
+    said = capsys.readouterr().out
+    assert "12.0 h" in said  # six seeds of two hours
+    assert "not here" in said
+
+
+def test_a_result_of_other_settings_is_refused(here, capsys):
+    file = kept_by_hand(here)
+    recipe = here / "toy.yaml"
+    recipe.write_text(recipe.read_text().replace("batch_size: 8", "batch_size: 9"))
+    assert cli.main(words("--list")) == 2
+    said = capsys.readouterr().err
+    assert f"{file.relative_to(here)} was made by other settings than toys has now: batch_size is 8 there and 9" in said
+
+
+@pytest.mark.parametrize(
+    ("arm", "said"),
+    [
+        ("samples: 3", "evaluated.samples is 1 there and 3 here"),
+        ("evaluated_by: rounds", "evaluated.play is None there and 'rounds' here"),
+    ],
+)
+def test_a_result_that_was_evaluated_otherwise_is_refused(here, arm, said):
+    kept_by_hand(here)
+    text = (here / "claims.yaml").read_text()
+    (here / "claims.yaml").write_text(text.replace("toys: {recipe: toy.yaml}", f"toys: {{recipe: toy.yaml, {arm}}}"))
+    with pytest.raises(ValueError, match=said):
+        run.kept(read(here / "claims.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("row", "samples"), [({"reward": 0.5}, 1), ({"best@1/reward": 0.5, "best@2/reward": 0.6, "best@8/reward": 0.9}, 8)]
+)
+def test_a_result_that_does_not_say_how_it_was_evaluated_has_it_in_its_rows(here, row, samples):
+    file = kept_by_hand(here, rows=[row])
+    tree = json.loads(file.read_text())
+    del tree["evaluated"]
+    file.write_text(json.dumps(tree))
+    found = results.load(file, "toys", 0, tree["recipe"] | {"evaluated": {"samples": samples, "play": None}})
+    assert found.evaluated == results.Evaluated(samples=samples)
+
+
+def test_a_pair_stays_on_one_kind_of_processor(here):
+    kept_by_hand(here)
+    text = (here / "claims.yaml").read_text()
+    ours = "arm: toys, measure: held-out reward, than_measure: untrained reward"
+    (here / "claims.yaml").write_text(text.replace(ours, "arm: others, than: toys, measure: end reward"))
+    book = read(here / "claims.yaml")
+    todo, left_out = run._jobs(book, ["T1"], [0, 1], run.kept(book))
+    assert left_out == ["others, seed 0 waits for a machine like its partners': a far one"]
+    assert [job.name for job in todo] == ["others, seed 1", "toys, seed 1"]
+
+
+def test_a_chain_of_pairs_stays_on_one_kind_of_processor(here):
+    """Else the arm in the middle could be run nowhere."""
+    kept_by_hand(here)
+    text = (here / "claims.yaml").read_text().replace("full: 6", "full: 12")  # three tests want as many
+    third = "others: {recipe: toy.yaml, overrides: [algorithm.eta=0.5]}"
+    text = text.replace(third, f"{third}, thirds: {{recipe: toy.yaml, overrides: [algorithm.eta=0.7]}}")
+    rest = "direction: more, margin: 0.1, matched: nothing}"
+    middle, end = (
+        f"{{arm: {a}, than: {b}, measure: end reward, {rest}" for a, b in (("others", "toys"), ("thirds", "others"))
+    )
+    (here / "claims.yaml").write_text(
+        text.replace("    comparisons:\n", f"    comparisons:\n      - {middle}\n      - {end}\n")
+    )
+    book = read(here / "claims.yaml")
+    _, left_out = run._jobs(book, ["T1"], [0], run.kept(book))
+    assert [line.split(" waits for a machine")[0] for line in left_out] == ["others, seed 0", "thirds, seed 0"]
+
+
+def test_a_result_names_no_folder_of_its_machine(here):
+    (here / "more.yaml").write_text("kind: causal_lm\n")
+    kept = results.said(load_recipe("toy.yaml", ["policies.ann.model=more.yaml"]))
+    assert kept["policies"]["ann"]["model"] == "more.yaml"
+    assert str(here) not in json.dumps(kept["policies"])
+
+
+def test_an_arm_is_evaluated_by_the_play_it_names(here, monkeypatch):
+    asked = {}
+
+    def measure_run(folder, **how):
+        asked.update(how)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("coevolve.runs.evaluated.measure_run", measure_run)
+    text = (here / "claims.yaml").read_text()
+    (here / "claims.yaml").write_text(
+        text.replace("toys: {recipe: toy.yaml}", "toys: {recipe: toy.yaml, samples: 3, evaluated_by: rounds}")
+    )
+    book = read(here / "claims.yaml")
+    with pytest.raises(ValueError, match="enough"):
+        run._collected(run.Job("toys", book.recipe("toys", 0, run.RUNS)), book.study.arms["toys"], here)
+    assert asked == {"samples": 3, "play": "rounds"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["T3"], "no claim 'T3'"),
+        (["--seeds", "0..6"], "want some of 0..5"),
+        (["--again", "toys"], "want an arm of claims.yaml and a seed"),
+        (["--again", "toys/3"], "toys, seed 3 has no result"),
+        (["--page", "page.txt"], "want a name that ends in .md or .html"),
+        (["--study", "none.yaml"], "no file none.yaml"),
+    ],
+)
+def test_a_mistake_is_told(here, capsys, more, said):
+    assert cli.main(words(*more)) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("differ", "said"),
+    [
+        ([], "the same, times and commit aside"),
+        (
+            ["machine.processor", "versions.torch"],
+            "the same, times and commit aside; made elsewhere: machine.processor, versions.torch",
+        ),
+        (["curves.kl.3"], "not the same: curves.kl.3"),
+        (
+            ["machine.processor", *(f"curves.kl.{i}" for i in range(7))],
+            "not the same: curves.kl.0, curves.kl.1, curves.kl.2, curves.kl.3, curves.kl.4 and 2 more; "
+            "made elsewhere: machine.processor, where rounding differs",
+        ),
+    ],
+)
+def test_two_runs_of_one_seed_are_compared_in_words(differ, said):
+    assert _compared(differ) == said
+
+
+def test_what_is_not_here_is_said(here, capsys):
+    assert cli.main(words("T2")) == 0
+    assert "T2 is not decided here: It waits. coevolve train toy.yaml" in capsys.readouterr().out
+
+
+def test_long_curves_are_thinned():
+    lines = [{"reward": float(i), "turns": 2, "time/step": 1.0, "cast": {}} for i in range(100)]
+    found = results._thinned(lines)
+    assert found["reward"][:2] == [1.0, 4.0]
+    assert len(found["reward"]) == 34
+    assert sum(found["turns"]) == 200
+    assert set(found) == {"reward", "turns"}
+
+
+def test_the_same_settings_by_other_means(here):
+    one = load_recipe("toy.yaml", ["seed=1", "output_dir=x"])
+    two = load_recipe("toy.yaml", ["seed=2", "save_every=7", "threads=2"])
+    assert results.said(one) == results.said(two)
+    assert results._differs(results.said(one), results.said(load_recipe("toy.yaml", ["steps=5"]))) == (
+        "steps is 30 there and 5 here"
+    )

@@ -1,0 +1,145 @@
+"""Games of PettingZoo: who moves, what it sees, what it is paid, and what goes wrong."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from coevolve.engines.scripted import ScriptedEngine
+from coevolve.play import Stage, rollout
+from coevolve.plays import refereed
+from coevolve.recipe.components import from_file
+from coevolve.recipe.schema import build, load_recipe
+from coevolve.tasks import PettingZoo, Rows
+from coevolve.types import Case, Sampling, Turn
+
+pettingzoo = pytest.importorskip("pettingzoo")
+from gymnasium.spaces import Text  # noqa: E402
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Follow = from_file(f"{EXAMPLES / 'follow_game.py'}:Follow", (), "x")
+
+
+class Auction(pettingzoo.ParallelEnv):  # type: ignore[misc]
+    """Two bid a text at once, twice; the longer one is paid 1. The second time they see both bids."""
+
+    possible_agents = ["ann", "bob"]  # noqa: RUF012
+    metadata = {"name": "auction"}  # noqa: RUF012
+
+    def observation_space(self, agent):
+        return Text(100)
+
+    def action_space(self, agent):
+        return Text(100)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.round, self.seed = list(self.possible_agents), 0, seed
+        return dict.fromkeys(self.agents, f"bid, game {seed}"), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.round += 1
+        most = max(map(len, actions.values()))
+        paid = {agent: float(len(bid) == most) for agent, bid in actions.items()}
+        seen = dict.fromkeys(self.agents, " and ".join(actions.values()))
+        over = dict.fromkeys(self.agents, self.round == 2)
+        infos = {agent: {} for agent in self.agents}
+        if self.round == 2:
+            self.agents = []
+        return seen, paid, over, dict.fromkeys(over, False), infos
+
+
+class Masked(Follow):  # type: ignore[misc,valid-type]
+    """The follower may say D alone."""
+
+    def observe(self, agent):
+        return {"observation": self.moves, "action_mask": [int(agent == "leader"), 1]}
+
+
+def played(task: Any, says: dict[str, list[str]]) -> Any:
+    engine = ScriptedEngine(lambda role, problem, member, number: says[role][number])
+    [episode] = rollout(refereed(), task.train[:1], Stage(dict.fromkeys(says, "llm"), task, engine, Sampling(8)))
+    return episode, engine
+
+
+def test_a_game_of_moves() -> None:
+    task = PettingZoo(env=Follow, actions=["C", "D"])
+    episode, engine = played(task, {"leader": ["so C"], "follower": ["C or D, C"]})
+    assert [(t.role, t.heard, t.reward) for t in episode.turns] == [("leader", ("c",), 5.0), ("follower", ("cC",), 4.0)]
+    assert [engine.read(say.prompt_ids) for call in engine.calls for say in call["llm"]] == ["c", "cC"]
+    assert played(task, {"leader": ["D"], "follower": ["C"]})[0].joints[0].rewards == (0.0, 0.0)
+
+
+def test_agents_that_move_at_once_do_not_see_each_other() -> None:
+    task = PettingZoo(env=Auction, seed=3, games=2, held_out=1)
+    episode, engine = played(task, {"ann": ["aa", "a"], "bob": ["b", "bbb"]})
+    told = "bid, game 9"
+    seen = [(turn.role, turn.heard[-1]) for turn in episode.turns]
+    assert seen == [("ann", told), ("bob", told), ("ann", "aa and b"), ("bob", "aa and b")]
+    assert episode.turns[2].heard[0] is episode.turns[0]
+    assert [t.reward for t in episode.turns] == [1.0, 1.0, 1.0, 1.0]  # each won once, and every turn is paid the game
+    assert engine.read(engine.calls[2]["llm"][0].prompt_ids) == "bid, game 9 aa aa and b"
+
+
+def test_who_says_no_legal_move_ends_the_game() -> None:
+    task = PettingZoo(env=Masked, actions=["C", "D"], illegal=-2.0)
+    assert played(task, {"leader": ["what?"], "follower": []})[0].joints[0].rewards == (-2.0,)
+    assert played(task, {"leader": ["C"], "follower": ["C"]})[0].joints[0].rewards == (0.0, -2.0)
+    assert played(task, {"leader": ["D"], "follower": ["D"]})[0].joints[0].rewards == (4.0, 4.0)
+
+
+def test_observations_may_be_described() -> None:
+    def describe(observation, agent):
+        return f"{agent}: {observation['observation'] or 'begin'}"
+
+    task = PettingZoo(env=Masked, actions=["C", "D"], describe=describe)
+    assert task.referee(task.train[0], []) == [("leader", "leader: begin")]
+    assert PettingZoo(env=Masked, actions=["C", "D"]).referee(task.train[0], []) == [("leader", "")]
+
+
+def test_games_are_told_apart_by_their_seeds() -> None:
+    task = PettingZoo(env=Auction, games=3, held_out=2)
+    assert [p.data["seed"] for p in (*task.train, *task.test)] == [0, 1, 2, 3, 4]
+    assert task.referee(task.test[0], [])[0][1] == "bid, game 3"
+
+
+def test_the_example_learns() -> None:
+    with closing(build(load_recipe(EXAMPLES / "follow_game.yaml", ["workers=false", "threads=1"]))) as trainer:
+        paid = [trainer.step(i)["reward"] for i in range(30)]
+    assert paid[0] < 3.2
+    assert fmean(paid[-3:]) > 3.8
+
+
+def message(call: Any) -> str:
+    with pytest.raises(ValueError) as error:
+        call()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_mistakes() -> None:
+    assert message(lambda: PettingZoo(env="pettingzoo.classic.none_v1")).startswith(
+        "task.env pettingzoo.classic.none_v1: No module named"
+    )
+    assert message(lambda: PettingZoo(env="pettingzoo.utils")) == (
+        "task.env pettingzoo.utils has no `env`; name a module such as pettingzoo.classic.rps_v2"
+    )
+    assert message(lambda: PettingZoo(env="os")).startswith("task.env: unknown name 'os'")
+    assert message(lambda: PettingZoo(env=Follow)) == ("task.actions: 'leader' has 2 moves, and none of them are named")
+    assert "has 2 moves, and 3 of them are named" in message(lambda: PettingZoo(env=Follow, actions=["C", "D", "E"]))
+    task = PettingZoo(env=Follow, actions=["C", "D"])
+    turn = Turn("follower", "llm", task.train[0], 0, 0, (), (), (), "C", True)
+    assert message(lambda: task.reward([Case(task.train[0], (turn,))])) == (
+        "the environment of problem 'game 0': 'leader' is to move, and 'follower' spoke; use play: refereed"
+    )
+    assert "no role 'leder'; did you mean 'leader'?" in message(lambda: task.prompt(task.train[0], "leder", ()))
+    rows = Rows(data=[{"a": 1}], test=[{"a": 1}], prompts={"x": "{a}"}, reward=lambda x: 1.0)
+    stage = Stage({"x": "llm"}, rows, ScriptedEngine(lambda *_: "a"), Sampling(8))
+    assert "the play asks who speaks next; Rows has no `referee`" in message(
+        lambda: rollout(refereed(), rows.train, stage)
+    )
+    stage = Stage({"leader": "llm"}, task, ScriptedEngine(lambda *_: "C"), Sampling(8))
+    assert "the play asks for role 'follower'" in message(lambda: rollout(refereed(), task.train[:1], stage))

@@ -1,0 +1,175 @@
+"""Rows from every kind of file and from memory: the same rows, and the same errors with file and row."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevolve.recipe.components import component
+from coevolve.recipe.schema import anchored
+from coevolve.tasks import TASKS, Rows, data
+from coevolve.tasks.tables import load
+
+ROWS = [
+    {"post": "A café, open", "likes": 3, "score": 0.5, "code": "007"},
+    {"post": 'Two\nlines "quoted"', "likes": -1, "score": 2.0, "code": "12"},
+]
+CSV = 'post,likes,score,code\n"A café, open",3,0.5,007\n\n"Two\nlines ""quoted""",-1,2,12\n'
+
+
+def one(**anything: Any) -> float:
+    return 1.0
+
+
+@pytest.fixture
+def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str | bytes], str]:
+    """Writes a file into the working folder; returns its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, content: str | bytes) -> str:
+        Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return name
+
+    return write
+
+
+def message(source: Any) -> str:
+    with pytest.raises(ValueError) as error:
+        load(source, "train")
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_every_kind_of_file_gives_the_same_rows(put: Callable[..., str]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    parquet.write_table(pyarrow.Table.from_pylist(ROWS), "rows.parquet")
+    put("rows.json", json.dumps(ROWS))
+    put("rows.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS))
+    put("rows.csv", "\ufeff" + CSV.replace("\n", "\r\n").replace("Two\r\nlines", "Two\nlines"))
+    put("rows.tsv", CSV.replace(",", "\t").replace("café\t", "café,"))
+    for ending in ("parquet", "json", "jsonl", "csv", "tsv"):
+        assert load(f"rows.{ending}", "train") == ROWS
+        assert load(Path(f"rows.{ending}"), "train") == ROWS
+
+
+def test_numbers_of_a_csv_are_columns_of_numbers(put: Callable[..., str]) -> None:
+    text = "a,b,c,d,e,f,g,h\n1,1.5,007,1,nan,1_0,, 1\n-2,1e3,8,x,1,2,3,2\n"
+    assert load(put("x.csv", text), "train") == [
+        {"a": 1, "b": 1.5, "c": "007", "d": "1", "e": "nan", "f": "1_0", "g": "", "h": " 1"},
+        {"a": -2, "b": 1000.0, "c": "8", "d": "x", "e": "1", "f": "2", "g": "3", "h": "2"},
+    ]
+
+
+def test_numbers_of_a_csv_are_those_of_pandas(put: Callable[..., str]) -> None:
+    """Also where whole numbers stand beside others: 3.0. ``datasets`` reads a csv by pandas."""
+    pandas = pytest.importorskip("pandas")
+    path = put("x.csv", "id,score,word\n1,3,a\n2,4.5,b\n")
+    found = load(path, "train")
+    assert found == pandas.read_csv(path).to_dict("records")
+    assert [repr(row["score"]) for row in found] == ["3.0", "4.5"]
+
+
+def test_rows_in_memory() -> None:
+    datasets = pytest.importorskip("datasets")
+    for source in (ROWS, tuple(ROWS), datasets.Dataset.from_list(ROWS), iter(ROWS)):
+        assert load(source, "train") == ROWS
+    both = datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS))
+    assert message(both) == "task.data is a dict of train; want the rows of one of them, data[...]"
+
+
+def test_a_task_of_rows_in_memory_does_not_change_them() -> None:
+    task = Rows(data=ROWS, test=ROWS[:1], prompts={"solver": "{post}"}, reward=one)
+    assert [dict(p.data) for p in task.train] == ROWS
+    assert task.train[0].data is not ROWS[0]
+    assert [p.id for p in task.test] == ["1"]
+
+
+def test_a_recipe_may_hold_the_rows_themselves() -> None:
+    settings = {"name": "rows", "data": [{"n": 1}, {"n": 2}], "test": 0.5, "prompts": {"a": "{n}"}}
+    with pytest.raises(ValueError, match=r"reward: no file .*mine\.py"):
+        component({**settings, "reward": "mine.py:f"}, TASKS, "task")
+    task = component({**settings, "reward": f"{__file__}:one"}, TASKS, "task")
+    assert sorted(p.data["n"] for p in (*task.train, *task.test)) == [1, 2]
+
+
+def test_files_of_a_recipe_are_relative_to_it() -> None:
+    found = anchored({"data": "a.csv", "more": ["b.csv", "c.py:f", {"test": "d.parquet"}], "e": "x.json"}, Path("/in"))
+    assert found == {"data": "/in/a.csv", "more": ["b.csv", "/in/c.py:f", {"test": "/in/d.parquet"}], "e": "/in/x.json"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.csv", "", "x.csv holds no rows; want at least one"),
+        ("x.csv", "a,b\n", "x.csv holds no rows; want at least one"),
+        ("x.csv", "a,b\n1,2\n3\n", "x.csv, line 3: 1 values for 2 columns"),
+        ("x.csv", "a,b\n1,2,3\n", "x.csv, line 2: 3 values for 2 columns"),
+        ("x.csv", "a,a\n1,2\n", "x.csv, line 1: the column 'a' is there twice; rename one"),
+        ("x.csv", "a,,c\n1,2,3\n", "x.csv, line 1: column 2 has no name; the first line names the columns"),
+        ("x.csv", 'a\n"x\n', "x.csv, line 2: unexpected end of data; quote a text with a quote or line break"),
+        ("x.csv", b"a\n\xff\n", "x.csv is not UTF-8 text (line 2, byte 0xff); save it as UTF-8"),
+        ("x.json", "{}", "x.json: a dict; want a list of JSON objects such as [{...}, {...}]"),
+        ("x.json", "[]", "x.json holds no rows; want at least one"),
+        ("x.json", '[{"a": 1}, 2]', "x.json, row 2: an int; want a JSON object such as {...}"),
+        ("x.json", '[{"a": NaN}]', "x.json: NaN is no JSON; want a number, or null where there is none"),
+        ("x.json", "[{]", "x.json: Expecting property name enclosed in double quotes at column 3; want a list of JSON "
+         "objects"),
+        ("x.json", '[{"a": "\\ud800"}]', "x.json, row 1: U+D800 is half a character, which no model can read; leave it "
+         "out"),
+        ("x.xlsx", "x", "task x.xlsx: a file of another kind; want .jsonl, .jsonl.gz, .json, .csv, .tsv, .parquet"),
+    ],
+)  # fmt: skip
+def test_a_broken_file(put: Callable[..., str], name: str, content: str | bytes, said: str) -> None:
+    assert message(put(name, content)) == said
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.json", "x.jsonl", "x.parquet"])
+def test_no_file(put: Callable[..., str], name: str) -> None:
+    assert message(name) == f"{name} does not exist; check the path"
+
+
+def test_a_broken_parquet(put: Callable[..., str]) -> None:
+    pytest.importorskip("pyarrow")
+    for content in (b"", b"PAR1 and nothing more"):
+        said = message(put("x.parquet", content))
+        assert said.startswith("x.parquet: ") and said.endswith("; the file is damaged, or no Parquet file")
+
+
+def test_parquet_without_its_package(put: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert message(put("x.parquet", b"")) == "x.parquet: reading it needs a package: pip install 'coevolve[hub]'"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (3, "task.data is 3; want a file, a hub data set, or a list of dicts"),
+        ([], "data in memory holds no rows; want at least one dict"),
+        ([{"a": 1}, "x"], "data in memory, row 2: 'x'; want a dict of column to value"),
+        ([{1: 1}], "data in memory, row 1: {1: 1}; want a dict of column to value"),
+        ([{"a": "\ud800"}], "data in memory, row 1: U+D800 is half a character, which no model can read; leave it out"),
+    ],
+)
+def test_what_is_no_rows(source: Any, said: str) -> None:
+    assert message(source) == said
+
+
+def test_a_name_of_no_file_is_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(data, "rows", lambda name, **named: asked.append((name, named)) or [{"a": 1}])
+    assert load("me/set:some", "train") == [{"a": 1}]
+    assert asked == [("set_some", {"dataset": "me/set", "split": "some"})]
+
+
+def test_a_row_of_memory_that_lacks_a_column() -> None:
+    task = Rows(data=[{"a": 1}, {"b": 1}], test=0.5, prompts={"solver": "{a}"}, reward=one)
+    with pytest.raises(ValueError) as error:
+        len(task.train)
+    assert str(error.value) == "task data in memory, row 2: no column 'a', which prompts.solver names; it has b"

@@ -1,0 +1,65 @@
+"""Tasksets of verifiers: what a role is told, what its answer is paid, and that the example learns."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from coevolve.recipe.components import from_file
+from coevolve.recipe.schema import build, load_recipe
+from coevolve.tasks import Verifiers
+from coevolve.tasks.scoring import score_texts
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "verifiers.v1", None)
+    task = Verifiers(taskset=list)
+    with pytest.raises(ValueError, match=r"^task.taskset needs a package: pip install 'coevolve\[verifiers\]'$"):
+        len(task.train)
+
+
+@pytest.fixture(scope="module")
+def vf() -> Any:
+    return pytest.importorskip("verifiers.v1", reason="verifiers 0.4 wants openai below 3, so `dev` is without it")
+
+
+def test_tasks_are_problems_and_their_rewards_pay(vf: Any) -> None:
+    task = Verifiers(taskset=from_file(f"{EXAMPLES / 'vf_echo.py'}:taskset", (), "x"))
+    assert (len(task.train), len(task.test)) == (18, 2)
+    problem = task.train[0]
+    assert task.prompt(problem, "solver", ()) == problem.data["wanted"]
+    found = score_texts(task, problem, {"ann": problem.data["wanted"], "bob": "none"})
+    assert found.rewards == {"ann": 1.0, "bob": 0.0}
+    assert found.parts == {"task_said": 0.5, "task_length": 2.5}
+
+
+def test_messages_and_system_prompts(vf: Any) -> None:
+    talk = [{"role": "user", "content": "Hi"}]
+    asked = vf.TaskData(prompt=[vf.UserMessage(content="Hi")], system_prompt="Be brief.")
+    task = Verifiers(taskset=lambda: [vf.Task(asked), vf.Task(vf.TaskData(prompt="Hi", system_prompt="No."))], test=0.5)
+    told = [task.prompt(p, "solver", ()) for p in sorted((*task.train, *task.test), key=lambda p: p.id)]
+    assert told == [[{"role": "system", "content": words}, *talk] for words in ("Be brief.", "No.")]
+
+
+def test_what_is_no_taskset(vf: Any) -> None:
+    def said(taskset: Any) -> str:
+        with pytest.raises(ValueError) as error:
+            len(Verifiers(taskset=taskset).train)
+        return str(error.value)
+
+    assert said(lambda: 3) == "task.taskset: 3 is no taskset; want a function that makes one"
+    assert said(lambda: [vf.Task(vf.TaskData())] * 2).startswith("task.taskset, task 1: Task has no prompt")
+
+
+def test_the_example_learns(vf: Any) -> None:
+    with closing(build(load_recipe(EXAMPLES / "vf_echo.yaml", ["workers=false", "threads=1"]))) as trainer:
+        paid = [trainer.step(i)["reward"] for i in range(30)]
+    assert paid[0] < 0.5
+    assert fmean(paid[-3:]) > 0.8
