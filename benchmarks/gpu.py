@@ -36,7 +36,7 @@ class Ours:
 
     def __init__(self, case: Case, folder: str, device: str, dtype: str) -> None:
         self.case, self.rule = case, magrpo()
-        spec = PolicySpec(folder, learning_rate=1e-6, device=device, dtype=dtype, micro_tokens=1 << 14)
+        spec = PolicySpec(folder, learning_rate=1e-6, device=device, dtype=dtype, micro_tokens=1 << 13)
         self.policies = build_policies({"a": spec}, reference=False, critic=False, steps=1, seed=0)
         self.policies["a"].tokenizer, self.policies["a"].eos = tokenizer(case), frozenset()
         self.engine, self.episodes = LocalEngine(self.policies), []

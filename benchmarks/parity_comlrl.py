@@ -31,6 +31,7 @@ from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from comlrl.trainers import reinforce as peers
@@ -88,12 +89,14 @@ class Pair:
         self.models = [load_causal_lm(folder) for folder in folders]
         self.tokenizers = dict.fromkeys(ROLES, tokenizer)
         specs = {role: PolicySpec(model=folder, device="cpu") for role, folder in zip(ROLES, folders, strict=True)}
-        self.policies: Mapping[str, LocalLearner] = build_policies(
-            specs, reference=False, critic=False, steps=1, seed=0
-        )
-        for policy in self.policies.values():
-            policy.tokenizer = tokenizer  # transformers takes any tokenizer of a Qwen2's folder for Qwen2's own
+        self.policies = built(specs, tokenizer, critic=False)
         self.items = [{"prompt": prompt} for prompt in prompts]
+
+
+def built(specs: Mapping[str, PolicySpec], tokenizer: Any, critic: bool | tuple[str, ...]) -> dict[str, LocalLearner]:
+    """Policies with this tokenizer: transformers takes any tokenizer of a Qwen2's folder for Qwen2's own."""
+    with mock.patch("coevolve.learners.build.load_tokenizer", return_value=tokenizer):
+        return build_policies(specs, reference=False, critic=critic, steps=1, seed=0)
 
 
 def random_pair(folder: Path, pad: str, prompts: Sequence[str]) -> Pair:

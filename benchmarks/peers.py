@@ -4,6 +4,7 @@
     python benchmarks/peers.py --quick     # the centre only; last line "comlrl A.Ax trl B.Bx"
     python benchmarks/peers.py --quick --ours   # without the peers, which need not be installed
     python benchmarks/peers.py             # all rows: one thing at a time is other than in the centre
+    python benchmarks/peers.py --quick --model models/smollm2-135m   # real weights, by tools/fetch_models.py
     python benchmarks/peers.py --limits    # ours alone: how close rollout and update come to the machine's limit
 
 Same weights, prompts, lengths and sampling (temperature 1, no truncation); everybody's responses end where a table
@@ -41,6 +42,7 @@ import torch
 from peers_account import Account, Load, cores, peak_mib
 from peers_limits import Machine, limits, measure
 from peers_work import SIZES, Case, save_model
+from transformers import AutoConfig
 
 OURS, OURS_BF16, TRL, COMLRL = "ours", "ours bf16", "trl", "comlrl"
 EVERYBODY = (OURS, OURS_BF16, COMLRL, TRL)
@@ -63,6 +65,8 @@ def rows(centre: Case) -> dict[str, Case]:
         "vocabulary 50k": {"vocabulary": 50257},
         "2 turns": {"turns": 2, "play": "tree", "members": min(4, centre.members)},
     }
+    if centre.model is not None:  # which is as large as it is, and whose lengths are fixed
+        changes = {name: changes[name] for name in ("centre", "1 problem", "16 problems", "prompt 256")}
     return {name: dataclasses.replace(centre, **change) for name, change in changes.items()}
 
 
@@ -184,6 +188,11 @@ def against_limits(asked: argparse.Namespace) -> None:
 
 def centre(asked: argparse.Namespace) -> Case:
     changes = {name: getattr(asked, name) for name in ("size", "problems", "members", "prompt", "tokens", "vocabulary")}
+    if asked.model is not None:
+        if not (asked.model / "config.json").is_file():
+            sys.exit(f"{asked.model} is no folder of a model; python tools/fetch_models.py smollm2-135m makes one")
+        words = AutoConfig.from_pretrained(asked.model).vocab_size
+        changes |= {"size": asked.model.name, "vocabulary": words, "model": str(asked.model), "ragged": False}
     return Case(**{name: value for name, value in changes.items() if value is not None})
 
 
@@ -198,6 +207,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-memory", dest="memory", action="store_false", help="skip the processes of their own")
     parser.add_argument("--json", type=Path, help="write everything there, too")
     parser.add_argument("--size", choices=list(SIZES), help="of the centre, like the following")
+    parser.add_argument("--model", type=Path, help="a folder of real weights, instead of a size")
     for name in ("problems", "members", "prompt", "tokens", "vocabulary"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--alone", help=argparse.SUPPRESS)

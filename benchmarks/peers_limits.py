@@ -89,11 +89,11 @@ class Shape:
 
     @staticmethod
     def of(case: Case) -> Shape:
-        from transformers import Qwen2Model
+        from transformers import AutoModel
 
         made = config(case)
         with torch.device("meta"):
-            whole = sum(p.numel() for p in Qwen2Model(made).parameters())
+            whole = sum(p.numel() for p in AutoModel.from_config(made).parameters())
         width = made.hidden_size // made.num_attention_heads
         head = made.vocab_size * made.hidden_size
         layers = made.num_hidden_layers

@@ -36,7 +36,8 @@ class Ours:
         specs = {role: PolicySpec(model=folder, learning_rate=LEARNING_RATE, **settings) for role in case.roles}
         policies = build_policies(specs, reference=False, critic=False, steps=1, seed=0, workers=True)
         for policy in policies.values():
-            policy.tokenizer, policy.eos = tokenizer(case), frozenset({case.end})
+            policy.tokenizer = tokenizer(case)
+            policy.eos = frozenset({case.end}) if case.model is None else frozenset()
         self.engine = ForcedEngine(policies, case)
         self.account, self.trained = Account(), list[int]()
         rule = magrpo()
@@ -66,8 +67,12 @@ class Ours:
         for episode in self.trainer.episodes:
             turns = episode.turns
             length_B = torch.tensor([length(turn, self.case, self.engine.lengths) for turn in turns])
-            self.account.made.append(([turn.action_ids for turn in turns], length_B))
+            self.account.made.append(([self._ended(turn.action_ids) for turn in turns], length_B))
         return self.account
+
+    def _ended(self, ids: Sequence[int]) -> Sequence[int]:
+        """Of real weights nothing but its length ends a turn, and its last token counts as the end."""
+        return ids if self.case.model is None else [*ids[:-1], self.case.end]
 
     def _watched(self, batch: Batch) -> Tensor:
         """The algorithm's weights of a mini-batch, whose tokens are counted."""

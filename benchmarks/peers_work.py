@@ -21,7 +21,14 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from coevolve.models.load import load_tokenizer
 
@@ -45,7 +52,8 @@ class Case:
     """One row of the comparison: N agents, K problems, G members, P prompt and R response tokens, V vocabulary.
 
     play: of several turns, ``rounds`` (each member goes on alone) or ``tree`` (every joint response has G
-    continuations; two turns).
+    continuations; two turns). model: a folder of real weights, whose name is the size and whose vocabulary is V; they
+    hardly ever sample the end, so lengths are fixed.
     """
 
     size: str = "10M"
@@ -58,8 +66,11 @@ class Case:
     ragged: bool = True
     turns: int = 1
     play: Literal["rounds", "tree"] = "rounds"
+    model: str | None = None
 
     def __post_init__(self) -> None:
+        if self.model is not None and self.ragged:
+            raise ValueError("the lengths of real weights' responses are fixed here")
         if self.play == "tree" and self.turns != 2:
             raise ValueError("a tree has two turns here")
 
@@ -92,7 +103,9 @@ class Case:
         return f"{shape} V={self.vocabulary} {kind}, {turns}"
 
 
-def config(case: Case) -> Qwen2Config:
+def config(case: Case) -> Any:
+    if case.model is not None:
+        return AutoConfig.from_pretrained(case.model)
     shape = dict(SIZES[case.size])
     heads, kv_heads = shape.pop("heads"), shape.pop("kv_heads")
     return Qwen2Config(
@@ -103,15 +116,20 @@ def config(case: Case) -> Qwen2Config:
 
 
 def save_model(case: Case, folder: Path) -> str:
-    """The folder of the random model that everybody starts from."""
+    """The folder of the model that everybody starts from: a random one, or the real one with the case's end."""
     torch.manual_seed(0)
-    Qwen2ForCausalLM(config(case)).save_pretrained(folder)
+    causal = Qwen2ForCausalLM(config(case)) if case.model is None else load_model(case.model)
+    ends = {"bos_token_id": None, "eos_token_id": case.end, "pad_token_id": case.pad}
+    for key, value in ends.items():
+        setattr(causal.config, key, value)
+    causal.generation_config = GenerationConfig(**ends)
+    causal.save_pretrained(folder)
     load_tokenizer("coevolve-tiny").save_pretrained(folder)  # to be loaded with; everybody is given ``tokenizer``
     return str(folder)
 
 
 def load_model(folder: str) -> Any:
-    return Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def tokenizer(case: Case) -> PreTrainedTokenizerFast:
