@@ -1,23 +1,27 @@
-"""Stops a build that would leave the recipes out: they come through a symbolic link, which some checkouts lose."""
+"""Puts recipes/ into the package when it is built; a checkout, which is installed by reference, has them at its root."""
 
+import shutil
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-RECIPES = Path(__file__).parent / "src" / "coevolve" / "assets" / "recipes"
+RECIPES = Path(__file__).parent / "recipes"
 
 
 class BuildWithRecipes(build_py):
-    """``build_py``, once the recipes are there."""
+    """``build_py``, and the recipes as ``coevolve/assets/recipes``. A copy, since not every checkout keeps links."""
 
     def run(self) -> None:
-        if not any(RECIPES.glob("*.yaml")):
-            raise SystemExit(
-                f"{RECIPES} has no recipes: it is a symbolic link to recipes/, which this checkout lost; check out "
-                "with links (git config core.symlinks true), or copy recipes/ there"
-            )
+        files = sorted(RECIPES.glob("*.yaml"))
+        if not files:
+            raise SystemExit(f"{RECIPES} has no recipes, which belong into the package")
         super().run()
+        if not self.editable_mode:
+            folder = Path(self.build_lib, "coevolve", "assets", "recipes")
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                shutil.copy(file, folder)
 
 
 setup(cmdclass={"build_py": BuildWithRecipes})

@@ -72,20 +72,25 @@ def test_what_it_needs_may_be_used_by_anybody(name):
     assert not COPYLEFT.search(licences), licences
 
 
-def test_the_recipes_are_there_and_a_build_without_them_stops(tmp_path, monkeypatch):
-    """They are a symbolic link; a checkout that loses it has a file of one line instead."""
-    assert (ASSETS / "recipes").is_dir()
-    assert packaged().keys() == {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
-    setup = tmp_path / "setup.py"
-    setup.write_text((ROOT / "setup.py").read_text("utf-8"))
-    lost = tmp_path / "src" / "coevolve" / "assets" / "recipes"
-    lost.parent.mkdir(parents=True)
-    lost.write_text("../../../recipes")
-    (lost.parents[1] / "__init__.py").touch()
-    monkeypatch.chdir(tmp_path)
+def build(folder, monkeypatch):
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["setup.py", "-q", "build_py"])
-    with pytest.raises(SystemExit, match=r"has no recipes: it is a symbolic link to recipes/"):
-        runpy.run_path(str(setup), run_name="__main__")
+    runpy.run_path(str(folder / "setup.py"), run_name="__main__")
+
+
+def test_what_is_built_has_the_recipes_and_a_build_without_them_stops(tmp_path, monkeypatch):
+    assert packaged().keys() == {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
+    (tmp_path / "src" / "coevolve").mkdir(parents=True)
+    (tmp_path / "src" / "coevolve" / "__init__.py").touch()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        (tmp_path / name).write_text((ROOT / name).read_text("utf-8"), "utf-8")
+    with pytest.raises(SystemExit, match=r"has no recipes"):
+        build(tmp_path, monkeypatch)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.yaml").write_text("task: coin\n")
+    build(tmp_path, monkeypatch)
+    built = tmp_path / "build" / "lib" / "coevolve" / "assets" / "recipes" / "mine.yaml"
+    assert built.read_text() == "task: coin\n"
 
 
 def test_the_container_takes_what_the_build_needs():

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from coevolve.recipe.inputs import did_you_mean
 
-FOLDER = Path(__file__).parents[1] / "assets" / "recipes"
+BUILT = Path(__file__).parents[1] / "assets" / "recipes"
+CHECKOUT = Path(__file__).parents[3] / "recipes"
 
 
 def packaged() -> dict[str, Path]:
-    """The files by name, in the order of the alphabet."""
-    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+    """The files by name, in the order of the alphabet. A wheel has them in it, a checkout at its root."""
+    folder = BUILT if BUILT.is_dir() else CHECKOUT
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def located(recipe: str | Path) -> Path:
