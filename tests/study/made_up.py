@@ -34,7 +34,7 @@ def row(weights="trained", setting="team", role="pioneer", policy="ann", **numbe
 STUDY = """
 page: ../study.md
 seeds: {quick: 1, full: 12}
-arms: {a: {recipe: a.yaml}, b: {recipe: b.yaml}}
+arms: {a: {recipe: a.yaml}, b: {recipe: b.yaml}, a2: {recipe: a.yaml}, b2: {recipe: b.yaml}}
 premises: {reads: {recipe: a.yaml}}
 claims:
   K1:

@@ -31,6 +31,16 @@ def test_a_budget_is_as_far_as_both_went():
     assert same_cost(long, short, "nothing")
 
 
+def test_windows_are_a_tenth_of_a_run():
+    one = result("a", 0, reward=range(20))
+    assert amount(one, "start reward") == 0.5  # of the first two points
+    assert amount(one, "end reward") == 18.5
+    assert amount(one, "rise reward") == 18
+    assert amount(one, "early reward") == 3.5  # the fourth mean of two of nineteen
+    assert amount(one, "halfway reward") == 9 / 20  # the first mean of two that reaches 9.5
+    assert amount(one, "noise reward") == 0
+
+
 def test_optimiser_steps_are_those_of_a_policy():
     pair = result("a", 0, reward=[0, 1], ann__updates=[4, 4], bob__updates=[4, 4])
     alone = result("b", 0, reward=[0, 1], ann__updates=[4, 4])
@@ -44,6 +54,8 @@ def test_at_equal_kl():
     budget = budget_of(near, far, "kl")
     assert [amount(one, "end reward", budget) for one in (near, far)] == [4, 2]
     assert budget == Budget(AXES["kl"], 2)
+    beyond = result("b", 1, reward=[1, 4], kl=[3, 4])
+    assert math.isnan(amount(beyond, "end reward", budget_of(near, beyond, "kl")))  # nothing is extrapolated
 
 
 def test_rows_by_hand():

@@ -17,6 +17,7 @@ from coevolve.recipe.schema import load_recipe
 from coevolve.runs.folder import read_lines
 from coevolve.study import results, run
 from coevolve.study.claims import read
+from coevolve.study.page import cost
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +133,27 @@ def test_the_list_says_what_is_done_and_what_it_costs(here, capsys):
     assert "not here" in said
 
 
+def test_what_was_never_run_is_taken_for_what_is_nearest(here):
+    """The same recipe, else the same task; of an untrained arm the evaluation alone; of another task nothing is known."""
+    kept_by_hand(here)
+    own = Path("toy.yaml").read_text()
+    Path("alike.yaml").write_text(own.replace("batch_size: 8", "batch_size: 4"))
+    Path("far.yaml").write_text("base: toy.yaml\ntask: sentiment\n")
+    arms = "arms: {start: {recipe: alike.yaml, untrained: true}, alike: {recipe: alike.yaml}, far: {recipe: far.yaml}, "
+    text = Path("claims.yaml").read_text().replace("arms: {", arms)
+    compared = "arm: toys, measure: held-out reward, than_measure: untrained reward"
+    for than, said in {
+        "others": "about 24.0 h",
+        "alike": "about 24.0 h",
+        "start": "about 12.3 h",  # 200 s of evaluation
+        "far": "at least 12.0 h",
+    }.items():
+        Path("claims.yaml").write_text(text.replace(compared, f"arm: toys, than: {than}, measure: end reward"))
+        book = read(Path("claims.yaml"))
+        assert cost("T1", book, run.kept(book)) == said
+        assert cost("T1", book, {}) == "–"
+
+
 def test_a_result_of_other_settings_is_refused(here, capsys):
     file = kept_by_hand(here)
     recipe = here / "toy.yaml"
@@ -177,6 +199,27 @@ def test_a_pair_stays_on_one_kind_of_processor(here):
     todo, left_out = run._jobs(book, ["T1"], [0, 1], run.kept(book))
     assert left_out == ["others, seed 0 waits for a machine like its partners': a far one"]
     assert [job.name for job in todo] == ["others, seed 1", "toys, seed 1"]
+
+
+def test_a_pair_stays_with_one_set_of_versions(here):
+    """It would be refused when all of it had been run."""
+    text = (here / "claims.yaml").read_text()
+    ours = "arm: toys, measure: held-out reward, than_measure: untrained reward"
+    (here / "claims.yaml").write_text(text.replace(ours, "arm: others, than: toys, measure: end reward"))
+    machine = results.Machine(processor=results.processor(), compute=(), threads=1)
+    book = read(here / "claims.yaml")
+    for versions, left_out in (
+        (run._versions(), []),
+        (
+            run._versions() | {"torch": "1.0"},
+            [
+                "others, seed 0 would be no pair: its partners were made with torch 1.0; "
+                "install that, or delete their results to make all of them anew"
+            ],
+        ),
+    ):
+        kept_by_hand(here, machine=machine, versions=versions)
+        assert run._jobs(book, ["T1"], [0], run.kept(book))[1] == left_out
 
 
 def test_a_chain_of_pairs_stays_on_one_kind_of_processor(here):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_up import HERE, pairs, result, row, study
 
-from coevolve.report.findings.statistics import Estimate, estimate
+from coevolve.report.findings.statistics import Estimate, estimate, holm
 from coevolve.study.verdicts import decide, holds, judge
 
 
@@ -74,6 +74,42 @@ def test_verdicts_that_are_known(differences, changes, found):
     assert verdict(differences, **changes) == found
 
 
+def test_one_seed_against_the_others_is_one_test_of_many_too_many():
+    """Of 12 seeds 2 of 4,096 patterns of signs are the least there can be; the smallest turned makes it 4."""
+    one = {
+        "arm": "a",
+        "than": "b",
+        "measure": "end reward",
+        "direction": "more",
+        "margin": "0.02",
+        "matched": "nothing",
+    }
+    never = {**one, "measure": "end kl"}
+    for family, found in ((51, "confirmed"), (52, "undecided")):
+        (judged,) = judge(study(comparisons=[one] + [never] * (family - 1)), pairs([-0.01] + [0.2] * 11), {})
+        assert (judged.found[0].p, judged.found[0].verdict) == (4 / 2**12, found)
+
+
+def test_seeds_without_a_difference_have_no_sign_to_turn():
+    (judged,) = judge(study(), pairs([0.0, 0.0] + [0.2] * 10), {})
+    assert judged.found[0].p == 2 * 4 / 2**12
+
+
+def test_the_interval_of_twelve_seeds_is_a_percentile_of_resampled_means():
+    # The mean is Binomial(12, 1/12) / 12 of 1.2: P(0) = .35, P(<= 2) = .930, P(<= 3) = .987
+    (judged,) = judge(study(), pairs([1.2] + [0.0] * 11), {})
+    assert judged.found[0].estimate == (12, pytest.approx(0.1), 0.0, pytest.approx(0.3))
+
+
+def test_later_runs_never_take_a_verdict_back():
+    """Holm's factors are those of all comparisons from the first run on, and fall as more are decided."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        ps = [*(2 / 4096 * rng.integers(1, 60, 8)), *[1.0] * 12]
+        later = [*ps[:8], *(2 / 4096 * rng.integers(1, 60, 4)), *[1.0] * 8]
+        assert all(new <= old for new, old in zip(holm(later)[:8], holm(ps)[:8], strict=True))
+
+
 def test_noise_is_hardly_ever_confirmed():
     rng = np.random.default_rng(0)
     found = [verdict(rng.normal(0, 0.3, 12)) for _ in range(200)]
@@ -95,6 +131,15 @@ def test_the_family_is_all_comparisons_whether_done_or_not():
     assert [found.adjusted for found in judged.found] == [3 * 2 / 2**12, 1.0, 1.0]
     assert [found.verdict for found in judged.found] == ["confirmed", "undecided", "undecided"]
     assert judged.verdict == "undecided"  # not all of it is confirmed
+
+
+@pytest.mark.parametrize(
+    ("margins", "found"), [(["0.2", "0.3"], "equal"), (["0.02", "0.03"], "confirmed"), (["0.02", "0.2"], "undecided")]
+)
+def test_a_claim_is_what_all_its_comparisons_are(margins, found):
+    one = {"arm": "a", "than": "b", "measure": "end reward", "direction": "more", "matched": "nothing"}
+    (judged,) = judge(study(comparisons=[{**one, "margin": margin} for margin in margins]), pairs([0.1] * 12), {})
+    assert judged.verdict == found
 
 
 def test_a_claim_is_refuted_if_one_of_its_comparisons_is():
@@ -132,6 +177,99 @@ def test_pairs_of_different_machines_are_refused():
     (one,) = judge(study(), found, {})
     assert one.found[0].refused == {3: "on different processors or compute paths", 4: "of different versions"}
     assert (len(one.found[0].pairs), one.verdict) == (10, "undecided")
+
+
+@pytest.mark.parametrize("change", [{"compute": ("torch",)}, {"threads": 2}, {"processor": "another"}])
+def test_a_pair_of_other_compute_is_refused(change):
+    found = pairs([0.1] * 12)
+    found["b"][3] = found["b"][3].model_copy(update={"machine": HERE.model_copy(update=change)})
+    (one,) = judge(study(), found, {})
+    assert (list(one.found[0].refused), one.verdict) == ([3], "undecided")
+
+
+def curves(a, b):
+    """Twelve seeds of both arms with these curves, each a little further along by seed."""
+    return {
+        arm: {
+            seed: result(arm, seed, **{key: [v * (1 + seed / 100) for v in values] for key, values in one.items()})
+            for seed in range(12)
+        }
+        for arm, one in (("a", a), ("b", b))
+    }
+
+
+KL = {"reward": [0, 4], "kl": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "changes", "found"),
+    [
+        # At the KL that both came to, 1, the other one has half of the 6 that it earns in the end.
+        (KL, {"reward": [0, 6], "kl": [0, 2]}, {"matched": "kl"}, "confirmed"),
+        (KL, {"reward": [0, 6], "kl": [0, 2]}, {"matched": "nothing"}, "refuted"),
+        (KL, {"reward": [0, 8], "kl": [0, 2]}, {"matched": "kl"}, "equal"),
+        # Beyond the other's largest KL from its first point on: nothing is said of what it earned before.
+        (KL, {"reward": [3, 6], "kl": [2, 3]}, {"matched": "kl"}, "undecided"),
+        # The other one goes on for longer: compared where the shorter one ends.
+        (
+            {"reward": [0, 1, 2], "ann__updates": [1, 1, 1]},
+            {"reward": [0, 0, 0.5, 2, 3], "ann__updates": [1] * 5},
+            {"measure": "rise reward", "matched": "updates"},
+            "confirmed",
+        ),
+        (
+            {"reward": [0, 1, 2], "ann__updates": [1, 1, 1]},
+            {"reward": [3, 3, 4, 9, 9], "ann__updates": [1] * 5},
+            {"measure": "mean reward", "matched": "updates"},
+            "refuted",
+        ),
+        (
+            {"reward": [0, 2, 0, 2]},
+            {"reward": [0, 1, 2, 3]},
+            {"measure": "noise reward", "margin": "10 %"},
+            "confirmed",
+        ),
+        ({"reward": [0, 2, 0, 2]}, {"reward": [1, 3, 1, 3]}, {"measure": "noise reward", "margin": "10 %"}, "equal"),
+        ({"reward": [-4, -4]}, {"reward": [-5, -5]}, {"margin": "10 %"}, "confirmed"),  # of 5, whatever its sign
+        ({"reward": [-4.7, -4.7]}, {"reward": [-5, -5]}, {"margin": "10 %"}, "equal"),
+    ],
+)
+def test_verdicts_of_curves_that_are_known(a, b, changes, found):
+    (one,) = judge(study(**changes), curves(a, b), {})
+    assert one.verdict == found
+
+
+FRONTIER = {"arm": ["a", "a2"], "than": ["b", "b2"], "measure": "hypervolume", "margin": "10 %", "matched": "responses"}
+
+
+def frontiers(better):
+    """Two weights of each side: ours end at KL 1 and 2, theirs as high or, if ours are better, at twice the KL."""
+    far = 2 if better else 1
+    ends = {"a": (1, 1), "a2": (2, 2), "b": (far, 1), "b2": (2 * far, 2)}
+    return {
+        arm: {s: result(arm, s, reward_pioneer=[0, y], kl=[0, x * (1 + s / 100)]) for s in range(12)}
+        for arm, (x, y) in ends.items()
+    }
+
+
+def test_a_frontier_that_lies_beyond_another_is_confirmed():
+    claimed = [{**FRONTIER, "direction": direction} for direction in ("more", "less")]
+    for direction, found in zip(claimed, ("confirmed", "refuted"), strict=True):
+        (one,) = judge(study(comparisons=[direction]), frontiers(better=True), {})
+        # up to KL 4.4: (2 - 1) * 1 + (4.4 - 2) * 2 and (4 - 2) * 1 + (4.4 - 4) * 2
+        assert one.found[0].pairs[0] == (pytest.approx(5.8), pytest.approx(2.8))
+        assert one.verdict == found
+        (one,) = judge(study(comparisons=[direction]), frontiers(better=False), {})
+        assert one.verdict == "equal"
+
+
+def test_a_frontier_wants_all_its_points_from_one_kind_of_machine():
+    found = frontiers(better=True)
+    found["a2"][5] = found["a2"][5].model_copy(update={"machine": HERE.model_copy(update={"processor": "another"})})
+    del found["b2"][7]
+    (one,) = judge(study(comparisons=[{**FRONTIER, "direction": "more"}]), found, {})
+    assert (one.found[0].refused, len(one.found[0].pairs)) == ({5: "on different processors or compute paths"}, 10)
+    assert one.verdict == "undecided"
 
 
 def test_what_is_measured_at_the_end_wants_equal_cost():

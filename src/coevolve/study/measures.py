@@ -13,8 +13,9 @@ A measure is two words, how and what: ``end reward/pioneer``, ``held-out parts/t
     bare-untrained NAME   the same at the start
     hypervolume      of the frontier of several arms: reward of the first role against KL
 
-The budget is the smaller one of what two arms spent, or the largest KL that both came to. What is measured at the end
-of a run only (all but ``end``, ``mean`` and ``rise``) compares arms that spent the same, within ``_SAME``.
+The budget is the smaller one of what two arms spent, or the largest KL that both came to; a run that was beyond it from
+its first point is not measured there. What is measured at the end of a run only (all but ``end``, ``mean`` and
+``rise``) compares arms that spent the same, within ``_SAME``.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _end(run: Run, key: str, budget: Budget | None) -> float:
     if budget is None:
         return float(smooth(column(run, key))[-1])
     cost, value = curve(budget.axis, run, key)
-    return float(np.interp(budget.most, cost, value)) if len(cost) else math.nan
+    return float(np.interp(budget.most, cost, value, left=math.nan)) if len(cost) else math.nan
 
 
 def _mean(run: Run, key: str, budget: Budget | None) -> float:

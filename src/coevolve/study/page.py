@@ -70,14 +70,30 @@ def state(one: Judged, book: Book, kept: Results) -> str:
 
 
 def cost(id: str, book: Book, kept: Results) -> str:
-    """Hours of one process for all seeds of a claim, by the seconds that its arms' runs took; at least, where some arm
-    has not been run."""
+    """Hours of one process for all seeds of a claim, by the seconds that its arms' runs took; ``about`` where an arm
+    that has not been run is taken for its nearest one that has, ``at least`` where there is none."""
     arms = book.arms_of(id)
-    each = [fmean(one.seconds for one in kept[arm].values()) for arm in arms if arm in kept]
-    if not each:
+    each = {arm: _seconds(arm, book, kept) for arm in arms}
+    known = [seconds for seconds in each.values() if seconds is not None]
+    if not known:
         return "–"
-    said = in_words(sum(each) * book.study.seeds["full"])
-    return said if len(each) == len(arms) else f"at least {said}"
+    said = in_words(sum(known) * book.study.seeds["full"])
+    if len(known) < len(arms):
+        return f"at least {said}"
+    return said if all(arm in kept for arm in arms) else f"about {said}"
+
+
+def _seconds(arm: str, book: Book, kept: Results) -> float | None:
+    """What a run of an arm takes: as its own took, else as those of the same recipe, else as those on the same task."""
+    arms = book.study.arms
+    nearest = [arm] if arm in kept else [other for other in kept if arms[other].recipe == arms[arm].recipe]
+    if not nearest:
+        task = book.recipe(arm, 0, Path()).task["name"]
+        nearest = [other for other in kept if book.recipe(other, 0, Path()).task["name"] == task]
+    runs = [run for other in nearest for run in kept[other].values()]
+    if not runs:
+        return None
+    return fmean(float(run.took["evaluation"]) if arms[arm].untrained else run.seconds for run in runs)
 
 
 def _follows(judged: Sequence[Judged]) -> Section:

@@ -143,7 +143,7 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
         recipe=said(recipe),
         evaluated=evaluated,
         machine=Machine(processor=processor(), compute=tuple(compute), threads=about["compute"]["threads"]),
-        versions={"python": about["python"], **about["versions"]},
+        versions=versions_in(about),
         commit=_commit(about),
         curves=_thinned(run.lines),
         problems=evaluation["problems"],
@@ -154,6 +154,11 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         },
     )
+
+
+def versions_in(about: Mapping[str, Any]) -> dict[str, str]:
+    """Python's and those of the packages that decide the numbers, of an environment (``runs.folder``)."""
+    return {"python": about["python"], **about["versions"]}
 
 
 def write(result: Result, file: Path) -> None:

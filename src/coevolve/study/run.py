@@ -1,7 +1,8 @@
 """Runs what has no result yet, over ``sweep``: the same command goes on, on this machine or another one.
 
 Runs are under ``runs/study/``, and so resumable; a result is written when its run has been evaluated, and only then are
-its checkpoints deleted. An arm's run of a seed goes where its partners' were: on the same kind of processor.
+its checkpoints deleted. An arm's run of a seed goes where its partners' were: on the same kind of processor, with the
+same versions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,7 +23,7 @@ from coevolve.files import read_json
 from coevolve.recipe.schema import Recipe, check, load_recipe
 from coevolve.report.wording import many
 from coevolve.runs.durable import make_folder, remove, write_text
-from coevolve.runs.folder import RunDir, plain
+from coevolve.runs.folder import RunDir, environment, plain
 from coevolve.runs.lock import alone
 from coevolve.study import results
 from coevolve.study.claims import Arm, Book
@@ -127,16 +129,36 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
 def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Results) -> tuple[list[Job], list[str]]:
     """What is to be run, the arms of a claim and seed next to each other; and lines about what is not, and why."""
     wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in book.arms_of(id))
-    here, todo, left_out = results.processor(), [], []
+    todo, left_out = [], []
     for arm, seed in wanted:
         if seed in done.get(arm, {}):
             continue
-        if there := {one.machine.processor for one in _partners(book, arm, seed, done)} - {here}:
-            left_out.append(f"{arm}, seed {seed} waits for a machine like its partners': {', '.join(sorted(there))}")
+        if why := _apart(_partners(book, arm, seed, done)):
+            left_out.append(f"{arm}, seed {seed} {why}")
             continue
         todo.append(Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}")))
         check(todo[-1].recipe)
     return todo, left_out
+
+
+def _apart(partners: Sequence[Result]) -> str:
+    """Why a run made here and now would be no pair with these; empty if it would."""
+    if there := {one.machine.processor for one in partners} - {results.processor()}:
+        return f"waits for a machine like its partners': {', '.join(sorted(there))}"
+    here = _versions() if partners else {}
+    if there := {f"{name} {had}" for one in partners for name, had in one.versions.items() if here.get(name) != had}:
+        made = ", ".join(sorted(there))
+        return (
+            f"would be no pair: its partners were made with {made}; "
+            "install that, or delete their results to make all of them anew"
+        )
+    return ""
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """What a result that is made here will say."""
+    return results.versions_in(environment())
 
 
 def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
