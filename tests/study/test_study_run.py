@@ -134,7 +134,7 @@ def test_the_list_says_what_is_done_and_what_it_costs(here, capsys):
 
 
 def test_what_was_never_run_is_taken_for_what_is_nearest(here):
-    """The same recipe, else the same task; of an untrained arm the evaluation alone; of another task nothing is known."""
+    """The same recipe, else the same task; of an untrained arm the evaluation alone; of another task nothing."""
     kept_by_hand(here)
     own = Path("toy.yaml").read_text()
     Path("alike.yaml").write_text(own.replace("batch_size: 8", "batch_size: 4"))
