@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from toy import without_times
 from coevolve import cli
 from coevolve.learners.sharded import ShardedLearner
 from coevolve.runs.folder import read_lines
+from coevolve.runtime.child import free_port
 from coevolve.types import Metrics
 
 pytestmark = pytest.mark.slow
@@ -91,29 +93,36 @@ def test_without_a_checkpoint_the_run_ends_and_is_begun_again(
     check(lines(tmp_path), undisturbed)
 
 
-def torchrun(processes: int, *asked: str) -> subprocess.CompletedProcess[str]:
-    """``coevolve train`` in so many processes of torchrun's."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    command = [*launcher, "-m", "coevolve.cli", "train", *asked]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=500, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+def torchrun(processes: int, *asked: str, machines: int = 1) -> list[subprocess.CompletedProcess[str]]:
+    """``coevolve train`` in so many processes of each machine's torchrun; machines are all this one."""
+    where = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())] if machines > 1 else []
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), *where]
+
+    def one(machine: int) -> subprocess.CompletedProcess[str]:
+        which = ["--nnodes", str(machines), "--node-rank", str(machine)]
+        command = [*launcher, *which, "-m", "coevolve.cli", "train", *asked]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment, check=False)
+
+    with ThreadPoolExecutor(machines) as side_by_side:
+        return list(side_by_side.map(one, range(machines)))
 
 
+@pytest.mark.parametrize("machines", [1, 2])
 def test_ranks_of_torchrun_learn_what_one_process_does(
-    undisturbed: list[dict[str, Any]], micro_model: str, tmp_path: Path
+    machines: int, undisturbed: list[dict[str, Any]], micro_model: str, tmp_path: Path
 ) -> None:
-    """Two of each policy; the first process trains, too."""
+    """Two of each policy, on two machines one policy each; the first process trains, too."""
     ranks = "learner={name: fsdp, ranks: 2, deadline: 240, cluster: torchrun}"
-    done = torchrun(4, recipe(micro_model, tmp_path), *SAME, ranks)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("compute:") == 1  # the others are silent
+    done = torchrun(4 // machines, recipe(micro_model, tmp_path), *SAME, ranks, machines=machines)
+    assert [one.returncode for one in done] == [0] * machines, done[0].stderr[-3000:]
+    assert [one.stdout.count("compute:") for one in done] == [1, 0][:machines]  # the others are silent
     check(lines(tmp_path), undisturbed)
 
 
 def test_too_few_processes_of_torchrun_are_told(micro_model: str, tmp_path: Path) -> None:
     ranks = "learner={name: fsdp, ranks: 2, deadline: 240, cluster: torchrun}"
-    done = torchrun(2, recipe(micro_model, tmp_path), *SAME, ranks)
+    [done] = torchrun(2, recipe(micro_model, tmp_path), *SAME, ranks)
     assert done.returncode != 0
     assert "policy 'bob': 2 ranks, and 0 of torchrun's processes are free" in done.stderr
 
