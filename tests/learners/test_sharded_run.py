@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,34 @@ def test_ranks_of_torchrun_learn_what_one_process_does(
     assert [one.returncode for one in done] == [0] * machines, done[0].stderr[-3000:]
     assert [one.stdout.count("compute:") for one in done] == [1, 0][:machines]  # the others are silent
     check(lines(tmp_path), undisturbed)
+
+
+def process_of(recipe: str, rank: int) -> int:
+    """The process of torchrun's that is this rank."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            here = recipe.encode() in (entry / "cmdline").read_bytes()
+            if here and f"RANK={rank}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                return int(entry.name)
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def test_a_rank_that_is_lost_on_another_machine_ends_the_run(micro_model: str, tmp_path: Path) -> None:
+    """In one line, as only torchrun can start it again."""
+    file = recipe(micro_model, tmp_path)
+    ranks = "learner={name: fsdp, ranks: 2, deadline: 240, cluster: torchrun}"
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(torchrun, 2, file, *SAME, "steps=100000", ranks, machines=2)
+        while not (tmp_path / "run" / "metrics.jsonl").exists() or len(lines(tmp_path)) < 3:
+            assert not running.done(), running.result()[0].stderr[-3000:]
+            time.sleep(0.1)
+        os.kill(process_of(file, 3), signal.SIGKILL)
+        first, second = running.result()
+    assert first.returncode != 0 != second.returncode
+    [told] = [line for line in first.stderr.splitlines() if line.startswith("error: ")]
+    assert "policy 'bob': rank 1 of 2 of policy 'bob' died (torchrun tells how; " in told
+    assert told.endswith("its other ranks were ended; start torchrun again; continue with --resume")
+    assert "checkpoint" not in first.stdout  # nothing was tried from inside
 
 
 def test_too_few_processes_of_torchrun_are_told(micro_model: str, tmp_path: Path) -> None:
