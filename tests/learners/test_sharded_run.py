@@ -6,6 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from toy import without_times
 from coevolve import cli
 from coevolve.learners.sharded import ShardedLearner
 from coevolve.runs.folder import read_lines
+from coevolve.runtime.child import free_port
 from coevolve.types import Metrics
 
 pytestmark = pytest.mark.slow
@@ -91,29 +95,64 @@ def test_without_a_checkpoint_the_run_ends_and_is_begun_again(
     check(lines(tmp_path), undisturbed)
 
 
-def torchrun(processes: int, *asked: str) -> subprocess.CompletedProcess[str]:
-    """``coevolve train`` in so many processes of torchrun's."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    command = [*launcher, "-m", "coevolve.cli", "train", *asked]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=500, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+def torchrun(processes: int, *asked: str, machines: int = 1) -> list[subprocess.CompletedProcess[str]]:
+    """``coevolve train`` in so many processes of each machine's torchrun; machines are all this one."""
+    where = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())] if machines > 1 else []
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), *where]
+
+    def one(machine: int) -> subprocess.CompletedProcess[str]:
+        which = ["--nnodes", str(machines), "--node-rank", str(machine)]
+        command = [*launcher, *which, "-m", "coevolve.cli", "train", *asked]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment, check=False)
+
+    with ThreadPoolExecutor(machines) as side_by_side:
+        return list(side_by_side.map(one, range(machines)))
 
 
+@pytest.mark.parametrize("machines", [1, 2])
 def test_ranks_of_torchrun_learn_what_one_process_does(
-    undisturbed: list[dict[str, Any]], micro_model: str, tmp_path: Path
+    machines: int, undisturbed: list[dict[str, Any]], micro_model: str, tmp_path: Path
 ) -> None:
-    """Two of each policy; the first process trains, too."""
+    """Two of each policy, on two machines one policy each; the first process trains, too."""
     ranks = "learner={name: fsdp, ranks: 2, deadline: 240, cluster: torchrun}"
-    done = torchrun(4, recipe(micro_model, tmp_path), *SAME, ranks)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("compute:") == 1  # the others are silent
+    done = torchrun(4 // machines, recipe(micro_model, tmp_path), *SAME, ranks, machines=machines)
+    assert [one.returncode for one in done] == [0] * machines, done[0].stderr[-3000:]
+    assert [one.stdout.count("compute:") for one in done] == [1, 0][:machines]  # the others are silent
     check(lines(tmp_path), undisturbed)
+
+
+def process_of(recipe: str, rank: int) -> int:
+    """The process of torchrun's that is this rank."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            here = recipe.encode() in (entry / "cmdline").read_bytes()
+            if here and f"RANK={rank}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                return int(entry.name)
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def test_a_rank_that_is_lost_on_another_machine_ends_the_run(micro_model: str, tmp_path: Path) -> None:
+    """In one line, as only torchrun can start it again."""
+    file = recipe(micro_model, tmp_path)
+    ranks = "learner={name: fsdp, ranks: 2, deadline: 240, cluster: torchrun}"
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(torchrun, 2, file, *SAME, "steps=100000", ranks, machines=2)
+        while not (tmp_path / "run" / "metrics.jsonl").exists() or len(lines(tmp_path)) < 3:
+            assert not running.done(), running.result()[0].stderr[-3000:]
+            time.sleep(0.1)
+        os.kill(process_of(file, 3), signal.SIGKILL)
+        first, second = running.result()
+    assert first.returncode != 0 != second.returncode
+    [told] = [line for line in first.stderr.splitlines() if line.startswith("error: ")]
+    assert "policy 'bob': rank 1 of 2 of policy 'bob' died (torchrun tells how; " in told
+    assert told.endswith("its other ranks were ended; start torchrun again; continue with --resume")
+    assert "checkpoint" not in first.stdout  # nothing was tried from inside
 
 
 def test_too_few_processes_of_torchrun_are_told(micro_model: str, tmp_path: Path) -> None:
     ranks = "learner={name: fsdp, ranks: 2, deadline: 240, cluster: torchrun}"
-    done = torchrun(2, recipe(micro_model, tmp_path), *SAME, ranks)
+    [done] = torchrun(2, recipe(micro_model, tmp_path), *SAME, ranks)
     assert done.returncode != 0
     assert "policy 'bob': 2 ranks, and 0 of torchrun's processes are free" in done.stderr
 

