@@ -113,6 +113,9 @@ def test_alone_the_team_is_the_agent():
 def test_a_team_without_differences_is_not_divided():
     rounding = batch([0.7, 0.7 + 1e-7])
     assert advantages(magrpo(std="team"), rounding) == advantages(magrpo(), rounding)
+    # nor where only problems differ, and within each there is nothing but rounding
+    rounding = batch([0.7, 0.7 + 1e-7, 0.2, 0.2], [0, 0, 1, 1])
+    assert advantages(magrpo(std="team"), rounding) == advantages(magrpo(), rounding)
 
 
 def test_every_turn_alone_is_refused_by_whatever_compares():

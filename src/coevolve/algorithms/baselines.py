@@ -128,8 +128,11 @@ def over_team(advantage: Advantage) -> Advantage:
         targets, state = advantage(lesson, state)
         found_B = torch.cat([aims.adv_BT[:, 0] for aims in targets.values()]).double()
         batches = [lesson.batches[name] for name in targets]
-        flat = all(bool(groups.flat(b.credit_B, torch.zeros_like(b.peers_B), b.paid_B).all()) for b in batches)
-        std = 1.0 if flat else float(found_B.std(correction=0)) or 1.0
+        credits = [(b.credit_B, torch.zeros_like(b.peers_B), b.paid_B) for b in batches]
+        flat = all(bool(groups.flat(*one).all()) for one in credits)
+        std = float(found_B.std(correction=0))
+        if flat or std <= max(float(groups.tolerance(*one).max()) for one in credits):  # as small as rounding
+            std = 1.0
         return {n: dataclasses.replace(aims, adv_BT=aims.adv_BT / std) for n, aims in targets.items()}, state
 
     return wrapped

@@ -152,10 +152,13 @@ def agent_std(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -
 def flat(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
     """True for turns whose group has no spread beyond rounding, so no signal; shape B. paid_B: as in ``Batch``."""
     spread_B = group_max(credit_B, peers_B) + group_max(-credit_B, peers_B)
+    return spread_B <= tolerance(credit_B, peers_B, paid_B)
+
+
+def tolerance(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
+    """What is nothing but rounding in a difference to one of its group, that of summing included; shape B."""
     rounding_B = rounding(credit_B, peers_B)
-    if paid_B is not None:
-        rounding_B = rounding_B + _DOUBLE * group_max(paid_B, peers_B)
-    return spread_B <= rounding_B
+    return rounding_B if paid_B is None else rounding_B + _DOUBLE * group_max(paid_B, peers_B)
 
 
 def rounding(credit_B: Tensor, peers_B: Tensor) -> Tensor:
