@@ -68,6 +68,10 @@ def test_a_baseline_does_not_read_what_the_turn_said():
     second = turn("b", 20, prompt=[6, 10], heard=(first,))
     chain = Episode(P, 0, [first, second], [Joint((first, second), (1.0, 1.0))])
     assert read(maac(critic="c"), chain, "c") == [[5], [5, 6, 10]]
+    misheard = dataclasses.replace(first, text="another")
+    chain.turns[1] = second = turn("b", 20, prompt=[6, 9], heard=(misheard,))
+    chain.joints[0] = Joint((first, second), (1.0, 1.0))
+    assert read(maac(critic="c"), chain, "c") == [[5], [5, 6, 9]]
 
 
 def test_one_turn_ahead_by_hand():

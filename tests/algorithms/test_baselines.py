@@ -85,6 +85,15 @@ def test_where_all_are_one_problem_the_role_is_the_group():
     assert advantages(marloo(group="role"), given) == advantages(marloo(), given)
 
 
+@pytest.mark.parametrize("baseline", ["loo", "length", "shrunk"])
+def test_of_a_role_only_other_episodes_are_compared_with(baseline):
+    # two episodes of two turns: 1 - (3 + 5) / 2, 2 - 4, 3 - (1 + 2) / 2, 5 - 1.5
+    given = batch([1.0, 2.0, 3.0, 5.0], peers=[0, 1, 0, 1]).replace(episode_B=torch.tensor([0, 0, 1, 1]))
+    assert advantages(marloo(group="role", baseline=baseline), given) == [-3.0, -2.0, 1.5, 3.5]
+    with pytest.raises(ValueError, match="compares a turn with other episodes, and there is one; raise batch_size"):
+        advantages(marloo(group="role", baseline=baseline), given.replace(episode_B=torch.zeros(4, dtype=torch.long)))
+
+
 def test_one_scale_for_the_team():
     # differences -1, 1 and -3, 3 of two policies: the root of (1 + 1 + 9 + 9) / 4
     lesson = Lesson([], {"x": batch([0.0, 2.0]), "y": batch([0.0, 6.0])})
@@ -103,6 +112,9 @@ def test_alone_the_team_is_the_agent():
 
 def test_a_team_without_differences_is_not_divided():
     rounding = batch([0.7, 0.7 + 1e-7])
+    assert advantages(magrpo(std="team"), rounding) == advantages(magrpo(), rounding)
+    # nor where only problems differ, and within each there is nothing but rounding
+    rounding = batch([0.7, 0.7 + 1e-7, 0.2, 0.2], [0, 0, 1, 1])
     assert advantages(magrpo(std="team"), rounding) == advantages(magrpo(), rounding)
 
 

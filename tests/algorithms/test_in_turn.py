@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from lesson_cases import paid, spoke
 from policy_cases import make_batch
 from test_ppo import batch
 
 from coevolve import happo, ppo, trpo
-from coevolve.algorithms.in_turn import joint_ratio
+from coevolve.algorithms.happo import joint_ratio
 from coevolve.types import Lesson, Outputs, Targets
 
 
@@ -41,6 +42,14 @@ def test_happo_is_ppo_and_what_follows():
     wanted = ppo(credit="team_sum", penalty="sampled")
     assert happo().settings == {**wanted.settings, "in_turn": "happo"}
     assert happo().objective.epochs == 4
+
+
+@pytest.mark.parametrize("joints", [0, 2])
+def test_turns_that_are_not_of_one_joint_are_refused(joints):
+    episode = paid((1.0,), spoke("x", "ann", "C"))
+    episode.joints *= joints
+    with pytest.raises(ValueError, match=f"a turn of role 'x' is part of {joints} joint responses; want a play in"):
+        happo().advantage(Lesson([episode], {}), {})
 
 
 def test_the_trust_regions_weight_follows_what_an_update_moved():

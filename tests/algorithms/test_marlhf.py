@@ -64,12 +64,19 @@ def test_a_judge_who_says_the_reward_is_the_reward():
     assert torch.equal(*losses)
 
 
-def test_agents_wait_while_the_judge_warms_up():
-    rule = marlhf(judge="judge", warmup=1)
-    given = scored(rule, two_members(), [5.0, 3.0])
-    targets, state = rule.advantage(given, rule.start)
-    assert not targets["ann"].adv_BT.any()
-    assert rule.advantage(given, state)[0]["ann"].adv_BT.any()
+@pytest.mark.parametrize("agents", ["magrpo", "ppo", {"name": "a2c", "entropy": 0.1}, {"name": "grpo", "beta": 1.0}])
+def test_agents_wait_while_the_judge_warms_up(agents):
+    """Nothing of their loss has a gradient, values, entropy and KL included."""
+    rule = marlhf(judge="judge", agents=agents, warmup=1)
+    given, state = scored_with_reference(rule, two_members(), [5.0, 3.0]), rule.start
+    batch = given.batches["ann"]
+    for waits in (True, False):
+        targets, state = rule.advantage(given, state)
+        parts = [x.clone().requires_grad_() for x in (batch.logp_BT, batch.value_BT, batch.kl_BT, batch.kl_BT)]
+        weight_BT = rule.objective.loss_aggregation(batch)
+        loss, _ = rule.objective.loss(Outputs(*parts), batch, targets["ann"], weight_BT)
+        slopes = torch.autograd.grad(loss, parts, allow_unused=True)
+        assert any(slope is not None and bool(slope.any()) for slope in slopes) is not waits
 
 
 def test_any_algorithm_of_a_recipe():

@@ -25,6 +25,15 @@ def test_leave_one_out():
     close(groups.less_others(CREDIT, PEERS), [0.5, -4.0, 0.5, 4.0, 0.0, -1.0])
 
 
+def test_leave_the_episode_out():
+    # group 0 has turns of episodes 0, 1, 1: 1 - (1 + 0) / 2, and 1 - 1, 0 - 1; group 1 is of one episode; one is alone
+    place = torch.tensor([0, 2, 1, 2, 2, 1])
+    close(groups.less_weighted(CREDIT, PEERS, torch.ones(6), place), [0.5, 0.0, 0.0, 0.0, 0.0, -1.0])
+    # by weight 1, 3 and 1: episode 0 against (3 * 1 + 1 * 0) / 4
+    weight = torch.tensor([1.0, 1.0, 3.0, 1.0, 1.0, 1.0])
+    close(groups.less_weighted(CREDIT, PEERS, weight, place), [0.25, 0.0, 0.0, 0.0, 0.0, -1.0])
+
+
 def test_max():
     close(groups.less_max(CREDIT, PEERS), [0.0, -4.0, 0.0, 0.0, 0.0, -1.0])
 

@@ -7,8 +7,8 @@ from prefixes import ETA, Tables
 from coevolve.algorithms import a2c, ppo, reinforce_pp
 
 
-def rule_of(penalty):
-    return ppo(eta=ETA, lam=1.0, whiten=False, penalty=penalty)
+def rule_of(penalty, **settings):
+    return ppo(eta=ETA, lam=1.0, whiten=False, penalty=penalty, **settings)
 
 
 def off(tables, rule):
@@ -23,6 +23,13 @@ def test_exact_and_sampled_are_the_gradient_and_full_is_not(seed):
     assert off(tables, rule_of("exact")) < 1e-9
     assert off(tables, rule_of("sampled")) < 1e-9
     assert off(tables, rule_of("full")) > 0.3
+
+
+def test_discounted_exact_is_what_sampled_is_in_the_mean():
+    tables, plain = Tables(0), rule_of("sampled")
+    wanted, found = (tables.mean(tables.estimates(rule_of(one, gamma=0.7))) for one in ("sampled", "exact"))
+    assert torch.allclose(found, wanted, atol=1e-9)
+    assert not torch.allclose(found, tables.mean(tables.estimates(plain)), atol=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(3))

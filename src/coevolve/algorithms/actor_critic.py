@@ -114,12 +114,13 @@ def joint_history(answers: bool) -> Reads:
     """The prompts of all that were judged together, one after the other, and (answers) what all of them answered.
 
     Without answers it is a baseline, which may not know what the turn itself said: so prompts of partners that quote
-    one of these turns are left out.
+    one of these turns are left out, as it was said or as it was heard (``misheard``).
     """
 
     def reads(turn: Turn, together: Sequence[Turn]) -> list[int]:
-        said = {id(one) for one in together}
-        told = [one for one in together if one is turn or answers or not said & {id(part) for part in one.heard}]
+        said = {(one.role, one.round) for one in together}
+        heard = [{(part.role, part.round) for part in one.heard if isinstance(part, Turn)} for one in together]
+        told = [one for one, of in zip(together, heard, strict=True) if one is turn or answers or not said & of]
         prompts = [i for one in told for i in one.prompt_ids]
         return prompts + ([i for one in together for i in one.action_ids] if answers else [])
 

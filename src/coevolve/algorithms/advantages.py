@@ -139,7 +139,7 @@ def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
 
 
 def against_critic(
-    penalty: Callable[[Batch], Tensor], gamma: float, lam: float, *, whiten: bool, whiten_rewards: bool
+    penalty: Callable[[Batch, float], Tensor], gamma: float, lam: float, *, whiten: bool, whiten_rewards: bool
 ) -> Rule:
     """Generalised advantage estimation over tokens: -eta * penalty at every token, the credit at the last one.
 
@@ -149,7 +149,7 @@ def against_critic(
 
     def rule(batch: Batch, eta: float) -> Targets:
         assert batch.value_BT is not None, "this advantage needs a critic"
-        reward_BT = token_rewards(batch.credit_B, penalty(batch), batch.mask_BT, eta)
+        reward_BT = token_rewards(batch.credit_B, penalty(batch, gamma), batch.mask_BT, eta)
         if whiten_rewards:
             reward_BT = masked.whiten(reward_BT, batch.mask_BT, shift_mean=False)
         adv_BT, return_BT = gae(reward_BT, batch.value_BT, batch.mask_BT, gamma, lam)

@@ -61,6 +61,31 @@ SCALES: dict[str, groups.Scale] = {
 }
 
 
+def _other_episodes(credit_B: Tensor, batch: Batch) -> Tensor:
+    return _elsewhere(credit_B, batch, torch.ones_like(credit_B))
+
+
+def _other_episodes_by_length(credit_B: Tensor, batch: Batch) -> Tensor:
+    return _elsewhere(credit_B, batch, batch.mask_BT.sum(1))
+
+
+def _elsewhere(credit_B: Tensor, batch: Batch, weight_B: Tensor) -> Tensor:
+    if bool((batch.episode_B == batch.episode_B[0]).all()):
+        raise ValueError(
+            "group: role compares a turn with other episodes, and there is one; raise batch_size or members"
+        )
+    return groups.less_weighted(credit_B, batch.peers_B, weight_B, batch.episode_B)
+
+
+WITHIN_ROLES: dict[str, Compare] = BASELINES | {
+    "loo": _other_episodes,
+    "length": _other_episodes_by_length,
+    "shrunk": _other_episodes,  # nobody to be drawn towards
+}
+"""The same where a group is all of a role's turns. An episode may have several of them, and what a turn has led to must
+not be in its baseline: the others are those of other episodes."""
+
+
 def within_roles(batch: Batch) -> Batch:
     """The batch with all turns of a role for one group: a policy's turns in that role, in all episodes of the step."""
     return batch.replace(peers_B=torch.unique(batch.role_B, return_inverse=True)[1])
@@ -103,8 +128,11 @@ def over_team(advantage: Advantage) -> Advantage:
         targets, state = advantage(lesson, state)
         found_B = torch.cat([aims.adv_BT[:, 0] for aims in targets.values()]).double()
         batches = [lesson.batches[name] for name in targets]
-        flat = all(bool(groups.flat(b.credit_B, torch.zeros_like(b.peers_B), b.paid_B).all()) for b in batches)
-        std = 1.0 if flat else float(found_B.std(correction=0)) or 1.0
+        credits = [(b.credit_B, torch.zeros_like(b.peers_B), b.paid_B) for b in batches]
+        flat = all(bool(groups.flat(*one).all()) for one in credits)
+        std = float(found_B.std(correction=0))
+        if flat or std <= max(float(groups.tolerance(*one).max()) for one in credits):  # as small as rounding
+            std = 1.0
         return {n: dataclasses.replace(aims, adv_BT=aims.adv_BT / std) for n, aims in targets.items()}, state
 
     return wrapped

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from coevolve.algorithms.advantages import Rule, against_peers, per_policy, where_it_differs
-from coevolve.algorithms.baselines import BASELINES, SCALES, less_moving, over_team, within_roles
+from coevolve.algorithms.baselines import BASELINES, SCALES, WITHIN_ROLES, less_moving, over_team, within_roles
 from coevolve.algorithms.losses import (
     check_reuse,
     policy_gradient,
@@ -100,7 +100,8 @@ def _whole(s: Mapping[str, Any]) -> bool:
 def _advantage(s: Mapping[str, Any]) -> Advantage:
     """The credit, less a KL that is paid, compared and divided."""
     penalty = ESTIMATORS.get(s["estimator"]) if _paid(s) else None
-    rule = against_peers(BASELINES[s["baseline"]], SCALES[s["std"]], penalty)
+    baselines = BASELINES if s["group"] == "peers" else WITHIN_ROLES
+    rule = against_peers(baselines[s["baseline"]], SCALES[s["std"]], penalty)
     rule = where_it_differs(rule, LOSS_AGGREGATIONS[s["loss_aggregation"]]) if s["drop_flat"] else rule
     rule = rule if s["group"] == "peers" else _among_roles(rule)
     advantage = per_policy(rule, s["beta"])

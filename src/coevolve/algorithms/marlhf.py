@@ -133,8 +133,11 @@ def _advantage(
         if name != judge
     }
     targets, later = inner.advantage(dataclasses.replace(lesson, batches=agents), state["agents"])
-    if state["step"] < warmup:
-        targets = {n: dataclasses.replace(aims, adv_BT=torch.zeros_like(aims.adv_BT)) for n, aims in targets.items()}
+    counts = 0.0 if state["step"] < warmup else 1.0  # of all there is in the loss: values, entropy and KL, too
+    targets = {
+        name: dataclasses.replace(aims, columns={**aims.columns, "counts_B": torch.full((len(agents[name]),), counts)})
+        for name, aims in targets.items()
+    }
     better_BB = preferred(read.credit_B, read.peers_B, pairs)
     agreed = (((score_B[:, None] > score_B) & better_BB).sum() / better_BB.sum().clamp(min=1)).item()
     aims = Targets(torch.zeros_like(read.logp_BT), metrics={"pairs": float(better_BB.sum()), "agreed": agreed})
@@ -146,7 +149,7 @@ def _loss(
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
     """Of the judge, who has nothing but rows that were added: its pairs'; of an agent its algorithm's."""
     if not bool(batch.extra_B.all()):
-        return loss(out, batch, targets, weight_BT)
+        return loss(out, batch, targets, weight_BT * targets.columns["counts_B"][:, None])
     assert out.value_BT is not None, "marlhf asked for value heads"
     better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
     weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))

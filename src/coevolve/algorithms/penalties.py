@@ -15,13 +15,14 @@ from coevolve.maths import masked
 from coevolve.types import Batch, Targets
 
 
-def later_kl(batch: Batch) -> Tensor:
-    """At each token the full KL of the position behind it, 0 at the last: what a token can still do something about.
+def later_kl(batch: Batch, gamma: float) -> Tensor:
+    """At each token gamma times the full KL of the position behind it, 0 at the last: what a token can still do
+    something about. gamma: the discount, by which whatever is paid a token later counts less.
 
     The KL of its own position, which no token changes, belongs in the loss (``with_full_kl``, ``beside_kl``): the two
     together are the gradient of the turn's whole KL, sum_t grad KL_t + grad log pi(a_t) sum_{s>t} KL_s in the mean.
     """
-    return torch.nn.functional.pad(full_kl(batch)[:, 1:], (0, 1))
+    return gamma * torch.nn.functional.pad(full_kl(batch)[:, 1:], (0, 1))
 
 
 def beside_kl(rule: Rule, whiten: bool) -> Rule:
@@ -45,10 +46,10 @@ def beside_kl(rule: Rule, whiten: bool) -> Rule:
 
 
 class Penalty(NamedTuple):
-    """paid: what the weight multiplies in the reward of each token. in_loss: the rest of it is a term of the loss.
-    caution: ``Algorithm.caution``."""
+    """paid: what the weight multiplies in the reward of each token, by the discount. in_loss: the rest of it is a term
+    of the loss. caution: ``Algorithm.caution``."""
 
-    paid: Callable[[Batch], Tensor]
+    paid: Callable[[Batch, float], Tensor]
     in_loss: bool = False
     caution: str = ""
 
@@ -59,7 +60,7 @@ _BLIND = (
     "exact has the true gradient, penalty: sampled the same with more variance (docs/ppo.md, The KL penalty)"
 )
 PENALTIES = {
-    "full": Penalty(full_kl, caution=_BLIND),
-    "sampled": Penalty(log_ratio),
+    "full": Penalty(lambda batch, gamma: full_kl(batch), caution=_BLIND),
+    "sampled": Penalty(lambda batch, gamma: log_ratio(batch)),
     "exact": Penalty(later_kl, in_loss=True),
 }

@@ -111,7 +111,7 @@ def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     )
 
 
-def _advantage(s: Mapping[str, Any], penalty: Callable[[Batch], Tensor], in_loss: bool) -> Advantage:
+def _advantage(s: Mapping[str, Any], penalty: Callable[[Batch, float], Tensor], in_loss: bool) -> Advantage:
     """GAE against the critic, or what is still to come; of credits that were rescaled, if so asked."""
     whiten = s["whiten"] and not in_loss
     rule = against_critic(penalty, s["gamma"], s["lam"], whiten=whiten, whiten_rewards=s["whiten_rewards"])

@@ -54,18 +54,27 @@ def less_max(credit_B: Tensor, peers_B: Tensor) -> Tensor:
     return credit_B - group_max(credit_B, peers_B)
 
 
-def less_weighted(credit_B: Tensor, peers_B: Tensor, weight_B: Tensor) -> Tensor:
-    """R - weighted mean of the others. Unbiased. A turn alone in its group gets 0. weight_B: positive.
+def less_weighted(credit_B: Tensor, peers_B: Tensor, weight_B: Tensor, place_B: Tensor | None = None) -> Tensor:
+    """R - weighted mean of the others. Unbiased. A turn without others gets 0. weight_B: positive.
+
+    place_B: turns of the same number, the turn itself among them, are no others: those of its episode, where one has
+    several in a group, whose returns the turn may have changed. None: it alone is left out.
 
     With the squared length of each turn's score, grad log pi, for a weight it is, but for leaving the turn itself out,
     the constant of least variance, E[|s|^2 R] / E[|s|^2]. arXiv 2505.23585 takes the turn's tokens for it: right where
     the scores of tokens are as long as each other and at right angles.
     """
     weight_B, credit = weight_B.double(), credit_B.double()
-    size_B = size(peers_B)
-    others_B = size_B * group_mean(weight_B, peers_B) - weight_B
-    paid_B = size_B * group_mean(weight_B * credit, peers_B) - weight_B * credit
-    return torch.where(size_B > 1, credit - paid_B / others_B, 0.0).to(credit_B.dtype)
+    place_B = torch.arange(len(peers_B)) if place_B is None else place_B
+    own_B = torch.unique(torch.stack([peers_B, place_B]), dim=1, return_inverse=True)[1]
+
+    def others(of_B: Tensor) -> Tensor:
+        whole_B, mine_B = (size(key_B) * group_mean(of_B, key_B) for key_B in (peers_B, own_B))
+        return whole_B - mine_B
+
+    any_B = size(peers_B) > size(own_B)
+    mean_B = others(weight_B * credit) / torch.where(any_B, others(weight_B), 1.0)
+    return torch.where(any_B, credit - mean_B, 0.0).to(credit_B.dtype)
 
 
 def less_shrunk(credit_B: Tensor, peers_B: Tensor, kind_B: Tensor, block_B: Tensor) -> Tensor:
@@ -143,10 +152,13 @@ def agent_std(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -
 def flat(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
     """True for turns whose group has no spread beyond rounding, so no signal; shape B. paid_B: as in ``Batch``."""
     spread_B = group_max(credit_B, peers_B) + group_max(-credit_B, peers_B)
+    return spread_B <= tolerance(credit_B, peers_B, paid_B)
+
+
+def tolerance(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
+    """What is nothing but rounding in a difference to one of its group, that of summing included; shape B."""
     rounding_B = rounding(credit_B, peers_B)
-    if paid_B is not None:
-        rounding_B = rounding_B + _DOUBLE * group_max(paid_B, peers_B)
-    return spread_B <= rounding_B
+    return rounding_B if paid_B is None else rounding_B + _DOUBLE * group_max(paid_B, peers_B)
 
 
 def rounding(credit_B: Tensor, peers_B: Tensor) -> Tensor:
