@@ -6,8 +6,9 @@ from pathlib import Path
 
 from coevolve.recipe.inputs import did_you_mean
 
-BUILT = Path(__file__).parents[1] / "assets" / "recipes"
-CHECKOUT = Path(__file__).parents[3] / "recipes"
+HERE = Path(__file__).resolve()
+BUILT = HERE.parents[1] / "assets" / "recipes"
+CHECKOUT = HERE.parents[3] / "recipes"
 
 
 def packaged() -> dict[str, Path]:
