@@ -34,6 +34,12 @@ def located(recipe: str | Path) -> Path:
     return recipes[path.name]
 
 
+def is_recipe(path: Path) -> bool:
+    """Whether a recipe is meant, by its file or by the name of a packaged one, rather than the folder of a run."""
+    named = len(path.parts) == 1 and not path.exists() and path.name in packaged()
+    return path.suffix in (".yaml", ".yml") or named
+
+
 def about(path: Path) -> str:
     """The first sentence of the comment that a recipe begins with."""
     comment = []
