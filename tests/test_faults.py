@@ -164,6 +164,9 @@ SHORT = {
     OSError(errno.EMFILE, "Too many open files"): "too many open files (OSError",
     BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"): "no more processes or threads (BlockingIOError",
     RuntimeError("can't start new thread"): "no more processes or threads (RuntimeError: can't start new thread",
+    RuntimeError(
+        "[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"
+    ): "the disk is full (RuntimeError",
     Exception("IO Error: No space left on device (os error 28)"): "the disk is full (Exception",
 }
 

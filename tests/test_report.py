@@ -82,6 +82,20 @@ def test_an_evaluation_with_parts_prints_them(capsys):
     assert ["tokens", "per", "problem", "40.0"] in lines
 
 
+def test_of_one_agent_alone_and_the_team_are_told_once(capsys):
+    row = {"weights": "start", "role": "solo", "policy": "ann", "decoding": "greedy", "reward": 1.5}
+    rows = [row | {"setting": "team", "seconds": 1.0}, row | {"setting": "alone", "seconds": 2.0}]
+    about = {"checkpoint": 3, "problems": 4, "max_new_tokens": 8}
+    show_evaluation({**about, "rows": rows})
+    assert "alone" not in capsys.readouterr().out
+    for others in (
+        [row | {"setting": "alone", "reward": 1.4}],  # its team has several turns
+        [row | {"setting": "team", "role": "observer", "policy": "bob"}, rows[1]],
+    ):
+        show_evaluation({**about, "rows": [rows[0], *others]})
+        assert "alone" in capsys.readouterr().out
+
+
 def test_seeds_of_one_recipe_become_a_mean_with_a_standard_error(tmp_path, monkeypatch):
     runs = [write_run(tmp_path / "cory-0", reward=1.0), write_run(tmp_path / "cory-1", steps=3, reward=3.0)]
     drawn, bands = curves([*runs, write_run(tmp_path / "ppo-0")], tmp_path, monkeypatch)

@@ -47,11 +47,13 @@ _WORDS = {
     "disk quota": _DISK,
     "file write failed": _DISK,
     "failed writing file": _DISK,
+    "unexpected pos ": _DISK,
     "too many open files": _FILES,
     "can't start new thread": _PROCESSES,
     "resource temporarily unavailable": _PROCESSES,
 }
-"""What libraries that do not raise an OSError say, in lower case."""
+"""What libraries that do not raise an OSError say, in lower case; "unexpected pos" is torch's, whose file is shorter
+than what was written to it."""
 
 
 class ShortageError(OSError):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
-from coevolve.recipe.packaged import about, located, packaged
+from coevolve.recipe.packaged import about, is_recipe, located, packaged
 from coevolve.recipe.schema import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -29,6 +29,15 @@ def test_a_name_is_a_packaged_recipe_and_a_file_goes_first(tmp_path, monkeypatch
 def test_a_name_that_is_none():
     with pytest.raises(ValueError, match=r"no file quikstart, and no recipe .* did you mean 'quickstart'\?"):
         located("quikstart")
+
+
+def test_what_takes_a_run_takes_a_packaged_recipe_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/quickstart").mkdir(parents=True)
+    assert all(map(is_recipe, (Path("quickstart"), Path("a/b.yaml"), Path("magrpo-tldr-qwen3-1.7b"))))
+    assert not any(map(is_recipe, (Path("runs/quickstart"), Path("nobody"))))
+    Path("quickstart").mkdir()
+    assert not is_recipe(Path("quickstart"))
 
 
 def test_they_are_listed_and_shown(capsys):

@@ -133,7 +133,23 @@ def test_overrides_are_typed_and_leave_the_original_alone():
     assert tree == {"a": {"b": 1}}
 
 
-@pytest.mark.parametrize("override", ["steps", "=3", "a..b=3", "steps=[1", "task.name.deep=1"])
+def test_a_star_is_every_key_that_is_there():
+    tree = {"policies": {"ann": {"lora": {}}, "bob": {"lora": {"rank": 8}}}, "steps": 3}
+    assert apply_overrides(
+        tree, ["policies.*.lora.rank=4", "policies.*.weights=lora", "policies.ann.weights=full"]
+    ) == {
+        "policies": {"ann": {"lora": {"rank": 4}, "weights": "full"}, "bob": {"lora": {"rank": 4}, "weights": "lora"}},
+        "steps": 3,
+    }
+    assert apply_overrides({"a": {"b": {"x": 1}, "c": {"x": 2, "y": 3}}}, ["a.*.*=9"]) == {
+        "a": {"b": {"x": 9}, "c": {"x": 9, "y": 9}}
+    }
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["steps", "=3", "a..b=3", "steps=[1", "task.name.deep=1", "nobody.*=1", "task.name.*=1", "task.*.deep=1"],
+)
 def test_a_bad_override_is_named(override):
     with pytest.raises(ValueError) as error:
         apply_overrides({"task": {"name": "sentiment"}}, [override])

@@ -278,6 +278,49 @@ def test_who_heard_whom_is_drawn(visit, page_of, run_of, family):
         assert all(places[part][0] < places[number][0] for part in turn["heard"] if isinstance(part, int))
 
 
+def test_marks_say_what_they_mean_in_a_line_each(visit, page_of):
+    tab = visit(page_of("cory"), "dialogues", width=375)
+    trained(tab)
+    assert tab.locator(".legend").count() == 1  # an episode that stands alone has no words to compare
+    assert tab.inner_text(".legend").startswith("advantage")
+    assert tab.locator(".legend .range").bounding_box()["height"] < 30
+    tab.select_option("#source", "held_out")
+    tab.wait_for_selector(".legend del")
+    assert [tab.inner_text(f".legend {tag}") for tag in ("del", "ins")] == ["only at the start", "only after 4 steps"]
+
+
+def test_a_reward_of_many_parts_is_folded(visit, page_of, run_of):
+    record = read_lines(run_of("feedback") / "episodes.jsonl")[0]
+    tab = visit(page_of("feedback"), "dialogues", width=375)
+    trained(tab)
+    folded = tab.locator("#episode details", has_text=f"{len(record['parts'])} parts of the reward").first
+    assert folded.locator(".chip").count() == len(record["parts"]) > 4
+    assert not folded.locator(".chip").first.is_visible()
+
+
+@pytest.mark.parametrize(("family", "exchanged"), [("cory", True), ("writing", False)])
+def test_exchanges_are_spoken_of_where_roles_are_exchanged(visit, page_of, family, exchanged):
+    tab = visit(page_of(family), "curves")
+    assert tab.is_visible("#roles") == exchanged
+    tab.click("header nav a[href='#overview']")
+    assert tab.is_visible("text=Dotted lines") == exchanged
+
+
+def test_roles_have_colours_of_their_own(visit, page_of):
+    tab = visit(page_of("cory"), "curves")
+    colours = "plot.data.filter(trace => trace.name !== 'roles').map(trace => trace.line.color)"
+    agents, roles = (chart(tab, panel, colours) for panel in ("reward", "reward by role"))
+    assert len(set(agents) | set(roles)) == len(agents) + len(roles) == 5
+
+
+def test_what_is_printed_is_drawn(visit, page_of):
+    tab = visit(page_of("cory"), "curves")
+    empty = "[...document.querySelectorAll('#panels .plot')].filter(plot => !plot.data).length"
+    assert tab.evaluate(empty) > 0  # they wait to be scrolled to
+    tab.pdf()
+    assert tab.evaluate(empty) == 0
+
+
 def test_a_run_without_kl_says_so(visit, page_of):
     tab = visit(page_of("writing"), "dialogues")
     trained(tab)
@@ -297,8 +340,9 @@ def test_light_and_dark(visit, page_of):
     until(light, f"ink => ({PLOT})('reward').layout.font.color === ink", arg=as_dark)
 
 
-def test_a_phone_never_scrolls_sideways(visit, page_of):
-    tab = visit(page_of("tree"), width=375, height=700)
+@pytest.mark.parametrize("family", ["tree", "cory"])
+def test_a_phone_never_scrolls_sideways(visit, page_of, family):
+    tab = visit(page_of(family), width=375, height=700)
     tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
     for part in ("overview", "findings", "curves", "dialogues", "recipes"):
         tab.click(f"header nav a[href='#{part}']")

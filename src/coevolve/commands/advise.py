@@ -22,13 +22,14 @@ def add(commands: Commands) -> None:
 
 def advise(args: argparse.Namespace) -> None:
     from coevolve.diagnose.advice import advise as measure
+    from coevolve.recipe.packaged import is_recipe
     from coevolve.recipe.schema import check, load_recipe, pretrain
     from coevolve.recipe.trust import need_trust
     from coevolve.runs.folder import RunDir
     from coevolve.runs.trained import recipe_of
 
     quiet()
-    if args.run.suffix in (".yaml", ".yml"):
+    if is_recipe(args.run):
         recipe = load_recipe(args.run, args.overrides)
         if not args.trust_code:
             need_trust(args.run, recipe.record())

@@ -10,7 +10,9 @@ from coevolve.commands import OVERRIDES, Commands, command, quiet, trusting
 
 def add(commands: Commands) -> None:
     one = command(commands, "eval", evaluate, "play a team, and each policy alone, on held-out problems")
-    one.add_argument("run", type=Path, help="a run directory, or a recipe to play untrained")
+    one.add_argument(
+        "run", type=Path, help="a run directory, or a recipe (a file, or a packaged one's name) to play untrained"
+    )
     one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
     one.add_argument("--samples", type=int, default=1, metavar="N", help="samples of each, for pass@k and best of k")
@@ -20,11 +22,12 @@ def add(commands: Commands) -> None:
 
 
 def evaluate(args: argparse.Namespace) -> None:
+    from coevolve.recipe.packaged import is_recipe
     from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
 
     quiet()
     how = {"problems": args.problems, "samples": args.samples, "trust_code": args.trust_code}
-    if args.run.suffix in (".yaml", ".yml"):
+    if is_recipe(args.run):
         if args.checkpoint is not None:
             raise ValueError("--checkpoint is for runs; a recipe is played untrained")
         if args.play is not None:

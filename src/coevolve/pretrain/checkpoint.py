@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from coevolve.faults import ShortageError, lacking
+from coevolve.recipe.inputs import one_line
 from coevolve.runs import durable
 from coevolve.runs.folder import lines_before
 
@@ -22,9 +24,10 @@ def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optim
         torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, beside)
         durable.publish(beside, folder / NAME)
     except (OSError, RuntimeError) as error:  # the latter is torch's word for a full disk
-        beside.unlink(missing_ok=True)
         free = shutil.disk_usage(folder).free >> 20
-        raise OSError(f"could not write {folder / NAME}: {error}; {free} MiB are free there") from error
+        beside.unlink(missing_ok=True)
+        said = f"could not write {folder / NAME} ({free} MiB were free there)"
+        raise ShortageError(f"{said}: {lacking(error) or one_line(error)}") from error
 
 
 def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:

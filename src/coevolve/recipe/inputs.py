@@ -97,7 +97,10 @@ def load_yaml(path: str | Path) -> Tree:
 
 
 def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
-    """A copy of the tree with each ``a.b=value`` set, values typed as in YAML. ValueError names the override."""
+    """A copy of the tree with each ``a.b=value`` set, values typed as in YAML; ``a.*.b`` is the b of every key of a.
+
+    Raises ValueError that names the override.
+    """
     result: Tree = copy.deepcopy(dict(tree))
     for override in overrides:
         path, equals, text = override.partition("=")
@@ -109,16 +112,33 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
             raise ValueError(f"{named}: want at most {_DEEP} keys with dots between them")
         for key in keys:
             _check_key(key, named)
-        value = _parsed(text, named, lines=False)
-        place = result
-        for depth, key in enumerate(keys[:-1], 1):
-            inner = place.setdefault(key, {})
-            if not isinstance(inner, dict):
-                above = ".".join(keys[:depth])
-                raise ValueError(f"{named}: {above} is {shown(inner)}, with no keys below it; set {above} as a whole")
-            place = inner
-        place[keys[-1]] = value
+        for one in _starred(result, keys, named):
+            _set(result, one, _parsed(text, named, lines=False), named)
     return result
+
+
+def _starred(tree: Tree, keys: list[str], named: str) -> list[list[str]]:
+    """The keys that are meant, one after the other: a ``*`` stands for each that is there."""
+    if "*" not in keys:
+        return [keys]
+    at = keys.index("*")
+    place: Any = tree
+    for key in keys[:at]:
+        place = place.get(key) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or not place:
+        raise ValueError(f"{named}: {'.'.join(keys[:at]) or 'the top'} has no keys that * could stand for")
+    return [path for key in place for path in _starred(tree, [*keys[:at], key, *keys[at + 1 :]], named)]
+
+
+def _set(tree: Tree, keys: list[str], value: Any, named: str) -> None:
+    place = tree
+    for depth, key in enumerate(keys[:-1], 1):
+        inner = place.setdefault(key, {})
+        if not isinstance(inner, dict):
+            above = ".".join(keys[:depth])
+            raise ValueError(f"{named}: {above} is {shown(inner)}, with no keys below it; set {above} as a whole")
+        place = inner
+    place[keys[-1]] = value
 
 
 def _parsed(text: str, where: str, *, lines: bool) -> Any:

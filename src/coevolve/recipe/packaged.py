@@ -6,8 +6,9 @@ from pathlib import Path
 
 from coevolve.recipe.inputs import did_you_mean
 
-BUILT = Path(__file__).parents[1] / "assets" / "recipes"
-CHECKOUT = Path(__file__).parents[3] / "recipes"
+HERE = Path(__file__).resolve()
+BUILT = HERE.parents[1] / "assets" / "recipes"
+CHECKOUT = HERE.parents[3] / "recipes"
 
 
 def packaged() -> dict[str, Path]:
@@ -31,6 +32,12 @@ def located(recipe: str | Path) -> Path:
             f"no file {path}, and no recipe of the package has that name{near} (`coevolve recipes` lists them)"
         )
     return recipes[path.name]
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a recipe is meant, by its file or by the name of a packaged one, rather than the folder of a run."""
+    named = len(path.parts) == 1 and not path.exists() and path.name in packaged()
+    return path.suffix in (".yaml", ".yml") or named
 
 
 def about(path: Path) -> str:

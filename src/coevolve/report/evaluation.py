@@ -19,6 +19,7 @@ _BEST = "best@"
 def show_evaluation(result: Mapping[str, Any]) -> None:
     """Print what ``evaluate_run`` found."""
     out = console(WIDE)
+    result = {**result, "rows": _told_once(result["rows"])}
     out.print(_table(result))
     whole = [row for row in result["rows"] if any(key.startswith(_PART) for key in row)]
     if whole:
@@ -26,6 +27,14 @@ def show_evaluation(result: Mapping[str, Any]) -> None:
     drawn = [row for row in result["rows"] if any(key.startswith(_BEST) for key in row)]
     if drawn:
         out.print(_best(drawn, result["samples"]))
+
+
+def _told_once(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Without what a policy alone says again that is the whole team."""
+    if len({(row["role"], row["policy"]) for row in rows if row["role"] != "all"}) > 1:
+        return list(rows)
+    numbers = [{key: value for key, value in row.items() if key not in ("setting", "seconds")} for row in rows]
+    return [row for i, row in enumerate(rows) if numbers[i] not in numbers[:i]]
 
 
 def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:

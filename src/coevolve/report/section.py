@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Cell = str | float | int | None
-"""None is what could not be measured, and shown as a dash."""
+"""None is what could not be measured, and shown as a dash; the page leaves out a column of nothing else."""
 
 
 @dataclass(frozen=True)

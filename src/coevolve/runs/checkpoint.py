@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from coevolve.faults import lacking
+from coevolve.faults import ShortageError, lacking
 from coevolve.lessons import plain_state
 from coevolve.names import inside
 from coevolve.recipe import renamed
@@ -61,13 +61,14 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
         _write(trainer, beside, step, identity)
         durable.publish(beside, target)
     except Exception as error:
+        free = shutil.disk_usage(run.path).free >> 20
         shutil.rmtree(beside, ignore_errors=True)
         # torch, tokenizers and safetensors report a full disk as errors of their own.
-        if not isinstance(error, OSError | RuntimeError | SafetensorError) and not lacking(error):
+        why = lacking(error)
+        if not isinstance(error, OSError | RuntimeError | SafetensorError) and not why:
             raise
-        free = shutil.disk_usage(run.path).free >> 20
-        intact = "the run and its older checkpoints are intact: make room and go on with --resume"
-        raise OSError(f"could not write {target} ({free} MiB are free there): {error}; {intact}") from error
+        said = f"could not write {target} ({free} MiB were free there): {why or one_line(error)}"
+        raise ShortageError(f"{said}; the run and its older checkpoints are intact") from error
     _keep(run, keep_last)
     return target
 

@@ -26,6 +26,7 @@ function redrawAll() {
 async function show(data) {
   overview = data;
   overview.runs.forEach((run, i) => { run.dialogues = data.dialogues[i]; });
+  document.title = `${overview.runs.map((run) => run.name).join(", ")}: report`;
   drawRunPicker(byId("runs"), redrawAll);
   drawSections(byId("findings-part"), overview.sections);
   drawRecipes(byId("recipes-part"));

@@ -39,7 +39,7 @@ const withData = (runs, line) => runs.filter((run) => run.columns[line.key]?.som
 const agentsOf = (runs) =>
   [...new Set(runs.flatMap((run) => Object.keys(run.columns)).filter((key) => key.startsWith("agents/")).map((key) => place(key)[1]))];
 
-/** Which of the line colours an agent has, in every panel and dialogue; 0 is the team's. */
+/** Which of the line colours an agent has, in every panel and dialogue; 0 is the team's, what is neither comes behind. */
 const agentLook = (agents, name) => 1 + agents.indexOf(name);
 
 /** The panels that these runs' metrics make, the known ones in their order, then components of the reward, the rest. */
@@ -51,7 +51,8 @@ function panelsOf(runs) {
     const [id, label] = place(key);
     if (!found.has(id)) found.set(id, []);
     const agent = key.startsWith("agents/");
-    found.get(id).push({ key, label, look: agent ? agentLook(agents, label) : found.get(id).length, wide: !agent });
+    const other = label === "team" ? 0 : 1 + agents.length + found.get(id).length;
+    found.get(id).push({ key, label, look: agent ? agentLook(agents, label) : other, wide: !agent });
   }
   const known = Object.keys(PANELS);
   const rank = (id) => (id in PANELS ? known.indexOf(id) : id.startsWith("parts/") ? known.length : known.length + 1);

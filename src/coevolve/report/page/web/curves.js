@@ -24,6 +24,9 @@ function buildCurves(root) {
   );
 }
 
+/** Whether a role went to another policy in any of the runs. */
+const exchanged = (runs) => runs.some((run) => run.casts.length > 1);
+
 function set(change) {
   Object.assign(options, change);
   drawCurves();
@@ -35,6 +38,7 @@ function drawCurves() {
   const panels = panelsOf(runs);
   const counts = (run) => run.updates.at(-1) > 0;
   byId("axis").querySelector("[value=updates]").disabled = !runs.every(counts);
+  byId("roles").closest("label").hidden = !exchanged(runs);
   for (const panel of panels) {
     if (!cards.has(panel.id)) cards.set(panel.id, card(panel, () => options));
     const { node, plot } = cards.get(panel.id);

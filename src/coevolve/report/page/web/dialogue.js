@@ -2,13 +2,18 @@
 
 const SHORT = 300; // characters of a problem that is unfolded from the start
 
+const FEW_PARTS = 4; // of a reward that are read in the line of a heading
+
 /** look: measure (null: no colours), numbers (true: tables too), about (the index of the file it comes from), brief
-    (true: texts and rewards alone), marks (tag and the places of the words to mark, turn by turn: see `comparedTurns`). */
+    (true: texts and rewards alone), beside (true: its problem is told above both), marks (tag and the places of the
+    words to mark, turn by turn: see `comparedTurns`). */
 function drawEpisode(episode, heading, look) {
-  const parts = Object.entries(episode.parts).map(([name, value]) => chip(name.replace("parts/", ""), value));
+  const parts = look.brief ? [] : Object.entries(episode.parts).map(([name, value]) => chip(name.replace("parts/", ""), value));
+  const many = parts.length > FEW_PARTS;
   return el("div", { class: "episode" },
-    el("header", {}, el("h3", {}, heading), el("p", { class: "chips" }, chip("mean reward", episode.value), ...(look.brief ? [] : parts))),
-    ...(look.brief ? [] : [drawProblem(episode), drawGraph(episode)]),
+    el("header", {}, el("h3", {}, heading), el("p", { class: "chips" }, chip("mean reward", episode.value), ...(many ? [] : parts))),
+    many ? el("details", {}, el("summary", {}, `${parts.length} parts of the reward`), el("p", { class: "chips" }, ...parts)) : null,
+    look.brief || look.beside ? null : drawProblem(episode), look.brief ? null : drawGraph(episode),
     ...drawJoints(episode, look));
 }
 
@@ -52,12 +57,12 @@ function drawJoints(episode, look) {
   return [...grow(null), ...turnsBefore(Infinity)];
 }
 
-/** What the turns of a joint were paid. */
+/** What the turns of a joint were paid; of the only one they say it themselves. */
 function verdict(episode, i) {
+  if (episode.joints.length === 1) return null;
   const { turns, rewards, after } = episode.joints[i];
   const paid = turns.map((turn, n) => `${episode.turns[turn].role} ${number(rewards[n])}`).join(", ");
-  const where = episode.joints.length > 1 ? `joint ${i + 1}${after == null ? "" : `, after joint ${after + 1}`}: ` : "judged together: ";
-  return el("p", { class: "verdict" }, `${where}reward ${paid}`);
+  return el("p", { class: "verdict" }, `joint ${i + 1}${after == null ? "" : `, after joint ${after + 1}`}: reward ${paid}`);
 }
 
 const again = (episode, i) => el("p", { class: "again" }, `with ${called(episode, i)}, above`);
@@ -66,7 +71,7 @@ const called = (episode, i) => `turn ${i + 1} of ${episode.turns[i].role} (${epi
 
 function drawTurn(episode, i, look) {
   const turn = episode.turns[i];
-  const ended = turn.finished ? "ended by itself" : "cut";
+  const ended = turn.finished ? "ended by itself" : "cut off";
   const how = { class: "turn", style: `--speaker: ${speaker(turn)}` };
   if (look.brief) {
     return el("article", how, el("header", {}, el("b", {}, turn.role), ` (${turn.policy}) `, el("span", { class: "chips" }, chip("reward", turn.reward))),

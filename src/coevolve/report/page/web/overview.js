@@ -10,13 +10,14 @@ function buildOverview(root) {
   Object.assign(front, {
     title: el("h2"), trained: el("p", { class: "sentence" }), came: el("p", { class: "sentence came" }), footnote: el("p", { class: "note" }),
     alarms: el("div", { id: "alarm-box" }), curves: el("div", { class: "grid", id: "front-curves" }),
+    marks: el("p", { class: "note" }, "Dotted lines: the agents exchange their roles."),
     run: el("select", { id: "front-run", onchange: () => turnTo(null) }), problem: el("select", { id: "front-problem", onchange: () => turnTo(Number(front.problem.value)) }),
     asked: el("div"), pair: el("div", { id: "before-after", class: "pair" }), none: el("p", { class: "note" }),
   });
   front.run.label = labelled("run", front.run);
   front.pick = el("div", { class: "controls" }, front.run.label, labelled("problem", front.problem),
     el("span", { class: "note" }, "first: the median change of reward"), el("a", { href: "#dialogues" }, "every dialogue, token by token"));
-  root.replaceChildren(front.title, front.trained, front.came, front.footnote, front.alarms, front.curves,
+  root.replaceChildren(front.title, front.trained, front.came, front.footnote, front.alarms, front.curves, front.marks,
     el("h3", { class: "part" }, "The same problem, before and after"), front.none, front.pick, front.asked, front.pair);
 }
 
@@ -37,6 +38,7 @@ function drawOverview() {
     redraw(plot);
   }
   arrange(front.curves, panels.map((panel) => front.cards.get(panel.id).node));
+  front.marks.hidden = !exchanged(overview.runs);
   return drawBeforeAfter();
 }
 

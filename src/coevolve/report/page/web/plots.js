@@ -25,6 +25,12 @@ function redraw(node) {
   drawIfDue(node);
 }
 
+/** What is printed was not scrolled to. */
+addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach((node) => {
+  node.near ||= node.offsetParent !== null;
+  drawIfDue(node);
+}));
+
 function drawIfDue(node) {
   if (!node.due || !node.near || !node.isConnected || !window.Plotly) return;
   node.due = false;

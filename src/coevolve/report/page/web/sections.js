@@ -49,15 +49,18 @@ function sectionPlot(title, plot, old) {
   return node;
 }
 
+const SHORT_NAME = 24; // characters that stay in one line: a run's name has hyphens
+
 /** Wide tables scroll in their own box; on a phone every row is a list of names and values. Roles are said again because
-    a table that is not laid out as one is none to a screen reader. */
+    a table that is not laid out as one is none to a screen reader. A column that has a value in no row is left out. */
 function table({ title, columns, rows }) {
-  const cell = (value, i) => el("td", { role: "cell", class: typeof value === "number" ? "number" : null, "data-column": columns[i] },
-    typeof value === "string" ? value : number(value));
+  const told = columns.map((_, i) => i).filter((i) => rows.some((row) => row[i] != null));
+  const kind = (value) => (typeof value !== "string" ? "number" : value.length < SHORT_NAME ? "short" : null);
+  const cell = (row) => (i) => el("td", { role: "cell", class: kind(row[i]), "data-column": columns[i] }, typeof row[i] === "string" ? row[i] : number(row[i]));
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table: ${title}` },
     el("table", { role: "table" },
-      el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...columns.map((column) => el("th", { scope: "col", role: "columnheader" }, column)))),
-      el("tbody", { role: "rowgroup" }, ...rows.map((row) => el("tr", { role: "row" }, ...row.map(cell))))));
+      el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...told.map((i) => el("th", { scope: "col", role: "columnheader" }, columns[i])))),
+      el("tbody", { role: "rowgroup" }, ...rows.map((row) => el("tr", { role: "row" }, ...told.map(cell(row)))))));
 }
 
 function sectionFigure(plot) {

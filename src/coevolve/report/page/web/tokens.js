@@ -2,7 +2,7 @@
 
 /** name: in the index of a run. of: the number shown. signed: two colours, else one. */
 const MEASURES = {
-  adv: { title: "advantage", of: (v) => v, signed: true, low: "made less likely", high: "made likelier" },
+  adv: { title: "advantage", of: (v) => v, signed: true, low: "less likely", high: "likelier" },
   kl: { title: "KL to the reference, nats", of: (v) => v, signed: false, low: "as the reference", high: "far from it" },
   logps: { title: "surprise, −log p, nats", of: (v) => -v, signed: false, low: "certain", high: "surprising" },
 };
@@ -53,12 +53,11 @@ function tokenLegend(measure, about) {
   if (!measure) return el("p", { class: "legend" });
   const { title, signed, low, high } = MEASURES[measure];
   const full = about.full[measure];
-  const exact = about.grid[measure] ? `; numbers to within ${number(about.grid[measure] / 2)}` : "";
+  const exact = about.grid[measure] ? ` (numbers to within ${number(about.grid[measure] / 2)})` : "";
   return el("p", { class: "legend" },
-    el("span", {}, `${low}  ${signed ? number(-full) : 0}`),
-    el("span", { class: `bar ${signed ? "signed" : "rising"}` }),
-    el("span", {}, `${number(full)}  ${high}`),
-    el("span", { class: "note" }, `${title}${exact}`));
+    el("span", {}, `${title}${exact}:`),
+    el("span", { class: "range" }, el("span", {}, `${signed ? number(-full) : 0}, ${low}`),
+      el("span", { class: `bar ${signed ? "signed" : "rising"}` }), el("span", {}, `${number(full)}, ${high}`)));
 }
 
 /** Numbers of the token under the pointer, or under the finger. */

@@ -31,7 +31,7 @@ function buildViewer(root) {
     measure: select("measure", (measure) => ({ measure })),
     beside: select("beside", (beside) => ({ beside })),
     step: el("input", { id: "step", type: "range", "aria-label": "Step", min: 0, value: 0, oninput: (event) => go({ step: Number(event.target.value) }) }),
-    where: el("output", { for: "step" }), shown: el("p", { class: "note", id: "shown" }), legend: el("div"),
+    where: el("output", { for: "step" }), shown: el("p", { class: "note", id: "shown" }), legend: el("div"), asked: el("div"),
     episode: el("div", { id: "episode", "aria-live": "polite" }), episodes: [],
   });
   viewer.run.label = labelled("run", viewer.run);
@@ -46,7 +46,7 @@ function buildViewer(root) {
     el("div", { class: "controls bar-of-controls" }, viewer.run.label, labelled("of", viewer.source), labelled("problem", viewer.problem),
       el("div", { class: "steps" }, button("←", "Step before", () => byStep(-1)), viewer.step, button("→", "Next step", () => byStep(1)), viewer.where),
       viewer.options),
-    viewer.legend, viewer.episode);
+    viewer.legend, viewer.asked, viewer.episode);
   root.addEventListener("keydown", onKey);
   followTokens(viewer.episode);
 }
@@ -134,10 +134,11 @@ async function drawStep(about) {
   viewer.chosen = choose(episodes, at.want);
   fill(viewer.problem, episodes.map((one, i) => [i, `${one.problem}${one.member ? `, member ${one.member + 1}` : ""} (${number(one.value)})`]), viewer.chosen);
   const episode = episodes[viewer.chosen];
-  viewer.legend.replaceChildren(tokenLegend(measureOf(about), about));
-  const look = { measure: measureOf(about), numbers: at.numbers, about };
   const same = before.find((one) => one.problem === episode.problem && one.member === episode.member);
+  const look = { measure: measureOf(about), numbers: at.numbers, about, beside: Boolean(same) };
   const when = (step) => SOURCES[at.source].at(about.steps[step]);
+  viewer.legend.replaceChildren(tokenLegend(measureOf(about), about), ...(same ? [wordLegend(when(earlier), when(at.step))] : []));
+  viewer.asked.replaceChildren(...[same && asked(episode)].filter(Boolean));
   viewer.episode.className = same ? "pair" : "";
   const changed = same ? comparedTurns(same, episode) : null;
   const marked = (tag, places) => (changed ? { ...look, marks: { tag, places } } : look);
@@ -145,6 +146,9 @@ async function drawStep(about) {
     drawEpisode(episode, same ? when(at.step) : `${episode.problem}, ${when(at.step)}`, marked("ins", changed?.fresh)));
   viewer.root.dataset.shows = JSON.stringify([at.run, at.source, about.steps[at.step], episode.problem, episode.member]);
 }
+
+/** What marked words are. */
+const wordLegend = (earlier, now) => el("p", { class: "legend" }, el("span", {}, "words: "), el("del", {}, `only ${earlier}`), el("ins", {}, `only ${now}`));
 
 /** The position of the wanted episode; where this step has it not, of the first. */
 function choose(episodes, want) {
