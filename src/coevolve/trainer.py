@@ -18,15 +18,15 @@ from coevolve import defaults, noise
 from coevolve.ahead import Ahead, check_corrected, staleness_of
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.engines.local import LocalEngine
-from coevolve.faults import ShortageError, closed_after, during
+from coevolve.faults import ShortageError, blame, closed_after, during
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners.build import build_policies
 from coevolve.lessons import checked, plain_state
 from coevolve.measure import Clock, averaged_away, learnt, note_parts, spoken, step_metrics
 from coevolve.models.spec import PolicySpec
 from coevolve.names import check_names
-from coevolve.play import Stage, blame, pay, rollout
 from coevolve.progress import Listener, progress
+from coevolve.rollout import Stage, pay, rollout
 from coevolve.runs import checkpoint
 from coevolve.runs.callbacks import Arguments, Told, check_callbacks
 from coevolve.runs.folder import RunDir
