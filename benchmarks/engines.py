@@ -5,7 +5,7 @@
 
 Two LoRA agents on one base continue openings of the task sentiment; the second hears the first, and turns end by
 themselves, after 3 to 48 tokens. vLLM draws other random numbers than we, so texts differ and rates are compared. "in
-step" and "at own pace" are the two drivers of ``coevolve.play`` on one vLLM: the first waits for all first turns before
+step" and "at own pace" are the two drivers of ``coevolve.rollout`` on one vLLM: the first waits for all first turns before
 anybody's second one. Ratios are of median rates, to the engine in this process. A publish is that of both adapters;
 start-up is all until the first turns are back. vLLM has as many threads as it takes, we have one a process.
 """
@@ -29,8 +29,8 @@ from peers_report import markdown, quiet
 
 from coevolve import LocalEngine, PolicySpec, build_policies
 from coevolve.engines.server import ServerEngine
-from coevolve.play import Stage, rollout
 from coevolve.plays import chain
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks.sentiment import Sentiment
 from coevolve.types import Sampling
 

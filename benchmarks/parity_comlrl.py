@@ -46,8 +46,8 @@ from coevolve.collate import collate, rows_of
 from coevolve.credit import team_return
 from coevolve.maths import groups
 from coevolve.models.load import load_causal_lm, load_tokenizer
-from coevolve.play import Stage, rollout
 from coevolve.plays import rounds, tree
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import Sentiment
 from coevolve.types import Batch, Case, Episode, Lesson, Play, Say, Targets, Turn
 

@@ -26,9 +26,9 @@ from coevolve.algorithms import magrpo, mareinforce, marloo
 from coevolve.collate import collate, rows_of
 from coevolve.learners.local import LocalLearner
 from coevolve.measure import Clock
-from coevolve.play import pay, rollout
 from coevolve.plays import resampled, rounds
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.rollout import pay, rollout
 from coevolve.trainer import Trainer, batch_of
 from coevolve.types import Algorithm, Case, Episode, Lesson, Row
 

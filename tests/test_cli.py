@@ -64,7 +64,7 @@ def test_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
     # 8 problems x 2 members = 16 turns of at most 16 tokens, 4 epochs of training
     assert "ann: 16 turns, at most 256 tokens sampled and 1024 trained on" in said
     assert "bob: 16 turns, at most 256 tokens sampled and 0 trained on" in said
-    assert "sweeps: 2" in said
+    assert "calls of generate: 2" in said
     assert "parameters" in said and "MiB" in said
     assert "1428 training and 1068 held-out problems" in said
     assert list(tmp_path.iterdir()) == []

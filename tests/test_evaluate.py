@@ -93,7 +93,7 @@ def test_alone_hears_nobody_and_only_the_temperature_differs() -> None:
     engine = ScriptedEngine(script)
     played({"ann": Tenth(), "bob": Tenth()}, engine)
     heard = [engine.read(next(iter(call.values()))[0].prompt_ids) for call in engine.calls]
-    assert heard == ["p0", "p0 a c d", "p0", "p0"] * 2  # team: two sweeps; each alone: one
+    assert heard == ["p0", "p0 a c d", "p0", "p0"] * 2  # team: two calls; each alone: one
     sampling = [next(iter(call.values()))[0].sampling for call in engine.calls]
     assert sampling == [Sampling(9, temperature=0.0)] * 4 + [Sampling(9, temperature=0.7)] * 4
 

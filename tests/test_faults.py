@@ -13,7 +13,7 @@ import torch
 from toy import RECIPE
 
 from coevolve import cli, faults
-from coevolve.play import blame
+from coevolve.faults import blame
 from coevolve.runs.folder import RunDir
 
 TOY = Path(__file__).with_name("toy.py")

@@ -8,7 +8,7 @@ import coevolve
 ROOT = Path(coevolve.__file__).parent
 FORBIDDEN = {"engines": {"learners", "report"}, "learners": {"engines", "report"}, "tasks": {"pretrain"}}
 """folder -> folders that nothing in it imports."""
-LOOP = ("play", "cast", "collate", "trainer", "measure", "evaluate")
+LOOP = ("play", "rollout", "cast", "collate", "trainer", "measure", "evaluate")
 
 
 def graph():

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.play import Stage, do, rollout, score, together
+from coevolve.play import do, score, together
 from coevolve.plays import best_of, chain, discussion, rounds, tree
+from coevolve.rollout import Stage, rollout
 from coevolve.types import Problem, Sampling
 
 CAST = {"a": "ann", "b": "bob"}

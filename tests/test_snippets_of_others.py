@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from coevolve import ScriptedEngine
-from coevolve.play import Stage, rollout
 from coevolve.plays import rounds, tools
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import Rows, Verifiers
 from coevolve.types import Sampling
 

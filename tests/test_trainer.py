@@ -659,13 +659,13 @@ def test_mistakes_are_named(micro_model):
 
 
 def test_a_critic_worse_than_nothing_is_told_once(micro_model):
-    trainer = toy(micro_model)
+    cautions = toy(micro_model).cautions
     for known, steps in ((-0.1, 19), (0.1, 1), (-0.1, 19)):
         for _ in range(steps):
-            trainer._warn_of_a_dead_critic("ann", {"explained_variance": known})
-    trainer._warn_of_a_dead_critic("bob", {})  # it has none
+            cautions.of_learning("ann", {"explained_variance": known})
+    cautions.of_learning("bob", {})  # it has none
     with pytest.warns(UserWarning, match=r"'ann': its critic has explained less than nothing .* for 20 steps"):
-        trainer._warn_of_a_dead_critic("ann", {"explained_variance": -0.1})
+        cautions.of_learning("ann", {"explained_variance": -0.1})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        trainer._warn_of_a_dead_critic("ann", {"explained_variance": -0.1})
+        cautions.of_learning("ann", {"explained_variance": -0.1})

@@ -23,4 +23,4 @@ SAMPLES = 4
 MAX_TOKENS = 1 << 16
 """Positions that the local engine decodes at a time."""
 SERVER_SECONDS = 600.0
-"""That a server has to start, to take weights over, and to answer a sweep."""
+"""That a server has to start, to take weights over, and to answer one call."""

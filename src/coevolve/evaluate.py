@@ -30,8 +30,8 @@ from coevolve.collate import collate, plain_rows
 from coevolve.interfaces import Task, TurnSource
 from coevolve.maths.best import best_at
 from coevolve.measure import episode_parts, mean_reward, outcome, spoken
-from coevolve.play import Stage, rollout
 from coevolve.plays import chain
+from coevolve.rollout import Stage, rollout
 from coevolve.types import Batch, Episode, Play, PolicyName, Problem, Role, Sampling
 
 Row = dict[str, Any]

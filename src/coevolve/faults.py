@@ -147,6 +147,26 @@ def during(where: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def blame(where: str) -> Iterator[None]:
+    """Turn whatever user code raises, ``sys.exit()`` too, into one line that says where and at which line of its file.
+
+    The original stays attached as the cause. What passes as it is: an interrupt; what becomes a ``ShortageError``: the
+    machine's want of memory, disk, files or processes.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        if lack := lacking(error):
+            raise ShortageError(f"{where}: {lack}") from error
+        if isinstance(error, ValueError):  # its message is for people
+            line = user_line(error)
+            raise ValueError(f"{where}: {error}{f' ({line})' if line else ''}") from error
+        raise ValueError(f"{where}: raised {raised(error)}") from error
+
+
 def raised(error: BaseException) -> str:
     """``KeyError: 'x' (/home/me/reward.py, line 12)``, in one line: an exception and where user code raised it."""
     said, place = text(error), user_line(error)

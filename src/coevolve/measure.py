@@ -16,13 +16,7 @@ from coevolve.interfaces import Task
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
 from coevolve.pay import LARGEST, is_payable
-from coevolve.types import Batch, Case, Episode, Joint, Metrics, Row, Targets, Turn
-
-_ALIKE = 1e-6
-"""Numbers closer than this share of the largest reward are the same."""
-
-_ENOUGH = 8
-"""Joints that say whether agents are paid against each other."""
+from coevolve.types import Batch, Case, Episode, Joint, Metrics, PolicyName, Targets, Turn
 
 
 class Clock:
@@ -76,25 +70,6 @@ def learnt(batch: Batch, targets: Targets) -> Metrics:
         found = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
         metrics.setdefault("explained_variance", found)  # a rule may know better which of its values count
     return metrics
-
-
-def averaged_away(episodes: Sequence[Episode], rows: Sequence[Row]) -> bool:
-    """Does the task pay agents against each other, and the credit not tell them apart?
-
-    True where every joint pays the same in all, what a seat is paid varies, and all turns have the same credit. A few
-    joints may do so by chance, and are not enough.
-    """
-    joints = [joint for episode in episodes for joint in episode.joints]
-    size = max((abs(reward) for joint in joints for reward in joint.rewards), default=0.0)
-
-    def alike(values: Iterable[float]) -> bool:
-        found = list(values)
-        return max(found) - min(found) <= _ALIKE * size
-
-    if len(joints) < _ENOUGH or len({len(joint.rewards) for joint in joints}) > 1:
-        return False
-    divided = any(not alike(seat) for seat in zip(*(joint.rewards for joint in joints), strict=True))
-    return divided and alike(sum(joint.rewards) for joint in joints) and alike(row.credit for row in rows)
 
 
 def interaction(episodes: Sequence[Episode]) -> Metrics:
@@ -178,9 +153,13 @@ def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Map
     return parts
 
 
-def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], clock: Clock) -> Metrics:
-    """One flat line: the team first, then each role's reward, each policy's numbers under agents/<policy>/, times."""
+def step_metrics(episodes: Sequence[Episode], updates: Mapping[PolicyName, Metrics], clock: Clock) -> Metrics:
+    """One flat line: the team first, then each role's reward, each policy's numbers under agents/<policy>/, times.
+
+    updates: what each policy's update said.
+    """
     turns = [turn for episode in episodes for turn in episode.turns]
+    agents = _by_policy(turns, updates)
     line = spoken(turns) | interaction(episodes)
     for name in ("kl", "objective"):
         values = [metrics[name] for metrics in agents.values() if name in metrics]
@@ -194,3 +173,12 @@ def step_metrics(episodes: Sequence[Episode], agents: Mapping[str, Metrics], clo
     if clock.seconds["step"] > 0:  # a clock may stand still for a short step; then nobody knows how fast it was
         line["tokens_per_second"] = sum(len(turn.action_ids) for turn in turns) / clock.seconds["step"]
     return line
+
+
+def _by_policy(turns: Sequence[Turn], updates: Mapping[PolicyName, Metrics]) -> dict[PolicyName, Metrics]:
+    """What each policy said, and what its update did. Who was cast and did not speak is in neither."""
+    said: dict[PolicyName, list[Turn]] = {}
+    for turn in turns:
+        said.setdefault(turn.policy, []).append(turn)
+    agents = {name: spoken(some) for name, some in said.items()}
+    return agents | {name: agents.get(name, {}) | metrics for name, metrics in updates.items()}

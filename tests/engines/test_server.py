@@ -28,8 +28,9 @@ from coevolve.engines.server import ServerEngine, _flags
 from coevolve.faults import ShortageError
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
-from coevolve.play import Roles, Stage, rollout, score
+from coevolve.play import Roles, score
 from coevolve.plays import rounds
+from coevolve.rollout import Stage, rollout
 from coevolve.types import Case, Problem, Sampling, Turn
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from coevolve.collate import collate, rows_of
 from coevolve.interfaces import Task
-from coevolve.play import Stage, rollout
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks.games import GAMES, Game
 from coevolve.types import Algorithm, Batch, Case, Episode, Lesson, Outputs, Problem, Sampling, State, Targets
 

@@ -18,7 +18,7 @@ from tabular import TOKENS
 
 from coevolve import LocalEngine, PolicySpec, build_policies
 from coevolve.algorithms import cory, magrpo, mareinforce, marloo
-from coevolve.play import Stage, rollout
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks.games import MODEL, Game
 from coevolve.types import Problem, Sampling
 

@@ -7,8 +7,8 @@ one after the other and tells what was said. All groups of two members there can
 import pytest
 from tabular import EveryEngine, Table
 
-from coevolve.play import Stage, rollout
 from coevolve.plays import chain, misheard, refereed, tools
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks.games import Game
 from coevolve.types import Problem, Sampling, WithTools
 

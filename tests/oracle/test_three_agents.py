@@ -14,8 +14,8 @@ from tabular import MOVES, EveryEngine, Table
 
 from coevolve.algorithms import magrpo, mareinforce, marloo
 from coevolve.collate import collate, rows_of
-from coevolve.play import Stage, rollout
 from coevolve.plays import rounds
+from coevolve.rollout import Stage, rollout
 from coevolve.types import Lesson, Outputs, Problem, Sampling
 
 ROLES = ("a", "b", "c")

@@ -1,4 +1,4 @@
-"""rounds, tree, best_of, discussion with the scripted engine: who hears what, in how many sweeps, who is compared."""
+"""rounds, tree, best_of, discussion with the scripted engine: who hears what, in how many calls, who is compared."""
 
 import pytest
 from lesson_cases import asked, collated
@@ -6,9 +6,10 @@ from lesson_cases import asked, collated
 from coevolve.credit import team_return
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.measure import endings
-from coevolve.play import Stage, rollout, score, together
+from coevolve.play import score, together
 from coevolve.plays import PLAYS, best_of, discussion, rounds, tree
 from coevolve.recipe.components import component
+from coevolve.rollout import Stage, rollout
 from coevolve.runs.record import records
 from coevolve.types import Problem, Sampling, Turn
 
@@ -45,7 +46,7 @@ def shapes(engine):
     return [{name: len(says) for name, says in call.items()} for call in engine.calls]
 
 
-def test_one_round_is_one_sweep_in_which_nobody_hears_anybody():
+def test_one_round_is_one_call_in_which_nobody_hears_anybody():
     episodes, engine, task = played(rounds(), members=3, problems=P)
     assert shapes(engine) == [{"ann": 6, "bob": 6}]
     assert all(heard == [] for _, _, heard in task.heard)

@@ -6,8 +6,8 @@ from test_magrpo_plays import Numbers, P, played, shapes
 
 from coevolve.credit import first_joint, own_reward, team_return
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.play import Stage, rollout
 from coevolve.plays import chain, discussion, hinted, misheard, observers, resampled, rounds
+from coevolve.rollout import Stage, rollout
 from coevolve.types import Problem, Sampling
 
 

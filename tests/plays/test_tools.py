@@ -18,10 +18,10 @@ from coevolve.engines.scripted import ScriptedEngine
 from coevolve.interfaces import Published
 from coevolve.models.spec import PolicySpec
 from coevolve.models.tokens import encode
-from coevolve.play import Stage, rollout
 from coevolve.plays import PLAYS
 from coevolve.plays.tools import calls_in, tools
 from coevolve.recipe.components import component, from_file
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import Rows
 from coevolve.types import Instruction, Problem, Sampling, Say, ToolResult, Turn, WithTools
 

@@ -10,11 +10,11 @@ import pytest
 from coding_cases import ALONE, AUX, MAIN, SQUARES, WRONG, said, serve, squares, turn
 
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.play import Stage, rollout
 from coevolve.plays import best_of, chain, discussion, rounds, tree
 from coevolve.recipe.components import component
 from coevolve.rewards.sandbox import Program, Verdict
 from coevolve.rewards.sandbox.worker import Worker
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
 from coevolve.tasks.coding import Coding
 from coevolve.tasks.humaneval import HumanEval

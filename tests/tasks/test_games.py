@@ -6,8 +6,8 @@ import torch
 import coin
 from coevolve import LocalEngine, PolicySpec, build_policies
 from coevolve.models.load import load_causal_lm, load_tokenizer
-from coevolve.play import Stage, rollout
 from coevolve.plays import chain, rounds, tree
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks.games import GAMES, MODEL, Game
 from coevolve.types import Case, Problem, Sampling, Turn
 

@@ -12,10 +12,10 @@ from coevolve.evaluate import SEED, choose
 from coevolve.measure import episode_parts
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.models.names import resolve
-from coevolve.play import Stage, rollout
 from coevolve.pretrain.coop_documents import first
 from coevolve.pretrain.coop_notes import noted
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
 from coevolve.tasks.mini_coop import MiniCoop
 from coevolve.tasks.worlds.coop import wanted

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.play import Stage, rollout
 from coevolve.plays import chain, discussion, rounds
 from coevolve.recipe.components import component
 from coevolve.rewards.numbers import is_right
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS, data
 from coevolve.tasks.gsm8k import Gsm8k
 from coevolve.tasks.mawps import Mawps

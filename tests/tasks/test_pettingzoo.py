@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.play import Stage, rollout
 from coevolve.plays import refereed
 from coevolve.recipe.components import from_file
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import PettingZoo, Rows
 from coevolve.types import Case, Sampling, Turn
 

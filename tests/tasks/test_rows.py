@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.play import Stage, rollout
 from coevolve.plays import chain, discussion, rounds
 from coevolve.recipe.components import component
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import data
 from coevolve.tasks.rows import Rows
 from coevolve.types import Case, Instruction, Play, Problem, Sampling, Turn

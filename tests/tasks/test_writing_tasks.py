@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coevolve.engines.scripted import ScriptedEngine
-from coevolve.play import Stage, rollout
 from coevolve.plays import chain, discussion, rounds, tree
 from coevolve.recipe.components import component
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS, Arxiv, Tldr, WritingMini, data
 from coevolve.tasks.writing import Writing, split
 from coevolve.types import Case, Instruction, Play, Problem, Sampling, Turn

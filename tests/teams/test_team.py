@@ -15,8 +15,8 @@ from exported import RECIPES, trained
 
 from coevolve import Problem, Sampling, Team
 from coevolve.learners.local import LocalLearner
-from coevolve.play import Stage, rollout
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.rollout import Stage, rollout
 from coevolve.runs import checkpoint
 from coevolve.tasks.data import FOLDER
 from coevolve.teams.export import export

@@ -29,9 +29,9 @@ from coevolve.diagnose.paired import Numbers
 from coevolve.diagnose.premise import premise, start
 from coevolve.diagnose.scene import Row, Scene
 from coevolve.evaluate import SEED
-from coevolve.play import Stage, pay
 from coevolve.plays import observers, rounds
 from coevolve.recipe.schema import Recipe
+from coevolve.rollout import Stage, pay
 from coevolve.types import Case, Turn
 
 PROBLEMS, MEMBERS = 32, 4

@@ -12,7 +12,7 @@ from coevolve.diagnose.paired import Numbers, interval, standard_error, units
 from coevolve.evaluate import SEED
 from coevolve.interfaces import Task, TurnSource
 from coevolve.measure import outcome
-from coevolve.play import Stage, rollout
+from coevolve.rollout import Stage, rollout
 from coevolve.types import Episode, Play, PolicyName, Problem, Role, Sampling
 
 Row = dict[str, Any]

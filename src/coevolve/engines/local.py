@@ -1,4 +1,4 @@
-"""Batched sampling on this machine: every turn a sweep waits for, base by base, devices side by side."""
+"""Batched sampling on this machine: every turn that is waited for, base by base, devices side by side."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class RoutedEngine:
 
     @property
     def overlapped(self) -> Overlapping | None:
-        """Where every engine in use can (``interfaces.Overlapping``); else they are asked in sweeps."""
+        """Where every engine in use can (``interfaces.Overlapping``); else they are asked in lockstep."""
         able = all(getattr(one, "overlapped", None) is not None for one in self.in_use)
         return self._overlapped if able and self.in_use else None
 

@@ -51,7 +51,7 @@ class ScriptedEngine:
     """Every turn says its script's text, ends by itself, and has log-probability -1 per token. Instructions are text;
     nobody is told of tools.
 
-    calls: what was asked so far, one entry per sweep. ``read`` turns prompt ids back into words. A script that is a
+    calls: what was asked so far, one entry per call. ``read`` turns prompt ids back into words. A script that is a
     mapping and lacks a turn raises KeyError with that turn.
     """
 

@@ -16,13 +16,14 @@ from transformers.pytorch_utils import Conv1D
 
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
+from coevolve.faults import blame
 from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.learners.optim import plan_memory
 from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
 from coevolve.models.spec import asked_of
-from coevolve.play import Stage, blame, rollout
 from coevolve.recipe.schema import Recipe, parts
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
@@ -77,7 +78,7 @@ def problems(recipe: Recipe) -> str:
 
 
 def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
-    """Tokens of one step. Turns and sweeps are counted by playing one episode without models."""
+    """Tokens of one step. Turns and calls are counted by playing one episode without models."""
     checked = parts(recipe)
     cast = checked.cast()(0)
     said = itertools.count()
@@ -97,7 +98,7 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     episodes, longest = recipe.batch_size * recipe.members, recipe.sampling.length_range[1]
     lines = [
         f"one of {recipe.steps} steps: {recipe.batch_size} problems x {recipe.members} members, "
-        f"sweeps: {len(engine.calls)}, each of at most {longest} model calls per policy"
+        f"calls of generate: {len(engine.calls)}, each of at most {longest} model calls per policy"
     ]
     for name, count in turns.items():
         rows = episodes * count

@@ -24,13 +24,13 @@ from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.engines import ENGINES, FOR_FROZEN
+from coevolve.faults import blame
 from coevolve.files import shown
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners import LEARNERS
 from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.names import check_names, check_run
-from coevolve.play import blame
 from coevolve.plays import PLAYS
 from coevolve.recipe import renamed
 from coevolve.recipe.components import component, resolve

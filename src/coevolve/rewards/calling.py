@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from coevolve.play import blame
+from coevolve.faults import blame
 from coevolve.recipe.components import from_file
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.messages import for_verifiers

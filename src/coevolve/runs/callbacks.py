@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coevolve.play import blame
+from coevolve.faults import blame
 
 EVENTS = (
     "on_train_begin",

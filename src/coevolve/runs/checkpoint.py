@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
+from coevolve.checks import plain_state
 from coevolve.faults import ShortageError, lacking
-from coevolve.lessons import plain_state
 from coevolve.names import inside
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, one_line

@@ -81,7 +81,7 @@ class Expert:
         self._client: Any = OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
         self._settings = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._silent_until = 0.0
-        self._counting, self._told = threading.Lock(), False  # reviews of one sweep are asked for side by side
+        self._counting, self._told = threading.Lock(), False  # reviews are asked for side by side
         self.asked = self.failed = 0
 
     def edits(self, problem: str, codes: Mapping[Role, str], reports: Mapping[Role, str]) -> dict[Role, str]:

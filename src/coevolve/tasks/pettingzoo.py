@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coevolve.play import blame
+from coevolve.faults import blame
 from coevolve.recipe.components import from_file
 from coevolve.settings import Count, CountFromZero, Finite
 from coevolve.tasks.roles import unknown_role

@@ -7,7 +7,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from coevolve.play import blame
+from coevolve.faults import blame
 from coevolve.recipe.components import from_file
 from coevolve.rewards.several import Rewards
 from coevolve.rewards.waiting import Paid, Started, each

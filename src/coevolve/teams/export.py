@@ -18,13 +18,13 @@ import yaml
 
 from coevolve import __version__
 from coevolve.cast import CASTS
+from coevolve.faults import blame
 from coevolve.learners.local import VALUE_FILE
 from coevolve.models import load as loading
 from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Base, Weights
 from coevolve.names import run_name
-from coevolve.play import blame
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import A_FILE, Recipe, anchored, is_code
 from coevolve.runs import checkpoint

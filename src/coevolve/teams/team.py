@@ -19,17 +19,18 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 from coevolve.engines.local import LocalEngine
+from coevolve.faults import blame
 from coevolve.interfaces import Task
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.names import HUB_NAME, is_recipe
 from coevolve.models.spec import PolicySpec
 from coevolve.names import check_run
-from coevolve.play import Stage, blame, rollout
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import Component, StrictSampling, anchored, check_roles, load_yaml, validate
 from coevolve.recipe.trust import need_trust
+from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
 from coevolve.teams.telling import Telling, Told
 from coevolve.types import Case, Episode, Play, PolicyName, Problem, Prompt, Role, Sampling, Turn

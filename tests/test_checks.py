@@ -26,9 +26,9 @@ from coevolve import (
     mareinforce,
     rounds,
 )  # fmt: skip
+from coevolve.cautions import averaged_away
+from coevolve.checks import checked_targets, plain_state
 from coevolve.credit import own_reward, team_mean
-from coevolve.lessons import checked_targets, plain_state
-from coevolve.measure import averaged_away
 from coevolve.runs import checkpoint
 
 

@@ -1,0 +1,177 @@
+"""What people hand to a trainer, checked: its parts before anything is loaded, targets and states at every step."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coevolve.faults import blame
+from coevolve.interfaces import Engine, Learner
+from coevolve.names import check_names
+from coevolve.settings import Count, CountFromZero, checked_call
+from coevolve.types import Algorithm, Batch, Cast, Lesson, PolicyName, Problem, Sampling, State, Targets
+
+MOST_STEPS = 100_000
+"""Of which the cast is looked at before the first."""
+
+_MOST_TURNS = 1 << 24
+
+_PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "algorithm": (lambda given: isinstance(given, Algorithm), "an Algorithm, such as magrpo()"),
+    "sampling": (lambda given: isinstance(given, Sampling), "a Sampling, such as Sampling(max_new_tokens=16)"),
+    "play": (callable, "an async function of a problem and its team, such as rounds()"),
+    "cast": (callable, "a function of the step, such as fixed(roles)"),
+}
+"""What a trainer is made of: is it that, and what it should be."""
+
+_LEARNER, _ENGINE = (
+    [*kind.__annotations__, *(name for name, _ in inspect.getmembers(kind) if not name.startswith("_"))]
+    for kind in (Learner, Engine)
+)
+"""What a learner and an engine have."""
+
+
+@checked_call("trainer")
+def numbers(
+    *, steps: Count, batch_size: Count, members: Count, seed: CountFromZero, reset_every: Count | None
+) -> tuple[int, int, int, int, int | None]:
+    """Those of a training, as they were given."""
+    return steps, batch_size, members, seed, reset_every
+
+
+@checked_call("run")
+def check_run(*, save_every: Count, keep_last: Count, samples: CountFromZero) -> None:
+    """Nothing but the check."""
+
+
+def check_parts(engine: Any, **parts: Any) -> None:
+    """Raises ValueError for a part that is none: algorithm, sampling, play, cast."""
+    for label, part in parts.items():
+        fits, want = _PARTS[label]
+        if hasattr(part, "makes"):
+            raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
+        if not fits(part):
+            raise ValueError(f"trainer: {label} is {part!r}; want {want}")
+    if missing := [part for part in _ENGINE if not hasattr(engine, part)]:
+        raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
+    if parts["sampling"].temperature == 0:
+        raise ValueError("sampling.temperature is 0: training needs samples; greedy is for evaluation")
+
+
+def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> None:
+    """Raises ValueError for a role that nobody can play, and for more turns a step than any machine could take.
+
+    episodes: of a step.
+    """
+    check_names("policies", policies)
+    if (turns := episodes * len(cast(0))) > _MOST_TURNS:
+        raise ValueError(
+            f"a step would be of {turns:,} turns at least (batch_size x members x roles), too many for any machine; "
+            f"want at most {_MOST_TURNS:,}"
+        )
+    for step in range(min(steps, MOST_STEPS)):
+        check_names("roles", cast(step))
+        for role, name in cast(step).items():
+            if name not in policies:
+                known = ", ".join(policies)
+                raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
+
+
+def check_task(task: Any) -> None:
+    """Raises ValueError for what is no task, and for problems that are none or cannot be told apart."""
+    for part in ("train", "test", "prompt", "reward"):
+        if not hasattr(task, part):
+            raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")
+    with blame("task"):  # it may read its data only now
+        len(task.train), len(task.test)
+    for split in (task.train, task.test):
+        if foreign := [problem for problem in split if not isinstance(problem, Problem)]:
+            raise ValueError(f"the task {type(task).__name__} has {foreign[0]!r} for a problem; want coevolve.Problem")
+        ids = Counter(problem.id for problem in split)
+        if repeated := [id for id, count in ids.items() if count > 1]:
+            raise ValueError(
+                f"the task {type(task).__name__} has {len(repeated)} ids more than once, such as {repeated[0]!r}; "
+                "turns on problems of one id are compared with each other"
+            )
+    if not task.train:
+        raise ValueError(f"the task {type(task).__name__} has no training problems")
+
+
+def check_learner(name: PolicyName, given: Any, algorithm: Algorithm) -> None:
+    """Raises ValueError for a policy that is no learner, or none for this algorithm."""
+    if lacking := [part for part in _LEARNER if not hasattr(given, part)]:
+        raise ValueError(
+            f"policies.{name} is {given!r}; want a model name, a PolicySpec or a learner, which has {lacking[0]}"
+        )
+    if (algorithm.logp_old or algorithm.follow) and given.trainable and not hasattr(given, "logps"):
+        raise ValueError(f"policies.{name} is a learner without logps(batch), which this algorithm asks for")
+
+
+def check_learning(policies: Mapping[PolicyName, Learner], critics: bool | tuple[PolicyName, ...]) -> None:
+    """Raises ValueError unless somebody learns, and so do those who are critics by name."""
+    if not any(policy.trainable for policy in policies.values()):
+        raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
+    for name in () if isinstance(critics, bool) else critics:
+        if name not in policies:
+            raise ValueError(f"algorithm: critic names the policy {name!r}; there are {', '.join(policies)}")
+        if not policies[name].trainable:
+            raise ValueError(f"policy {name!r} is a critic and frozen, so it would never learn a value")
+
+
+def check_tokens(reader: PolicyName, speaker: PolicyName, policies: Mapping[PolicyName, Learner]) -> None:
+    """Raises ValueError unless the ids of the speaker's tokenizer mean the same to the reader."""
+    if policies[reader].tokenizer.get_vocab() != policies[speaker].tokenizer.get_vocab():
+        raise ValueError(
+            f"policy {reader!r} is to read what policy {speaker!r} said, as token ids, and has another tokenizer; give "
+            "it a model with the same one"
+        )
+
+
+def checked(made: Any, lesson: Lesson) -> tuple[dict[PolicyName, Targets], State]:
+    """What an advantage made of a lesson: targets and the next state. Raises ValueError for anything else."""
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise ValueError(f"want the targets and the next state, found {type(made).__name__}")
+    return checked_targets(made[0], lesson), plain_state(made[1])
+
+
+def checked_targets(found: Any, lesson: Lesson) -> dict[PolicyName, Targets]:
+    """The targets of every policy that is to learn, in the order of the batches.
+
+    Raises ValueError that names the policy and the tensor for a policy that has no batch, a tensor of another shape, or
+    an advantage that is not finite.
+    """
+    if not isinstance(found, Mapping) or not all(isinstance(aims, Targets) for aims in found.values()):
+        raise ValueError(f"want a mapping from policies to Targets, found {type(found).__name__}")
+    if unknown := [name for name in found if name not in lesson.batches]:
+        raise ValueError(f"targets for {unknown[0]!r}, which does not learn; there are {', '.join(lesson.batches)}")
+    for name, aims in found.items():
+        _check_tensors(name, aims, lesson.batches[name])
+    return {name: found[name] for name in lesson.batches if name in found}
+
+
+def _check_tensors(name: PolicyName, aims: Targets, batch: Batch) -> None:
+    returns = {} if aims.return_BT is None else {"return_BT": aims.return_BT}
+    for label, x in {"adv_BT": aims.adv_BT, **returns, **aims.columns}.items():
+        want = {"BT": tuple(batch.mask_BT.shape), "B": (len(batch),)}.get(label.rpartition("_")[2])
+        if want is None:
+            raise ValueError(f"policy {name!r}: the name of the column {label!r} does not end in _B or _BT")
+        if tuple(x.shape) != want:
+            raise ValueError(f"policy {name!r}: {label} has the shape {list(x.shape)}; want {list(want)}")
+    if not aims.adv_BT.isfinite().all():
+        raise ValueError(f"policy {name!r}: adv_BT is not finite")
+
+
+def plain_state(state: Any) -> State:
+    """A copy of the state, as a checkpoint would give it back. Raises ValueError for what JSON does not hold."""
+    try:
+        kept = json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"its state is not plain data ({error}); want dicts, lists, text and finite numbers"
+        ) from error
+    if not isinstance(kept, dict) or kept != state:
+        raise ValueError(f"its state would come back as {kept!r}; want a dict with text for keys, and no tuples")
+    return kept

@@ -1,0 +1,369 @@
+"""Plays driven to episodes: in lockstep, or each episode at its own pace.
+
+Every episode advances until its play waits for something. What all of them wait for is answered in one batch, and so
+on: model calls per step equal the sequential depth of the play, rewards are batched the same way, and an episode that
+returns early simply leaves.
+
+An engine that can answer one turn while it samples others (a server: ``interfaces.Overlapping``) is driven without
+batches: an episode goes on as soon as its own turns are back, and is paid while others still speak. Plays, random
+numbers and episodes are the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, cast
+
+from coevolve import noise
+from coevolve.faults import blame
+from coevolve.files import shown
+from coevolve.interfaces import Overlapping, Task, TurnSource, context
+from coevolve.late import torch
+from coevolve.pay import LARGEST, is_payable
+from coevolve.play import Doing, Roles, Saying, Scoring, check_effects
+from coevolve.types import (
+    Asked,
+    Case,
+    Episode,
+    Joint,
+    Play,
+    PolicyName,
+    Problem,
+    Role,
+    Sampling,
+    Say,
+    ToolResult,
+    Turn,
+    WithTools,
+)
+
+_CALLS = 64
+"""Calls of ``do`` at a time."""
+
+Timer = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything that answers effects: who plays whom, the task, the engine and the names of the noise."""
+
+    cast: Mapping[Role, PolicyName]
+    task: Task
+    engine: TurnSource
+    sampling: Sampling
+    seed: int = 0
+    step: int | str = 0
+    timer: Timer = lambda phase: nullcontext()
+
+
+def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: int = 1) -> list[Episode]:
+    """Play every problem ``members`` times, all episodes side by side.
+
+    Returns the episodes problem by problem, member by member. A problem that occurs twice gets further members, so that
+    no two episodes of a step share their random numbers. Raises ValueError that names the problem (and the
+    role) if the play, the task or the reward misbehaves.
+    """
+    live, episodes = [], []
+    seen: Counter[str] = Counter()
+    for problem in problems:
+        for _ in range(members):
+            episode = Episode(problem, seen[problem.id])
+            seen[problem.id] += 1
+            episodes.append(episode)
+            live.append(_Live(episode, _begun(play, problem, stage)))
+    try:
+        waiting = [one for one in live if one.advance(None)]
+        overlapped = getattr(stage.engine, "overlapped", None)
+        if overlapped is not None:
+            _Overlap(stage).play(waiting, overlapped)
+        else:
+            _play_in_lockstep(waiting, stage)
+    finally:
+        for one in live:
+            with blame(f"the play, on problem {one.episode.problem.id!r}, as it was ended"):
+                one.coroutine.close()
+    for episode in episodes:
+        if all(turn.reward is None for turn in episode.turns):
+            raise ValueError(
+                f"the play scored no turn of problem {episode.problem.id!r}; await score(team, turns) in it"
+            )
+    return episodes
+
+
+def _begun(play: Play, problem: Problem, stage: Stage) -> Coroutine[Any, Any, None]:
+    coroutine = play(problem, Roles(tuple(stage.cast), stage.task, partial(_fits, problem, stage)))
+    if not inspect.iscoroutine(coroutine):
+        raise ValueError(f"a play is an async function of (problem, team); {play!r} returned {coroutine!r}")
+    return coroutine
+
+
+def _fits(problem: Problem, stage: Stage, effect: Saying) -> bool:
+    policy = stage.cast[effect.role]
+    positions = context(stage.engine, policy)
+    if positions is None:
+        return True
+    prompt_ids = stage.engine.encode(policy, _prompt(problem, effect, stage))
+    return len(prompt_ids) + stage.sampling.length_range[1] <= positions
+
+
+@dataclass
+class _Live:
+    """An episode that still runs, its coroutine, and the effects it is parked on."""
+
+    episode: Episode
+    coroutine: Coroutine[Any, Any, None]
+    parked: list[Any] = field(default_factory=list)
+    rounds: Counter[Role] = field(default_factory=Counter)
+    joints: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """The turns of a joint, by identity, -> its position in the episode."""
+    scored: list[int] = field(default_factory=list)
+    """The joints that were scored last, at once, by position."""
+    paid: dict[int, list[float]] = field(default_factory=dict)
+    """A turn, by identity, -> what each of its joints paid it."""
+
+    def advance(self, answers: list[Any] | None) -> bool:
+        """Run to the next effect. False when the play has returned."""
+        with blame(f"the play, on problem {self.episode.problem.id!r}"):
+            try:
+                self.parked = check_effects(self.coroutine.send(answers))
+            except StopIteration:
+                return False
+        return True
+
+    def parent(self, effect: Scoring) -> int | None:
+        """The position of the joint that this one continues. Raises ValueError if there is no such joint."""
+        if effect.after is None:
+            if len(self.scored) > 1:
+                raise ValueError("scores without `after` where several joints were scored at once before; say which")
+            return self.scored[0] if self.scored else None
+        found = self.joints.get(tuple(map(id, effect.after)))
+        if effect.after and found is None:
+            raise ValueError("scores turns `after` turns that were not scored together before")
+        return found
+
+    def join(self, joint: Joint) -> None:
+        """Write down a joint that was just paid. Raises ValueError if it was scored before."""
+        key = tuple(map(id, joint.turns))
+        if key in self.joints:
+            roles = ", ".join(turn.role for turn in joint.turns)
+            raise ValueError(f"scores the same turns ({roles}) twice")
+        self.joints[key] = len(self.episode.joints)
+        self.scored.append(len(self.episode.joints))
+        self.episode.joints.append(joint)
+        for turn, reward in zip(joint.turns, joint.rewards, strict=True):
+            self.paid.setdefault(id(turn), []).append(reward)
+            turn.reward = sum(self.paid[id(turn)]) / len(self.paid[id(turn)])
+
+
+def _play_in_lockstep(waiting: list[_Live], stage: Stage) -> None:
+    while waiting:
+        answers = _answers(waiting, stage)
+        waiting = [one for one in waiting if one.advance(answers[id(one)])]
+
+
+def _answers(waiting: Sequence[_Live], stage: Stage) -> dict[int, list[Any]]:
+    """What every episode waits for, by its identity: one generation for all says, then one call for all scores."""
+    answers = {id(one): [None] * len(one.parked) for one in waiting}
+    for kind, reply in _REPLIES:
+        parked = [(one, slot, e) for one in waiting for slot, e in enumerate(one.parked) if isinstance(e, kind)]
+        if parked:
+            found = reply([(one, effect) for one, _, effect in parked], stage)
+            for (one, slot, _), answer in zip(parked, found, strict=True):
+                answers[id(one)][slot] = answer
+    return answers
+
+
+def _speak(asked: list[tuple[_Live, Saying]], stage: Stage) -> list[Turn]:
+    says = [_say(one, effect, stage) for one, effect in asked]
+    by_policy: dict[PolicyName, list[Say]] = {}
+    for say in says:
+        by_policy.setdefault(say.policy, []).append(say)
+    with stage.timer("generate"):
+        spoken = {name: iter(turns) for name, turns in stage.engine.generate(by_policy).items()}
+    turns = [next(spoken[say.policy]) for say in says]
+    for (one, effect), turn in zip(asked, turns, strict=True):
+        _note(one, effect, turn)
+    return turns
+
+
+def _note(one: _Live, effect: Saying, turn: Turn) -> None:
+    """Write a turn down in its episode, with whom it is compared with."""
+    alone = effect.peers is None  # then members are compared, round by round
+    inside = (turn.round,) if alone else (one.episode.member, effect.peers)
+    turn.peers = (turn.problem.id, turn.role, *inside)
+    turn.weight = effect.weight
+    turn.heard = effect.heard
+    one.episode.turns.append(turn)
+
+
+def _say(one: _Live, effect: Saying, stage: Stage) -> Say:
+    episode, role = one.episode, effect.role
+    policy, number = stage.cast[role], one.rounds[role]
+    one.rounds[role] += 1
+    with blame(f"the prompt of role {role!r} on problem {episode.problem.id!r}"):
+        prompt_ids = stage.engine.encode(policy, _prompt(episode.problem, effect, stage))
+    key = noise.key(stage.seed, stage.step, episode.problem.id, episode.member, role, number)
+    return Say(role, policy, episode.problem, episode.member, number, prompt_ids, stage.sampling, key)
+
+
+def _prompt(problem: Problem, effect: Saying, stage: Stage) -> Asked:
+    """What the task writes; behind results of tools, the turn that called them and they."""
+    goes_on = bool(effect.heard) and isinstance(effect.heard[-1], ToolResult)
+    prompt = effect.heard if goes_on else stage.task.prompt(problem, effect.role, effect.heard)
+    return WithTools(prompt, effect.tools) if effect.tools and not isinstance(prompt, WithTools) else prompt
+
+
+def _pay(asked: list[tuple[_Live, Scoring]], stage: Stage) -> list[list[float]]:
+    parents = []  # of all joints before any is written down: those of one call do not continue each other
+    for one, effect in asked:
+        with blame(f"the play, on problem {one.episode.problem.id!r}"):
+            parents.append(one.parent(effect))
+    cases = [
+        Case(one.episode.problem, effect.turns, one.episode.history(parent))
+        for (one, effect), parent in zip(asked, parents, strict=True)
+    ]
+    paid = pay(cases, stage)
+    for one, _ in asked:
+        one.scored = []
+    for (one, effect), case, parent, rewards in zip(asked, cases, parents, paid, strict=True):
+        with blame(f"the play, on problem {case.problem.id!r}"):
+            one.join(Joint(case.turns, tuple(rewards), parent, effect.answered))
+    return paid
+
+
+def pay(cases: Sequence[Case], stage: Stage) -> list[list[float]]:
+    """What the task pays, one number per turn of each case. Raises ValueError that says where it is anything else."""
+    with stage.timer("reward"), blame(f"the reward of {type(stage.task).__name__}, step {stage.step}"):
+        paid = stage.task.reward(cases)
+    if not isinstance(paid, Sequence) or len(paid) != len(cases):
+        found = len(paid) if isinstance(paid, Sequence) else repr(paid)
+        raise ValueError(
+            f"the reward of {type(stage.task).__name__}, step {stage.step}, was given {len(cases)} cases and returned "
+            f"{found}; want a list with one result per case"
+        )
+    for case, rewards in zip(cases, paid, strict=True):
+        _check_reward(case, rewards, stage)
+    return [[float(r) for r in rewards] for rewards in paid]
+
+
+def _check_reward(case: Case, rewards: Sequence[float], stage: Stage) -> None:
+    where = f"the reward of {type(stage.task).__name__} on problem {case.problem.id!r}, step {stage.step}"
+    if not isinstance(rewards, Sequence) or len(rewards) != len(case.turns):
+        raise ValueError(f"{where}, returned {rewards!r}; want a list of {len(case.turns)} numbers, one per turn")
+    for turn, reward in zip(case.turns, cast(Sequence[Any], rewards), strict=True):
+        if not is_payable(reward):
+            raise ValueError(
+                f"{where}, paid role {turn.role!r} {shown(reward)} for {turn.text!r}; want a finite number, at most "
+                f"{LARGEST:g} in size"
+            )
+
+
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, "do", torch.set_num_threads, (torch.get_num_threads(),))
+
+
+def _call(asked: list[tuple[_Live, Doing]], stage: Stage) -> list[Any]:
+    """The results in the order of the asking, whichever came first; of several errors the first in that order."""
+    threads = _threads(min(len(asked), _CALLS))
+    with stage.timer("do"):
+        try:
+            calls = [threads.submit(effect.function, *effect.args) for _, effect in asked]
+            return [
+                _result(call, effect, one.episode.problem) for call, (one, effect) in zip(calls, asked, strict=True)
+            ]
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _result(call: Future[Any], effect: Doing, problem: Problem) -> Any:
+    name = getattr(effect.function, "__name__", repr(effect.function))
+    with blame(f"do({name}) on problem {problem.id!r}"):
+        return call.result()
+
+
+_REPLIES: tuple[tuple[type, Callable[[list[tuple[_Live, Any]], Stage], Sequence[Any]]], ...] = (
+    (Saying, _speak),
+    (Scoring, _pay),
+    (Doing, _call),
+)
+"""What answers all effects of a kind, in this order."""
+
+
+class _Overlap:
+    """Drives each episode at its own pace: what it is parked on is answered as it comes, in this thread.
+
+    What happens elsewhere, the end of a request or of a call of ``do``, comes through ``inbox`` as what to do about it.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.live: dict[int, tuple[_Live, dict[int, Any]]] = {}
+        """The episodes that are parked, by identity, and the answers that are there, by the effect's position."""
+        self.unpaid: list[tuple[_Live, int, Scoring]] = []
+
+    def play(self, waiting: Sequence[_Live], overlapped: Overlapping) -> None:
+        """Until every play has returned."""
+        self.threads = _threads(_CALLS)
+        try:
+            with overlapped(self.inbox) as self.ask:
+                for one in waiting:
+                    self._park(one)
+                while self.live:
+                    if self.unpaid and self.inbox.empty():
+                        self._pay()
+                        continue
+                    with self.stage.timer("generate"):
+                        happened = self.inbox.get()
+                    happened()
+        finally:
+            self.threads.shutdown(cancel_futures=True)
+
+    def _park(self, one: _Live) -> None:
+        """See to all that an episode waits for."""
+        self.live[id(one)] = one, {}
+        for slot, effect in enumerate(one.parked):
+            if isinstance(effect, Saying):
+                self.ask(_say(one, effect, self.stage), partial(self._answer, one, slot))
+            elif isinstance(effect, Scoring):
+                self.unpaid.append((one, slot, effect))
+            else:
+                call = self.threads.submit(effect.function, *effect.args)
+                call.add_done_callback(self._later(one, slot, effect))
+
+    def _later(self, one: _Live, slot: int, effect: Doing) -> Callable[[Future[Any]], None]:
+        """What tells this thread that a call of ``do`` has ended."""
+
+        def handle(call: Future[Any]) -> None:
+            self._answer(one, slot, _result(call, effect, one.episode.problem))
+
+        return lambda call: self.inbox.put(partial(handle, call))
+
+    def _answer(self, one: _Live, slot: int, answer: Any) -> None:
+        """Note an answer; the last one that an episode waits for lets it go on."""
+        answers = self.live[id(one)][1]
+        answers[slot] = answer
+        if len(answers) == len(one.parked):
+            self._go_on(one)
+
+    def _go_on(self, one: _Live) -> None:
+        _, answers = self.live.pop(id(one))
+        for slot, effect in enumerate(one.parked):  # in the order of the asking, whichever came first
+            if isinstance(effect, Saying):
+                _note(one, effect, answers[slot])
+        if one.advance([answers[slot] for slot in range(len(one.parked))]):
+            self._park(one)
+
+    def _pay(self) -> None:
+        """All that wait for it, in one call; requests go on meanwhile."""
+        asked, self.unpaid = self.unpaid, []
+        paid = _pay([(one, effect) for one, _, effect in asked], self.stage)
+        for (one, slot, _), rewards in zip(asked, paid, strict=True):
+            self._answer(one, slot, rewards)
