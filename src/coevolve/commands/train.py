@@ -86,7 +86,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
                 trainer = build(recipe)
             with closed_after([trainer]), progress(recipe.steps) as show:
                 say(_computing(trainer.computing()))
-                listeners = [show, lambda line: done.append(line["step"] + 1)]
+                listeners = [lambda line: done.append(line["step"] + 1), show]
                 how = {key: getattr(recipe, key) for key in ("save_every", "keep_last", "samples")}
                 told: dict[str, Any] = {"listeners": listeners, "callbacks": callbacks}
                 _run(run, partial(trainer.run, run.path, recipe=record, **told, **how), resume)
