@@ -11,6 +11,7 @@ from coevolve.diagnose.premise import premise
 from coevolve.recipe.schema import load_recipe
 
 PROBLEMS, MEMBERS = 1000, 4
+TOKENS = 64  # the longest answer that it is taught has 50
 SLOPE, GAIN = 0.5, 0.1
 RECIPE = Path(__file__).parents[2] / "recipes" / "cory-arithmetic-tiny.yaml"
 
@@ -20,7 +21,11 @@ def measured(run: Path) -> dict[str, float]:
     model = run / "model"
     if not model.is_dir():
         raise ValueError(f"{run} holds no finished run; train it first: coevolve pretrain recipes/pretrain-checks.yaml")
-    overrides = ["task=checkable", *(f"policies.{name}.model={model}" for name in ("ann", "bob"))]
+    overrides = [
+        "task=checkable",
+        f"sampling.max_new_tokens={TOKENS}",
+        *(f"policies.{name}.model={model}" for name in ("ann", "bob")),
+    ]
     return premise(load_recipe(RECIPE, overrides), PROBLEMS, MEMBERS)
 
 
