@@ -10,6 +10,7 @@ from random import Random
 import pytest
 import yaml
 
+import checks_card
 from coevolve.models.load import load_tokenizer
 from coevolve.pretrain.check_answers import checked, guesses, references
 from coevolve.pretrain.run import main as pretrain
@@ -18,7 +19,6 @@ from coevolve.tasks.checkable import Checkable
 from coevolve.tasks.worlds.checks import Puzzle, Split, answer, clauses, puzzles, square, subset
 from coevolve.types import Problem, Turn
 
-TOKENS = 64  # of tools/pretrain/checks_premise.py
 SPLITS: tuple[Split, ...] = ("pretrain", "train", "test")
 
 
@@ -86,7 +86,7 @@ def test_what_is_taught_is_what_a_play_shows() -> None:
         first, both = (tokenizer(part)["input_ids"] for part in (shown, text))
         assert text.startswith(shown)
         assert both[: len(first)] == first
-        assert len(both) - len(first) < TOKENS
+        assert len(both) - len(first) < checks_card.TOKENS
     for text in guesses(Random(7), 30, "pretrain"):
         question = text.split("\n")[0].removeprefix("Question: ")
         assert text.startswith(str(Checkable().prompt(Problem("p", {"question": question}), "pioneer", [])) + " ")
@@ -139,4 +139,7 @@ def test_pretraining_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     recipe |= {"steps": 3, "batch_size": 2, "log_every": 1, "output_dir": str(tmp_path / "out")}
     (tmp_path / "few.yaml").write_text(yaml.safe_dump(recipe))
     model = pretrain(tmp_path / "few.yaml", [], resume=False)
+    monkeypatch.setattr(checks_card, "PROBLEMS", 4)
+    text = checks_card.card(tmp_path / "out", checks_card.measured(tmp_path / "out"))
+    assert "4 answers to each of 4 held-out problems" in text
     assert load_tokenizer(str(model)).tokenize(" 12+5=17.") == ["Ġ", "1", "2", "+", "5", "=", "1", "7", "."]
