@@ -10,10 +10,14 @@ from random import Random
 import pytest
 import yaml
 
+import checks_card
 from coevolve.models.load import load_tokenizer
 from coevolve.pretrain.check_answers import checked, guesses, references
 from coevolve.pretrain.run import main as pretrain
+from coevolve.pretrain.tokenizer import train_tokenizer
+from coevolve.tasks.checkable import Checkable
 from coevolve.tasks.worlds.checks import Puzzle, Split, answer, clauses, puzzles, square, subset
+from coevolve.types import Problem, Turn
 
 SPLITS: tuple[Split, ...] = ("pretrain", "train", "test")
 
@@ -43,14 +47,49 @@ def test_what_is_right_is_what_the_text_says(split: Split) -> None:
 def test_a_puzzle_of_each_family_by_hand() -> None:
     one = square(Random(0))  # 25*25 = 625 = 15*41 + 10, 27*27 = 729 = 17*41 + 32, 3*3 = 9
     assert (one.question, one.right) == ("Which x of 25, 27, 3 has x*x mod 41 = 32?", {"27"})
-    assert one.checks == {"25": "25 has 10.", "27": "27 has 32.", "3": "3 has 9."}
+    assert one.checks == {
+        "25": "25 has 10. 13 no 02 no.",
+        "27": "27 has 32. 33 yes 22 yes.",
+        "3": "3 has 9. 03 no 92 no.",
+    }
     some = subset(Random(0))
-    assert len(some.checks) == 4
-    assert all(re.fullmatch(r"\d+\+\d+=\d+\.( \d+\+\d+=\d+\.)?", found) for found in some.checks.values())
-    assert all(eval(add.replace("=", "==")) for found in some.checks.values() for add in found[:-1].split(". "))
+    assert (some.question, some.right) == ("Which of 15, 8, 14 add up to 23?", {"15, 8"})
+    assert some.checks["15, 14"] == "15+14=29. 22 yes 93 no."
+    assert some.checks["15, 8, 14"] == "15+8=23. 23+14=37. 32 no 73 no."
     true = clauses(Random(0))
+    assert true.question == "Which of a, b, c make (b or c) and (not a or not c) and (not a or c) and (a or c) true?"
     assert len(true.checks) == 8
-    assert {each for each, found in true.checks.items() if found == "1 1 1 1."} == true.right
+    assert true.checks["a"] == (
+        "a true b false c false. b false or c false no. not a false or not c true yes. not a false or c false no. "
+        "a true or c false yes."
+    )
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_step_of_the_check_says_no_where_an_answer_is_wrong(split: Split) -> None:
+    for puzzle in puzzles(split, 300, Random(6)):
+        for said, found in puzzle.checks.items():
+            assert bool(re.search(r"\bno\b", found)) == (said not in puzzle.right)
+            assert all(eval(add.replace("=", "==")) for add in re.findall(r"\d+\+\d+=\d+", found))
+
+
+def test_what_is_taught_is_what_a_play_shows() -> None:
+    """The prompts of documents and of the task are the same tokens, and a check is no longer than is sampled."""
+    taught = references(Random(7), 300, "pretrain")
+    tokenizer = train_tokenizer(taught, 400, classifier=False)
+    for text in taught:
+        found = re.fullmatch(r"Question: (.*)\nReference: (.*)\nAnswer: .*", text)
+        assert found
+        problem = Problem("p", {"question": found[1]})
+        said = Turn("pioneer", "ann", problem, 0, 0, (), (), (), f" {found[2]}", True)
+        shown = str(Checkable().prompt(problem, "observer", [said]))
+        first, both = (tokenizer(part)["input_ids"] for part in (shown, text))
+        assert text.startswith(shown)
+        assert both[: len(first)] == first
+        assert len(both) - len(first) < checks_card.TOKENS
+    for text in guesses(Random(7), 30, "pretrain"):
+        question = text.split("\n")[0].removeprefix("Question: ")
+        assert text.startswith(str(Checkable().prompt(Problem("p", {"question": question}), "pioneer", [])) + " ")
 
 
 def test_a_guess_is_right_a_third_of_the_time() -> None:
@@ -68,7 +107,7 @@ def test_no_question_is_in_two_splits() -> None:
 
 
 def test_the_last_sentence_is_the_answer() -> None:
-    texts = (" 7", "7 has 8. Right. 7", "8+5=13. 8, 5.", "1 0 1 1. none", "", "a, b\n")
+    texts = (" 7", "7 has 8. 00 yes 88 yes. Right. 7", "8+5=13. 8, 5.", "a true. none", "", "a, b\n")
     assert [answer(text) for text in texts] == ["7", "7", "8, 5", "none", "", "a, b"]
 
 
@@ -100,4 +139,7 @@ def test_pretraining_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     recipe |= {"steps": 3, "batch_size": 2, "log_every": 1, "output_dir": str(tmp_path / "out")}
     (tmp_path / "few.yaml").write_text(yaml.safe_dump(recipe))
     model = pretrain(tmp_path / "few.yaml", [], resume=False)
+    monkeypatch.setattr(checks_card, "PROBLEMS", 4)
+    text = checks_card.card(tmp_path / "out", checks_card.measured(tmp_path / "out"))
+    assert "4 answers to each of 4 held-out problems" in text
     assert load_tokenizer(str(model)).tokenize(" 12+5=17.") == ["Ġ", "1", "2", "+", "5", "=", "1", "7", "."]

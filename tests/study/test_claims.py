@@ -28,7 +28,7 @@ def book():
 
 def test_all_claims_are_there(book):
     wanted = [f"C{n}" for n in range(1, 15)] + [f"M{n}" for n in range(1, 15)] + [f"X{n}" for n in range(1, 9)]
-    wanted += ["V1", "V2", "V3", "O1", "O2", "O3", "O4", "O5"]
+    wanted += ["V1", "V2", "V3", "O1", "O2", "O3", "O4", "O5", "O6"]
     assert list(book.study.claims) == wanted
     assert set(book.study.arms) == {arm for id in wanted for arm in book.arms_of(id)}
 
@@ -103,6 +103,8 @@ def test_the_html_says_the_same(book):
         (lambda t: t["claims"]["K1"].pop("comparisons"), "want comparisons"),
         (lambda t: t["claims"]["K1"].update(needs_premise=True), "without a `premise`"),
         (lambda t: t["claims"]["K1"].update(premise="write"), "no 'write'"),
+        (lambda t: t.update(beyond={"claims": ["K2"], "rules": {}}), "beyond.claims: no 'K2'"),
+        (lambda t: t.update(beyond={"claims": [], "rules": {"P": ["c"]}}), "beyond.rules: no 'c'"),
         (lambda t: t["claims"]["K1"].update(verdict="confirmed"), "unknown key claims.K1.verdict"),
         (lambda t: t["figures"]["F1"].update(draws="curve"), "several arms on a line are for `draws: ends`"),
         (lambda t: t["figures"]["F1"]["lines"]["both"].update(arm="c"), "figures.F1.lines: no 'c'"),

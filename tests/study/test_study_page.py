@@ -8,7 +8,7 @@ from made_up import STUDY, pairs, result
 
 from coevolve.report.section import Plot, Section, Series
 from coevolve.study import layout, page
-from coevolve.study.claims import Figure, read
+from coevolve.study.claims import Beyond, Figure, read
 from coevolve.study.figures import drawn
 from coevolve.study.layout import Chapter, Picture
 from coevolve.study.svg import svg, ticks
@@ -130,6 +130,27 @@ def test_a_page_in_both_forms(book):
     assert '<h3 id="k1">K1</h3>' in text
     assert "<svg" in text
     assert '<li>Take a. (<a href="#k1">K1</a>, confirmed)</li>' in text
+
+
+@pytest.mark.parametrize(
+    ("differences", "direction", "said"),
+    [
+        ([0.1, 0.3] * 6, "more", "Against Paper: [K1](#k1)."),
+        ([0.1, 0.3] * 6, "less", "Against Paper: none."),
+        ([-0.1, -0.3] * 6, "less", "Against Paper: [K1](#k1)."),
+        ([0.9, -0.5] * 6, "more", "Against Paper: none."),
+        ([0.1, 0.3] * 5, "more", "Against Paper: none."),  # two seeds are missing
+    ],
+)
+def test_what_beats_a_paper_is_told_by_intervals(book, differences, direction, said):
+    (one,) = book.study.claims["K1"].comparisons
+    asked = one.model_copy(update={"direction": direction, "matched": "responses"})
+    elsewhere = asked.model_copy(update={"arm": "a2", "than": "b2"})  # not against the paper's arm, so of no account
+    claim = book.study.claims["K1"].model_copy(update={"comparisons": [asked, elsewhere]})
+    beyond = Beyond(claims=["K1"], rules={"Paper": ["b"]})
+    study = book.study.model_copy(update={"claims": {"K1": claim}, "beyond": beyond, "figures": {}})
+    files = page.files(type(book)(book.file, study), pairs(differences), {}, Path("study.md"))
+    assert said in files[Path("study.md")]
 
 
 def test_cells_of_tables_cannot_break_them():

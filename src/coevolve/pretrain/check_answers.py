@@ -39,7 +39,8 @@ def guess(rng: Random, puzzle: Puzzle) -> str:
 def checked(rng: Random, puzzle: Puzzle, reference: str) -> str:
     """What was found of a reference, a verdict of one word, and then the reference or a fresh guess.
 
-    Without the word a model would have to compare and to copy at one token, which small ones did not learn.
+    Without the word, and without the "yes" or "no" of each step, a model would have to compare whole numbers at one
+    token, which small ones did not learn.
     """
     right = reference in puzzle.right
     kept = reference if right else guess(rng, puzzle)

@@ -172,6 +172,13 @@ class Claim(_Strict):
         return self
 
 
+class Beyond(_Strict):
+    """What should beat the papers. claims: that say so. rules: paper -> the arms that are trained by its own rule."""
+
+    claims: list[str]
+    rules: dict[str, list[str]]
+
+
 class Study(_Strict):
     """The whole file. page: where the page goes; it and recipes are relative to the file. seeds: how many, by tier."""
 
@@ -180,6 +187,7 @@ class Study(_Strict):
     arms: dict[str, Arm]
     premises: dict[str, Premise]
     claims: dict[str, Claim]
+    beyond: Beyond | None = None
     figures: dict[str, Figure] = {}
 
     @model_validator(mode="after")
@@ -188,6 +196,10 @@ class Study(_Strict):
         for id, figure in self.figures.items():
             for arm in (arm for line in figure.lines.values() for arm in line.arms):
                 _known(arm, self.arms, f"figures.{id}.lines")
+        for id in self.beyond.claims if self.beyond else ():
+            _known(id, self.claims, "beyond.claims")
+        for arm in (arm for arms in self.beyond.rules.values() for arm in arms) if self.beyond else ():
+            _known(arm, self.arms, "beyond.rules")
         for id, claim in self.claims.items():
             if claim.premise is not None:
                 _known(claim.premise, self.premises, f"claims.{id}.premise")

@@ -15,7 +15,7 @@ from coevolve.report.findings.statistics import FEWEST
 from coevolve.report.section import Section
 from coevolve.report.wording import and_list, many, number, within
 from coevolve.study import layout
-from coevolve.study.claims import Book, Comparison
+from coevolve.study.claims import Beyond, Book, Comparison
 from coevolve.study.figures import drawn
 from coevolve.study.layout import BREAK, Chapter, Picture
 from coevolve.study.results import Result
@@ -51,6 +51,7 @@ def chapters(book: Book, kept: Results, premises: Mapping[str, Mapping[str, Any]
     found = [
         Chapter(_follows(claims)),
         Chapter(_claims(book, claims)),
+        *([Chapter(_beyond(beyond, claims, book.study.seeds["full"]))] if (beyond := book.study.beyond) else []),
         Chapter(_open([one for one in judged if one.verdict == "open"])),
         _pictures(book, kept),
         *([Chapter(_premises(book, premises))] if premises else []),
@@ -112,6 +113,37 @@ def _link(one: Judged) -> str:
 def _claims(book: Book, judged: Sequence[Judged]) -> Section:
     rows = [[_link(one), one.claim.says, f"**{one.verdict}**", _reason(one, book)] for one in judged]
     return Section("claims", "Claims", "", ("", "claim", "verdict", "because"), rows)
+
+
+def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
+    """Which claims stand against which paper: all their differences from its arms are clear of zero."""
+    rows, stand = [], []
+    for paper, arms in beyond.rules.items():
+        against = [(one, _against(one, arms)) for one in judged if one.id in beyond.claims]
+        links = [_link(one) for one, found in against if found and all(_clear(each, full) for each in found)]
+        stand.append(f"{paper}: {and_list(links) if links else 'none'}")
+        for one, found in against:
+            rows += [[_link(one), paper, _difference(e), "yes" if _clear(e, full) else "no"] for e in found if e.pairs]
+    sentence = (
+        f"Which of ours beat what the papers themselves train, at equal generated responses, by {full} seeds and "
+        f"intervals beyond zero? Against {'; against '.join(stand)}. These intervals are one by one; verdicts, which "
+        "are corrected for all comparisons, ask for more."
+    )
+    return Section("beyond", "Beyond both papers", sentence, ("", "against", "difference", "beyond zero"), rows)
+
+
+def _against(one: Judged, arms: Sequence[str]) -> list[Found]:
+    """Its comparisons with these arms at equal responses."""
+    compared = [found for found in one.found if found.comparison.matched == "responses"]
+    return [found for found in compared if set(found.comparison.sides[1]) <= set(arms)]
+
+
+def _clear(found: Found, full: int) -> bool:
+    """Whether all pairs are there and all of their interval lies where the claim says."""
+    effect = found.estimate
+    if effect is None or effect.low is None or effect.high is None or effect.n < full:
+        return False
+    return effect.low > 0 if found.comparison.direction == "more" else effect.high < 0
 
 
 def _open(judged: Sequence[Judged]) -> Section:

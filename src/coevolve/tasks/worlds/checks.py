@@ -8,7 +8,7 @@ known, so a guess is right with a probability of about a third.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 from random import Random
@@ -23,7 +23,8 @@ _CLAUSES = 4
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A question. checks: every possible answer -> what one finds when one tries it. right: those that are right."""
+    """A question. right: the answers that are. checks: every possible answer -> what one finds when one tries it, in
+    steps so small that each is seen in what was just said; the answer is right if none of them says "no"."""
 
     question: str
     checks: dict[str, str]
@@ -65,7 +66,7 @@ def square(rng: Random) -> Puzzle:
     wanted = rng.choice(list(rests.values()))
     return Puzzle(
         f"Which x of {', '.join(rests)} has x*x mod {_MODULUS} = {wanted}?",
-        {x: f"{x} has {rest}." for x, rest in rests.items()},
+        {x: f"{x} has {rest}. {_compared(rest, wanted)}" for x, rest in rests.items()},
         frozenset(x for x, rest in rests.items() if rest == wanted),
     )
 
@@ -77,7 +78,7 @@ def subset(rng: Random) -> Puzzle:
     wanted = sum(rng.choice(chosen))
     return Puzzle(
         f"Which of {_listed(numbers)} add up to {wanted}?",
-        {_listed(some): _added(some) for some in chosen},
+        {_listed(some): f"{_added(some)} {_compared(sum(some), wanted)}" for some in chosen},
         frozenset(_listed(some) for some in chosen if sum(some) == wanted),
     )
 
@@ -95,7 +96,7 @@ def clauses(rng: Random) -> Puzzle:
     told = " and ".join(f"({one} or {other})" for one, other in drawn)
     return Puzzle(
         f"Which of {_listed(_LETTERS)} make {told} true?",
-        {_listed(some): " ".join(str(int(one)) for one in holds) + "." for some, holds in found.items()},
+        {_listed(some): _valued(drawn, some) for some in every},
         frozenset(map(_listed, right)),
     )
 
@@ -112,6 +113,31 @@ def _added(numbers: tuple[int, ...]) -> str:
     return " ".join(
         f"{before}+{number}={after}." for (before, after), number in zip(pairwise(sums), numbers[1:], strict=True)
     )
+
+
+def _compared(found: int, wanted: int) -> str:
+    """Digit beside digit: ``00 yes 98 no.`` of 9 and 8."""
+    return (
+        " ".join(one + other + _yes(one == other) for one, other in zip(f"{found:02}", f"{wanted:02}", strict=True))
+        + "."
+    )
+
+
+def _valued(drawn: Sequence[tuple[str, str]], true: tuple[str, ...]) -> str:
+    """What each letter is, and then each clause: ``a true b false c false. not a false or b false no. ...``."""
+    said = " ".join(f"{letter} {_told(letter, true)}" for letter in _LETTERS) + "."
+    for one, other in drawn:
+        said += f" {one} {_told(one, true)} or {other} {_told(other, true)}"
+        said += _yes(_holds(one, true) or _holds(other, true)) + "."
+    return said
+
+
+def _yes(right: bool) -> str:
+    return " yes" if right else " no"
+
+
+def _told(literal: str, true: tuple[str, ...]) -> str:
+    return str(_holds(literal, true)).lower()
 
 
 def _holds(literal: str, true: tuple[str, ...]) -> bool:

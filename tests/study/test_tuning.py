@@ -1,0 +1,26 @@
+"""Settings are chosen on problems that the study neither trains on nor measures by."""
+
+from pathlib import Path
+
+import pytest
+
+from coevolve.recipe.schema import check, load_recipe, parts
+from coevolve.tasks.arithmetic import Arithmetic
+
+STUDY = Path(__file__).parents[2] / "study"
+
+
+@pytest.mark.parametrize("name", ["sums", "sums-ppo"])
+def test_its_problems_are_not_those_of_the_study(name):
+    recipe = load_recipe(STUDY / f"{name}.yaml", [f"task={STUDY / 'tuning.py'}:Tuning"])
+    check(recipe)
+    tuning, study = parts(recipe).task(), Arithmetic()
+    ours = {problem.data["question"] for problem in (*tuning.train, *tuning.test)}
+    assert len(ours) == len(tuning.train) + len(tuning.test) == 9216
+    assert not ours & {problem.data["question"] for problem in (*study.train, *study.test)}
+    one, theirs = tuning.test[0], study.test[0]
+    shown, as_there = (
+        str(task.prompt(problem, "pioneer", [])).replace(problem.data["question"], "Q")
+        for task, problem in ((tuning, one), (study, theirs))
+    )
+    assert shown == as_there
