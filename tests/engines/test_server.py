@@ -207,6 +207,18 @@ def test_a_route_that_is_missing_is_named(
         served().publish([build_policy(**how).published(0)])
 
 
+@pytest.mark.parametrize("listed", ["<html>no server</html>", [], {"data": None}, {"data": []}, {"data": [{}]}])
+def test_a_server_that_lists_no_model_is_told(
+    listed: Any, served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    fake.models = listed
+    policy = build_policy(weights="frozen", compute="torch")
+    with pytest.raises(ValueError, match=r"^the server at .* lists no model at /v1/models \(.*engine\.model") as told:
+        served(OPENAI).publish([policy.published(0)])
+    assert "\n" not in str(told.value)
+    served(OPENAI, model="base").publish([policy.published(0)])  # who says it, needs no list
+
+
 def test_a_plain_server_is_refused_as_another(served: Serve, fake: FakeServer, build_policy: Build) -> None:
     fake.schema = False
     with pytest.raises(ValueError, match=r"no route /inference/v1/generate: .* can be `engine: openai`, for frozen"):

@@ -198,13 +198,20 @@ class ServerEngine(BaseEngine):
             try:
                 if self.routes.schema:
                     await self._check_routes(client)
-                if self.model is None:
-                    listed = (await sent(client, "/v1/models")).json().get("data") or []
-                    self._base = next((one["id"] for one in listed if not one.get("parent")), None)
-                else:
-                    self._base = self.model
+                self._base = self.model or await self._first_model(client)
             except FailedError as error:
                 raise ShortageError(f"{self.about} does not answer: {error}") from error
+
+    async def _first_model(self, client: Any) -> str:
+        """The first that it lists and that is no adapter."""
+        answer = await sent(client, "/v1/models")
+        try:
+            return next(str(one["id"]) for one in answer.json()["data"] if not one.get("parent"))
+        except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+            raise ValueError(
+                f"the server at {self.url} lists no model at /v1/models ({cut(answer)!r}); say what it calls the base, "
+                "engine.model, or name another url"
+            ) from error
 
     async def _check_routes(self, client: Any) -> None:
         try:
