@@ -228,8 +228,9 @@ def shape_of(made: Any) -> cost.Shape:
     config = made.config.get_text_config()
     [layers, *_] = [part for part in made.base_model.modules() if isinstance(part, nn.ModuleList)]
     total, inside = int(made.num_parameters()), sum(x.numel() for x in layers.parameters())
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    asking = getattr(config, "num_attention_heads", 0)  # some have no attention
+    heads = getattr(config, "num_key_value_heads", None) or asking
+    size = getattr(config, "head_dim", None) or config.hidden_size // max(asking, 1)
     return cost.Shape(total, total - inside, len(layers), config.hidden_size, heads * size, config.vocab_size)
 
 
