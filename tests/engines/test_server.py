@@ -207,11 +207,9 @@ def test_a_route_that_is_missing_is_named(
         served().publish([build_policy(**how).published(0)])
 
 
-@pytest.mark.parametrize("listed", ["<html>no server</html>", [], {"data": None}, {"data": []}, {"data": [{}]}])
-def test_a_server_that_lists_no_model_is_told(
-    listed: Any, served: Serve, fake: FakeServer, build_policy: Build
-) -> None:
-    fake.models = listed
+@pytest.mark.parametrize("said", ["<html>no server</html>", [], {"data": None}, {"data": []}, {"data": [{}]}, "404"])
+def test_a_server_that_lists_no_model_is_told(said: Any, served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    fake.models = (404, "Not Found") if said == "404" else (200, said)
     policy = build_policy(weights="frozen", compute="torch")
     with pytest.raises(ValueError, match=r"^the server at .* lists no model at /v1/models \(.*engine\.model") as told:
         served(OPENAI).publish([policy.published(0)])

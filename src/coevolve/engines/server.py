@@ -204,12 +204,14 @@ class ServerEngine(BaseEngine):
 
     async def _first_model(self, client: Any) -> str:
         """The first that it lists and that is no adapter."""
-        answer = await sent(client, "/v1/models")
+        said = ""
         try:
+            answer = await sent(client, "/v1/models")
+            said = cut(answer)
             return next(str(one["id"]) for one in answer.json()["data"] if not one.get("parent"))
         except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
             raise ValueError(
-                f"the server at {self.url} lists no model at /v1/models ({cut(answer)!r}); say what it calls the base, "
+                f"the server at {self.url} lists no model at /v1/models ({said or error}); say what it calls the base, "
                 "engine.model, or name another url"
             ) from error
 
