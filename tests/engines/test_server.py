@@ -24,7 +24,8 @@ from coevolve.algorithms import maac
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
 from coevolve.engines.routes import OPENAI, SGLANG, VLLM, Routes
-from coevolve.engines.server import ServerEngine, _flags
+from coevolve.engines.server import ServerEngine
+from coevolve.engines.started import flags_of
 from coevolve.faults import ShortageError
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
@@ -469,12 +470,16 @@ def test_a_server_that_cannot_start_is_told(build_policy: Build, program: Callab
     log = Path(str(told.value).rpartition(" in ")[2])
     assert log.read_text().startswith("error")
     log.unlink()
+    program("#!/bin/sh\necho loading\nexec sleep 60\n")
+    with pytest.raises(ShortageError, match=r"did not answer in 0.5 s; it said last '(loading)?', and all") as told:
+        ServerEngine(seconds=0.5).publish([policy])
+    Path(str(told.value).rpartition(" in ")[2]).unlink()
 
 
 def test_flags_are_those_of_the_team(build_policy: Build) -> None:
     team = [build_policy(**LORA | {"lora": LoraSpec(rank)}).published(0) for rank in (4, 20)]
-    assert {"enable-lora": True, "max-loras": 3, "max-lora-rank": 32}.items() <= _flags(team).items()
-    assert "enable-lora" not in _flags([build_policy(**FULL).published(0)])
+    assert {"enable-lora": True, "max-loras": 3, "max-lora-rank": 32}.items() <= flags_of(team).items()
+    assert "enable-lora" not in flags_of([build_policy(**FULL).published(0)])
 
 
 # In recipes.
