@@ -2,6 +2,7 @@
 
     python benchmarks/engines.py                                        # coevolve-tiny, 64 episodes
     COEVOLVE_VLLM=.venv-vllm/bin python benchmarks/engines.py           # with vLLM, after `make test-server`
+    COEVOLVE_VLLM=... python benchmarks/engines.py --device cuda --model models/smollm2-135m        # never run
 
 Two LoRA agents on one base continue openings of the task sentiment; the second hears the first, and turns end by
 themselves, after 3 to 48 tokens. vLLM draws other random numbers than we, so texts differ and rates are compared. "in
@@ -76,11 +77,12 @@ class Contender:
         ]  # fmt: skip
 
 
-def vllm(bin: Path, begin: Any) -> dict[str, tuple[Contender, Any]]:
-    """One server, and how it is driven."""
+def vllm(bin: Path, device: str, begin: Any) -> dict[str, tuple[Contender, Any]]:
+    """One server, and how it is driven. On a GPU it leaves half of the memory to the others."""
     os.environ |= {"PATH": f"{bin.absolute()}{os.pathsep}{os.environ['PATH']}"}
     os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    server = ServerEngine(start={"max-num-seqs": 128, "enforce-eager": True, "max-model-len": 512})
+    own = {"enforce-eager": True} if device == "cpu" else {"gpu-memory-utilization": 0.5}
+    server = ServerEngine(start={"max-num-seqs": 128, "max-model-len": 512, **own})
     first = begin(server)
     return {"vLLM, at own pace": (first, server), "vLLM, in step": (begin(server), InStep(server))}
 
@@ -94,19 +96,20 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     quiet()
-    spec = PolicySpec(asked.model, weights="lora", device="cpu")
+    spec = PolicySpec(asked.model, weights="lora", device=asked.device)
     build = partial(build_policies, dict.fromkeys(AGENTS, spec), reference=False, critic=False, steps=9, seed=0)
     begin = partial(Contender, task=Sentiment(), tokens=asked.tokens, episodes=asked.episodes)
-    alone, spread = build(workers=False), build(workers=True)
-    made = {
-        "this process": begin(LocalEngine(alone), alone),
-        "worker processes": begin(LocalEngine(spread), spread),
-    }
+    alone = build(workers=False)
+    made = {"this process": begin(LocalEngine(alone), alone)}
+    if asked.device == "cpu":
+        spread = build(workers=True)
+        made["worker processes"] = begin(LocalEngine(spread), spread)
     paces = {name: (one, one.engine) for name, one in made.items()}
     if bin := os.environ.get("COEVOLVE_VLLM"):
-        paces |= vllm(Path(bin), partial(begin, policies=alone))
+        paces |= vllm(Path(bin), asked.device, partial(begin, policies=alone))
     for round in range(1, asked.rounds + 1):
         for one, engine in paces.values():
             one.publishes.append(one.publish(round))
@@ -116,7 +119,7 @@ def main() -> None:
     print(markdown(HEADER, [one.line(name, like) for name, (one, _) in paces.items()]))
     for one, _ in paces.values():
         one.engine.close()
-    for policy in (*alone.values(), *spread.values()):
+    for policy in (policy for one in made.values() for policy in one.policies.values()):
         policy.close()
 
 

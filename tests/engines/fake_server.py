@@ -28,12 +28,14 @@ SGLANG = ("/generate", "/load_lora_adapter", "/unload_lora_adapter", "/update_we
 
 @dataclass
 class FakeServer:
-    """routes: those it has. forgets: weights that come are noted and not taken over."""
+    """routes: those it has. forgets: weights that come are noted and not taken over. models: what it
+    answers to who asks for its models, if not what it has."""
 
     model: str
     routes: tuple[str, ...] = (*VLLM, "/reset_prefix_cache", *SGLANG, "/v1/completions", "/version")
     schema: bool = True
     forgets: bool = False
+    models: tuple[int, Any] | None = None
     mishaps: list[str] = field(default_factory=list)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     adapters: dict[str, Path] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class FakeServer:
             return 200, ""
         if route == "/v1/models":
             named = [{"id": "base", "parent": None}, *({"id": name, "parent": "base"} for name in self.adapters)]
-            return 200, {"data": named}
+            return self.models or (200, {"data": named})
         if route == "/openapi.json" and self.schema:
             return 200, {"paths": dict.fromkeys(self.routes)}
         if route not in self.routes:

@@ -24,13 +24,15 @@ from coevolve.algorithms import maac
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
 from coevolve.engines.routes import OPENAI, SGLANG, VLLM, Routes
-from coevolve.engines.server import ServerEngine, _flags
+from coevolve.engines.server import ServerEngine
+from coevolve.engines.started import flags_of
 from coevolve.faults import ShortageError
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.play import Roles, score
 from coevolve.plays import rounds
 from coevolve.rollout import Stage, rollout
+from coevolve.runs.folder import read_lines
 from coevolve.types import Case, Problem, Sampling, Turn
 
 pytestmark = pytest.mark.slow
@@ -155,19 +157,20 @@ def test_a_request_that_fails_is_made_again_once(
 
 
 def test_what_a_server_refuses_or_leaves_is_told(served: Serve, fake: FakeServer, build_policy: Build) -> None:
-    policy, engine, asked = build_policy(**LORA), served(seconds=0.5), {"a": make_says([[5, 6], [7]], Sampling(5))}
+    policy, engine, asked = build_policy(**LORA), served(), {"a": make_says([[5, 6], [7]], Sampling(5))}
     engine.publish([policy.published(3)])
     fake.mishaps = ["400"]
     with pytest.raises(
         ValueError, match=r"^policy 'a', version 3, problem 'p\d': vLLM .* refused with 400, 'prompt too"
     ):
         engine.generate(asked)
-    fake.mishaps = ["hang", "hang"]
+    fake.mishaps, engine.seconds = ["hang", "hang"], 0.5
     with pytest.raises(
         ShortageError, match=r"^policy 'a', version 3, problem 'p[01]': .* left [12] of 2 turns .* 0.5 s$"
     ):
         engine.generate(asked)
     fake.adapters.clear()
+    engine.seconds = 20.0
     with pytest.raises(ValueError, match=r"version 3, .* refused with 404, .*The model `a@\w+-0-3` does not exist"):
         engine.generate(asked)
     fake.close()
@@ -204,6 +207,16 @@ def test_a_route_that_is_missing_is_named(
     fake.routes = tuple(route for route in fake.routes if route != missing)
     with pytest.raises(ValueError, match=said):
         served().publish([build_policy(**how).published(0)])
+
+
+@pytest.mark.parametrize("said", ["<html>no server</html>", [], {"data": None}, {"data": []}, {"data": [{}]}, "404"])
+def test_a_server_that_lists_no_model_is_told(said: Any, served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    fake.models = (404, "Not Found") if said == "404" else (200, said)
+    policy = build_policy(weights="frozen", compute="torch")
+    with pytest.raises(ValueError, match=r"^the server at .* lists no model at /v1/models \(.*engine\.model") as told:
+        served(OPENAI).publish([policy.published(0)])
+    assert "\n" not in str(told.value)
+    served(OPENAI, model="base").publish([policy.published(0)])  # who says it, needs no list
 
 
 def test_a_plain_server_is_refused_as_another(served: Serve, fake: FakeServer, build_policy: Build) -> None:
@@ -398,7 +411,7 @@ def test_episodes_at_their_own_pace_survive_a_server_that_dies(
 def test_turns_at_their_own_pace_are_refused_and_late_as_in_a_sweep(
     served: Serve, fake: FakeServer, build_policy: Build
 ) -> None:
-    engine, inbox = served(seconds=0.5), SimpleQueue[Callable[[], None]]()
+    engine, inbox = served(), SimpleQueue[Callable[[], None]]()
     engine.publish([build_policy(**LORA).published(3)])
     [say] = make_says([[5, 6]], Sampling(5))
     with engine.overlapped(inbox) as ask:
@@ -407,6 +420,7 @@ def test_turns_at_their_own_pace_are_refused_and_late_as_in_a_sweep(
             "hang": "problem 'p0': vLLM .* left it unanswered for 0.5 s$",
         }.items():
             fake.mishaps = [mishap]
+            engine.seconds = 0.5 if mishap == "hang" else 20.0
             ask(say, lambda turn: None)
             with pytest.raises((ValueError, ShortageError), match=rf"^policy 'a', version 3, {told}"):
                 inbox.get()()
@@ -414,6 +428,25 @@ def test_turns_at_their_own_pace_are_refused_and_late_as_in_a_sweep(
             ask(dataclasses.replace(say, sampling=Sampling(5, top_k=3)), lambda turn: None)
         with pytest.raises(ValueError, match="exceed the model's context"):
             ask(dataclasses.replace(say, prompt_ids=[5] * 9999), lambda turn: None)
+
+
+@pytest.mark.parametrize("mishap", ASKED_AGAIN)
+def test_at_their_own_pace_a_request_that_fails_is_made_again_once_too(
+    mishap: str, served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    engine, inbox, heard = served(), SimpleQueue[Callable[[], None]](), list[Turn]()
+    engine.publish([build_policy(**LORA).published(3)])
+    [say] = make_says([[5, 6]], Sampling(5))
+    with engine.overlapped(inbox) as ask:
+        for mishaps in ([], [mishap]):
+            fake.mishaps = mishaps
+            ask(say, heard.append)
+            inbox.get()()
+        assert heard[0] == heard[1]
+        fake.mishaps = [mishap, mishap]
+        ask(say, heard.append)
+        with pytest.raises(ShortageError, match=r"^policy 'a', version 3, problem 'p0': vLLM .* failed twice: "):
+            inbox.get()()
 
 
 def test_a_server_does_not_outlive_who_started_it(tmp_path: Path) -> None:
@@ -438,12 +471,16 @@ def test_a_server_that_cannot_start_is_told(build_policy: Build, program: Callab
     log = Path(str(told.value).rpartition(" in ")[2])
     assert log.read_text().startswith("error")
     log.unlink()
+    program("#!/bin/sh\necho loading\nexec sleep 60\n")
+    with pytest.raises(ShortageError, match=r"did not answer in 0.5 s; it said last '(loading)?', and all") as told:
+        ServerEngine(seconds=0.5).publish([policy])
+    Path(str(told.value).rpartition(" in ")[2]).unlink()
 
 
 def test_flags_are_those_of_the_team(build_policy: Build) -> None:
     team = [build_policy(**LORA | {"lora": LoraSpec(rank)}).published(0) for rank in (4, 20)]
-    assert {"enable-lora": True, "max-loras": 3, "max-lora-rank": 32}.items() <= _flags(team).items()
-    assert "enable-lora" not in _flags([build_policy(**FULL).published(0)])
+    assert {"enable-lora": True, "max-loras": 3, "max-lora-rank": 32}.items() <= flags_of(team).items()
+    assert "enable-lora" not in flags_of([build_policy(**FULL).published(0)])
 
 
 # In recipes.
@@ -489,6 +526,23 @@ def test_a_partner_behind_an_endpoint_in_a_team_that_trains(
         capsys.readouterr()
         assert cli.main([*command, "--trust-code"]) == 2
         assert "the weights of policy 'bob' are not in the run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("weights", ["full", "lora"])
+def test_ranks_learn_what_a_server_samples(weights: str, recipe: Path, fake: FakeServer, tmp_path: Path) -> None:
+    """The same as in one process, but for rounding: the first rank writes the weights that the server reads."""
+    here = ["policies.bob.engine=null", f"policies.ann.weights={weights}", "members=4", "steps=3", "workers=false"]
+    there = [f"policies.ann.engine={{name: vllm, url: '{fake.url}'}}", "learner={name: fsdp, ranks: 2, deadline: 240}"]
+    found = []
+    for name, more in (("here", []), ("there", there)):
+        assert cli.main(["train", str(recipe), *here, *more, f"output_dir={tmp_path / name}"]) == 0
+        lines = map(without_times, read_lines(tmp_path / name / "metrics.jsonl"))
+        found.append([{key: x for key, x in line.items() if isinstance(x, float)} for line in lines])
+    assert [route for route, _ in fake.asked].count(VLLM.load if weights == "lora" else "/collective_rpc") == 4
+    assert sum(line["agents/ann/grad_norm"] > 0 for line in found[0]) == 3
+    for one, other in zip(*found, strict=True):
+        assert other.pop("agents/ann/drift") < 1e-5 > one.pop("agents/ann/drift")
+        assert other == pytest.approx(one, rel=1e-3, abs=1e-4)
 
 
 def test_a_plain_server_plays_and_does_not_teach(

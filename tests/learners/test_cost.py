@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from transformers import Qwen2Config
 
 from coevolve import cli
 from coevolve.learners import cost
+from coevolve.models.spec import PolicySpec
 
 GB = 1e9
 SMALL = cost.Shape(1_540_000_000, 233_000_000, 28, 1536, 256, 151_936)
@@ -45,28 +47,44 @@ def test_the_table(
 
 def test_a_card_has_its_part_and_what_it_borrows() -> None:
     shape = cost.Shape(1000, 200, layers=4, hidden=8, kv=4, vocabulary=10)
-    state = {"weights": 4000, "gradients": 4000, "optimizer": 8000, "reference": 4000}
-    assert cost.on_card(state, shape, ranks=4, sharded=True, tokens=3) == {
+    state, spec = {"weights": 4000, "gradients": 4000, "optimizer": 8000, "reference": 4000}, PolicySpec("m")
+    assert cost.on_card(state, shape, 4, replace(spec, micro_tokens=3)) == {
         "weights": 1000,
         "gradients": 1000,
         "optimizer": 2000,
         "reference": 1000,
         "borrowed": 2 * 4 * (200 + 2 * 200),  # of two models: outside of layers, and two layers of 200 each
-        "activations": 85 * 4 * 8 * 3,
+        "rounded": 0,
+        "activations": 140 * 4 * 8 * 3,
         "logits": 8 * 2048 * 10,
     }
-    assert cost.on_card(state | {"reference": 0}, shape, ranks=4, sharded=False, tokens=3)["weights"] == 4000
+    half = replace(spec, micro_tokens=3, dtype="bfloat16")
+    assert cost.learning(shape, half) == {"rounded": 2000, "activations": 85 * 4 * 8 * 3, "logits": 163_840}
+    again = cost.learning(shape, replace(half, gradient_checkpointing=True))
+    assert again == {"rounded": 0, "activations": 4 * 4 * 8 * 3, "logits": 163_840}
+    assert cost.on_card(state | {"reference": 0}, shape, 4, replace(spec, weights="lora"))["weights"] == 4000
+
+
+def described(folder: Path, hidden: int, inside: int, heads: int, groups: int, tied: bool) -> str:
+    """The configuration of a Qwen2.5, without weights."""
+    config = Qwen2Config(
+        vocab_size=151_936 if tied else 152_064, hidden_size=hidden, intermediate_size=inside, num_hidden_layers=28,
+        num_attention_heads=heads, num_key_value_heads=groups, tie_word_embeddings=tied,
+    )  # fmt: skip
+    config.save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.fixture
 def qwen(tmp_path: Path) -> str:
-    """The configuration of a model of 1.5 billion parameters, without weights."""
-    config = Qwen2Config(
-        vocab_size=151_936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
-        num_key_value_heads=2, tie_word_embeddings=True,
-    )  # fmt: skip
-    config.save_pretrained(tmp_path / "qwen")
-    return str(tmp_path / "qwen")
+    """Of 1.5 billion parameters."""
+    return described(tmp_path / "qwen", 1536, 8960, 12, 2, tied=True)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> str:
+    """Of 7.6 billion."""
+    return described(tmp_path / "large", 3584, 18_944, 28, 4, tied=False)
 
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -91,6 +109,33 @@ def test_a_dry_run_says_what_goes_where(
     assert [text for text in said if text not in found] == []
     copied = "read into a copy of 5.8 GiB that the local engine samples"
     assert f"a publish writes 6,175 MB, {copied}; a checkpoint 12,350 MB more" in found
+
+
+def planned(capsys: pytest.CaptureFixture[str], model: str, *changes: str) -> str:
+    """What two policies of a model take together, as a recipe for one GPU has them but for the changes."""
+    changed = [f"policies.{policy}.{key}" for policy in ("ann", "bob") for key in (f"model={model}", *changes)]
+    cli.main(["train", str(RECIPES / "cory-gsm8k-qwen2.5-1.5b.yaml"), "--dry-run", *changed])
+    [told] = [line for line in capsys.readouterr().out.splitlines() if "together" in line]
+    return told.removeprefix("#   together, device auto: at most ")
+
+
+def test_a_pair_fits_a_card_of_80_gb(qwen: str, large: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which is 74.5 GiB. Held, of 1,543,714,304 parameters: twice 16 bytes each, and a reference of 3,554,465,792."""
+    cache = "; while they are sampled a cache of at most 1.75"
+    assert planned(capsys, qwen, "weights=full", "micro_tokens=2048") == (
+        f"61.48 GiB: 49.32 held; while one learns rounded 2.88, activations 6.97, logits 2.32{cache}"
+    )
+    assert planned(capsys, qwen, "weights=full", "gradient_checkpointing=true") == (
+        f"52.95 GiB: 49.32 held; while one learns activations 1.31, logits 2.32{cache}"
+    )
+    assert planned(capsys, large, "gradient_checkpointing=true").startswith("23.71 GiB: 18.33 held; while one learns")
+    assert planned(capsys, large).startswith("85.73 GiB: 18.33 held; while one learns activations 65.08")
+
+
+def test_what_is_frozen_is_there_once_and_learns_nothing(qwen: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        planned(capsys, qwen, "weights=frozen") == "5.06 GiB: 3.31 held; while they are sampled a cache of at most 1.75"
+    )
 
 
 def test_frozen_policies_have_no_ranks(capsys: pytest.CaptureFixture[str]) -> None:

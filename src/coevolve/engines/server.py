@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import secrets
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
@@ -26,21 +24,12 @@ from typing import Any, TypeVar
 from coevolve import defaults
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.routes import VLLM, Routes
+from coevolve.engines.started import ALIVE, Flags, answers, serve
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
-from coevolve.models import names as models
-from coevolve.runtime.child import Child, free_port
-from coevolve.runtime.requests import AT_ONCE, FailedError, client_of, cut, is_well, requests, run, sent
+from coevolve.runtime.child import Child
+from coevolve.runtime.requests import AT_ONCE, FailedError, client_of, cut, requests, run, sent
 from coevolve.types import PolicyName, Say, Turn
-
-Flags = Mapping[str, bool | int | float | str]
-"""Of ``vllm serve``, without the dashes."""
-
-_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM's ``max-lora-rank`` may be."""
-_ALIVE = 5.0
-"""Seconds in which a server that is well says so."""
 
 T = TypeVar("T")
 Inbox = SimpleQueue[Callable[[], None]]
@@ -130,7 +119,7 @@ class ServerEngine(BaseEngine):
             self.child.close()
         elif self._begun:
             with suppress(OSError, ValueError):
-                run(self._forget(list(self._there.values()), _ALIVE))
+                run(self._forget(list(self._there.values()), ALIVE))
         if self._room is not None:
             shutil.rmtree(self._room, ignore_errors=True)
         self.child, self._begun, self._room, self._there = None, False, None, {}
@@ -147,7 +136,7 @@ class ServerEngine(BaseEngine):
     def _revive(self, error: OSError) -> bool:
         """Start a server of ours anew if it died, once a step. False where nothing was started, as where weights may be
         changing while they are sampled."""
-        if self.child is None or self.staleness or self._revived or self._well():
+        if self.child is None or self.staleness or self._revived or answers(self.child, str(self.url)):
             return False
         logging.getLogger(__name__).warning("%s; the server is started again", error)
         self._revived = True
@@ -155,41 +144,13 @@ class ServerEngine(BaseEngine):
         self._publish(list(self.published.values()))
         return True
 
-    def _well(self) -> bool:
-        """Whether the server of ours lives and says so."""
-        assert self.child is not None and self.url is not None
-        return self.child.ended is None and is_well(self.url, _ALIVE)
-
     def _publish(self, news: Sequence[Published]) -> None:
         if not self._begun:
             if self.ours:
-                self._start()
+                self.child, self.url = serve(list(self.published.values()), self.start or {}, self.seconds)
             run(self._greet())
             self._begun = True
         run(self._take(news))
-
-    def _start(self) -> None:
-        """Start ``vllm serve`` and wait until it answers. Raises ShortageError with what it said last."""
-        port, team = free_port(), list(self.published.values())
-        flags = {**_flags(team), "host": "127.0.0.1", "port": port, **(self.start or {})}
-        serve = ["vllm", "serve", str(models.resolve(team[0].spec.model))]
-        try:
-            self.child = Child([*serve, *itertools.starmap(_flag, flags.items())], _ENVIRONMENT)
-        except FileNotFoundError as error:
-            raise ShortageError(
-                "there is no program vllm on the PATH to start a server with; install vLLM (in an environment of its "
-                "own, whose bin folder goes on the PATH), or name a server that runs: engine.url"
-            ) from error
-        self.url, end = f"http://127.0.0.1:{flags['port']}", time.monotonic() + self.seconds
-        while not self._well():
-            if self.child.ended is None and time.monotonic() < end:
-                time.sleep(0.1)
-                continue
-            how = "ended as it started" if self.child.ended is not None else f"did not answer in {self.seconds:g} s"
-            said, log = self.child.last_line(), self.child.log
-            self.child.close(keep_log=True)
-            self.child = None
-            raise ShortageError(f"`{' '.join(serve)}` {how}; it said last {said[:300]!r}, and all of it is in {log}")
 
     async def _greet(self) -> None:
         """Find out what the server calls its base, and what it is. Raises ValueError for a route that it has not."""
@@ -198,13 +159,22 @@ class ServerEngine(BaseEngine):
             try:
                 if self.routes.schema:
                     await self._check_routes(client)
-                if self.model is None:
-                    listed = (await sent(client, "/v1/models")).json().get("data") or []
-                    self._base = next((one["id"] for one in listed if not one.get("parent")), None)
-                else:
-                    self._base = self.model
+                self._base = self.model or await self._first_model(client)
             except FailedError as error:
                 raise ShortageError(f"{self.about} does not answer: {error}") from error
+
+    async def _first_model(self, client: Any) -> str:
+        """The first that it lists and that is no adapter."""
+        said = ""
+        try:
+            answer = await sent(client, "/v1/models")
+            said = cut(answer)
+            return next(str(one["id"]) for one in answer.json()["data"] if not one.get("parent"))
+        except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+            raise ValueError(
+                f"the server at {self.url} lists no model at /v1/models ({said or error}); say what it calls the base, "
+                "engine.model, or name another url"
+            ) from error
 
     async def _check_routes(self, client: Any) -> None:
         try:
@@ -399,26 +369,3 @@ def _check_team(routes: Routes, team: Sequence[Published]) -> None:
             f"policy {taught[0].name!r}: {routes.name} gives no log-probabilities and takes no weights, so "
             "nobody learns from what it samples; say weights: frozen, or engine: vllm"
         )
-
-
-def _flags(team: Sequence[Published]) -> dict[str, Any]:
-    """What ``vllm serve`` has to be told so that it can sample this team."""
-    ranks = [new.spec.lora.rank for new in team if new.spec.weights == "lora"]
-    flags: dict[str, Any] = {
-        "served-model-name": "base",
-        "dtype": team[0].spec.dtype,
-        "skip-tokenizer-init": True,
-        "enable-scale-out": True,
-        "logprobs-mode": "processed_logprobs",
-    }
-    if ranks:  # one more than there are: a new one is loaded before the old one goes
-        rank = next((size for size in _RANKS if size >= max(ranks)), max(ranks))
-        flags |= {"enable-lora": True, "max-loras": len(ranks) + 1, "max-lora-rank": rank}
-    return flags
-
-
-def _flag(key: str, value: Any) -> str:
-    """As on a command line."""
-    if isinstance(value, bool):
-        return f"--{key}" if value else f"--no-{key}"
-    return f"--{key}={value if isinstance(value, str) else json.dumps(value)}"

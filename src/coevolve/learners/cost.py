@@ -1,18 +1,22 @@
 """What learning, sampling and publishing take, in bytes: formulas that a dry run prints before anything is bought.
 
-All numbers of parameters, tokens and layers go in, bytes come out, and nothing is measured. ``copy`` is the bytes of a
-weight in a copy that is not trained: 2 in bfloat16, 4 in float32, which ours are.
+All numbers of parameters, tokens and layers go in, bytes come out; ``ACTIVATIONS`` were counted. ``copy`` is the bytes
+of a weight in a copy that is not trained: 2 in bfloat16, 4 in float32, which ours are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coevolve.compute.logprobs import GPU_ROWS
+from coevolve.models.spec import PolicySpec
 
-ACTIVATIONS = 85
-"""Bytes kept for the gradient per token, layer and hidden size where layers are not computed again; an estimate by
-reading (130 kB a token and layer at a hidden size of 1536)."""
+ACTIVATIONS = {"bfloat16": 85, "float32": 140}
+"""Bytes kept for the gradient per token, layer and hidden size; 82 and 135 were counted at the shapes of 1.5 billion
+parameters (full weights by ``torch`` on a CPU; adapters keep 68 and 128), and a GPU copies keys for every head."""
+AGAIN = 4
+"""Likewise where layers are computed again: a layer's input, in float32."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,21 @@ def train_state(parameters: int, trained: int, copy: int = 2) -> int:
     return 16 * trained + copy * parameters
 
 
-def activations(shape: Shape, tokens: int, per: int = ACTIVATIONS) -> int:
-    """Of a micro-batch. per: bytes per token, layer and hidden size; 2 where layers are computed again."""
+def activations(shape: Shape, tokens: int, per: int) -> int:
+    """Of a micro-batch. per: bytes per token, layer and hidden size (``ACTIVATIONS``, ``AGAIN``)."""
     return per * shape.layers * shape.hidden * tokens
+
+
+def learning(shape: Shape, spec: PolicySpec) -> dict[str, int]:
+    """What a policy takes while it learns from a micro-batch, beside its state. Trained weights that are computed with
+    in bfloat16 are rounded, and the rounded ones kept for the gradient of every layer that is not computed again."""
+    again = spec.gradient_checkpointing
+    rounded = spec.weights == "full" and spec.dtype == "bfloat16" and not again
+    return {
+        "rounded": 2 * shape.parameters * rounded,
+        "activations": activations(shape, spec.micro_tokens, AGAIN if again else ACTIVATIONS[spec.dtype]),
+        "logits": logits(shape.vocabulary),
+    }
 
 
 def logits(vocabulary: int) -> int:
@@ -57,14 +73,11 @@ def whole_at_once(shape: Shape) -> int:
     return 4 * (shape.outside + 2 * (shape.parameters - shape.outside) // shape.layers)
 
 
-def on_card(
-    state: dict[str, int], shape: Shape, ranks: int, sharded: bool, tokens: int, again: bool = False
-) -> dict[str, int]:
-    """A card's share. state: of one process that has all (``optim.plan_memory``); tokens: of a micro-batch; again:
-    layers are computed again for the gradient."""
+def on_card(state: Mapping[str, int], shape: Shape, ranks: int, spec: PolicySpec) -> dict[str, int]:
+    """A card's share. state: of one process that has all (``optim.plan_memory``)."""
+    sharded = spec.weights == "full"
     parts = {part: size // ranks if sharded else size for part, size in state.items()}
     models = 1 + bool(state["reference"])
     if sharded:
         parts["borrowed"] = models * whole_at_once(shape)
-    kept = activations(shape, tokens, 2 if again else ACTIVATIONS)
-    return parts | {"activations": kept, "logits": logits(shape.vocabulary)}
+    return parts | learning(shape, spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
+from coevolve import defaults
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame
@@ -21,7 +23,7 @@ from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.learners.optim import plan_memory
 from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
-from coevolve.models.spec import asked_of
+from coevolve.models.spec import PolicySpec, asked_of
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks.roles import check_prompts
@@ -108,7 +110,8 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 
 
 def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
-    lines = ["memory, without activations (a base or reference of the same model is there once):"]
+    lines = ["memory, by formulas (a base or reference of the same model is there once):"]
+    devices: dict[str, _Device] = {}
     for name, spec in recipe.policies.items():
         if spec.elsewhere:
             lines.append(f"  {name}: nothing, its weights are not here")
@@ -119,9 +122,49 @@ def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
             continue
         count, linear = sizes(made)
         bytes_of = plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear)
+        base = plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
+        here = devices.setdefault(spec.device, _Device())
+        here.add(spec, bytes_of, base["weights"], shape_of(made), _positions(spec.engine or recipe.engine))
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items())
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
-    return lines
+    return lines + [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
+
+
+def _positions(engine: Mapping[str, Any] | None) -> int:
+    """How many the local engine decodes at a time; another one has its cache elsewhere."""
+    if engine is not None and engine["name"] != "local":
+        return 0
+    return int((engine or {}).get("max_tokens", defaults.MAX_TOKENS))
+
+
+@dataclass
+class _Device:
+    """What the policies of a device take there together, in bytes: all the time, and while one learns or is sampled."""
+
+    held: int = 0
+    bases: set[tuple[object, ...]] = field(default_factory=set)
+    learning: dict[str, int] = field(default_factory=dict)
+    cache: int = 0
+
+    def add(self, spec: PolicySpec, state: Mapping[str, int], base: int, shape: cost.Shape, positions: int) -> None:
+        """base: of its model without anything that is trained, which others of that model share."""
+        full, key = spec.weights == "full", (spec.model, spec.dtype, spec.load_in_4bit, spec.compute)
+        self.held += sum(state.values()) - (state["reference"] if full else base)
+        if key not in self.bases and (state["reference"] or not full):
+            self.bases.add(key)
+            self.held += base
+        if spec.weights != "frozen":
+            self.learning = max(self.learning, cost.learning(shape, spec), key=lambda parts: sum(parts.values()))
+        bytes_each = 2 if spec.dtype == "bfloat16" else 4
+        self.cache = max(self.cache, 2 * bytes_each * shape.layers * shape.kv * positions)
+
+    def sum(self) -> str:
+        """In a line."""
+        most = self.held + max(sum(self.learning.values()), self.cache)
+        parts = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in self.learning.items() if size)
+        learns = f"; while one learns {parts}" * bool(parts)
+        samples = f"; while they are sampled a cache of at most {self.cache / _GIB:.2f}" * bool(self.cache)
+        return f"at most {most / _GIB:.2f} GiB: {self.held / _GIB:.2f} held{learns}{samples}"
 
 
 def _on_ranks(recipe: Recipe) -> bool:
@@ -149,7 +192,7 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
             continue
         shape, sharded = shape_of(made), spec.weights == "full"
         state = plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear)
-        parts = cost.on_card(state, shape, count, sharded, spec.micro_tokens, spec.gradient_checkpointing)
+        parts = cost.on_card(state, shape, count, spec)
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
         how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"
         local = (spec.engine or recipe.engine or {"name": "local"})["name"] == "local"
@@ -186,8 +229,9 @@ def shape_of(made: Any) -> cost.Shape:
     config = made.config.get_text_config()
     [layers, *_] = [part for part in made.base_model.modules() if isinstance(part, nn.ModuleList)]
     total, inside = int(made.num_parameters()), sum(x.numel() for x in layers.parameters())
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    asking = getattr(config, "num_attention_heads", 0)  # some have no attention
+    heads = getattr(config, "num_key_value_heads", None) or asking
+    size = getattr(config, "head_dim", None) or config.hidden_size // max(asking, 1)
     return cost.Shape(total, total - inside, len(layers), config.hidden_size, heads * size, config.vocab_size)
 
 

@@ -1,0 +1,78 @@
+"""A ``vllm serve`` of our own: what it is told of a team, and the wait until it answers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coevolve.faults import ShortageError
+from coevolve.interfaces import Published
+from coevolve.models import names as models
+from coevolve.runtime.child import Child, free_port
+from coevolve.runtime.requests import is_well
+
+Flags = Mapping[str, bool | int | float | str]
+"""Of ``vllm serve``, without the dashes."""
+
+ALIVE = 5.0
+"""Seconds in which a server that is well says so."""
+_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM's ``max-lora-rank`` may be."""
+
+
+def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Child, str]:
+    """One for this team, that answers, and its url. Raises ShortageError, with what it said last, for one that does not
+    in so many seconds."""
+    flags = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
+    command = ["vllm", "serve", str(models.resolve(team[0].spec.model))]
+    try:
+        child = Child([*command, *itertools.starmap(_flag, flags.items())], _ENVIRONMENT)
+    except FileNotFoundError as error:
+        raise ShortageError(
+            "there is no program vllm on the PATH to start a server with; install vLLM (in an environment of its "
+            "own, whose bin folder goes on the PATH), or name a server that runs: engine.url"
+        ) from error
+    url, end = f"http://127.0.0.1:{flags['port']}", time.monotonic() + seconds
+    try:
+        while not answers(child, url):
+            if child.ended is not None or time.monotonic() > end:
+                how = "ended as it started" if child.ended is not None else f"did not answer in {seconds:g} s"
+                said = f"it said last {child.last_line()[:300]!r}, and all of it is in {child.log}"
+                raise ShortageError(f"`{' '.join(command)}` {how}; {said}")
+            time.sleep(0.1)
+    except BaseException as error:
+        child.close(keep_log=isinstance(error, ShortageError))
+        raise
+    return child, url
+
+
+def answers(child: Child, url: str) -> bool:
+    """Whether a server of ours lives and says so."""
+    return child.ended is None and is_well(url, ALIVE)
+
+
+def flags_of(team: Sequence[Published]) -> dict[str, Any]:
+    """What ``vllm serve`` has to be told so that it can sample this team."""
+    ranks = [new.spec.lora.rank for new in team if new.spec.weights == "lora"]
+    flags: dict[str, Any] = {
+        "served-model-name": "base",
+        "dtype": team[0].spec.dtype,
+        "skip-tokenizer-init": True,
+        "enable-scale-out": True,
+        "logprobs-mode": "processed_logprobs",
+    }
+    if ranks:  # one more than there are: a new one is loaded before the old one goes
+        rank = next((size for size in _RANKS if size >= max(ranks)), max(ranks))
+        flags |= {"enable-lora": True, "max-loras": len(ranks) + 1, "max-lora-rank": rank}
+    return flags
+
+
+def _flag(key: str, value: Any) -> str:
+    """As on a command line."""
+    if isinstance(value, bool):
+        return f"--{key}" if value else f"--no-{key}"
+    return f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
