@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from coevolve.algorithms.losses import check_reuse, policy_gradient, with_turn_value
 from coevolve.algorithms.turn_values import CriticOf, against_turn_values
+from coevolve.algorithms.value_norm import in_units
 from coevolve.credit import credit_of
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
@@ -36,6 +37,7 @@ def iac(
     whiten: bool = True,
     value_coef: NotNegative = 1.2,
     value_clip: Positive | None = 0.2,
+    value_norm: bool = False,
     clip: Positive | None = None,
     epochs: Count = 1,
     minibatch: Count | None = None,
@@ -47,7 +49,8 @@ def iac(
     after this answer). credit: whose return; its discount is ``gamma``. lam: 0 is one turn of reward and then the
     critic, 1 the whole return. whiten: advantages to mean 0, variance 1 over the policy's turns of one role and round.
     value_coef: of half the squared error, which is cut off ``value_clip`` away from the value before the update (None:
-    nowhere). clip, epochs, minibatch: as in ``group_relative``. Raises ValueError for settings out of range.
+    nowhere). value_norm: values, and ``value_clip``, in standard deviations of the returns so far. clip, epochs,
+    minibatch: as in ``group_relative``. Raises ValueError for settings out of range.
     """
     settings = dict(locals())
 
@@ -73,6 +76,7 @@ def maac(
     whiten: bool = True,
     value_coef: NotNegative = 1.2,
     value_clip: Positive | None = None,
+    value_norm: bool = False,
     clip: Positive | None = None,
     epochs: Count = 1,
     minibatch: Count | None = None,
@@ -90,9 +94,10 @@ def _actor_critic(
 ) -> Algorithm:
     """s: the settings of ``iac``. named: the policies that have a head, None for all."""
     check_reuse(s["clip"], s["epochs"], s["minibatch"])
+    advantage = against_turn_values(critic_of, s["gamma"], s["lam"], whiten=s["whiten"])
     return Algorithm(
         credit=credit_of({"name": s["credit"], "gamma": s["gamma"]}),
-        advantage=against_turn_values(critic_of, s["gamma"], s["lam"], whiten=s["whiten"]),
+        advantage=in_units(advantage) if s["value_norm"] else advantage,
         objective=Objective(
             loss=with_turn_value(policy_gradient(s["clip"]), s["value_clip"], s["value_coef"]),
             loss_aggregation=LOSS_AGGREGATIONS["sequence"],
