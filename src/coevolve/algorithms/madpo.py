@@ -25,7 +25,6 @@ from coevolve.algorithms.advantages import against_peers
 from coevolve.algorithms.baselines import BASELINES, SCALES
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.late import Tensor, torch
-from coevolve.maths.loss_aggregation import per_turn
 from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
 from coevolve.settings import Count, Positive, checked_call
 from coevolve.types import Algorithm, Batch, Episode, Lesson, Objective, Outputs, PolicyName, State, Targets
@@ -55,7 +54,7 @@ def madpo(
     return Algorithm(
         credit=credit_of(credit),
         advantage=partial(_advantage, joint=margin == "joint", reference=reference),
-        objective=Objective(loss, per_turn, epochs, minibatch, together="peers"),
+        objective=Objective(loss, _per_response, epochs, minibatch, together="peers"),
         reference=reference,
         settings=settings,
     )
@@ -96,6 +95,12 @@ def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:
         assert batch.logp_ref_BT is not None, "madpo asked for a reference"
         logp_BT = logp_BT - batch.logp_ref_BT
     return logp_BT.masked_fill(~batch.mask_BT, 0.0).sum(1)
+
+
+def _per_response(batch: Batch) -> Tensor:
+    """Every response alike, however long; those of one episode, of a policy in several roles, add up."""
+    each_B = batch.weight_B / batch.mask_BT.sum(1).clamp(min=1) / len(batch)
+    return batch.mask_BT * each_B[:, None]
 
 
 def _preference(
