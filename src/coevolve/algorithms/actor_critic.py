@@ -20,7 +20,7 @@ from coevolve.algorithms.value_norm import in_units
 from coevolve.credit import credit_of
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
-from coevolve.types import Algorithm, Episode, Objective, PolicyName, Row, Turn
+from coevolve.types import Algorithm, Episode, Objective, PolicyName, Role, Row, Turn
 
 Reads = Callable[[Turn, Sequence[Turn]], list[int]]
 """(a turn, those it was judged together with) -> the ids that its critic reads."""
@@ -119,17 +119,27 @@ def joint_history(answers: bool) -> Reads:
     """The prompts of all that were judged together, one after the other, and (answers) what all of them answered.
 
     Without answers it is a baseline, which may not know what the turn itself said: so prompts of partners that quote
-    one of these turns are left out, as it was said or as it was heard (``misheard``).
+    one of these turns are left out, as it was said or as it was heard (``misheard``), itself or in an earlier turn.
     """
 
     def reads(turn: Turn, together: Sequence[Turn]) -> list[int]:
         said = {(one.role, one.round) for one in together}
-        heard = [{(part.role, part.round) for part in one.heard if isinstance(part, Turn)} for one in together]
-        told = [one for one, of in zip(together, heard, strict=True) if one is turn or answers or not said & of]
+        told = [one for one in together if one is turn or answers or not said & _heard(one)]
         prompts = [i for one in told for i in one.prompt_ids]
         return prompts + ([i for one in together for i in one.action_ids] if answers else [])
 
     return reads
+
+
+def _heard(turn: Turn) -> set[tuple[Role, int]]:
+    """Whose turns of which round a turn has heard, and those have."""
+    found, waiting = set[tuple[Role, int]](), [*turn.heard]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Turn) and (part.role, part.round) not in found:
+            found.add((part.role, part.round))
+            waiting += part.heard
+    return found
 
 
 def critic_rows(episodes: Sequence[Episode], rows: Sequence[Row], *, critic_of: CriticOf, reads: Reads) -> list[Row]:
