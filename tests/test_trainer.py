@@ -124,6 +124,7 @@ CREDITS = {
     "difference": magrpo(credit="difference"),
     "shapley": magrpo(credit="shapley"),
     "team_mean": marloo(credit="team_mean"),
+    "own_reward": marloo(credit="own_reward"),
     "own_return": marloo(credit="own_return"),
     "to_go": marloo(credit="to_go"),
     "compared": marloo(credit={"name": "compared", "by": luckier}),
