@@ -185,7 +185,9 @@ def _options() -> list[Entry]:
         one("std: group", "measured", None, settings={"std": "group"}),
         one("std: agent", "direction of g", free=True, settings={"std": "agent"}),
         one("std: team", "direction of g", free=True, settings={"std": "team"}),
-        one("group: role", "direction of g", "none", free=True, settings={"group": "role"}),
+        one(
+            "group: role", "measured", free=True, baseline=None, settings={"group": "role"}
+        ),  # ``test_problems.py`` knows it by batches
         one("baseline: length", "g", settings={"baseline": "length"}),
         one("baseline: moving", "g", "none", settings={"baseline": "moving"}),
         one(
