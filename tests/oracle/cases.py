@@ -185,9 +185,8 @@ def _options() -> list[Entry]:
         one("std: group", "measured", None, settings={"std": "group"}),
         one("std: agent", "direction of g", free=True, settings={"std": "agent"}),
         one("std: team", "direction of g", free=True, settings={"std": "team"}),
-        one(
-            "group: role", "measured", free=True, baseline=None, settings={"group": "role"}
-        ),  # ``test_problems.py`` knows it by batches
+        # Known by batches (``test_problems.py``): a batch of all groups at once is none of them.
+        one("group: role", "measured", None, free=True, settings={"group": "role"}),
         one("baseline: length", "g", settings={"baseline": "length"}),
         one("baseline: moving", "g", "none", settings={"baseline": "moving"}),
         one(
