@@ -17,6 +17,7 @@ Beside MADPO of CoMLRL 1.4.3 (docs/from-comlrl.md has the defaults):
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal
@@ -69,7 +70,11 @@ def _advantage(
     """
     check_joint(lesson.episodes, "madpo")
     ratios = {name: _log_ratio(batch.logp_BT, batch, reference) for name, batch in lesson.batches.items()}
-    team_E = torch.zeros(len(lesson.episodes))
+    frozen = [[turn for turn in episode.turns if turn.policy not in ratios] for episode in lesson.episodes]
+    # Who does not learn is its own reference; without one its likelihood counts as it was sampled.
+    team_E = torch.tensor(
+        [0.0 if reference else math.fsum(x for turn in turns for x in turn.logps) for turns in frozen]
+    )
     for name, batch in lesson.batches.items():
         team_E.index_add_(0, batch.episode_B, ratios[name])
     compare, targets = against_peers(BASELINES["mean"], SCALES["none"]), {}
