@@ -162,7 +162,7 @@ def test_a_team_learns_from_preferences(micro_model, rule):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "agents", ["magrpo", {"name": "ppo", "eta": 0.01, "credit": "team_sum"}], ids=["magrpo", "ppo"]
+    "agents", ["magrpo", {"name": "ppo", "eta": 0.01, "credit": "team_sum"}, "iac"], ids=["magrpo", "ppo", "iac"]
 )
 def test_a_team_learns_from_a_judge_who_learns_from_comparisons(micro_model, agents):
     policies = {name: PolicySpec(model=str(micro_model), learning_rate=1e-2) for name in ("ann", "bob", "judge")}
