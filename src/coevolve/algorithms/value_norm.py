@@ -55,4 +55,4 @@ def _valued(batch: Batch) -> Tensor:
 
 def _unit(seen: Moments) -> float:
     """The standard deviation; 1 where what was seen differs by rounding only."""
-    return seen.std if seen.std > torch.finfo(torch.float32).eps * max(abs(seen.mean), 1e-30) * 4 else 1.0
+    return seen.std if seen.std > 4 * torch.finfo(torch.float32).eps * abs(seen.mean) else 1.0
