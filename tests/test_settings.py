@@ -230,7 +230,7 @@ GROUPS = {
 }  # fmt: skip
 CRITICS = {
     "value": "v", "credit": "team_return", "gamma": 1.0, "lam": 0.0, "whiten": True, "value_coef": 1.2,
-    "value_clip": None, "clip": None, "epochs": 1, "minibatch": None,
+    "value_clip": None, "value_norm": False, "clip": None, "epochs": 1, "minibatch": None,
 }  # fmt: skip
 DEFAULTS = {
     "magrpo": GROUPS,

@@ -66,11 +66,12 @@ def same(a, b):
         (ppo(eta=0.01, penalty="sampled", whiten_rewards=True), ("pioneer",)),
         (ppo(eta=0.01, score_clip=3.0), ("pioneer",)),
         (ppo(eta=0.01, penalty="full"), ("pioneer",)),
+        (ppo(eta=0.01, value_norm=True), ("pioneer",)),
         (a2c(eta=0.01), ("pioneer",)),
         (reinforce_pp(), ("pioneer",)),
         (happo(eta=0.01), ("pioneer", "observer")),
     ],
-    ids=["cory", "ppo", "whiten_rewards", "score_clip", "full", "a2c", "reinforce_pp", "happo"],
+    ids=["cory", "ppo", "whiten_rewards", "score_clip", "full", "value_norm", "a2c", "reinforce_pp", "happo"],
 )
 def test_it_learns(micro_model, algorithm, roles):
     trainer = toy(micro_model, roles=roles, steps=30, batch_size=32, algorithm=algorithm)
@@ -123,6 +124,9 @@ CREDITS = {
     "difference": magrpo(credit="difference"),
     "shapley": magrpo(credit="shapley"),
     "team_mean": marloo(credit="team_mean"),
+    "own_reward": marloo(credit="own_reward"),
+    "own_return": marloo(credit="own_return"),
+    "to_go": marloo(credit="to_go"),
     "compared": marloo(credit={"name": "compared", "by": luckier}),
 }
 
@@ -158,7 +162,7 @@ def test_a_team_learns_from_preferences(micro_model, rule):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "agents", ["magrpo", {"name": "ppo", "eta": 0.01, "credit": "team_sum"}], ids=["magrpo", "ppo"]
+    "agents", ["magrpo", {"name": "ppo", "eta": 0.01, "credit": "team_sum"}, "iac"], ids=["magrpo", "ppo", "iac"]
 )
 def test_a_team_learns_from_a_judge_who_learns_from_comparisons(micro_model, agents):
     policies = {name: PolicySpec(model=str(micro_model), learning_rate=1e-2) for name in ("ann", "bob", "judge")}
@@ -203,6 +207,7 @@ CRITICS = {
     "iac of a tree, lambda": (iac(lam=0.9), tree(2, 2), 2),
     "iac of others": (iac(critic={"ann": "judge", "bob": "judge"}, clip=0.2, epochs=2), rounds(2), 3),
     "maac": (maac(critic="judge"), rounds(2), 3),
+    "maac in units of returns": (maac(critic="judge", value_norm=True), rounds(2), 3),
     "maac with a head of ann's": (maac(critic="ann"), rounds(2), 2),
 }
 

@@ -72,6 +72,9 @@ def test_a_baseline_does_not_read_what_the_turn_said():
     chain.turns[1] = second = turn("b", 20, prompt=[6, 9], heard=(misheard,))
     chain.joints[0] = Joint((first, second), (1.0, 1.0))
     assert read(maac(critic="c"), chain, "c") == [[5], [5, 6, 9]]
+    again = turn("b", 21, 1, prompt=[6, 9, 20, 7], heard=(second, "what a tool returned"))
+    called = Episode(P, 0, [first, second, again], [Joint((first, again), (1.0, 1.0))])
+    assert read(maac(critic="c"), called, "c")[0] == [5]
 
 
 def test_one_turn_ahead_by_hand():

@@ -45,6 +45,28 @@ def test_the_margin_of_a_pair_is_everybodys():
     assert found.said["preferred"].item() == 1.0
 
 
+def test_a_partner_that_does_not_learn_is_part_of_the_team():
+    # bob is frozen: his log-likelihoods -0.25 and -0.75 count as they are, and beside a reference, himself, not at all
+    for reference, want in ((False, [-0.25, -0.75]), (True, [0.0, 0.0])):
+        rule = madpo(reference=reference)
+        given = lesson(rule, pairs())
+        ann = given.batches["ann"].replace(logp_ref_BT=given.batches["ann"].logp_BT)
+        targets, _ = rule.advantage(Lesson(given.episodes, {"ann": ann}), rule.start)
+        assert targets["ann"].columns["others_B"].tolist() == want
+
+
+def test_one_policy_in_both_roles_takes_the_joint_step():
+    """That of two policies which say the same, added up."""
+    episodes = pairs()
+    for episode in episodes:
+        episode.turns[1].policy = "ann"
+    rule = madpo(beta=0.5)
+    both = learnt(rule, episodes, [-0.5, -0.25, -1.0, -0.75])
+    one = learnt(rule, pairs(), [-0.5, -1.0])
+    assert both.slope == pytest.approx([one.slope[0], one.slope[0], one.slope[1], one.slope[1]])
+    assert both.loss == pytest.approx(2 * one.loss)
+
+
 def test_an_agents_own_margin():
     found = learnt(madpo(beta=0.5, margin="own"), pairs(), [0.5, -0.5])
     assert found.loss == pytest.approx(math.log1p(math.exp(-0.5 * 1.0)))

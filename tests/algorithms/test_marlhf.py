@@ -6,7 +6,7 @@ import pytest
 import torch
 from lesson_cases import lesson, paid, spoke
 
-from coevolve.algorithms import ALGORITHMS, magrpo, marlhf
+from coevolve.algorithms import ALGORITHMS, maac, magrpo, marlhf
 from coevolve.algorithms.marlhf import AGENTS
 from coevolve.recipe.components import component
 from coevolve.types import Lesson, Outputs
@@ -79,6 +79,16 @@ def test_agents_wait_while_the_judge_warms_up(agents):
         assert any(slope is not None and bool(slope.any()) for slope in slopes) is not waits
 
 
+def test_agents_with_critics_of_their_own_learn_from_the_judge():
+    # the heads say 0: the advantage of a turn is the judge's score, and the critic's rows are to say it
+    rule = marlhf(judge="judge", agents={"name": "iac", "whiten": False})
+    targets, _ = rule.advantage(scored(rule, two_members(), [0.25, 1.0]), rule.start)
+    assert targets["ann"].adv_BT[:, 0].tolist() == [0.25, 1.0, 0.0, 0.0]
+    assert targets["ann"].return_BT[:, 0].tolist() == [0.0, 0.0, 0.25, 1.0]
+    with pytest.raises(ValueError, match="whose critics are other policies, cannot learn from a judge yet; want one"):
+        marlhf(judge="judge", agents=maac(critic="ann"))
+
+
 def test_any_algorithm_of_a_recipe():
     rule = component(
         {"name": "marlhf", "agents": {"name": "ppo", "eta": 0.5}, "judge": "cleo"}, ALGORITHMS, "algorithm"
@@ -93,7 +103,6 @@ def test_any_algorithm_of_a_recipe():
 NOT_PAID = {
     "marlhf": "is it itself",
     "madpo": "learns from an order, and needs no judge",
-    "iac": "has critics by name",
     "maac": "has a critic by name",
     "happo": "in turn",
     "trpo": "in turn",

@@ -244,9 +244,9 @@ def test_defaults_are_the_papers_but_for_the_penalty():
     }
     assert found == {
         "eta": 0.3, "target_kl": None, "horizon": 10000, "gamma": 1.0, "lam": 0.95, "clip": 0.2, "value_clip": 0.2,
-        "value_coef": 0.1, "epochs": 4, "score_clip": None, "whiten_rewards": False, "whiten": True,
-        "credit": "own_reward", "rescale": "none", "loss_aggregation": "token", "penalty": "exact", "entropy": 0.0,
-        "critic": True, "mismatch": "none",
+        "value_coef": 0.1, "value_norm": False, "epochs": 4, "score_clip": None, "whiten_rewards": False,
+        "whiten": True, "credit": "own_reward", "rescale": "none", "loss_aggregation": "token", "penalty": "exact",
+        "entropy": 0.0, "critic": True, "mismatch": "none",
     }  # fmt: skip
 
 

@@ -29,6 +29,19 @@ def test_one_agent_alone_is_paid_its_reward(credit):
     assert asked(credit, episode(0.5)) == [0.5]
 
 
+@pytest.mark.parametrize("credit", [team_sum(), team_mean(), to_go()])
+def test_rewards_of_alternatives_do_not_add_up(credit):
+    turns = [spoke("a"), spoke("b"), spoke("b")]
+    beside = Episode(P, 0, turns, [Joint((turns[0], one), (1.0, 1.0)) for one in turns[1:]])
+    with pytest.raises(ValueError, match="problem 'p': role 'a' is part of several joint responses that stand beside"):
+        asked(credit, beside)
+    # one after the other they do, and so do agents that are scored each by itself
+    behind = Episode(
+        P, 0, turns, [Joint((turns[1],), (1.0,)), Joint((turns[2],), (1.0,), 0), Joint((turns[0],), (1.0,))]
+    )
+    assert asked(credit, behind) == [0.0] * 3  # what the turns say themselves
+
+
 def test_a_turn_nobody_scored_was_paid_nothing():
     assert asked(team_sum(), episode(None, 2.0)) == [2.0, 2.0]
 

@@ -185,7 +185,8 @@ def _options() -> list[Entry]:
         one("std: group", "measured", None, settings={"std": "group"}),
         one("std: agent", "direction of g", free=True, settings={"std": "agent"}),
         one("std: team", "direction of g", free=True, settings={"std": "team"}),
-        one("group: role", "direction of g", "none", free=True, settings={"group": "role"}),
+        # Known by batches (``test_problems.py``): a batch of all groups at once is none of them.
+        one("group: role", "measured", None, free=True, settings={"group": "role"}),
         one("baseline: length", "g", settings={"baseline": "length"}),
         one("baseline: moving", "g", "none", settings={"baseline": "moving"}),
         one(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from cases import PROTOCOLS
 from compare import CLOSE, average, slope
-from exact import ROLES, chance, expected, team
+from exact import ROLES, WORTHS, chance, expected, team
 from sample import everything
 from tabular import TOKENS
 from theory import lookup
@@ -49,8 +49,9 @@ def wrong(sample):
     return {state: 3.0 + number for number, state in enumerate(values(sample))}
 
 
-def groups(sample, rule, worth, role):
-    """Every group's estimate, [N, S]. worth: state -> value; an agent's own prompt says as much as both here."""
+def groups(sample, rule, worth, role, state=None):
+    """Every group's estimate, [N, S]. worth: state -> what the head says; an agent's own prompt says as much as both
+    here. state: what earlier steps have left."""
     by_own = {}
     for way in sample.protocol.ways:
         for act in way:
@@ -63,7 +64,7 @@ def groups(sample, rule, worth, role):
         mine, batch = [row for row in rows if row.turn.policy == name], collate(rows, name)
         said = [by_own.get((r.turn.role, text(r)), worth.get(text(r))) if r.extra else 0.0 for r in mine]
         batches[name] = batch.replace(value_BT=torch.tensor(said)[:, None])
-    targets, batch = rule.advantage(Lesson(sample.episodes, batches), {})[0][role], batches[role]
+    targets, batch = rule.advantage(Lesson(sample.episodes, batches), state or {})[0][role], batches[role]
     logp_BT = batch.logp_BT.double().requires_grad_()
     loss, _ = rule.objective.loss(Outputs(logp_BT), batch, targets, rule.objective.loss_aggregation(batch))
     (slope_BT,) = torch.autograd.grad(-loss, logp_BT)
@@ -80,10 +81,11 @@ def text(row):
     return "".join(TOKENS[i] for i in row.turn.prompt_ids)
 
 
-def bias(sample, name, worth, role, **settings):
+def bias(sample, name, worth, role, state=None, credit="team_return", **settings):
     logp, _ = lookup(sample.tables)
-    true_S = slope(expected(sample.protocol.ways, logp, role, team, 1.0), sample.tables[role])
-    mean_S, _ = average(sample, groups(sample, RULES[name](whiten=False, **settings), worth, role))
+    true_S = slope(expected(sample.protocol.ways, logp, role, WORTHS[credit], 1.0), sample.tables[role])
+    rule = RULES[name](whiten=False, credit=credit, **settings)
+    mean_S, _ = average(sample, groups(sample, rule, worth, role, state))
     return float((mean_S - true_S).norm() / true_S.norm())
 
 
@@ -99,3 +101,20 @@ def test_a_right_critic_is_as_good_as_the_return(sample, name, role):
 def test_a_wrong_critic_biases_unless_the_whole_return_is_kept(sample, name, role):
     assert bias(sample, name, wrong(sample), role, lam=1.0) < CLOSE
     assert bias(sample, name, wrong(sample), role, lam=0.0) > 0.05
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", RULES)
+def test_ones_own_return_against_any_critic(sample, name, role):
+    assert bias(sample, name, wrong(sample), role, credit="own_return", lam=1.0) < CLOSE
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", RULES)
+def test_values_in_units_of_returns_are_right_or_wrong_as_they_are(sample, name, role):
+    past = {"values": {one: {"count": 3, "mean": 2.0, "squares": 0.5} for one in (*ROLES, "judge")}}
+    right = {state: (value - 2.0) / 0.5 for state, value in values(sample).items()}
+    for lam in (0.0, 1.0):
+        assert bias(sample, name, right, role, past, value_norm=True, lam=lam) < CLOSE
+    assert bias(sample, name, values(sample), role, past, value_norm=True, lam=1.0) < CLOSE
+    assert bias(sample, name, values(sample), role, past, value_norm=True, lam=0.0) > 0.05

@@ -94,7 +94,7 @@ def test_moments_sum_to_the_gradient_of_the_expected_return(protocol):
 
 def test_row_by_row_is_the_gradient_through_the_table():
     sample = played(BY_NAME["tree(2, 2), cross"], 30)
-    for rule in (magrpo(credit=HALF, std="agent"), cory(eta=0.0)):
+    for rule in (magrpo(credit=HALF, std="agent"), cory(eta=0.0, credit=HALF)):
         batch = batch_of(sample, rule, "b")
         by_group_NS = estimates(sample, rule, "b", batch)
         policy = sample.tables["b"]

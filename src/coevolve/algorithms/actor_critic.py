@@ -16,10 +16,11 @@ from typing import Any, Literal
 
 from coevolve.algorithms.losses import check_reuse, policy_gradient, with_turn_value
 from coevolve.algorithms.turn_values import CriticOf, against_turn_values
+from coevolve.algorithms.value_norm import in_units
 from coevolve.credit import credit_of
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
-from coevolve.types import Algorithm, Episode, Objective, PolicyName, Row, Turn
+from coevolve.types import Algorithm, Episode, Objective, PolicyName, Role, Row, Turn
 
 Reads = Callable[[Turn, Sequence[Turn]], list[int]]
 """(a turn, those it was judged together with) -> the ids that its critic reads."""
@@ -36,6 +37,7 @@ def iac(
     whiten: bool = True,
     value_coef: NotNegative = 1.2,
     value_clip: Positive | None = 0.2,
+    value_norm: bool = False,
     clip: Positive | None = None,
     epochs: Count = 1,
     minibatch: Count | None = None,
@@ -47,7 +49,8 @@ def iac(
     after this answer). credit: whose return; its discount is ``gamma``. lam: 0 is one turn of reward and then the
     critic, 1 the whole return. whiten: advantages to mean 0, variance 1 over the policy's turns of one role and round.
     value_coef: of half the squared error, which is cut off ``value_clip`` away from the value before the update (None:
-    nowhere). clip, epochs, minibatch: as in ``group_relative``. Raises ValueError for settings out of range.
+    nowhere). value_norm: values, and ``value_clip``, in standard deviations of the returns so far. clip, epochs,
+    minibatch: as in ``group_relative``. Raises ValueError for settings out of range.
     """
     settings = dict(locals())
 
@@ -73,6 +76,7 @@ def maac(
     whiten: bool = True,
     value_coef: NotNegative = 1.2,
     value_clip: Positive | None = None,
+    value_norm: bool = False,
     clip: Positive | None = None,
     epochs: Count = 1,
     minibatch: Count | None = None,
@@ -90,9 +94,10 @@ def _actor_critic(
 ) -> Algorithm:
     """s: the settings of ``iac``. named: the policies that have a head, None for all."""
     check_reuse(s["clip"], s["epochs"], s["minibatch"])
+    advantage = against_turn_values(critic_of, s["gamma"], s["lam"], whiten=s["whiten"])
     return Algorithm(
         credit=credit_of({"name": s["credit"], "gamma": s["gamma"]}),
-        advantage=against_turn_values(critic_of, s["gamma"], s["lam"], whiten=s["whiten"]),
+        advantage=in_units(advantage) if s["value_norm"] else advantage,
         objective=Objective(
             loss=with_turn_value(policy_gradient(s["clip"]), s["value_clip"], s["value_coef"]),
             loss_aggregation=LOSS_AGGREGATIONS["sequence"],
@@ -114,17 +119,27 @@ def joint_history(answers: bool) -> Reads:
     """The prompts of all that were judged together, one after the other, and (answers) what all of them answered.
 
     Without answers it is a baseline, which may not know what the turn itself said: so prompts of partners that quote
-    one of these turns are left out, as it was said or as it was heard (``misheard``).
+    one of these turns are left out, as it was said or as it was heard (``misheard``), itself or in an earlier turn.
     """
 
     def reads(turn: Turn, together: Sequence[Turn]) -> list[int]:
         said = {(one.role, one.round) for one in together}
-        heard = [{(part.role, part.round) for part in one.heard if isinstance(part, Turn)} for one in together]
-        told = [one for one, of in zip(together, heard, strict=True) if one is turn or answers or not said & of]
+        told = [one for one in together if one is turn or answers or not said & _heard(one)]
         prompts = [i for one in told for i in one.prompt_ids]
         return prompts + ([i for one in together for i in one.action_ids] if answers else [])
 
     return reads
+
+
+def _heard(turn: Turn) -> set[tuple[Role, int]]:
+    """Whose turns of which round a turn has heard, and those have."""
+    found, waiting = set[tuple[Role, int]](), [*turn.heard]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Turn) and (part.role, part.round) not in found:
+            found.add((part.role, part.round))
+            waiting += part.heard
+    return found
 
 
 def critic_rows(episodes: Sequence[Episode], rows: Sequence[Row], *, critic_of: CriticOf, reads: Reads) -> list[Row]:

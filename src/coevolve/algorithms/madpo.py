@@ -17,6 +17,7 @@ Beside MADPO of CoMLRL 1.4.3 (docs/from-comlrl.md has the defaults):
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal
@@ -25,7 +26,6 @@ from coevolve.algorithms.advantages import against_peers
 from coevolve.algorithms.baselines import BASELINES, SCALES
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.late import Tensor, torch
-from coevolve.maths.loss_aggregation import per_turn
 from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
 from coevolve.settings import Count, Positive, checked_call
 from coevolve.types import Algorithm, Batch, Episode, Lesson, Objective, Outputs, PolicyName, State, Targets
@@ -55,7 +55,7 @@ def madpo(
     return Algorithm(
         credit=credit_of(credit),
         advantage=partial(_advantage, joint=margin == "joint", reference=reference),
-        objective=Objective(loss, per_turn, epochs, minibatch, together="peers"),
+        objective=Objective(loss, _per_response, epochs, minibatch, together="peers"),
         reference=reference,
         settings=settings,
     )
@@ -70,7 +70,11 @@ def _advantage(
     """
     check_joint(lesson.episodes, "madpo")
     ratios = {name: _log_ratio(batch.logp_BT, batch, reference) for name, batch in lesson.batches.items()}
-    team_E = torch.zeros(len(lesson.episodes))
+    frozen = [[turn for turn in episode.turns if turn.policy not in ratios] for episode in lesson.episodes]
+    # Who does not learn is its own reference; without one its likelihood counts as it was sampled.
+    team_E = torch.tensor(
+        [0.0 if reference else math.fsum(x for turn in turns for x in turn.logps) for turns in frozen]
+    )
     for name, batch in lesson.batches.items():
         team_E.index_add_(0, batch.episode_B, ratios[name])
     compare, targets = against_peers(BASELINES["mean"], SCALES["none"]), {}
@@ -96,6 +100,12 @@ def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:
         assert batch.logp_ref_BT is not None, "madpo asked for a reference"
         logp_BT = logp_BT - batch.logp_ref_BT
     return logp_BT.masked_fill(~batch.mask_BT, 0.0).sum(1)
+
+
+def _per_response(batch: Batch) -> Tensor:
+    """Every response alike, however long; those of one episode, of a policy in several roles, add up."""
+    each_B = batch.weight_B / batch.mask_BT.sum(1).clamp(min=1) / len(batch)
+    return batch.mask_BT * each_B[:, None]
 
 
 def _preference(

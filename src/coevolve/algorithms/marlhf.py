@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from coevolve.algorithms.a2c import a2c, reinforce_pp
+from coevolve.algorithms.actor_critic import iac
 from coevolve.algorithms.cory import cory
 from coevolve.algorithms.grpo import cispo, dapo, dr_grpo, grpo, gspo, reinforce, rloo
 from coevolve.algorithms.hindsight import hindsight
@@ -49,7 +50,9 @@ from coevolve.types import (
 )
 
 _GROUPS = (magrpo, marloo, maremax, mareinforce, grpo, dr_grpo, dapo, gspo, cispo, rloo, reinforce, hindsight)
-AGENTS: dict[str, Callable[..., Algorithm]] = {made.__name__: made for made in (*_GROUPS, ppo, cory, a2c, reinforce_pp)}
+AGENTS: dict[str, Callable[..., Algorithm]] = {
+    made.__name__: made for made in (*_GROUPS, ppo, cory, a2c, reinforce_pp, iac)
+}
 """What agents can learn by: whatever learns from a number for each turn."""
 
 
@@ -68,8 +71,8 @@ def marlhf(
     inner = _algorithm(agents)
     if inner.follow is not None or not isinstance(inner.critic, bool):
         raise ValueError(
-            "algorithm.agents: one whose policies learn in turn, or with critics of their own, cannot learn from a "
-            "judge yet; want one such as magrpo or ppo"
+            "algorithm.agents: one whose policies learn in turn, or whose critics are other policies, cannot learn "
+            "from a judge yet; want one such as magrpo or ppo, or iac without critic"
         )
     loss = partial(_loss, loss=inner.objective.loss, pairs=pairs)
     return dataclasses.replace(
@@ -147,8 +150,8 @@ def _advantage(
 def _loss(
     out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, pairs: int | None
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Of the judge, who has nothing but rows that were added: its pairs'; of an agent its algorithm's."""
-    if not bool(batch.extra_B.all()):
+    """Of the judge its pairs'; of an agent, which may have to wait for it, its algorithm's."""
+    if "counts_B" in targets.columns:
         return loss(out, batch, targets, weight_BT * targets.columns["counts_B"][:, None])
     assert out.value_BT is not None, "marlhf asked for value heads"
     better_BB = preferred(batch.credit_B, batch.peers_B, pairs)

@@ -30,6 +30,7 @@ from coevolve.algorithms.losses import (
     with_value,
 )
 from coevolve.algorithms.penalties import PENALTIES, beside_kl
+from coevolve.algorithms.value_norm import in_units
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.late import Tensor
 from coevolve.maths import moments
@@ -57,6 +58,7 @@ def ppo(
     clip: Positive | tuple[Positive, Positive] | None = 0.2,
     value_clip: Positive = 0.2,
     value_coef: NotNegative = 0.1,
+    value_norm: bool = False,
     epochs: Count = 4,
     minibatch: Count | None = None,
     score_clip: Positive | None = None,
@@ -73,11 +75,12 @@ def ppo(
     """PPO as a value. Defaults are the IMDB column of the paper's table 1.
 
     eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. clip: of the ratio,
-    one number or (below, above); None: no ratio, for one pass over each batch (A2C). minibatch: turns per optimiser
-    step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what
-    a turn is paid, a rule of ``coevolve.credit``. rescale: credit divided by its running standard deviation
-    ("normalise" also centres it). score_clip: credit, rescaled or not, is at most this far from 0. whiten_rewards: the
-    tokens' rewards, KL included, divided by their standard deviation over the batch around their mean, which stays.
+    one number or (below, above); None: no ratio, for one pass over each batch (A2C). value_norm: values, and
+    ``value_clip``, in standard deviations of the returns so far. minibatch: turns per optimiser step, all of them if
+    None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what a turn is paid, a rule of
+    ``coevolve.credit``. rescale: credit divided by its running standard deviation ("normalise" also centres it).
+    score_clip: credit, rescaled or not, is at most this far from 0. whiten_rewards: the tokens' rewards, KL included,
+    divided by their standard deviation over the batch around their mean, which stays.
     loss_aggregation: does every token count alike, or every turn. penalty: what eta multiplies at each token: exact,
     the KL over the vocabulary of later positions, and that of its own in the loss, for a forward of the reference in
     every pass; the log-ratio of the sampled token, with the same expected gradient and more variance; or full (the
@@ -99,6 +102,8 @@ def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
             f"algorithm: whiten_rewards divides rewards, and penalty {s['penalty']} has a part in the loss too; "
             "set penalty: sampled"
         )
+    if s["value_norm"] and not s["critic"]:
+        raise ValueError("algorithm: value_norm is of a critic's values, and critic is false; leave one of them out")
     return Algorithm(
         credit=credit,
         advantage=_advantage(s, held.paid, in_loss),
@@ -119,6 +124,7 @@ def _advantage(s: Mapping[str, Any], penalty: Callable[[Batch, float], Tensor], 
     rule = beside_kl(rule, s["whiten"]) if in_loss else rule
     adapt = None if s["target_kl"] is None else partial(adapted, target=s["target_kl"], horizon=s["horizon"])
     advantage, rescale = per_policy(rule, s["eta"], adapt), _rescale(s["rescale"], s["score_clip"])
+    advantage = in_units(advantage) if s["value_norm"] else advantage
     return rescaled(advantage, rescale) if rescale else advantage
 
 

@@ -1,4 +1,8 @@
-"""What a turn is held responsible for: one registry, each name one meaning, for the ``credit`` of any algorithm."""
+"""What a turn is held responsible for: one registry, each name one meaning, for the ``credit`` of any algorithm.
+
+A rule that does not say what it costs asks for no reward and no turn besides those of the play; one that does not say
+which plays it is for is for any.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from coevolve.settings import Fraction, checked_call
@@ -24,6 +25,19 @@ def _paid(episode: Episode) -> list[float]:
     return [turn.reward or 0.0 for turn in episode.turns]
 
 
+def _all_paid(episode: Episode, rule: str) -> list[float]:
+    """The same, to be added up. Raises ValueError where a role was paid for one turn or another, which do not add up:
+    in joint responses that continue the same one."""
+    places = [(joint.after, turn.role) for joint in episode.joints for turn in joint.turns]
+    if again := [role for (_, role), count in Counter(places).items() if count > 1]:
+        raise ValueError(
+            f"credit {rule}: problem {episode.problem.id!r}: role {again[0]!r} is part of several joint responses that "
+            "stand beside each other, whose rewards do not add up; it is for plays of one at a time (chain, rounds, "
+            "discussion); team_return is for any"
+        )
+    return _paid(episode)
+
+
 @checked_call("algorithm.credit")
 def own_reward() -> Credit:
     """Each turn its own reward: independent learners."""
@@ -32,14 +46,17 @@ def own_reward() -> Credit:
 
 @checked_call("algorithm.credit")
 def team_sum() -> Credit:
-    """Every turn the sum over the team (CORY's collective reward, arXiv 2410.06101, section 3)."""
-    return by_episode(lambda episode: [sum(_paid(episode))] * len(episode.turns))
+    """Every turn the sum over the team (CORY's collective reward, arXiv 2410.06101, section 3).
+
+    For plays of one joint response at a time (``chain``, ``rounds``, ``discussion``). Raises ValueError for another.
+    """
+    return by_episode(lambda episode: [sum(_all_paid(episode, "team_sum"))] * len(episode.turns))
 
 
 @checked_call("algorithm.credit")
 def team_mean() -> Credit:
-    """Every turn the mean over the team: team_sum on the scale of one reward."""
-    return by_episode(lambda episode: [sum(_paid(episode)) / len(episode.turns)] * len(episode.turns))
+    """Every turn the mean over the team: team_sum on the scale of one reward, for the same plays."""
+    return by_episode(lambda episode: [sum(_all_paid(episode, "team_mean")) / len(episode.turns)] * len(episode.turns))
 
 
 @checked_call("algorithm.credit")
@@ -47,12 +64,13 @@ def to_go(gamma: Fraction = 1.0) -> Credit:
     """Each turn its own reward and those of the turns after it, discounted by gamma per turn.
 
     Where no later role changes an earlier reward, as in CORY's tasks, which score every answer by itself, this has the
-    same expected gradient as team_sum and less variance: the observer is paid r2 alone, the pioneer r1 + r2.
+    same expected gradient as team_sum and less variance: the observer is paid r2 alone, the pioneer r1 + r2. For the
+    same plays.
     """
 
     def credit(episode: Episode) -> list[float]:
         total, returns = 0.0, []
-        for reward in reversed(_paid(episode)):
+        for reward in reversed(_all_paid(episode, "to_go")):
             total = reward + gamma * total
             returns.append(total)
         return returns[::-1]

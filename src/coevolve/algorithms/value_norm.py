@@ -1,0 +1,58 @@
+"""Values in units of the returns seen so far, so that a critic need not find out how large rewards are.
+
+MAPPO's value normalisation (arXiv 2103.01955, section 5.1). Letters: B rows, T action tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coevolve.late import Tensor, torch
+from coevolve.maths.masked import explained_variance
+from coevolve.maths.moments import Moments
+from coevolve.types import Advantage, Batch, Lesson, PolicyName, State, Targets
+
+
+def in_units(advantage: Advantage) -> Advantage:
+    """The advantage against heads that say by how many standard deviations a return is above the mean.
+
+    Of all returns that a policy's head was to say at earlier steps, ``state["values"]``; nothing seen yet, a value is
+    as the head says it. What the head is to say next is in units that have this step's returns in them, too. Only past
+    steps make values of what it says, so they are baselines as before.
+    """
+
+    def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
+        seen = {name: Moments(**one) for name, one in state.get("values", {}).items()}
+        batches = {name: _as_returns(batch, seen.get(name, Moments())) for name, batch in lesson.batches.items()}
+        targets, state = advantage(dataclasses.replace(lesson, batches=batches), state)
+        found = dict(targets)
+        for name, aims in targets.items():
+            value_BT, valued_BT = batches[name].value_BT, _valued(batches[name])
+            if aims.return_BT is None or value_BT is None:
+                continue
+            seen[name] = seen.get(name, Moments()).after(aims.return_BT[valued_BT])
+            known = float(explained_variance(value_BT, aims.return_BT, valued_BT))
+            aim_BT = (aims.return_BT - seen[name].mean) / _unit(seen[name])
+            found[name] = dataclasses.replace(
+                aims, return_BT=aim_BT * valued_BT, metrics={"explained_variance": known, **aims.metrics}
+            )
+        return found, {**state, "values": {name: dataclasses.asdict(one) for name, one in seen.items()}}
+
+    return wrapped
+
+
+def _as_returns(batch: Batch, seen: Moments) -> Batch:
+    if batch.value_BT is None:
+        return batch
+    return batch.replace(value_BT=(batch.value_BT * _unit(seen) + seen.mean) * batch.mask_BT)
+
+
+def _valued(batch: Batch) -> Tensor:
+    """The tokens before which values count: of the rows that a rule added for the critic, of all where there are
+    none."""
+    return batch.mask_BT & batch.extra_B[:, None] if bool(batch.extra_B.any()) else batch.mask_BT
+
+
+def _unit(seen: Moments) -> float:
+    """The standard deviation; 1 where what was seen differs by rounding only."""
+    return seen.std if seen.std > 4 * torch.finfo(torch.float32).eps * abs(seen.mean) else 1.0
