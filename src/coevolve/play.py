@@ -131,7 +131,7 @@ async def score(
 
     after: the turns of the joint that this one continues; None: the joint scored last in this episode, if any, an error
     where several were scored at once; ``()``: none, this is a beginning. answered: that joint's return has this one's
-    in it (see ``credit.tree_to_go``).
+    in it (see ``credit.team_return``).
     """
     for turn in turns:
         if not isinstance(turn, Turn):

@@ -11,7 +11,7 @@ from coevolve.types import Play, Problem, Turn
 def discussion(n: Count = 1) -> Play:
     """A round of answers and n rounds of revision, in each of which an agent hears the last turns of all, its own too.
 
-    The last round is scored, and all rounds answer for it (``credit.tree_to_go``). n=1 is the paper's one-round
+    The last round is scored, and all rounds answer for it (``credit.team_return``). n=1 is the paper's one-round
     discussion (arXiv 2508.04652, baselines). Raises ValueError for n < 1.
     """
 
