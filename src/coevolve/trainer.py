@@ -65,7 +65,8 @@ class Trainer:
     the noise starts over). workers: policies on the CPU sample and learn in worker processes, one a core; "auto": where
     a step is long enough for them to pay (``runtime.placement``). threads: of PyTorch in this process
     (``learners.build``); neither concerns learners that are built already. engine: what samples
-    (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: told of the events of every ``run`` (``runs.callbacks``).
+    (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: told of the events of every ``run``
+    (``runs.callbacks``).
     Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
     """
 

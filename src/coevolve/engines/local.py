@@ -97,8 +97,8 @@ class LocalEngine(BaseEngine):
         if len(parts) < 2:
             return {}
         found: dict[PolicyName, list[Sample]] = {}
-        for spoken in pool([self._job(says, part) for part in parts]):
-            for name, some in spoken.items():  # parts of one policy come in order
+        for sampled in pool([self._job(says, part) for part in parts]):
+            for name, some in sampled.items():  # parts of one policy come in order
                 found.setdefault(name, []).extend(some)
         return found
 

@@ -86,7 +86,7 @@ class ProcessLearner(LocalLearner):
     def _outputs(self, micro: Batch, kl: bool, ask: Share, learnt: Sequence[set[int]]) -> Outputs:
         """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
         self._parts = parts = split_rows(micro, self.pool.most)
-        said = zip(*ask([self._job(say, micro.select(rows_B), kl) for rows_B in parts]), strict=True)
+        said = zip(*ask([self._job(outputs, micro.select(rows_B), kl) for rows_B in parts]), strict=True)
         whole = [None if x[0] is None else _whole(micro, parts, x) for x in said]
 
         def teach(*grads_BT: Tensor | None) -> None:
@@ -94,18 +94,18 @@ class ProcessLearner(LocalLearner):
             for i, rows_B in enumerate(parts):
                 width = int((micro.length_B - micro.start_B)[rows_B].max())
                 grads = [None if x is None else x[rows_B, :width] for x in grads_BT]
-                jobs.append(self._job(learn, ask.seat, i, learnt[i], grads))
+                jobs.append(self._job(backward, ask.seat, i, learnt[i], grads))
             for numbers, new in zip(learnt, ask(jobs), strict=False):
                 numbers |= new
 
         hook = torch.zeros((), requires_grad=True)
-        return Outputs(*_Said.apply(hook, teach, *whole))  # type: ignore[no-untyped-call]
+        return Outputs(*_Elsewhere.apply(hook, teach, *whole))  # type: ignore[no-untyped-call]
 
     def _job(self, work: Callable[..., Any], *given: Any) -> Job:
         return Job([self.name], work, (self.name, *given))
 
 
-class _Said(torch.autograd.Function):
+class _Elsewhere(torch.autograd.Function):
     """Numbers from elsewhere, whose gradients go there. The hook, which requires one, has it called."""
 
     @staticmethod
@@ -178,8 +178,8 @@ def logps(state: WorkerState, name: PolicyName, batch: Batch) -> Tensor:
     return found
 
 
-def say(state: WorkerState, name: PolicyName, micro: Batch, kl: bool = False) -> tuple[Tensor | None, ...]:
-    """In a process: what the policy says, which is kept for ``learn``."""
+def outputs(state: WorkerState, name: PolicyName, micro: Batch, kl: bool = False) -> tuple[Tensor | None, ...]:
+    """In a process: what the policy says of the actions, which is kept for ``backward``."""
     policy = state.policies[name]
     state.outputs.pop(name, None)
     for parameter in policy.parameters:
@@ -198,7 +198,7 @@ def forget(state: WorkerState, name: PolicyName) -> None:
     state.outputs.pop(name, None)
 
 
-def learn(
+def backward(
     state: WorkerState, name: PolicyName, seat: int, number: int, learnt: set[int], grads_BT: Sequence[Tensor | None]
 ) -> set[int]:
     """In a process: add the gradients of what was said to its buffer, where those ``learnt`` are there already.
@@ -207,10 +207,10 @@ def learn(
     """
     out = state.outputs.pop(name)
     said = zip(_all(out), grads_BT, strict=True)
-    outputs, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
+    told, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
     parameters = state.policies[name].parameters
     with state.policies[name].weights.active():  # what is computed again for the gradient needs the adapter
-        torch.autograd.backward(outputs, grads)
+        torch.autograd.backward(told, grads)
     views = _views(state.buffers.of(name, seat)[number], parameters)
     for i, (view, parameter) in enumerate(zip(views, parameters, strict=True)):
         if parameter.grad is not None:
