@@ -142,19 +142,18 @@ class LocalLearner(Policy):
         check_versions(f"policy {self.name!r}, step {step}", self.version, batch, before)
         factor = lr_factor(self.spec, step, self.steps)
         set_rates(self.optimizer, self.spec, factor)
-        seen: list[Metrics] = []
+        seen, entropy = list[Metrics](), 0.0
         for epoch in range(objective.epochs):
             names = ("minibatch", self.seed, self.name, step, epoch)
             for rows_B in mini_batches(batch.peers_B, objective.minibatch, objective.together, *names):
                 mini = batch.select(rows_B)
                 aims = targets.select(rows_B, mini.mask_BT.shape[1])
                 seen.append(self._learn(mini, aims, objective, step, gate=not seen))
+                entropy += seen[-1].pop("entropy") * (epoch == 0)
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
-        entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // objective.epochs]
         mean = {key: _over_steps(key, [metrics[key] for metrics in seen]) for key in seen[0]}
-        entropy = sum(entropies) / int(batch.mask_BT.sum())
         return mean | {
-            "entropy": entropy,
+            "entropy": entropy / int(batch.mask_BT.sum()),
             "drift": drift,
             "lr": self.spec.learning_rate * factor,
             "updates": len(seen),
