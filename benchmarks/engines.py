@@ -6,9 +6,9 @@
 
 Two LoRA agents on one base continue openings of the task sentiment; the second hears the first, and turns end by
 themselves, after 3 to 48 tokens. vLLM draws other random numbers than we, so texts differ and rates are compared. "in
-step" and "at own pace" are the two drivers of ``coevolve.rollout`` on one vLLM: the first waits for all first turns before
-anybody's second one. Ratios are of median rates, to the engine in this process. A publish is that of both adapters;
-start-up is all until the first turns are back. vLLM has as many threads as it takes, we have one a process.
+step" and "at own pace" are the two drivers of ``coevolve.rollout`` on one vLLM: the first waits for all first turns
+before anybody's second one. Ratios are of median rates, to the engine in this process. A publish is that of both
+adapters; start-up is all until the first turns are back. vLLM has as many threads as it takes, we have one a process.
 """
 
 from __future__ import annotations

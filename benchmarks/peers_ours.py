@@ -17,7 +17,7 @@ from coevolve import LocalEngine, LocalLearner, PolicySpec, Problem, Sampling, T
 from coevolve.cast import fixed
 from coevolve.engines.local import sample_there
 from coevolve.plays import rounds, tree
-from coevolve.runtime.pool import Job, There
+from coevolve.runtime.pool import Job, WorkerState
 from coevolve.types import Batch, Play, Say, Turn
 from coevolve.types import Case as Judged
 
@@ -133,10 +133,10 @@ def length(say: Say | Turn, case: Case, lengths: Tensor) -> int:
     return int(lengths[case.roles.index(say.role), int(say.problem.id), node, member])
 
 
-def forced_there(there: There, case: Case, lengths: Tensor, says: Any, max_tokens: int) -> Any:
+def forced_there(state: WorkerState, case: Case, lengths: Tensor, says: Any, max_tokens: int) -> Any:
     """The same in a worker."""
     with forced_lengths(case, lengths, says):
-        return sample_there(there, says, max_tokens)
+        return sample_there(state, says, max_tokens)
 
 
 def forced_lengths(case: Case, lengths: Tensor, says: Mapping[str, Sequence[Say]]) -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ import ast
 import asyncio
 import io
 import json
+import pydoc
 import re
 import runpy
 import shlex
@@ -183,6 +184,13 @@ def test_every_module_is_in_the_tree():
     whole = [path for path in named if path.endswith("/") and not any(p != path and p.startswith(path) for p in named)]
     modules = [p.relative_to(ROOT).as_posix() for p in (ROOT / "src").rglob("*.py") if p.name != "__init__.py"]
     assert [m for m in modules if m not in named and not any(m.startswith(folder) for folder in whole)] == []
+
+
+def test_every_name_is_ours():
+    told = "".join(page.read_text("utf-8") for page in DOCUMENTS if not page.stem.startswith(("log", "changelog")))
+    named = set(re.findall(r"`(coevolve(?:\.\w+)+)", told))
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not name.endswith(".yaml") and pydoc.locate(name) is None] == []
 
 
 def test_every_recipe_is_described():

@@ -1,4 +1,4 @@
-"""Protocols with the scripted engine: who heard what, in which order, in how many calls, with which peers."""
+"""Plays with the scripted engine: who heard what, in which order, in how many calls, with which peers."""
 
 import asyncio
 import threading

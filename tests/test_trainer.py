@@ -4,6 +4,7 @@ import json
 import math
 import warnings
 from dataclasses import replace
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
@@ -171,7 +172,7 @@ def test_a_team_learns_from_a_judge_who_learns_from_comparisons(micro_model, age
         micro_model, roles=("a", "b"), every=99, policies=policies, play=rounds(), members=4, steps=50, algorithm=rule
     )
     lines = [trainer.step(i) for i in range(50)]
-    assert lines[4]["agents/judge/agreed"] > 0.8
+    assert fmean(line["agents/judge/agreed"] for line in lines[5:25]) > 0.6  # few pairs a step; chance is .5
     assert sum(line["reward"] for line in lines[-5:]) > 3 * sum(line["reward"] for line in lines[:5]) + 1.5
     assert trainer.state["step"] == 50
 

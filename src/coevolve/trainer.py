@@ -65,7 +65,8 @@ class Trainer:
     the noise starts over). workers: policies on the CPU sample and learn in worker processes, one a core; "auto": where
     a step is long enough for them to pay (``runtime.placement``). threads: of PyTorch in this process
     (``learners.build``); neither concerns learners that are built already. engine: what samples
-    (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: told of the events of every ``run`` (``callbacks``).
+    (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: told of the events of every ``run``
+    (``runs.callbacks``).
     Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
     """
 
@@ -268,7 +269,7 @@ class Trainer:
         callbacks: Sequence[Any] = (),
         recipe: Mapping[str, Any] | None = None,
     ) -> Path:
-        """Train to the last step, writing a run directory (``rundir``); returns its path.
+        """Train to the last step, writing a run directory (``runs.folder``); returns its path.
 
         save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
         written per step, and held-out problems played at the start and at every checkpoint. listeners: called with the

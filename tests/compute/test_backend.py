@@ -111,7 +111,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     ),
     "all its layers dense, of Llama's modules; half of a head turns": (
         Glm4MoeConfig(**SMALL, head_dim=16, first_k_dense_replace=2, partial_rotary_factor=0.5),
-        "compiled loops fail: NotImplementedError('heads that turn in part')",
+        "compiled loops fail: NotImplementedError('heads that are rotated in part')",
     ),
     "an odd number between gate and down, and bfloat16 comes in pairs": (
         LlamaConfig(**{**SMALL, "intermediate_size": 47}),

@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, Mamb
 
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
+from coevolve.learners.cost import plan_memory
 from coevolve.learners.local import LocalLearner
-from coevolve.learners.optim import lr_factor, plan_memory
+from coevolve.learners.optim import lr_factor
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.models.weights import check_model
 from coevolve.types import Sampling

@@ -13,8 +13,9 @@ from policy_cases import Build, make_batch, make_rule, make_targets
 
 from coevolve.learners import fsdp
 from coevolve.learners.build import build_policies
+from coevolve.learners.cost import plan_memory
 from coevolve.learners.local import LocalLearner
-from coevolve.learners.optim import adamw, plan_memory
+from coevolve.learners.optim import adamw
 from coevolve.models.spec import LoraSpec, PolicySpec
 
 KINDS = ["adamw_8bit", "paged_adamw_8bit"]

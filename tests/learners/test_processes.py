@@ -21,7 +21,7 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.runtime.placement import side_by_side
-from coevolve.runtime.pool import Buffers, Job, JobError, Pool, There
+from coevolve.runtime.pool import Buffers, Job, JobError, Pool, WorkerState
 from coevolve.types import Batch, Metrics
 
 Team = dict[str, LocalLearner]
@@ -228,19 +228,19 @@ def test_nothing_is_left_of_a_backward_that_failed(micro_model: str) -> None:
     """In this process, with what a worker has."""
     policy, batch = build({"ann": PolicySpec(micro_model)})["ann"], make_batch(5, 0)
     own = torch.full((sum(p.numel() for p in policy.parameters),), 7.0)
-    there = There({"ann": policy}, Buffers({"ann": own}, [[]]))
+    state = WorkerState({"ann": policy}, Buffers({"ann": own}, [[]]))
     policy.parameters[0].grad = torch.ones_like(policy.parameters[0])
-    there.outputs["ann"] = "an older graph"
-    logp_BT, value_BT, entropy_BT, kl_BT = processes.say(there, "ann", batch)
+    state.outputs["ann"] = "an older graph"
+    logp_BT, value_BT, entropy_BT, kl_BT = processes.outputs(state, "ann", batch)
     assert all(p.grad is None for p in policy.parameters)
     assert logp_BT is not None and value_BT is not None and entropy_BT is not None and kl_BT is None
     grads = [torch.ones_like(logp_BT), None, None, None]
-    numbers = processes.learn(there, "ann", 0, 0, set(), grads)
-    assert there.outputs == {}
+    numbers = processes.backward(state, "ann", 0, 0, set(), grads)
+    assert state.outputs == {}
     assert numbers == set(range(len(policy.parameters) - 2))  # no gradient of the value head
     once = own.clone()
-    processes.say(there, "ann", batch)
-    processes.learn(there, "ann", 0, 0, numbers, grads)
+    processes.outputs(state, "ann", batch)
+    processes.backward(state, "ann", 0, 0, numbers, grads)
     size = sum(p.numel() for p in policy.parameters[:-2])
     assert torch.allclose(own[:size], 2 * once[:size], rtol=1e-5, atol=1e-6)
     assert (own[size:] == 7.0).all()

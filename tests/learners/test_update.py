@@ -200,6 +200,18 @@ def test_entropy_is_that_of_the_first_epoch_whatever_the_mini_batches(build_poli
     assert again == pytest.approx(float(naive), rel=1e-5)
 
 
+def test_entropy_is_that_of_the_first_epoch_where_others_have_more_mini_batches(build_policy: Build) -> None:
+    batch = make_batch(6, seed=7).replace(peers_B=torch.tensor([0, 0, 1, 1, 2, 3]))
+    wanted = build_policy().update(batch, make_targets(batch, 8), make_rule(), 0)["entropy"]
+    rule, found, updates = make_rule(epochs=2, minibatch=3, together="peers"), [], set()
+    for step in range(12):  # which decides how the groups are shuffled
+        metrics = build_policy(learning_rate=1e-12).update(batch, make_targets(batch, 8), rule, step)
+        found.append(metrics["entropy"])
+        updates.add(metrics["updates"])
+    assert 5 in updates  # 3 mini-batches in one epoch and 2 in the other
+    assert found == pytest.approx([wanted] * 12, rel=1e-5)
+
+
 def test_epochs_and_minibatches_are_optimiser_steps(build_policy: Build) -> None:
     policy, batch = build_policy(critic=True), make_batch(10, seed=7)
     sizes: list[int] = []

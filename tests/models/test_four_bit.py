@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
+from coevolve.learners.cost import plan_memory
 from coevolve.learners.local import LocalLearner
-from coevolve.learners.optim import plan_memory
 from coevolve.models.spec import PolicySpec
 from coevolve.types import Sampling
 

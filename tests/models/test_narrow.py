@@ -14,8 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from coevolve.engines.local import LocalEngine
 from coevolve.learners import build
 from coevolve.learners.build import build_policies
+from coevolve.learners.cost import plan_memory
 from coevolve.learners.local import LocalLearner
-from coevolve.learners.optim import plan_memory
 from coevolve.models.load import load_causal_lm
 from coevolve.models.narrow import exact
 from coevolve.models.spec import LoraSpec, PolicySpec

@@ -97,10 +97,10 @@ class BaseEngine:
             return []
         for say, row in zip(says, sampled, strict=True):
             _check(say, row, speaker, self.scores)
-        spoken = [(say.prompt_ids, row.action_ids) for say, row in zip(says, sampled, strict=True)]
+        ids = [(say.prompt_ids, row.action_ids) for say, row in zip(says, sampled, strict=True)]
         return [
             say.answered(row.action_ids, row.logps, text, row.finished, row.excess, _version(row, speaker))
-            for say, row, text in zip(says, sampled, tokens.said(speaker.tokenizer, spoken), strict=True)
+            for say, row, text in zip(says, sampled, tokens.said(speaker.tokenizer, ids), strict=True)
         ]
 
 

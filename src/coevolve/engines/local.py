@@ -22,7 +22,7 @@ from coevolve.models.load import device_of
 from coevolve.models.policy import DTYPES, Policy
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
 from coevolve.runtime.placement import side_by_side, use_threads
-from coevolve.runtime.pool import Job, Pool, There
+from coevolve.runtime.pool import Job, Pool, WorkerState
 from coevolve.types import PolicyName, Problem, Say
 
 _ROWS = 32
@@ -97,8 +97,8 @@ class LocalEngine(BaseEngine):
         if len(parts) < 2:
             return {}
         found: dict[PolicyName, list[Sample]] = {}
-        for spoken in pool([self._job(says, part) for part in parts]):
-            for name, some in spoken.items():  # parts of one policy come in order
+        for sampled in pool([self._job(says, part) for part in parts]):
+            for name, some in sampled.items():  # parts of one policy come in order
                 found.setdefault(name, []).extend(some)
         return found
 
@@ -133,9 +133,9 @@ def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, r
     ]
 
 
-def sample_there(there: There, says: Mapping[PolicyName, Sequence[Say]], max_tokens: int) -> Any:
+def sample_there(state: WorkerState, says: Mapping[PolicyName, Sequence[Say]], max_tokens: int) -> Any:
     """``sample_base`` in a worker."""
-    return sample_base(there.policies, says, max_tokens)
+    return sample_base(state.policies, says, max_tokens)
 
 
 @torch.inference_mode()

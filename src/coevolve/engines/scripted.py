@@ -1,4 +1,4 @@
-"""An engine without a model, for tests of protocols, tasks and credit: turns say what a script makes them say."""
+"""An engine without a model, for tests of plays, tasks and credit: turns say what a script makes them say."""
 
 from __future__ import annotations
 

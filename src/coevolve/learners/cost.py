@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from coevolve.compute.logprobs import GPU_ROWS
 from coevolve.models.spec import PolicySpec
 
+_FLOAT = 4  # bytes of a float32, which all weights that are trained and all gradients are, and moments as a rule
+_HALF = 2  # bytes of a bfloat16
+# Dettmers et al. 2021 (arXiv 2110.02861): a byte, and a float32 for the scale of 256.
+_EIGHT_BIT = 1 + _FLOAT / 256
+# QLoRA (arXiv 2305.14314, section 3): half a byte, a byte per 64 weights for their scale, a float32 per 256 scales.
+_FOUR_BIT = 0.5 + 1 / 64 + _FLOAT / (64 * 256)
+
 ACTIVATIONS = {"bfloat16": 85, "float32": 140}
 """Bytes kept for the gradient per token, layer and hidden size; 82 and 135 were counted at the shapes of 1.5 billion
 parameters (full weights by ``torch`` on a CPU; adapters keep 68 and 128), and a GPU copies keys for every head."""
@@ -29,6 +36,35 @@ class Shape:
     hidden: int
     kv: int
     vocabulary: int
+
+
+def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool, linear: int = 0) -> dict[str, int]:
+    """Bytes one policy will need for weights, gradients, optimizer and reference; an estimate, without activations.
+
+    parameters: of its model. linear: how many of these are weights of linear layers below the head, which is what
+    load_in_4bit makes small and bfloat16 halves (``models.narrow``, which may halve the embedding, too: not counted). A
+    lora policy's base, the reference, and a frozen policy's weights exist once per model, however many policies use
+    them.
+    """
+    # A model of hidden size D has about 12 D^2 parameters in each of about D / 64 layers.
+    hidden = round((parameters * 64 / 12) ** (1 / 3))
+    if spec.weights == "full":
+        trained = parameters
+    elif spec.weights == "lora":
+        trained = round(parameters * 2 * spec.lora.rank / hidden)  # A and B of a D x D matrix
+    else:
+        trained = 0
+    value = hidden + 1 if critic and trained else 0
+    adapter = trained if spec.weights == "lora" else 0
+    held = _FOUR_BIT if spec.load_in_4bit else _HALF if spec.dtype == "bfloat16" else _FLOAT
+    saved = round((_FLOAT - held) * linear)
+    moment = _FLOAT if spec.optimizer == "adamw" else _EIGHT_BIT
+    return {
+        "weights": _FLOAT * (parameters + adapter + value) - saved * (spec.weights != "full"),
+        "gradients": _FLOAT * (trained + value),
+        "optimizer": round(2 * moment * (trained + value)),
+        "reference": _FLOAT * parameters - saved if reference and spec.weights == "full" else 0,
+    }
 
 
 def train_state(parameters: int, trained: int, copy: int = 2) -> int:

@@ -21,7 +21,7 @@ from coevolve.compute.checkpointing import checkpointing
 from coevolve.compute.logprobs import log_softmax, pieces
 from coevolve.interfaces import Reference
 from coevolve.learners.gate import Gap, check_versions
-from coevolve.learners.optim import adamw, lr_factor, set_rates
+from coevolve.learners.optim import adamw, check_state, lr_factor, set_rates
 from coevolve.maths import kl
 from coevolve.maths.minibatches import mini_batches
 from coevolve.models.exact import check_same, read
@@ -142,19 +142,18 @@ class LocalLearner(Policy):
         check_versions(f"policy {self.name!r}, step {step}", self.version, batch, before)
         factor = lr_factor(self.spec, step, self.steps)
         set_rates(self.optimizer, self.spec, factor)
-        seen: list[Metrics] = []
+        seen, entropy = list[Metrics](), 0.0
         for epoch in range(objective.epochs):
             names = ("minibatch", self.seed, self.name, step, epoch)
             for rows_B in mini_batches(batch.peers_B, objective.minibatch, objective.together, *names):
                 mini = batch.select(rows_B)
                 aims = targets.select(rows_B, mini.mask_BT.shape[1])
                 seen.append(self._learn(mini, aims, objective, step, gate=not seen))
+                entropy += seen[-1].pop("entropy") * (epoch == 0)
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
-        entropies = [metrics.pop("entropy") for metrics in seen][: len(seen) // objective.epochs]
         mean = {key: _over_steps(key, [metrics[key] for metrics in seen]) for key in seen[0]}
-        entropy = sum(entropies) / int(batch.mask_BT.sum())
         return mean | {
-            "entropy": entropy,
+            "entropy": entropy / int(batch.mask_BT.sum()),
             "drift": drift,
             "lr": self.spec.learning_rate * factor,
             "updates": len(seen),
@@ -165,11 +164,8 @@ class LocalLearner(Policy):
         has to pass it."""
         assert self.optimizer is not None
         weight_BT = objective.loss_aggregation(mini)
-        whole = weight_BT.sum()
+        tally = _Tally(weight_BT.sum(), Gap(self.version), gate, self.device)
         self.optimizer.zero_grad(set_to_none=True)
-        total: dict[str, Any] = {}
-        entropy = drift = torch.zeros((), device=self.device)
-        gap = Gap(self.version)
         with self._learning(objective.kl) as outputs:
             for rows_B, counts in self._shares(mini, objective.together):
                 micro = mini.select(rows_B)
@@ -177,22 +173,13 @@ class LocalLearner(Policy):
                 aims = targets.select(rows_B, actions).to(self.device)
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
                 out = outputs(micro)
-                assert out.entropy_BT is not None
                 loss, metrics = objective.loss(out, placed, aims, weight)
                 (loss if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
-                if not counts:
-                    continue
-                for key, value in {"loss": loss.detach(), **metrics}.items():
-                    total[key] = _joined(key, total.get(key), value, whole)
-                unsampled_BT = ~placed.mask_BT | placed.extra_B[:, None]
-                drift_BT = (out.logp_BT.detach() - placed.logp_BT).masked_fill(unsampled_BT, 0.0)
-                drift = drift + drift_BT.abs().sum()
-                if gate:
-                    gap.add(placed, out.logp_BT.detach())
-                entropy = entropy + out.entropy_BT.detach().sum()
-        total, entropy, drift, gap.sums = self._of_all(total, entropy, drift, gap.sums)
+                if counts:
+                    tally.add(placed, out, {"loss": loss.detach(), **metrics})
+        total, entropy, drift, tally.gap.sums = self._of_all(tally.metrics, tally.entropy, tally.drift, tally.gap.sums)
         if gate:
-            gap.check(f"policy {self.name!r}, step {step}", self.spec.dtype, mini)
+            tally.gap.check(f"policy {self.name!r}, step {step}", self.spec.dtype, mini)
         return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / _sampled(mini))}
 
     def _shares(self, batch: Batch, together: Literal["row", "peers"]) -> list[tuple[Tensor, bool]]:
@@ -301,7 +288,7 @@ class LocalLearner(Policy):
             check_same(head, self.value_head.state_dict(), folder / VALUE_FILE)
             self.value_head.load_state_dict(head)
         assert self.optimizer is not None
-        _check_optimizer(training_state, self.parameters, self.spec.optimizer, folder)
+        check_state(training_state, self.parameters, self.spec.optimizer, folder)
         self.optimizer.load_state_dict(training_state["optimizer"])
 
 
@@ -344,29 +331,25 @@ def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
     return layer
 
 
-def _check_optimizer(
-    training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], kind: str, folder: Path
-) -> None:
-    """Raises ValueError unless this is the state of such an AdamW on parameters of these shapes."""
-    name, other = ("exp_avg", "state1") if kind == "adamw" else ("state1", "exp_avg")  # PyTorch's word, bitsandbytes'
-    try:
-        moments = {i: _unwrapped(state) for i, state in training_state["optimizer"]["state"].items()}
-        if any(other in state for state in moments.values()):
-            raise ValueError(f"{folder}: its optimiser's state is of other moments than optimizer: {kind} has")
-        wrong = [i for i, state in moments.items() if state[name].shape != parameters[i].shape]
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
-    if wrong or len(moments) not in (0, len(parameters)):
-        raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
-    if not all(torch.isfinite(torch.as_tensor(x)).all() for state in moments.values() for x in state.values()):
-        raise ValueError(f"{folder}: its optimiser's state holds NaN or infinite numbers; delete the checkpoint")
+class _Tally:
+    """What the micro-batches of an optimiser step add up to. whole: the weight of all their tokens. gate: whether they
+    are compared with the sampler's, in the gap and by the drift."""
 
+    def __init__(self, whole: Tensor, gap: Gap, gate: bool, device: torch.device) -> None:
+        self.whole, self.gap, self.gate = whole, gap, gate
+        self.metrics: dict[str, Any] = {}
+        self.entropy = self.drift = torch.zeros((), device=device)
 
-def _unwrapped(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter's; bitsandbytes keeps what is in few bits in a mapping inside of it."""
-    inner = [value for value in state.values() if isinstance(value, Mapping)]
-    plain = {key: value for key, value in state.items() if not isinstance(value, Mapping)}
-    return plain | {key: value for one in inner for key, value in one.items()}
+    def add(self, micro: Batch, out: Outputs, metrics: Mapping[str, Tensor]) -> None:
+        """Of one more micro-batch, on the device of its outputs."""
+        assert out.entropy_BT is not None
+        for key, value in metrics.items():
+            self.metrics[key] = _joined(key, self.metrics.get(key), value, self.whole)
+        self.entropy = self.entropy + out.entropy_BT.detach().sum()
+        if self.gate:
+            logp_BT, unsampled_BT = out.logp_BT.detach(), ~micro.mask_BT | micro.extra_B[:, None]
+            self.drift = self.drift + (logp_BT - micro.logp_BT).masked_fill(unsampled_BT, 0.0).abs().sum()
+            self.gap.add(micro, logp_BT)
 
 
 def _joined(key: str, before: Any, value: Tensor, whole: Tensor) -> Any:

@@ -1,22 +1,16 @@
-"""The optimiser's settings as pure functions: learning rate by step, and what a policy will need in memory."""
+"""The optimiser: AdamW as a policy's spec says, its learning rate by step, and whether a state is one of its own."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from coevolve.models.spec import PolicySpec
-
-_FLOAT = 4  # bytes of a float32, which all weights that are trained and all gradients are, and moments as a rule
-_HALF = 2  # bytes of a bfloat16
-# Dettmers et al. 2021 (arXiv 2110.02861): a byte, and a float32 for the scale of 256.
-_EIGHT_BIT = 1 + _FLOAT / 256
-# QLoRA (arXiv 2305.14314, section 3): half a byte, a byte per 64 weights for their scale, a float32 per 256 scales.
-_FOUR_BIT = 0.5 + 1 / 64 + _FLOAT / (64 * 256)
 
 
 def lr_factor(spec: PolicySpec, step: int, steps: int) -> float:
@@ -61,30 +55,24 @@ def set_rates(optimizer: torch.optim.Optimizer, spec: PolicySpec, factor: float)
         group["lr"] = rate * factor
 
 
-def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool, linear: int = 0) -> dict[str, int]:
-    """Bytes one policy will need for weights, gradients, optimizer and reference; an estimate, without activations.
+def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], kind: str, folder: Path) -> None:
+    """Raises ValueError unless this is the state of such an AdamW on parameters of these shapes."""
+    name, other = ("exp_avg", "state1") if kind == "adamw" else ("state1", "exp_avg")  # PyTorch's word, bitsandbytes'
+    try:
+        moments = {i: _unwrapped(state) for i, state in training_state["optimizer"]["state"].items()}
+        if any(other in state for state in moments.values()):
+            raise ValueError(f"{folder}: its optimiser's state is of other moments than optimizer: {kind} has")
+        wrong = [i for i, state in moments.items() if state[name].shape != parameters[i].shape]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
+    if wrong or len(moments) not in (0, len(parameters)):
+        raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
+    if not all(torch.isfinite(torch.as_tensor(x)).all() for state in moments.values() for x in state.values()):
+        raise ValueError(f"{folder}: its optimiser's state holds NaN or infinite numbers; delete the checkpoint")
 
-    parameters: of its model. linear: how many of these are weights of linear layers below the head, which is what
-    load_in_4bit makes small and bfloat16 halves (``models.narrow``, which may halve the embedding, too: not counted). A
-    lora policy's base, the reference, and a frozen policy's weights exist once per model, however many policies use
-    them.
-    """
-    # A model of hidden size D has about 12 D^2 parameters in each of about D / 64 layers.
-    hidden = round((parameters * 64 / 12) ** (1 / 3))
-    if spec.weights == "full":
-        trained = parameters
-    elif spec.weights == "lora":
-        trained = round(parameters * 2 * spec.lora.rank / hidden)  # A and B of a D x D matrix
-    else:
-        trained = 0
-    value = hidden + 1 if critic and trained else 0
-    adapter = trained if spec.weights == "lora" else 0
-    held = _FOUR_BIT if spec.load_in_4bit else _HALF if spec.dtype == "bfloat16" else _FLOAT
-    saved = round((_FLOAT - held) * linear)
-    moment = _FLOAT if spec.optimizer == "adamw" else _EIGHT_BIT
-    return {
-        "weights": _FLOAT * (parameters + adapter + value) - saved * (spec.weights != "full"),
-        "gradients": _FLOAT * (trained + value),
-        "optimizer": round(2 * moment * (trained + value)),
-        "reference": _FLOAT * parameters - saved if reference and spec.weights == "full" else 0,
-    }
+
+def _unwrapped(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter's; bitsandbytes keeps what is in few bits in a mapping inside of it."""
+    inner = [value for value in state.values() if isinstance(value, Mapping)]
+    plain = {key: value for key, value in state.items() if not isinstance(value, Mapping)}
+    return plain | {key: value for one in inner for key, value in one.items()}

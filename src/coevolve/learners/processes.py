@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from coevolve.compute.forward import fed
 from coevolve.compute.prefix_tree import common, ordered
 from coevolve.learners.local import LocalLearner
-from coevolve.runtime.pool import AT_ONCE, Job, Pool, Share, There
+from coevolve.runtime.pool import AT_ONCE, Job, Pool, Share, WorkerState
 from coevolve.types import Batch, Outputs, PolicyName
 
 _TOKENS = 256
@@ -86,7 +86,7 @@ class ProcessLearner(LocalLearner):
     def _outputs(self, micro: Batch, kl: bool, ask: Share, learnt: Sequence[set[int]]) -> Outputs:
         """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
         self._parts = parts = split_rows(micro, self.pool.most)
-        said = zip(*ask([self._job(say, micro.select(rows_B), kl) for rows_B in parts]), strict=True)
+        said = zip(*ask([self._job(outputs, micro.select(rows_B), kl) for rows_B in parts]), strict=True)
         whole = [None if x[0] is None else _whole(micro, parts, x) for x in said]
 
         def teach(*grads_BT: Tensor | None) -> None:
@@ -94,18 +94,18 @@ class ProcessLearner(LocalLearner):
             for i, rows_B in enumerate(parts):
                 width = int((micro.length_B - micro.start_B)[rows_B].max())
                 grads = [None if x is None else x[rows_B, :width] for x in grads_BT]
-                jobs.append(self._job(learn, ask.seat, i, learnt[i], grads))
+                jobs.append(self._job(backward, ask.seat, i, learnt[i], grads))
             for numbers, new in zip(learnt, ask(jobs), strict=False):
                 numbers |= new
 
         hook = torch.zeros((), requires_grad=True)
-        return Outputs(*_Said.apply(hook, teach, *whole))  # type: ignore[no-untyped-call]
+        return Outputs(*_Elsewhere.apply(hook, teach, *whole))  # type: ignore[no-untyped-call]
 
     def _job(self, work: Callable[..., Any], *given: Any) -> Job:
         return Job([self.name], work, (self.name, *given))
 
 
-class _Said(torch.autograd.Function):
+class _Elsewhere(torch.autograd.Function):
     """Numbers from elsewhere, whose gradients go there. The hook, which requires one, has it called."""
 
     @staticmethod
@@ -164,28 +164,28 @@ def _gather(parameters: Sequence[nn.Parameter], buffers: Sequence[Tensor], learn
         parameter.grad = found[0] if found else None
 
 
-def describe(there: There, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
+def describe(state: WorkerState, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
     """In a process: what describing finds."""
-    there.outputs.pop(name, None)
-    found, before = there.policies[name].describe(batch).tensors(), batch.tensors()
+    state.outputs.pop(name, None)
+    found, before = state.policies[name].describe(batch).tensors(), batch.tensors()
     return {key: value for key, value in found.items() if value is not before.get(key)}
 
 
-def logps(there: There, name: PolicyName, batch: Batch) -> Tensor:
+def logps(state: WorkerState, name: PolicyName, batch: Batch) -> Tensor:
     """In a process: log-probabilities of the action tokens."""
-    there.outputs.pop(name, None)
-    found: Tensor = there.policies[name].logps(batch)
+    state.outputs.pop(name, None)
+    found: Tensor = state.policies[name].logps(batch)
     return found
 
 
-def say(there: There, name: PolicyName, micro: Batch, kl: bool = False) -> tuple[Tensor | None, ...]:
-    """In a process: what the policy says, which is kept for ``learn``."""
-    policy = there.policies[name]
-    there.outputs.pop(name, None)
+def outputs(state: WorkerState, name: PolicyName, micro: Batch, kl: bool = False) -> tuple[Tensor | None, ...]:
+    """In a process: what the policy says of the actions, which is kept for ``backward``."""
+    policy = state.policies[name]
+    state.outputs.pop(name, None)
     for parameter in policy.parameters:
         parameter.requires_grad_()
         parameter.grad = None  # a backward that failed may have left one
-    there.outputs[name] = out = policy.outputs(micro, kl)
+    state.outputs[name] = out = policy.outputs(micro, kl)
     return tuple(None if x is None else x.detach() for x in _all(out))
 
 
@@ -193,25 +193,25 @@ def _all(out: Outputs) -> tuple[Tensor | None, ...]:
     return out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT
 
 
-def forget(there: There, name: PolicyName) -> None:
+def forget(state: WorkerState, name: PolicyName) -> None:
     """In a process: what was said will not be learnt from."""
-    there.outputs.pop(name, None)
+    state.outputs.pop(name, None)
 
 
-def learn(
-    there: There, name: PolicyName, seat: int, number: int, learnt: set[int], grads_BT: Sequence[Tensor | None]
+def backward(
+    state: WorkerState, name: PolicyName, seat: int, number: int, learnt: set[int], grads_BT: Sequence[Tensor | None]
 ) -> set[int]:
     """In a process: add the gradients of what was said to its buffer, where those ``learnt`` are there already.
 
     Returns the numbers of the parameters that have one by now.
     """
-    out = there.outputs.pop(name)
+    out = state.outputs.pop(name)
     said = zip(_all(out), grads_BT, strict=True)
-    outputs, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
-    parameters = there.policies[name].parameters
-    with there.policies[name].weights.active():  # what is computed again for the gradient needs the adapter
-        torch.autograd.backward(outputs, grads)
-    views = _views(there.buffers.of(name, seat)[number], parameters)
+    told, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
+    parameters = state.policies[name].parameters
+    with state.policies[name].weights.active():  # what is computed again for the gradient needs the adapter
+        torch.autograd.backward(told, grads)
+    views = _views(state.buffers.of(name, seat)[number], parameters)
     for i, (view, parameter) in enumerate(zip(views, parameters, strict=True)):
         if parameter.grad is not None:
             (view.add_ if i in learnt else view.copy_)(parameter.grad)

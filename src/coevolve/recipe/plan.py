@@ -20,7 +20,6 @@ from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame
 from coevolve.learners import LEARNERS, by_torchrun, cost
-from coevolve.learners.optim import plan_memory
 from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
 from coevolve.models.spec import PolicySpec, asked_of
@@ -121,8 +120,8 @@ def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
             lines.append(f"  {name}: size unknown: {made}")
             continue
         count, linear = sizes(made)
-        bytes_of = plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear)
-        base = plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
+        bytes_of = cost.plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear)
+        base = cost.plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
         here = devices.setdefault(spec.device, _Device())
         here.add(spec, bytes_of, base["weights"], shape_of(made), _positions(spec.engine or recipe.engine))
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items())
@@ -185,13 +184,13 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
             continue
         parameters, linear = sizes(made)
         if spec.weights == "frozen":
-            own = plan_memory(spec, parameters, reference=False, critic=False, linear=linear)["weights"]
+            own = cost.plan_memory(spec, parameters, reference=False, critic=False, linear=linear)["weights"]
             lines.append(
                 f"  {name}: frozen, {own / _GIB:.2f} GiB in the trainer's process, which it shares with nobody"
             )
             continue
         shape, sharded = shape_of(made), spec.weights == "full"
-        state = plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear)
+        state = cost.plan_memory(spec, parameters, algorithm.reference, algorithm.has_critic(name), linear)
         parts = cost.on_card(state, shape, count, spec)
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in parts.items())
         how = "weights sharded" if sharded else "the base on each, gradients of the adapter added up"

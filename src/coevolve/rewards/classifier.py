@@ -13,7 +13,7 @@ from coevolve.models.load import check_vocabulary, load_classifier, load_tokeniz
 class Classifier:
     """The raw logit of one class of a text-classification checkpoint, a function of texts.
 
-    name: whatever ``coevolve.models.load_classifier`` finds. device: "auto" is the GPU if there is one. batch_size:
+    name: whatever ``load_classifier`` finds. device: "auto" is the GPU if there is one. batch_size:
     texts per forward. label: of the class; None is the only one, or the positive one. Texts longer than the model's
     limit lose their end.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ModelReward:
     """The raw logit of one class of a text-classification checkpoint, for each turn.
 
-    model: whatever ``models.load_classifier`` finds: a folder, a hub name. text: what it reads of each turn, as a
+    model: whatever ``load_classifier`` finds: a folder, a hub name. text: what it reads of each turn, as a
     template (``rewards.filled``): "{said}", or "{prompt}{said}" for a model of pairs, or "{short} {long}" of a team,
     which is then paid alike. label: of the class, as the checkpoint's id2label names it; None is its only class, as of
     reward models, or the positive one. device, batch_size: as of ``rewards.classifier``.

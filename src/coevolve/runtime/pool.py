@@ -88,7 +88,7 @@ class Buffers:
 
 
 @dataclass
-class There:
+class WorkerState:
     """What a process works with. outputs: what one job of a policy leaves for its next."""
 
     policies: Mapping[PolicyName, Any]
@@ -98,7 +98,7 @@ class There:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``work(there, *given)`` in a process. names: whose work it is, as errors tell."""
+    """``work(state, *given)`` in a process. names: whose work it is, as errors tell."""
 
     names: Sequence[PolicyName]
     work: Callable[..., Any]
@@ -117,7 +117,7 @@ class Pool:
         self.most = most
         self.buffers = Buffers()
         self._memory: SharedMemory | None = None
-        self._there = b""
+        self._state = b""
         self._running: list[Worker] = []
         self._generation = 0  # counts how often processes have started when there were none
         self._losses = 0
@@ -261,7 +261,7 @@ class Pool:
             if len(self._running) < count:
                 with quiet_start():
                     while len(self._running) < count:
-                        self._running.append(Worker(self._memory, self._there))
+                        self._running.append(Worker(self._memory, self._state))
 
     def _move_weights(self) -> None:
         """Move the weights into memory that all processes see, with buffers for gradients."""
@@ -270,11 +270,11 @@ class Pool:
         lengths = {name: sum(p.numel() for p in self.policies[name].parameters) for name in self.learners}
         needed = Buffers.needed(lengths, self.most)
         try:
-            pickler.dump(There({name: policy.bare() for name, policy in self.policies.items()}, needed))
+            pickler.dump(WorkerState({name: policy.bare() for name, policy in self.policies.items()}, needed))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             names = ", ".join(self.policies)
             raise ValueError(f"policies {names} cannot be in other processes: {error}; set workers to false") from error
-        self._memory, self._there = SharedMemory(list(pickler.tensors.values())), file.getvalue()
+        self._memory, self._state = SharedMemory(list(pickler.tensors.values())), file.getvalue()
         views = self._memory.views
         self.buffers = needed.where(lambda buffer: views[pickler.numbers[id(buffer)]])
 
@@ -338,7 +338,7 @@ class Failure:
 class Worker:
     """This process's end of one worker."""
 
-    def __init__(self, memory: SharedMemory, there: bytes) -> None:
+    def __init__(self, memory: SharedMemory, state: bytes) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.names: Sequence[PolicyName] = []
@@ -346,7 +346,7 @@ class Worker:
         """Of who has asked, until the answer is there."""
         self.ended: BaseException | None = None
         """Why it was ended, if another one's failure is the reason."""
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, there), daemon=True)
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, state), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -416,11 +416,11 @@ def _keep_memory() -> None:
         mallopt(_MMAP_MAX, 0)
 
 
-def _serve(connection: Connection, tensors: Sequence[Tensor], there: bytes) -> None:
+def _serve(connection: Connection, tensors: Sequence[Tensor], state: bytes) -> None:
     """A worker's life: do jobs until the other end is gone."""
     _keep_memory()
     with collector_off():
-        here: There = Unpickler(there, tensors).load()
+        here: WorkerState = Unpickler(state, tensors).load()
     with suppress(EOFError, OSError):  # the other end is gone
         while True:
             job, threads = pickle.loads(connection.recv_bytes())

@@ -38,8 +38,8 @@ _HEAD_NORMS = {"q_norm", "k_norm"}
 
 SILU = (nn.SiLU, SiLUActivation)
 
-Turn = tuple[Any, Any]
-"""cos and sin of every token's rotation."""
+CosSin = tuple[Any, Any]
+"""Of every token's rotation."""
 
 
 def unlike(body: nn.Module) -> str | None:
@@ -78,12 +78,12 @@ class Decoder:
         """The last hidden states, [B, S, W]."""
         x_BSW = self.body.embed_tokens(ids_BS)
         cos_BSD, sin_BSD = rotation(self.body, x_BSW, position_BS)
-        turn: Turn = (cos_BSD, sin_BSD)
+        cos_sin: CosSin = (cos_BSD, sin_BSD)
         if isinstance(attention, PrefixCache):
-            turn = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
+            cos_sin = (array(cos_BSD)[:, 0], array(sin_BSD)[:, 0])
         y_BSW = torch.zeros(x_BSW.shape, dtype=self.dtype)
         for number, layer in enumerate(self.layers):
-            x_BSW, y_BSW = layer(number, x_BSW, y_BSW, turn, attention)
+            x_BSW, y_BSW = layer(number, x_BSW, y_BSW, cos_sin, attention)
         return _added(x_BSW, y_BSW, self.body.norm, torch.float32)[1]
 
 
@@ -127,16 +127,16 @@ class _Layer:
         return cls(module, dtype, heads, _norms_AD(attention, heads), tuple(products))
 
     def __call__(
-        self, number: int, x_BSW: Tensor, y_BSW: Tensor, turn: Turn, attention: Attention
+        self, number: int, x_BSW: Tensor, y_BSW: Tensor, cos_sin: CosSin, attention: Attention
     ) -> tuple[Tensor, Tensor]:
         """The layer's input is the sum of x and y, and so is its output."""
         *_, gate_up, down = self.products
         x_BSW, normed_BSW = _added(x_BSW, y_BSW, self.module.input_layernorm, self.dtype)
-        attended_BSW = self._attended(number, normed_BSW, turn, attention)
+        attended_BSW = self._attended(number, normed_BSW, cos_sin, attention)
         x_BSW, normed_BSW = _added(x_BSW, attended_BSW, self.module.post_attention_layernorm, self.dtype)
         return x_BSW, down(_gated(gate_up(normed_BSW), self.module.mlp.act_fn))
 
-    def _attended(self, number: int, x_BSW: Tensor, turn: Turn, ours: Attention) -> Tensor:
+    def _attended(self, number: int, x_BSW: Tensor, cos_sin: CosSin, ours: Attention) -> Tensor:
         attention, (queries, keys), (qkv, out, *_) = self.module.self_attn, self.heads, self.products
         heads_BSXD = torch.unflatten(qkv(x_BSW), -1, (-1, attention.head_dim))
         if self.norm_AD is not None:
@@ -144,9 +144,9 @@ class _Layer:
             normed = functional.rms_norm(x_BSAD.float(), x_BSAD.shape[-1:], None, attention.q_norm.variance_epsilon)
             heads_BSXD = torch.cat((self.norm_AD * normed.to(x_BSAD.dtype), v_BSKD), 2)
         if isinstance(ours, PrefixCache):
-            return out(ours.attend_heads(number, either(heads_BSXD)[:, 0], *turn, attention.scaling).flatten(2))
+            return out(ours.attend_heads(number, either(heads_BSXD)[:, 0], *cos_sin, attention.scaling).flatten(2))
         x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
-        q_BSHD, k_BSKD = _turned(x_BSAD, *turn).tensor_split((queries,), 2)
+        q_BSHD, k_BSKD = _rotated(x_BSAD, *cos_sin).tensor_split((queries,), 2)
         k_BSKD = k_BSKD.to(heads_BSXD.dtype)  # as new tokens' keys are remembered, and as updates see them
         q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
         return out(ours.attend(number, q, k, v, attention.scaling).flatten(2))
@@ -161,10 +161,10 @@ def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
 
 
 def rotation(body: Any, x_BSW: Tensor, position_BS: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin for whole heads, [B, S, D]. Raises NotImplementedError where a part of each does not turn."""
+    """cos and sin for whole heads, [B, S, D]. Raises NotImplementedError where only a part of each is rotated."""
     cos_BSD, sin_BSD = body.rotary_emb(x_BSW, position_BS)
     if cos_BSD.shape[-1] != body.layers[0].self_attn.head_dim or cos_BSD.shape[-1] % 2:
-        raise NotImplementedError("heads that turn in part")
+        raise NotImplementedError("heads that are rotated in part")
     return cos_BSD, sin_BSD
 
 
@@ -177,8 +177,8 @@ def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor,
     return both.view(x.shape), out.view(x.shape)
 
 
-def _turned(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
-    """(a, b), its halves, turns into (a cos - b sin, b cos + a sin)."""
+def _rotated(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
+    """(a, b), its halves, becomes (a cos - b sin, b cos + a sin)."""
     half = x_BSAD.shape[-1] // 2
     signed_BSD = torch.cat((-sin_BSD[..., :half], sin_BSD[..., half:]), -1)
     return torch.addcmul(x_BSAD * cos_BSD.unsqueeze(2), x_BSAD.roll(half, -1), signed_BSD.unsqueeze(2))

@@ -37,10 +37,10 @@ def forward(body: Any, tree: TreeAttention, where_X: Tensor, adapters: Adapters 
     where_X = pad(where_X, (0, filled(wanted) - wanted))
     x_NW = body.embed_tokens(tree.ids_N)
     y_NW = torch.zeros_like(x_NW)
-    turn = [x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], tree.position_N[None])]
+    cos_sin = [x_1ND[0].float() for x_1ND in rotation(body, x_NW[None], tree.position_N[None])]
     for number, layer in enumerate(body.layers):
         chosen_X = where_X if number == len(body.layers) - 1 else None
-        run = partial(_layer, number, layer, turn, tree, adapters, chosen_X)
+        run = partial(_layer, number, layer, cos_sin, tree, adapters, chosen_X)
         x_NW, y_NW = (again if getattr(layer, "gradient_checkpointing", False) else _once)(run, x_NW, y_NW)
     return _added(x_NW, y_NW, body.norm, torch.float32)[1][:wanted]
 
@@ -50,14 +50,14 @@ def _once(run: Callable[..., Any], *given: Tensor) -> Any:
 
 
 def _layer(
-    number: int, layer: Any, turn: Sequence[Tensor], tree: TreeAttention, adapters: Adapters | None,
+    number: int, layer: Any, cos_sin: Sequence[Tensor], tree: TreeAttention, adapters: Adapters | None,
     where_X: Tensor | None, x_NW: Tensor, y_NW: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The layer's input is the sum of x and y, and so is its output, of the tokens of where_X if that is given."""
     attention, mlp = layer.self_attn, layer.mlp
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     x_NW, normed_NW = _added(x_NW, y_NW, layer.input_layernorm, dtype)
-    attended_NW = _attended(number, attention, normed_NW, turn, tree, adapters)
+    attended_NW = _attended(number, attention, normed_NW, cos_sin, tree, adapters)
     if where_X is not None:
         x_NW, attended_NW = embedding(where_X, x_NW), embedding(where_X, attended_NW)
     out_NW = side_by_side([attention.o_proj], attended_NW.to(dtype), adapters)
@@ -67,7 +67,7 @@ def _layer(
 
 
 def _attended(
-    number: int, attention: Any, x_NW: Tensor, turn: Sequence[Tensor], tree: TreeAttention, adapters: Adapters | None
+    number: int, attention: Any, x_NW: Tensor, cos_sin: Sequence[Tensor], tree: TreeAttention, adapters: Adapters | None
 ) -> Tensor:
     layers = [attention.q_proj, attention.k_proj, attention.v_proj]
     heads_NAD: Tensor = torch.unflatten(side_by_side(layers, x_NW, adapters), -1, (-1, attention.head_dim))
@@ -75,7 +75,7 @@ def _attended(
     if hasattr(attention, "q_norm"):
         q_NHD, k_NKD, v_NKD = torch.split(heads_NAD, counts, 1)
         heads_NAD = torch.cat((attention.q_norm(q_NHD), attention.k_norm(k_NKD), v_NKD), 1)
-    found: tuple[Tensor, ...] = _Heads.apply(heads_NAD, counts, *turn)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, ...] = _Heads.apply(heads_NAD, counts, *cos_sin)  # type: ignore[no-untyped-call]
     q, k, v = (x.transpose(0, 1)[None] for x in found)
     return tree.attend(number, q, k, v, attention.scaling)[0].flatten(1)
 
@@ -127,7 +127,7 @@ class _Added(torch.autograd.Function):
 
 
 class _Heads(torch.autograd.Function):
-    """Queries, keys and values, counted by their heads, in float32; the first two are turned."""
+    """Queries, keys and values, counted by their heads, in float32; the first two are rotated."""
 
     @staticmethod
     def forward(
