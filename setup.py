@@ -1,4 +1,4 @@
-"""Puts recipes/ into the package that is built; a checkout, which is installed by reference, has them at its root."""
+"""Puts recipes/ and examples/ into the package that is built; an editable install reads them at the root."""
 
 import shutil
 from pathlib import Path
@@ -6,19 +6,22 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-RECIPES = Path(__file__).parent / "recipes"
+ROOT = Path(__file__).parent
 
 
 class BuildWithRecipes(build_py):
-    """``build_py``, and the recipes as ``coevolve/assets/recipes``. A copy, since not every checkout keeps links."""
+    """``build_py``, and both folders in ``coevolve/assets``. Copies, since not every checkout keeps links."""
 
     def run(self) -> None:
-        files = sorted(RECIPES.glob("*.yaml"))
-        if not files:
-            raise SystemExit(f"{RECIPES} has no recipes, which belong into the package")
+        found = {name: [file for file in (ROOT / name).glob("*") if file.is_file()] for name in ("recipes", "examples")}
+        for name, files in found.items():
+            if not files:
+                raise SystemExit(f"{ROOT / name} has no files, which belong into the package")
         super().run()
-        if not self.editable_mode:
-            folder = Path(self.build_lib, "coevolve", "assets", "recipes")
+        if self.editable_mode:
+            return
+        for name, files in found.items():
+            folder = Path(self.build_lib, "coevolve", "assets", name)
             folder.mkdir(parents=True, exist_ok=True)
             for file in files:
                 shutil.copy(file, folder)

@@ -25,7 +25,7 @@ WANTED = {
     "coevolve train quick": ["quickstart"],
     "coevolve train own": ["own.yaml"],
     "coevolve train quickstart ste": ["steps="],
-    "coevolve recipes posg-chicken-j": ["posg-chicken-joint"],
+    "coevolve recipes show posg-chicken-j": ["posg-chicken-joint"],
     "coevolve completion f": ["fish"],
 }
 

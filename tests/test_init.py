@@ -57,3 +57,16 @@ def test_settings_of_the_starts_are_the_recipes(capsys):
     wrong = "task={name: my_task.py:MyTask, heldout: 3}"
     assert cli.main(["train", "my_task.yaml", wrong]) == 2
     assert "unknown key heldout; did you mean 'held_out'?" in capsys.readouterr().err
+
+
+def test_examples_are_those_of_the_guide_and_train(capsys):
+    assert cli.main(["init", "examples"]) == 0
+    there = Path(__file__).parents[1] / "examples"
+    assert {file.name for file in Path("examples").iterdir()} == {
+        file.name for file in there.iterdir() if file.is_file()
+    }
+    *_, last = capsys.readouterr().out.splitlines()
+    words = last.removeprefix("train one of them: coevolve ").split()
+    assert cli.main([*words, "steps=2", "workers=false"]) == 0
+    assert cli.main(["init", "examples"]) == 2
+    assert "is there already, and nothing is overwritten" in capsys.readouterr().err

@@ -77,26 +77,38 @@ def build(folder, monkeypatch):
     runpy.run_path(str(folder / "setup.py"), run_name="__main__")
 
 
-def test_what_is_built_has_the_recipes_and_a_build_without_them_stops(tmp_path, monkeypatch):
+def test_what_is_built_has_recipes_and_examples_and_a_build_without_them_stops(tmp_path, monkeypatch):
     assert packaged().keys() == {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
     (tmp_path / "src" / "coevolve").mkdir(parents=True)
     (tmp_path / "src" / "coevolve" / "__init__.py").touch()
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         (tmp_path / name).write_text((ROOT / name).read_text("utf-8"), "utf-8")
-    with pytest.raises(SystemExit, match=r"has no recipes"):
-        build(tmp_path, monkeypatch)
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text("task: coin\n")
+    with pytest.raises(SystemExit, match=r"examples has no files"):
+        build(tmp_path, monkeypatch)
+    (tmp_path / "examples" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "examples" / "mine.py").write_text("mine = 1\n")
     build(tmp_path, monkeypatch)
-    built = tmp_path / "build" / "lib" / "coevolve" / "assets" / "recipes" / "mine.yaml"
-    assert built.read_text() == "task: coin\n"
+    built = tmp_path / "build" / "lib" / "coevolve" / "assets"
+    assert (built / "recipes" / "mine.yaml").read_text() == "task: coin\n"
+    assert [file.name for file in (built / "examples").iterdir()] == ["mine.py"]
 
 
 def test_the_container_takes_what_the_build_needs():
     listed = {
         line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line[0] == "!"
     }
-    assert {"src", "recipes", "setup.py", "pyproject.toml", "constraints.txt", PROJECT["readme"], "LICENSE"} <= listed
+    assert {
+        "src",
+        "recipes",
+        "examples",
+        "setup.py",
+        "pyproject.toml",
+        "constraints.txt",
+        PROJECT["readme"],
+        "LICENSE",
+    } <= listed
     assert [name for name in listed if not (ROOT / name).exists()] == []
     stages = re.findall(r"^FROM .* AS (\w+)$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
     assert {"cpu", "cuda"} <= set(stages)

@@ -45,8 +45,10 @@ def test_they_are_listed_and_shown(capsys):
     listed = capsys.readouterr().out.splitlines()
     assert len(listed) == len(packaged())
     assert any(line.startswith("quickstart ") and "CORY in minutes on a laptop" in line for line in listed)
-    assert cli.main(["recipes", "quickstart"]) == 0
+    assert cli.main(["recipes", "show", "quickstart"]) == 0
     assert capsys.readouterr().out == (RECIPES / "quickstart.yaml").read_text("utf-8")
+    assert cli.main(["recipes", "show"]) == 2
+    assert "show which one?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", packaged())

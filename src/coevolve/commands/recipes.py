@@ -11,14 +11,17 @@ from coevolve.console import say
 def add(commands: Commands) -> None:
     one = command(commands, "recipes", recipes, "list the recipes that come with the package, or show one")
     one.add_argument(
-        "name", nargs="?", help="of the one to show; its file, to copy and change: coevolve recipes NAME > my.yaml"
+        "show", nargs="?", choices=["show"], help="its file, to copy: coevolve recipes show NAME > my.yaml"
     )
+    one.add_argument("name", nargs="?", help="of the one to show")
 
 
 def recipes(args: argparse.Namespace) -> None:
     from coevolve.recipe.packaged import about, located, packaged
 
-    if args.name is not None:
+    if args.show:
+        if args.name is None:
+            raise ValueError("show which one? `coevolve recipes` lists them")
         say(located(args.name).read_text("utf-8").rstrip())
         return
     known = packaged()

@@ -1,4 +1,4 @@
-"""The recipes that come with the package: ``coevolve train quickstart`` needs no file."""
+"""The recipes and examples that come with the package: ``coevolve train quickstart`` needs no file."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from pathlib import Path
 from coevolve.recipe.inputs import did_you_mean
 
 HERE = Path(__file__).resolve()
-BUILT = HERE.parents[1] / "assets" / "recipes"
-CHECKOUT = HERE.parents[3] / "recipes"
 
 
 def packaged() -> dict[str, Path]:
-    """The files by name, in the order of the alphabet. A wheel has them in it, a checkout at its root."""
-    folder = BUILT if BUILT.is_dir() else CHECKOUT
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    """The recipes by name, in the order of the alphabet."""
+    return {path.stem: path for path in sorted(_folder("recipes").glob("*.yaml"))}
+
+
+def examples() -> list[Path]:
+    """The files of the examples, in the order of the alphabet."""
+    return sorted(path for path in _folder("examples").iterdir() if path.is_file())
+
+
+def _folder(name: str) -> Path:
+    """A wheel has it in it, a checkout at its root."""
+    built = HERE.parents[1] / "assets" / name
+    return built if built.is_dir() else HERE.parents[3] / name
 
 
 def located(recipe: str | Path) -> Path:
