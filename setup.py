@@ -1,4 +1,4 @@
-"""Puts recipes/ into the package when it is built; a checkout, which is installed by reference, has them at its root."""
+"""Puts recipes/ into the package when it is built; a checkout, installed by reference, has them at its root."""
 
 import shutil
 from pathlib import Path
