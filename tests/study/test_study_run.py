@@ -210,6 +210,7 @@ def test_a_pair_stays_with_one_set_of_versions(here):
     book = read(here / "claims.yaml")
     for versions, left_out in (
         (run._versions(), []),
+        (run._versions() | {"coevolve": "0.0.1"}, []),
         (
             run._versions() | {"torch": "1.0"},
             [

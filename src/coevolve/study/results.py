@@ -64,6 +64,9 @@ class Evaluated(BaseModel):
     play: str | None = None
 
 
+_OURS = "coevolve"
+
+
 class Result(BaseModel):
     """One arm and seed, finished. recipe: what it says beyond defaults. rows: of the evaluation, sampled. took: seconds
     of training and evaluation, and when: the only part that differs when the run is done again."""
@@ -104,6 +107,12 @@ class Result(BaseModel):
         lines = [{"step": i, **{key: values[i] for key, values in self.curves.items()}} for i in range(points)]
         name = f"{self.arm}-{self.seed}"
         return Run(Path(name), name, {**self.recipe, "seed": self.seed}, lines)
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """The versions that both sides of a pair must have in common: all but the package's own. Every release has
+        another one of those, and would part all pairs; whether it changed a number, ``--again`` says."""
+        return {name: version for name, version in self.versions.items() if name != _OURS}
 
     @property
     def seconds(self) -> float:

@@ -146,7 +146,7 @@ def _apart(partners: Sequence[Result]) -> str:
     if there := {one.machine.processor for one in partners} - {results.processor()}:
         return f"waits for a machine like its partners': {', '.join(sorted(there))}"
     here = _versions() if partners else {}
-    if there := {f"{name} {had}" for one in partners for name, had in one.versions.items() if here.get(name) != had}:
+    if there := {f"{name} {had}" for one in partners for name, had in one.libraries.items() if here.get(name) != had}:
         made = ", ".join(sorted(there))
         return (
             f"would be no pair: its partners were made with {made}; "

@@ -152,7 +152,7 @@ def _numbers(
     nothing = (math.nan, math.nan)
     if len({one.machine for one in (*ours, *theirs)}) > 1:
         return nothing, "on different processors or compute paths"
-    if len({tuple(sorted(one.versions.items())) for one in (*ours, *theirs)}) > 1:
+    if len({tuple(sorted(one.libraries.items())) for one in (*ours, *theirs)}) > 1:
         return nothing, "of different versions"
     matched = comparison.matched
     budgeted = measures.along(comparison.measure)
