@@ -65,7 +65,7 @@ def less_weighted(credit_B: Tensor, peers_B: Tensor, weight_B: Tensor, place_B: 
     the scores of tokens are as long as each other and at right angles.
     """
     weight_B, credit = weight_B.double(), credit_B.double()
-    place_B = torch.arange(len(peers_B)) if place_B is None else place_B
+    place_B = torch.arange(len(peers_B), device=peers_B.device) if place_B is None else place_B
     own_B = torch.unique(torch.stack([peers_B, place_B]), dim=1, return_inverse=True)[1]
 
     def others(of_B: Tensor) -> Tensor:
