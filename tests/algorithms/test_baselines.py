@@ -90,8 +90,15 @@ def test_of_a_role_only_other_episodes_are_compared_with(baseline):
     # two episodes of two turns: 1 - (3 + 5) / 2, 2 - 4, 3 - (1 + 2) / 2, 5 - 1.5
     given = batch([1.0, 2.0, 3.0, 5.0], peers=[0, 1, 0, 1]).replace(episode_B=torch.tensor([0, 0, 1, 1]))
     assert advantages(marloo(group="role", baseline=baseline), given) == [-3.0, -2.0, 1.5, 3.5]
-    with pytest.raises(ValueError, match="compares a turn with other episodes, and there is one; raise batch_size"):
+    with pytest.raises(ValueError, match="all turns of this policy at this step are of one; raise batch_size"):
         advantages(marloo(group="role", baseline=baseline), given.replace(episode_B=torch.zeros(4, dtype=torch.long)))
+
+
+def test_of_a_role_who_speaks_in_one_episode_only_is_counted_as_alone():
+    given = batch([1.0, 2.0, 3.0, 5.0], peers=[0, 0, 1, 1])
+    given = given.replace(role_B=torch.tensor([0, 0, 0, 1]), roles=("x", "y"), episode_B=torch.tensor([0, 0, 1, 1]))
+    targets, _ = marloo(group="role").advantage(Lesson([], {"ann": given}), {})
+    assert targets["ann"].metrics["groups_of_one"] == 0.25
 
 
 def test_one_scale_for_the_team():

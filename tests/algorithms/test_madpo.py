@@ -1,5 +1,6 @@
 """DPO on joint responses: by hand, what it reduces to, which pairs there are, what it is not for."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -53,6 +54,21 @@ def test_a_partner_that_does_not_learn_is_part_of_the_team():
         ann = given.batches["ann"].replace(logp_ref_BT=given.batches["ann"].logp_BT)
         targets, _ = rule.advantage(Lesson(given.episodes, {"ann": ann}), rule.start)
         assert targets["ann"].columns["others_B"].tolist() == want
+
+
+def test_a_partner_without_log_probabilities_wants_a_reference():
+    episodes = pairs()
+    nobody_knows = [
+        dataclasses.replace(
+            episode,
+            turns=[dataclasses.replace(t, logps=[math.nan]) if t.policy == "bob" else t for t in episode.turns],
+        )
+        for episode in episodes
+    ]
+    given = lesson(madpo(reference=False), episodes)
+    alone = Lesson(nobody_knows, {"ann": given.batches["ann"]})
+    with pytest.raises(ValueError, match=r"policy 'bob' said by its log-probabilities, and its engine has none"):
+        madpo(reference=False).advantage(alone, {})
 
 
 def test_one_policy_in_both_roles_takes_the_joint_step():

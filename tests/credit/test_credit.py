@@ -33,7 +33,9 @@ def test_one_agent_alone_is_paid_its_reward(credit):
 def test_rewards_of_alternatives_do_not_add_up(credit):
     turns = [spoke("a"), spoke("b"), spoke("b")]
     beside = Episode(P, 0, turns, [Joint((turns[0], one), (1.0, 1.0)) for one in turns[1:]])
-    with pytest.raises(ValueError, match="problem 'p': role 'a' is part of several joint responses that stand beside"):
+    with pytest.raises(
+        ValueError, match="role 'a' has several turns in one joint response, or in joint responses that stand"
+    ):
         asked(credit, beside)
     # one after the other they do, and so do agents that are scored each by itself
     behind = Episode(

@@ -19,6 +19,7 @@ from toy import Lucky, toy, without_times
 from coevolve import Trainer, chain, cory
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, read_lines
+from coevolve.runs.identity import same_recipe
 
 
 def train(model, out):
@@ -341,3 +342,9 @@ def test_an_agent_of_a_checkpoint_loads_alone(run):
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model(**tokenizer("a b", return_tensors="pt")).logits.isfinite().all()
     assert json.loads((run / "environment.json").read_text())["seed"] == 0
+
+
+def test_a_switch_that_there_was_not_yet_and_that_is_off_is_no_other_recipe(tmp_path):
+    same_recipe(tmp_path, {"algorithm": {"eta": 0.1}}, {"algorithm": {"eta": 0.1, "value_norm": False}})
+    with pytest.raises(ValueError, match=r"algorithm.value_norm is None there and True here"):
+        same_recipe(tmp_path, {"algorithm": {"eta": 0.1}}, {"algorithm": {"eta": 0.1, "value_norm": True}})

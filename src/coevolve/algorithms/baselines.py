@@ -72,7 +72,8 @@ def _other_episodes_by_length(credit_B: Tensor, batch: Batch) -> Tensor:
 def _elsewhere(credit_B: Tensor, batch: Batch, weight_B: Tensor) -> Tensor:
     if bool((batch.episode_B == batch.episode_B[0]).all()):
         raise ValueError(
-            "group: role compares a turn with other episodes, and there is one; raise batch_size or members"
+            "group: role compares a turn with those of other episodes, and all turns of this policy at this step are "
+            "of one; raise batch_size or members"
         )
     return groups.less_weighted(credit_B, batch.peers_B, weight_B, batch.episode_B)
 
@@ -89,6 +90,13 @@ not be in its baseline: the others are those of other episodes."""
 def within_roles(batch: Batch) -> Batch:
     """The batch with all turns of a role for one group: a policy's turns in that role, in all episodes of the step."""
     return batch.replace(peers_B=torch.unique(batch.role_B, return_inverse=True)[1])
+
+
+def alone_in_role(batch: Batch) -> Tensor:
+    """True for turns whose role spoke in no other episode of the step, so that they have nobody to be compared with."""
+    peers_B = within_roles(batch).peers_B
+    own_B = torch.unique(torch.stack([peers_B, batch.episode_B]), dim=1, return_inverse=True)[1]
+    return groups.size(peers_B) == groups.size(own_B)
 
 
 def less_moving(advantage: Advantage, decay: float) -> Advantage:

@@ -6,11 +6,20 @@ advantage, and one loss follows: plain REINFORCE, or a clipped ratio where a bat
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from coevolve.algorithms.advantages import Rule, against_peers, per_policy, where_it_differs
-from coevolve.algorithms.baselines import BASELINES, SCALES, WITHIN_ROLES, less_moving, over_team, within_roles
+from coevolve.algorithms.baselines import (
+    BASELINES,
+    SCALES,
+    WITHIN_ROLES,
+    alone_in_role,
+    less_moving,
+    over_team,
+    within_roles,
+)
 from coevolve.algorithms.losses import (
     check_reuse,
     policy_gradient,
@@ -26,7 +35,7 @@ from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.maths.losses import RATIOS, clipped_policy
 from coevolve.maths.mismatch import BOUNDS
 from coevolve.settings import BelowOne, Count, NotNegative, Positive, checked_call
-from coevolve.types import Advantage, Algorithm, Credit, Objective
+from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective, Targets
 
 
 @checked_call("algorithm")
@@ -110,8 +119,16 @@ def _advantage(s: Mapping[str, Any]) -> Advantage:
 
 
 def _among_roles(rule: Rule) -> Rule:
-    """The rule with all turns of a role for one group."""
-    return lambda batch, eta: rule(within_roles(batch), eta)
+    """The rule with all turns of a role for one group, in which those of the same episode are no peers."""
+
+    def among(batch: Batch, eta: float) -> Targets:
+        targets = rule(within_roles(batch), eta)
+        if "groups_of_one" not in targets.metrics:  # nobody is compared with anybody
+            return targets
+        alone = float(alone_in_role(batch).float().mean())
+        return dataclasses.replace(targets, metrics={**targets.metrics, "groups_of_one": alone})
+
+    return among
 
 
 def _objective(s: Mapping[str, Any]) -> Objective:

@@ -71,6 +71,12 @@ def _advantage(
     check_joint(lesson.episodes, "madpo")
     ratios = {name: _log_ratio(batch.logp_BT, batch, reference) for name, batch in lesson.batches.items()}
     frozen = [[turn for turn in episode.turns if turn.policy not in ratios] for episode in lesson.episodes]
+    unheard = [turn.policy for turns in frozen for turn in turns if any(map(math.isnan, turn.logps))]
+    if unheard and not reference:
+        raise ValueError(
+            f"madpo without a reference weighs what policy {unheard[0]!r} said by its log-probabilities, and its "
+            "engine has none; set reference: true"
+        )
     # Who does not learn is its own reference; without one its likelihood counts as it was sampled.
     team_E = torch.tensor(
         [0.0 if reference else math.fsum(x for turn in turns for x in turn.logps) for turns in frozen]

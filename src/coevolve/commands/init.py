@@ -45,6 +45,8 @@ def _copy(sources: Sequence[Path], folder: Path) -> None:
         raise ValueError(
             f"{there[0]} is there already, and nothing is overwritten; move it, or start in another folder"
         )
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file, and a folder of that name is to be written; start in another folder")
     folder.mkdir(exist_ok=True)
     for source in sources:
         with (folder / source.name).open("xb") as target:

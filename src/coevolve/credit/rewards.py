@@ -26,14 +26,14 @@ def _paid(episode: Episode) -> list[float]:
 
 
 def _all_paid(episode: Episode, rule: str) -> list[float]:
-    """The same, to be added up. Raises ValueError where a role was paid for one turn or another, which do not add up:
-    in joint responses that continue the same one."""
+    """The same, to be added up. Raises ValueError where rewards of a role do not add up: in joint responses that
+    continue the same one, and for several turns of one joint, each of which is paid for all of it."""
     places = [(joint.after, turn.role) for joint in episode.joints for turn in joint.turns]
     if again := [role for (_, role), count in Counter(places).items() if count > 1]:
         raise ValueError(
-            f"credit {rule}: problem {episode.problem.id!r}: role {again[0]!r} is part of several joint responses that "
-            "stand beside each other, whose rewards do not add up; it is for plays of one at a time (chain, rounds, "
-            "discussion); team_return is for any"
+            f"credit {rule}: problem {episode.problem.id!r}: role {again[0]!r} has several turns in one joint "
+            "response, or in joint responses that stand beside each other, whose rewards do not add up; it is for "
+            "plays of one at a time (chain, rounds, discussion); team_return is for any"
         )
     return _paid(episode)
 

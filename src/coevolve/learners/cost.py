@@ -110,7 +110,7 @@ def whole_at_once(shape: Shape) -> int:
 
 
 def on_card(state: Mapping[str, int], shape: Shape, ranks: int, spec: PolicySpec) -> dict[str, int]:
-    """A card's share. state: of one process that has all (``optim.plan_memory``)."""
+    """A card's share. state: of one process that has all (``plan_memory``)."""
     sharded = spec.weights == "full"
     parts = {part: size // ranks if sharded else size for part, size in state.items()}
     models = 1 + bool(state["reference"])

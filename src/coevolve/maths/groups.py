@@ -26,15 +26,15 @@ def size(peers_B: Tensor) -> Tensor:
 def group_mean(credit_B: Tensor, peers_B: Tensor) -> Tensor:
     """Mean credit of each turn's group, in float64: what is left of a large mean is often small; shape B."""
     assert credit_B.shape == peers_B.shape and credit_B.ndim == 1, (credit_B.shape, peers_B.shape)
-    total_N = torch.zeros(int(peers_B.max()) + 1, dtype=torch.float64).index_add(0, peers_B, credit_B.double())
-    return total_N[peers_B] / size(peers_B)
+    zero_N = torch.zeros(int(peers_B.max()) + 1, dtype=torch.float64, device=credit_B.device)
+    return zero_N.index_add(0, peers_B, credit_B.double())[peers_B] / size(peers_B)
 
 
 def group_max(x_B: Tensor, peers_B: Tensor) -> Tensor:
     """The largest of each turn's group; shape B."""
     assert x_B.shape == peers_B.shape and x_B.ndim == 1, (x_B.shape, peers_B.shape)
     lowest = -torch.inf if x_B.is_floating_point() else torch.iinfo(x_B.dtype).min
-    most_N = torch.full((int(peers_B.max()) + 1,), lowest, dtype=x_B.dtype)
+    most_N = torch.full((int(peers_B.max()) + 1,), lowest, dtype=x_B.dtype, device=x_B.device)
     return most_N.scatter_reduce(0, peers_B, x_B, "amax")[peers_B]
 
 

@@ -226,12 +226,12 @@ def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
 def shape_of(made: Any) -> cost.Shape:
     """The numbers of a model without weights."""
     config = made.config.get_text_config()
-    [layers, *_] = [part for part in made.base_model.modules() if isinstance(part, nn.ModuleList)]
+    layers = next((part for part in made.base_model.modules() if isinstance(part, nn.ModuleList)), nn.ModuleList())
     total, inside = int(made.num_parameters()), sum(x.numel() for x in layers.parameters())
     asking = getattr(config, "num_attention_heads", 0)  # some have no attention
     heads = getattr(config, "num_key_value_heads", None) or asking
     size = getattr(config, "head_dim", None) or config.hidden_size // max(asking, 1)
-    return cost.Shape(total, total - inside, len(layers), config.hidden_size, heads * size, config.vocab_size)
+    return cost.Shape(total, total - inside, max(len(layers), 1), config.hidden_size, heads * size, config.vocab_size)
 
 
 def _compute(recipe: Recipe) -> list[str]:

@@ -24,7 +24,8 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     for key in dict.fromkeys((*old, *new)):
-        if key not in free and not _left_to_others(key, new) and old.get(key) != new.get(key):
+        later = key not in old and new[key] is False  # a switch that there was not yet, and that is off
+        if key not in free and not later and not _left_to_others(key, new) and old.get(key) != new.get(key):
             raise ValueError(
                 f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
                 "resume with the recipe it was made with, or choose another output_dir"

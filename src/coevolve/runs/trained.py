@@ -16,8 +16,8 @@ def checkpoint_of(run: RunDir, step: int | None) -> Path:
     """The folder of the newest checkpoint, or of this one. Raises ValueError for no run, and for no such checkpoint."""
     if not (run.path / "recipe.yaml").is_file():
         raise ValueError(
-            f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote, or a recipe "
-            "(.yaml)"
+            f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote; "
+            "eval and advise take a recipe, too: a .yaml, or a name that `coevolve recipes` lists"
         )
     found = {step_of(folder): folder for folder in run.checkpoints()}
     if not found:
