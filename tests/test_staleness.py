@@ -23,6 +23,8 @@ from coevolve.runs.folder import read_lines
 from coevolve.trainer import Trainer
 from coevolve.types import Batch
 
+pytestmark = pytest.mark.slow
+
 
 def batch_of_two(version: int) -> Batch:
     """Two rows of two tokens and one, log-probabilities -1 each, sampled by version 3 and by this one."""

@@ -19,6 +19,8 @@ from coevolve.tasks.checkable import Checkable
 from coevolve.tasks.worlds.checks import Puzzle, Split, answer, clauses, puzzles, square, subset
 from coevolve.types import Problem, Turn
 
+pytestmark = pytest.mark.slow
+
 SPLITS: tuple[Split, ...] = ("pretrain", "train", "test")
 
 

@@ -10,6 +10,8 @@ from coevolve.report.page.build import write_page
 from coevolve.report.runs import find
 from coevolve.runs.folder import read_lines
 
+pytestmark = pytest.mark.slow
+
 PAIR = "() => document.querySelectorAll('#before-after .episode').length === 2"
 
 

@@ -5,6 +5,8 @@ from until import until
 
 from coevolve.runs.folder import read_lines
 
+pytestmark = pytest.mark.slow
+
 PARTS = ("overview", "findings", "curves", "dialogues", "recipes")
 GRAVE = ("serious", "critical")
 DRAWINGS = {"exclude": [["svg.main-svg"]]}  # hidden from screen readers; the numbers stand beside them

@@ -7,6 +7,8 @@ import pytest
 from coevolve.recipe.schema import check, load_recipe, parts
 from coevolve.tasks.arithmetic import Arithmetic
 
+pytestmark = pytest.mark.slow
+
 STUDY = Path(__file__).parents[2] / "study"
 
 

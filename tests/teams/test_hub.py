@@ -19,6 +19,8 @@ from coevolve.cli import main
 from coevolve.teams.export import export
 from coevolve.teams.hub import push_to_hub
 
+pytestmark = pytest.mark.slow
+
 
 class Hub(ThreadingHTTPServer):
     """What the hub answers to an upload of small files: it keeps them."""

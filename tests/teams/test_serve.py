@@ -25,6 +25,8 @@ from coevolve.teams.team import described
 from coevolve.teams.telling import Piece
 from coevolve.types import Turn
 
+pytestmark = pytest.mark.slow
+
 openai = pytest.importorskip("openai", reason="wants the dev extra")
 
 QUERY = "The soup at the harbour cafe was"
