@@ -11,13 +11,17 @@ import pytest
 import yaml
 
 import checks_card
+from coevolve.diagnose.premise import premise
 from coevolve.models.load import load_tokenizer
 from coevolve.pretrain.check_answers import checked, guesses, references
 from coevolve.pretrain.run import main as pretrain
 from coevolve.pretrain.tokenizer import train_tokenizer
+from coevolve.recipe.schema import load_recipe
 from coevolve.tasks.checkable import Checkable
 from coevolve.tasks.worlds.checks import Puzzle, Split, answer, clauses, puzzles, square, subset
 from coevolve.types import Problem, Turn
+
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 pytestmark = pytest.mark.slow
 
@@ -145,3 +149,10 @@ def test_pretraining_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     text = checks_card.card(tmp_path / "out", checks_card.measured(tmp_path / "out"))
     assert "4 answers to each of 4 held-out problems" in text
     assert load_tokenizer(str(model)).tokenize(" 12+5=17.") == ["Ġ", "1", "2", "+", "5", "=", "1", "7", "."]
+
+
+def test_the_packaged_model_reads_its_reference() -> None:
+    """Its card has .70 and .20, of 1,000 problems."""
+    found = premise(load_recipe(RECIPES / "cory-checkable-tiny.yaml"), problems=100, members=4)
+    assert found["slope"] > 0.5
+    assert found["gain"] > 0.1

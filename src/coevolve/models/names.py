@@ -9,7 +9,7 @@ from pathlib import Path
 from coevolve.files import read_json
 from coevolve.pretrain.recipe import folder_of, load
 
-PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop")
+PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop", "coevolve-checks")
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 """What a model of the Hugging Face hub may be called."""
 
