@@ -95,8 +95,7 @@ def within_roles(batch: Batch) -> Batch:
 def alone_in_role(batch: Batch) -> Tensor:
     """True for turns whose role spoke in no other episode of the step, so that they have nobody to be compared with."""
     peers_B = within_roles(batch).peers_B
-    own_B = torch.unique(torch.stack([peers_B, batch.episode_B]), dim=1, return_inverse=True)[1]
-    return groups.size(peers_B) == groups.size(own_B)
+    return groups.size(peers_B) == groups.size(groups.pairs(peers_B, batch.episode_B))
 
 
 def less_moving(advantage: Advantage, decay: float) -> Advantage:

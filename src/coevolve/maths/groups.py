@@ -23,6 +23,12 @@ def size(peers_B: Tensor) -> Tensor:
     return torch.bincount(peers_B)[peers_B]
 
 
+def pairs(peers_B: Tensor, place_B: Tensor) -> Tensor:
+    """A number for each pair of group and place: those who share both have the same; shape B."""
+    number_B: Tensor = torch.unique(torch.stack([peers_B, place_B]), dim=1, return_inverse=True)[1]
+    return number_B
+
+
 def group_mean(credit_B: Tensor, peers_B: Tensor) -> Tensor:
     """Mean credit of each turn's group, in float64: what is left of a large mean is often small; shape B."""
     assert credit_B.shape == peers_B.shape and credit_B.ndim == 1, (credit_B.shape, peers_B.shape)
@@ -66,7 +72,7 @@ def less_weighted(credit_B: Tensor, peers_B: Tensor, weight_B: Tensor, place_B: 
     """
     weight_B, credit = weight_B.double(), credit_B.double()
     place_B = torch.arange(len(peers_B), device=peers_B.device) if place_B is None else place_B
-    own_B = torch.unique(torch.stack([peers_B, place_B]), dim=1, return_inverse=True)[1]
+    own_B = pairs(peers_B, place_B)
 
     def others(of_B: Tensor) -> Tensor:
         whole_B, mine_B = (size(key_B) * group_mean(of_B, key_B) for key_B in (peers_B, own_B))
