@@ -226,7 +226,7 @@ GROUPS = {
     "baseline": "mean", "std": "none", "group": "peers", "decay": 0.95,
     "credit": "team_return", "clip": None, "epochs": 1, "minibatch": None,
     "loss_aggregation": "sequence", "beta": 0.0, "kl": "loss", "estimator": "k3", "ratio": "token", "entropy": 0.0,
-    "drop_flat": False, "mismatch": "none",
+    "drop_flat": False, "resample": 0, "mismatch": "none",
 }  # fmt: skip
 CRITICS = {
     "value": "v", "credit": "team_return", "gamma": 1.0, "lam": 0.0, "whiten": True, "value_coef": 1.2,
@@ -239,7 +239,8 @@ DEFAULTS = {
     "mareinforce": GROUPS | {"baseline": "none"},
     "grpo": GROUPS | {"std": "group", "clip": 0.2, "loss_aggregation": "turn", "beta": 0.04},
     "dr_grpo": GROUPS | {"clip": 0.2},
-    "dapo": GROUPS | {"std": "group", "clip": (0.2, 0.28), "loss_aggregation": "token", "drop_flat": True},
+    "dapo": GROUPS
+    | {"std": "group", "clip": (0.2, 0.28), "loss_aggregation": "token", "drop_flat": True, "resample": 3},
     "gspo": GROUPS | {"std": "group", "clip": (3e-4, 4e-4), "ratio": "turn", "loss_aggregation": "turn"},
     "cispo": GROUPS | {"std": "group", "clip": (1.0, 4.0), "ratio": "detached", "loss_aggregation": "token"},
     "rloo": GROUPS | {"baseline": "loo", "beta": 0.05, "kl": "reward", "estimator": "k1"},

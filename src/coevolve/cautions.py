@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from coevolve.pay import alike
 from coevolve.types import Algorithm, Episode, Lesson, Metrics, PolicyName, Row, Sampling, Targets
 
 _MANY_ALONE = 0.25
@@ -16,9 +17,6 @@ _DEAD = 20
 
 _ENOUGH = 8
 """Joints that say whether agents are paid against each other."""
-
-_ALIKE = 1e-6
-"""Numbers closer than this part of the largest reward are the same."""
 
 
 class Cautions:
@@ -95,12 +93,9 @@ def averaged_away(episodes: Sequence[Episode], rows: Sequence[Row]) -> bool:
     """
     joints = [joint for episode in episodes for joint in episode.joints]
     size = max((abs(reward) for joint in joints for reward in joint.rewards), default=0.0)
-
-    def alike(values: Iterable[float]) -> bool:
-        found = list(values)
-        return max(found) - min(found) <= _ALIKE * size
-
     if len(joints) < _ENOUGH or len({len(joint.rewards) for joint in joints}) > 1:
         return False
-    divided = any(not alike(seat) for seat in zip(*(joint.rewards for joint in joints), strict=True))
-    return divided and alike(sum(joint.rewards) for joint in joints) and alike(row.credit for row in rows)
+    divided = any(not alike(seat, size) for seat in zip(*(joint.rewards for joint in joints), strict=True))
+    return (
+        divided and alike((sum(joint.rewards) for joint in joints), size) and alike((row.credit for row in rows), size)
+    )

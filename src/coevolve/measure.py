@@ -76,10 +76,8 @@ def interaction(episodes: Sequence[Episode]) -> Metrics:
     """What the joints say: the reward of each turn of the interaction, and the means of the episodes' parts."""
     levels: dict[int, list[float]] = {}
     for episode in episodes:
-        depth: list[int] = []
-        for joint in episode.joints:
-            depth.append(0 if joint.after is None else depth[joint.after] + 1)
-            levels.setdefault(depth[-1], []).append(fmean(joint.rewards))
+        for depth, joint in zip(episode.depths(), episode.joints, strict=True):
+            levels.setdefault(depth, []).append(fmean(joint.rewards))
     found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
     return found | {name: fmean(e.parts[name] for e in episodes) for name in episodes[0].parts}
 

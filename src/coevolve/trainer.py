@@ -15,6 +15,7 @@ from coevolve import checks, defaults, noise
 from coevolve.ahead import Ahead, check_corrected, staleness_of
 from coevolve.cautions import Cautions
 from coevolve.collate import collate, plain_rows, rows_of
+from coevolve.dynamic_sampling import with_others
 from coevolve.engines.local import LocalEngine
 from coevolve.faults import ShortageError, blame, closed_after, during
 from coevolve.interfaces import Engine, Learner, Task
@@ -137,8 +138,12 @@ class Trainer:
 
     def sampled(self, i: int, clock: Clock) -> list[Episode]:
         """The episodes of step i by the weights that are published."""
-        problems = batch_of(self.task.train, i, self.batch_size, self.seed)
-        return rollout(self.play, problems, self.stage(i, clock), members=self.members)
+
+        def played(problems: Sequence[Problem]) -> list[Episode]:
+            return rollout(self.play, problems, self.stage(i, clock), members=self.members)
+
+        episodes = played(batch_of(self.task.train, i, self.batch_size, self.seed))
+        return with_others(episodes, self.task.train, played, self.algorithm.resample, self.seed, i)
 
     def publish(self, names: Iterable[PolicyName], version: int) -> None:
         """Have the engine sample these policies as they are now; version: the step that these weights are for.

@@ -168,6 +168,13 @@ class Episode:
     joints: list[Joint] = field(default_factory=list)
     parts: Metrics = field(default_factory=dict)
 
+    def depths(self) -> list[int]:
+        """How many joints led to each joint."""
+        found: list[int] = []
+        for joint in self.joints:
+            found.append(0 if joint.after is None else found[joint.after] + 1)
+        return found
+
     def history(self, last: int | None) -> tuple[tuple[Turn, ...], ...]:
         """The turns of the joint at this position and of those that it continues, the first one first."""
         found: list[tuple[Turn, ...]] = []
@@ -439,7 +446,8 @@ class Algorithm:
     value head, on every policy, or on those of these names. logp_old: batches have the learner's own log-probabilities,
     where a sampler's differ and a batch is used more than once. rows: what else is learnt from. follow: with one,
     policies learn in turn, in an order drawn for each step, and it says what follows from each update for the others.
-    caution: what whoever trains with it should know, said once. A rule that draws random numbers takes them from
+    resample: how many times a step plays other problems in place of those that have nothing to teach it
+    (``dynamic_sampling``). caution: what whoever trains with it should know, said once. A rule that draws random numbers takes them from
     ``noise``.
     """
 
@@ -452,6 +460,7 @@ class Algorithm:
     logp_old: bool = False
     rows: Rows | None = None
     follow: Follow | None = None
+    resample: int = 0
     caution: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What it was made with: a checkpoint belongs to one algorithm."""

@@ -123,8 +123,8 @@ def without_critic(rule: Rule) -> Rule:
 
 
 def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
-    """The rule as if turns without a signal were not in the batch: DAPO's dynamic sampling (arXiv 2503.14476, section
-    3.2), which samples others in their place.
+    """The rule as if turns without a signal were not in the batch, as in DAPO (arXiv 2503.14476, section 3.2), which
+    samples others in their place (``dynamic_sampling``).
 
     They get no advantage, and that they are still counted is made up for: the others' grow by the share that counts.
     """

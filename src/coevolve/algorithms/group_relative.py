@@ -34,7 +34,7 @@ from coevolve.maths.kl import ESTIMATORS
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.maths.losses import RATIOS, clipped_policy
 from coevolve.maths.mismatch import BOUNDS
-from coevolve.settings import BelowOne, Count, NotNegative, Positive, checked_call
+from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective, Targets
 
 
@@ -56,6 +56,7 @@ def group_relative(
     estimator: Literal["k1", "k2", "k3", "exact"] = "k3",
     entropy: NotNegative = 0.0,
     drop_flat: bool = False,
+    resample: CountFromZero = 0,
     mismatch: Literal["none", "tis", "icepop", "sequence"] = "none",
 ) -> Algorithm:
     """A group-relative policy gradient as a value.
@@ -71,7 +72,8 @@ def group_relative(
     that has no gradient (CISPO). loss_aggregation: see ``maths.loss_aggregation``. beta: weight of the KL to the start
     model, none at 0; kl: as a term of the loss, or taken from the return before it is compared; estimator:
     ``maths.kl``, or exact, over the whole vocabulary, in the loss only. entropy: weight of a bonus in the loss.
-    drop_flat: the batch is as if groups of equal returns were not in it (DAPO). mismatch: what makes up for a sampler
+    drop_flat: the batch is as if groups of equal returns were not in it (DAPO). resample: how many times a step plays
+    other problems in place of those that were paid alike whatever was said (``dynamic_sampling``). mismatch: what makes up for a sampler
     whose numbers differ from the learner's (``maths.mismatch``).
     Raises ValueError for settings out of range, and for two that exclude each other.
     """
@@ -86,11 +88,15 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     if _paid(s) and _whole(s):
         raise ValueError("algorithm: the exact KL is the same for every token that may be drawn, so as a reward it has "
                          "no gradient; set kl: loss, or estimator: k1")  # fmt: skip
+    if s["resample"] and not (s["drop_flat"] and s["group"] == "peers"):
+        raise ValueError("algorithm: resample plays others in place of groups that drop_flat leaves out; set drop_flat: "
+                         "true and group: peers, or resample: 0")  # fmt: skip
     return Algorithm(
         credit=credit,
         advantage=_advantage(s),
         objective=_objective(s),
         reference=s["beta"] > 0,
+        resample=s["resample"],
         logp_old=BOUNDS[s["mismatch"]] is not None and reused(s["epochs"], s["minibatch"]),
         settings=s,
     )

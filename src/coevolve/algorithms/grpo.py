@@ -31,12 +31,13 @@ dr_grpo = variant(
 dapo = variant(
     "dapo",
     group_relative,
-    "DAPO: GRPO that clips higher above, counts every token alike, and leaves out groups without a signal.",
+    "DAPO: GRPO that clips higher above, counts every token alike, and plays others in place of groups without a signal.",
     baseline="mean",
     std="group",
     clip=(0.2, 0.28),
     loss_aggregation="token",
     drop_flat=True,
+    resample=3,
 )
 
 gspo = variant(

@@ -105,6 +105,8 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         rows = episodes * count
         trained = rows * longest * algorithm.objective.epochs if recipe.policies[name].weights != "frozen" else 0
         lines.append(f"  {name}: {rows} turns, at most {rows * longest} tokens sampled and {trained} trained on")
+    if algorithm.resample:
+        lines.append(f"  and up to {algorithm.resample} times as many again, in place of problems that were paid alike")
     return lines
 
 

@@ -1,0 +1,63 @@
+"""Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): problems that were paid alike, whatever was said, have nothing
+to teach, so a step plays others in their place.
+
+What was played first stays in the step, so that its metrics are of all that was sampled; that it does not count is the
+advantage's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from coevolve import noise
+from coevolve.pay import alike
+from coevolve.types import Episode, Problem
+
+
+def with_others(
+    episodes: Sequence[Episode],
+    problems: Sequence[Problem],
+    play: Callable[[Sequence[Problem]], list[Episode]],
+    times: int,
+    seed: int,
+    step: int,
+) -> list[Episode]:
+    """The episodes of a step, then those of as many other ``problems`` as taught nothing, up to so many times.
+
+    Which ones is drawn from (seed, step), without those that the step has had; there are no more where all were played.
+    """
+    found, last, left = list(episodes), episodes, None
+    for _ in range(times):
+        missing = sum(paid_alike(of_one) for of_one in by_problem(last).values())
+        if not missing:
+            break
+        if left is None:
+            had = {episode.problem.id for episode in episodes}
+            order = noise.permutation(len(problems), seed, "in place of others", step)
+            left = (problems[i] for i in order if problems[i].id not in had)
+        if not (others := list(islice(left, missing))):
+            break
+        last = play(others)
+        found += last
+    return found
+
+
+def by_problem(episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
+    """The episodes of each problem, by its id."""
+    found: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        found.setdefault(episode.problem.id, []).append(episode)
+    return found
+
+
+def paid_alike(episodes: Sequence[Episode]) -> bool:
+    """Whether nothing that was said to a problem made a difference: all joints of a depth were paid the same, each
+    agent what it was paid in the others, and every member went as deep."""
+    paid: dict[tuple[int, int], list[float]] = {}
+    for episode in episodes:
+        for depth, joint in zip(episode.depths(), episode.joints, strict=True):
+            for seat, reward in enumerate(joint.rewards):
+                paid.setdefault((depth, seat), []).append(reward)
+    as_deep = all(sorted(episode.depths()) == sorted(episodes[0].depths()) for episode in episodes)
+    return as_deep and all(alike(rewards, max(map(abs, rewards))) for rewards in paid.values())
