@@ -58,6 +58,14 @@ def test_a_problem_stands_before_and_after(visit, page_of, run_of):
             assert all(turn["text"] in shown and turn["role"] in shown for turn in line["turns"])
 
 
+def test_answers_are_on_the_first_screen_though_a_problem_is_long(visit, page_of):
+    """Its text, tests and entry point had pushed them off it."""
+    tab = visit(page_of("feedback"), "overview")
+    until(tab, PAIR)
+    assert tab.locator("#overview-part .problem").get_attribute("open") is None
+    assert tab.locator("#before-after .turn").first.bounding_box()["y"] < 800
+
+
 def test_of_a_tree_one_branch_is_read_and_the_others_are_folded(visit, page_of, run_of):
     """All of it is a dozen screens of a phone."""
     tab = visit(page_of("tree"), "overview", width=375)

@@ -340,6 +340,21 @@ def test_light_and_dark(visit, page_of):
     until(light, f"ink => ({PLOT})('reward').layout.font.color === ink", arg=as_dark)
 
 
+def test_options_say_what_they_are_on_a_phone(visit, page_of):
+    """A box to tick stood there without a word."""
+    tab = visit(page_of("cory"), "dialogues", width=375)
+    tab.click(".options summary")
+    words = tab.locator(".options label > span")
+    assert words.all_inner_texts() == ["tokens by", "beside", "numbers as tables", "search"]
+    assert all(one.bounding_box()["width"] > 20 for one in words.all())
+
+
+def test_there_is_no_half_step(visit, page_of):
+    tab = visit(page_of("cory"), "findings")
+    until(tab, "() => Boolean(document.querySelector('#articles .plot')?.data)")
+    assert tab.evaluate("document.querySelector('#articles .plot').layout.xaxis.dtick") == 1
+
+
 @pytest.mark.parametrize("family", ["tree", "cory"])
 def test_a_phone_never_scrolls_sideways(visit, page_of, family):
     tab = visit(page_of(family), width=375, height=700)

@@ -17,10 +17,10 @@ function drawEpisode(episode, heading, look) {
     ...drawJoints(episode, look));
 }
 
-/** The columns of a problem, folded up where they are long; null where it has none. */
-function drawProblem({ data }) {
+/** The columns of a problem, folded up where they are long, or if asked to; null where it has none. */
+function drawProblem({ data }, folded = JSON.stringify(data).length >= SHORT) {
   const columns = Object.entries(data);
-  return columns.length ? el("details", { class: "problem", open: JSON.stringify(columns).length < SHORT }, el("summary", {}, "the problem"),
+  return columns.length ? el("details", { class: "problem", open: !folded }, el("summary", {}, "the problem"),
     el("dl", {}, ...columns.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, written(value))]))) : null;
 }
 

@@ -61,10 +61,10 @@ function turnTo(place) {
 /** The position of the median: neither the best nor the worst is what a reader should meet first. */
 const middle = (values) => values.map((value, i) => [value, i]).sort(([a], [b]) => a - b)[Math.floor(values.length / 2)][1];
 
-/** What a problem asks: in a line where it is short, else as the dialogues show it. */
-function asked(episode) {
+/** What a problem asks: in a line where it is short, else as the dialogues show it, unless it is to be folded. */
+function asked(episode, folded) {
   const said = Object.entries(episode.data).map(([key, value]) => `${key}: ${written(value)}`).join("; ");
-  return said && said.length < SHORT && !said.includes("\n") ? el("p", { class: "said" }, said) : drawProblem(episode);
+  return said && said.length < SHORT && !said.includes("\n") ? el("p", { class: "said" }, said) : drawProblem(episode, folded);
 }
 
 /** A held-out problem as it was first and last played, by the same noise. */
@@ -86,6 +86,6 @@ async function drawBeforeAfter() {
   const then = last ? same(first) : null;
   const look = { measure: null, about, brief: true };
   const shown = [[first, SOURCES.held_out.at(about.steps[0])], [then, SOURCES.held_out.at(about.steps[last])]].filter(([one]) => one);
-  keep(front.asked, first.data, () => [asked(first)].filter(Boolean));
+  keep(front.asked, first.data, () => [asked(first, true)].filter(Boolean)); // the answers shall be on the first screen
   keep(front.pair, shown, () => shown.map(([episode, when]) => drawEpisode(episode, when, look)));
 }

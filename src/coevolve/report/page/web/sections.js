@@ -69,6 +69,7 @@ function sectionFigure(plot) {
   layout.xaxis.title = { text: asText(plot.x) };
   layout.xaxis.type = typeof plot.series[0]?.x[0] === "string" ? "category" : "linear";
   layout.yaxis.title = { text: asText(plot.y) };
+  if (plot.x === "step" && plot.series.every(({ x }) => x.at(-1) < FEW_STEPS)) layout.xaxis.dtick = 1;
   return { data: plot.series.flatMap(seriesTraces), layout };
 }
 
