@@ -1,6 +1,6 @@
 # make demo: train two agents now.  make test: the tests.  make test-server: those of a real vLLM.  make check: format, lint, types, tests.
 # make dist: build the package, check it, and try the wheel in a bare environment, as somebody would who has nothing else.
-# Choose another interpreter with `make PYTHON=python3.13 ...` (3.11 to 3.13).
+# Choose another interpreter with `make PYTHON=python3.13 ...` (3.11 to 3.13); with VENV=.venv-3.13 it has an environment beside this one.
 
 PYTHON ?= python3
 VENV := .venv

@@ -1,4 +1,4 @@
-"""The tab key, in a real bash: commands, options, recipes, keys, files."""
+"""The tab key, in a real bash and a real fish: commands, options, recipes, keys, files."""
 
 import os
 import shutil
@@ -10,13 +10,20 @@ import pytest
 
 from coevolve import cli
 
-SCRIPT = """
+BASH = """
 eval "$(coevolve completion bash)"
 try() {
   COMP_LINE="$1"; COMP_POINT=${#1}; COMP_TYPE=9; COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
   _python_argcomplete coevolve
   echo "${COMPREPLY[@]}"
 }
+"""
+
+FISH = """
+coevolve completion fish | source
+function try
+  echo (complete -C $argv[1] | string split --fields 1 \\t)
+end
 """
 
 WANTED = {
@@ -30,19 +37,20 @@ WANTED = {
 }
 
 
-def test_bash_completes(tmp_path):
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("no bash here")
+@pytest.mark.parametrize(("shell", "script"), [("bash", BASH), ("fish", FISH)])
+def test_a_real_shell_completes(shell, script, tmp_path):
+    there = shutil.which(shell)
+    if there is None:
+        pytest.skip(f"no {shell} here")
     (tmp_path / "own.yaml").touch()
     (tmp_path / "own.txt").touch()
     program = tmp_path / "bin" / "coevolve"  # the shell's code calls the program by its name
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m coevolve.cli "$@"\n')
     program.chmod(0o755)
-    asked = SCRIPT + "".join(f"try {line!r}\n" for line in WANTED)
-    env = os.environ | {"PATH": f"{program.parent}:{os.environ['PATH']}"}
-    done = subprocess.run([bash, "-c", asked], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    asked = script + "".join(f"try {line!r}\n" for line in WANTED)
+    env = os.environ | {"PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run([there, "-c", asked], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     assert dict(zip(WANTED, map(str.split, done.stdout.splitlines()), strict=True)) == WANTED, done.stderr
 
 

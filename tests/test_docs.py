@@ -19,6 +19,7 @@ import pytest
 
 import docs_code
 from coevolve import Trainer, cli
+from coevolve.models.names import PACKAGED
 from coevolve.recipe.schema import load_recipe, parts
 
 ROOT = Path(__file__).parents[1]
@@ -191,6 +192,10 @@ def test_every_name_is_ours():
     named = set(re.findall(r"`(coevolve(?:\.\w+)+)", told))
     assert len(named) > 10
     assert [name for name in sorted(named) if not name.endswith(".yaml") and pydoc.locate(name) is None] == []
+
+
+def test_every_packaged_model_is_named():
+    assert [name for name in PACKAGED if f"`{name}`" not in README.read_text("utf-8")] == []
 
 
 def test_every_recipe_is_described():

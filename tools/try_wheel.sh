@@ -19,8 +19,13 @@ coevolve train quickstart steps=2 batch_size=8 output_dir=runs/quick
 coevolve report runs/quick
 coevolve export runs/quick team
 echo "The soup at the harbour cafe was" | coevolve chat team --greedy
-coevolve init reward
-coevolve train my_reward.yaml steps=2
+for kind in task reward play algorithm; do
+  coevolve init "$kind"
+  coevolve train "my_$kind.yaml" steps=2
+done
+coevolve init examples
+coevolve recipes show quickstart > mine.yaml
+coevolve train mine.yaml --dry-run
 
 coevolve serve team --port 0 > served &
 server=$!
