@@ -5,6 +5,7 @@ import errno
 import importlib.metadata
 import io
 import json
+import logging
 import shutil
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli, faults
+from coevolve.commands import quiet
 from coevolve.runs.folder import read_lines
 from coevolve.trainer import Trainer
 
@@ -204,6 +206,13 @@ def test_report_draws_several_runs(tmp_path, capsys):
     assert cli.main(["report", "mine-0"]) == 0
     assert Path("mine-0/report.html").is_file()
     assert "mine-1: reward 0 -> 9.00" in capsys.readouterr().out
+
+
+def test_what_a_library_advises_at_its_import_is_not_told(caplog):
+    """On some processors bitsandbytes asks for another package, wherever peft is imported."""
+    quiet()
+    logging.getLogger("bitsandbytes.backends.cpu.ops").warning("Failed to load a kernel; please install a package")
+    assert caplog.records == []
 
 
 def test_a_warning_is_one_line(tmp_path, monkeypatch, capsys):

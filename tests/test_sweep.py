@@ -63,6 +63,12 @@ def test_a_range_that_goes_down_is_named():
         values("9..0", "seed=9..0")
 
 
+def test_a_star_varies_a_key_of_all_policies_at_once():
+    recipes = grid(QUICKSTART, ["policies.*.learning_rate=1e-4,3e-4"], Path("out"))
+    rates = [[policy.learning_rate for policy in recipe.policies.values()] for recipe in recipes]
+    assert rates == [[1e-4, 1e-4], [3e-4, 3e-4]]
+
+
 def names(*overrides):
     return [recipe.output_dir.name for recipe in grid(QUICKSTART, overrides, Path("out"))]
 

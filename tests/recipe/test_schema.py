@@ -9,7 +9,7 @@ import yaml
 from coevolve.cast import CASTS
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
-from coevolve.recipe.inputs import apply_overrides, load_yaml
+from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml
 from coevolve.recipe.schema import load_recipe, parts
 from coevolve.tasks import TASKS
 from coevolve.types import Problem
@@ -144,6 +144,17 @@ def test_a_star_is_every_key_that_is_there():
     assert apply_overrides({"a": {"b": {"x": 1}, "c": {"x": 2, "y": 3}}}, ["a.*.*=9"]) == {
         "a": {"b": {"x": 9}, "c": {"x": 9, "y": 9}}
     }
+
+
+def test_a_star_below_a_key_that_is_none_is_told_with_the_nearest():
+    with pytest.raises(ValueError, match=r"polices has no keys that \* could stand for; did you mean 'policies'\?$"):
+        apply_overrides({"policies": {"ann": {}}}, ["polices.*.model=x"])
+
+
+@pytest.mark.parametrize(("word", "near"), [("polcies", "; did you mean 'policies'?"), ("foo", ""), ("nope", "")])
+def test_only_what_is_near_is_meant(word, near):
+    """A guess at what is as near as any other word misleads."""
+    assert did_you_mean(word, ["policies", "to_go", "compute"]) == near
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ def quiet() -> None:
         handler.setFormatter(Plain())
         ours.addHandler(handler)
         ours.setLevel(logging.INFO)
+    # peft imports it where it is there, and it asks for a package that it would load kernels with
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # read when it is imported
     if "transformers" in sys.modules:  # by a program that calls us
         chatter: Any = sys.modules["transformers"].utils.logging

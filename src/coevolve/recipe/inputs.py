@@ -126,7 +126,8 @@ def _starred(tree: Tree, keys: list[str], named: str) -> list[list[str]]:
     for key in keys[:at]:
         place = place.get(key) if isinstance(place, dict) else None
     if not isinstance(place, dict) or not place:
-        raise ValueError(f"{named}: {'.'.join(keys[:at]) or 'the top'} has no keys that * could stand for")
+        near = "" if keys[0] in tree else did_you_mean(keys[0], tree)
+        raise ValueError(f"{named}: {'.'.join(keys[:at]) or 'the top'} has no keys that * could stand for{near}")
     return [path for key in place for path in _starred(tree, [*keys[:at], key, *keys[at + 1 :]], named)]
 
 
@@ -258,7 +259,7 @@ _OF_TRL = {
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"``, or nothing if no known word is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
