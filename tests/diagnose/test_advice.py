@@ -98,10 +98,13 @@ def test_the_second_ones_luck():
         def reward(self, cases):
             return [[2 * digit(t.text) if t.role == "a" else digit(t.text) for t in case.turns] for case in cases]
 
-    own, luck = advice._nested(scene(Each(lambda **texts: 0.0, problems=400), numbers, play=observers(4), members=4))
+    own, luck, cost = advice._nested(
+        scene(Each(lambda **texts: 0.0, problems=400), numbers, play=observers(4), members=4)
+    )
     of_a_digit = torch.arange(10.0).var(unbiased=False).item()
     assert luck == pytest.approx(of_a_digit, rel=0.1)
     assert own == pytest.approx(4 * of_a_digit, rel=0.2)
+    assert cost["seconds_reward"] > 0
 
 
 def test_what_is_said_of_a_chain():
@@ -122,6 +125,7 @@ def test_the_command(capsys, monkeypatch):
     assert cli.main(chained) == 0
     told = capsys.readouterr().out
     assert "is the second one's luck" in told
+    assert "to sample a problem" in told
     assert "whether the second reads: the prompt of role 'second'" in told  # the game wants a move, not nothing
     numbers = ["recipes/cory-arithmetic-tiny.yaml", "--problems", "2", "--members", "2", "sampling.max_new_tokens=8"]
     assert cli.main(["advise", *numbers]) == 0

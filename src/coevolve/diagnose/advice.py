@@ -190,26 +190,33 @@ def _said_of_baselines(credit: Row, own: float, partners: float, mixed: float, d
 
 
 def _in_turn(scene: Scene, recipe: Recipe, problems: int) -> dict[str, Any]:
-    own, luck = _nested(replace(scene, play=observers(scene.members)))
+    own, luck, cost = _nested(replace(scene, play=observers(scene.members)))
     best = float(np.sqrt(max(luck, 0.0) / own)) if own > 0 else float("nan")
     rows: list[Row] = [{"role": next(iter(scene.cast)), "own": own, "partners": luck, "best observers": best}]
     try:
         read = premise(recipe.model_copy(update={"play": {"name": "chain"}}), problems, 2 * scene.members)
     except ValueError as error:  # a task may refuse an empty answer, say where it wants a move
-        return {"rows": rows, "advice": [*_said_of_luck(own, luck, best), f"whether the second reads: {error}"]}
+        return {"rows": rows, **cost, "advice": [*_said_of_luck(own, luck, best), f"whether the second reads: {error}"]}
     rows.append({"role": list(scene.cast)[1], **{k: read[k] for k in ("slope", "gain", "alone", "heard", "empty")}})
-    return {"rows": rows, "advice": [*_said_of_luck(own, luck, best), *_said_of_reading(read)]}
+    return {"rows": rows, **cost, "advice": [*_said_of_luck(own, luck, best), *_said_of_reading(read)]}
 
 
-def _nested(scene: Scene) -> tuple[float, float]:
+def _nested(scene: Scene) -> tuple[float, float, dict[str, float]]:
     """Of the sum r1 + r2 within a problem: the variance that the first one's answers make, and that of the second's
-    luck once it has heard one (nested analysis of variance)."""
-    size = scene.members
+    luck once it has heard one (nested analysis of variance). And the seconds of a problem's answers and of a reward,
+    which is asked for once more to be timed."""
+    size, count, began = scene.members, len(scene.problems), time.perf_counter()
+    episodes = scene.played()
+    said = time.perf_counter()
+    cases = [Case(episode.problem, tuple(joint.turns)) for episode in episodes for joint in episode.joints]
+    pay(cases, Stage(scene.cast, scene.task, scene.engine, scene.sampling, SEED, "advise"))
+    reward = (time.perf_counter() - said) / len(cases)
+    cost = {"seconds_sampling": max(said - began - reward * len(cases), 0.0) / count, "seconds_reward": reward}
     sums_PGM = np.array(
-        [[sum(joint.rewards) for joint in episode.joints] for episode in scene.played()], dtype=np.float64
-    ).reshape(len(scene.problems), size, size)
+        [[sum(joint.rewards) for joint in episode.joints] for episode in episodes], dtype=np.float64
+    ).reshape(count, size, size)
     luck = float(sums_PGM.var(2, ddof=1).mean())
-    return float(sums_PGM.mean(2).var(1, ddof=1).mean()) - luck / size, luck
+    return float(sums_PGM.mean(2).var(1, ddof=1).mean()) - luck / size, luck, cost
 
 
 def _said_of_luck(own: float, luck: float, best: float) -> list[str]:
