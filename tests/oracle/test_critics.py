@@ -23,7 +23,12 @@ from coevolve.algorithms import iac, maac
 from coevolve.collate import collate, rows_of
 from coevolve.types import Lesson, Outputs
 
-[TWICE] = (protocol for protocol in PROTOCOLS if protocol.name == "rounds(2)")
+
+def by_name(play):
+    return next(protocol for protocol in PROTOCOLS if protocol.name == play)
+
+
+TWICE = by_name("rounds(2)")
 CREDITS = ("team_return", "own_return")
 RULES = {"iac": iac, "maac": lambda **settings: maac(critic="judge", **settings)}
 
@@ -108,6 +113,20 @@ def test_a_right_critic_is_as_good_as_the_return(sample, name, role):
         assert bias(sample, name, values(sample, name), role, lam=lam) < CLOSE
 
 
+@pytest.mark.parametrize("credit", CREDITS)
+@pytest.mark.parametrize("play", ["chain", "rounds(2), done", "discussion(1)"])
+def test_a_right_critic_on_other_plays(play, credit):
+    once = everything(dataclasses.replace(by_name(play), members=1))
+    right = values(once, "iac", "v", credit)
+    for role, lam in itertools.product(ROLES, (0.0, 1.0)):
+        assert bias(once, "iac", right, role, credit=credit, lam=lam) < CLOSE
+
+
+def test_a_right_critic_in_a_tree():
+    tree = everything(by_name("tree(2, 2), aligned"))
+    assert bias(tree, "iac", values(tree), "b", lam=0.0) < CLOSE  # looks ahead to the mean of two branches
+
+
 @pytest.mark.parametrize(("name", "role"), EVERY)
 def test_a_wrong_critic_biases_unless_the_whole_return_is_kept(sample, name, role):
     assert bias(sample, name, wrong(sample, name), role, lam=1.0) < CLOSE
@@ -147,8 +166,8 @@ def test_values_in_units_of_returns_are_right_or_wrong_as_they_are(sample, name,
 @pytest.mark.parametrize("play", ["chain", "rounds(1), chicken", "rounds(2)", "discussion(1)"])
 def test_a_head_beside_any_credit_is_a_baseline(play):
     """PPO's, whatever it says."""
-    [protocol] = (one for one in PROTOCOLS if one.name == play)
-    sample, beside = sample_of(play, protocol.seed), []
+    protocol, beside = by_name(play), []
+    sample = sample_of(play, protocol.seed)
     for label, spec in specs(protocol):
         try:
             right, wrong = (headed(sample, spec, by) for by in (0.0, 3.0))
