@@ -398,14 +398,27 @@ class Ours:
         weight_BT = self.rule.objective.loss_aggregation(batch)
         if self.stepwise:
             weight_BT = batch.mask_BT * self._per_step(agent)[:, None]
-        policy.optimizer.zero_grad()  # type: ignore[union-attr]
-        self.rule.objective.loss(policy.outputs(batch), batch, targets, weight_BT)[0].backward()
-        return flat(policy.parameters)
+        return slope(policy, self.rule, batch, targets, weight_BT)
 
     def _per_step(self, agent: int) -> Tensor:
         turns = [sample.turn_idx for sample in self.peer.samples[agent]]
         weights = step_weights(turns, self.peer.setting.buffer)
         return torch.tensor(weights).repeat_interleave(self.peer.setting.k) / self.peer.setting.k
+
+
+def slope(policy: LocalLearner, rule: Any, batch: Batch, targets: Targets, weight_BT: Tensor | None = None) -> Tensor:
+    """The gradient of a policy's loss, in one line. weight_BT: of its tokens, if not those of the rule."""
+    policy.optimizer.zero_grad()  # type: ignore[union-attr]
+    weight_BT = rule.objective.loss_aggregation(batch) if weight_BT is None else weight_BT
+    rule.objective.loss(policy.outputs(batch), batch, targets, weight_BT)[0].backward()
+    return flat(policy.parameters)
+
+
+def answer(problem: Problem, role: str, prompt: list[int], ids: list[int], member: int = 0, round: int = 0) -> Turn:
+    """What a role's policy of the same name sampled, as a turn of ours."""
+    turn = Turn(role, role, problem, member, round, prompt, ids, [0.0] * len(ids), "", True)
+    turn.peers = (problem.id, role, round)
+    return turn
 
 
 # --- Parity ----------------------------------------------------------------------------------------------------------

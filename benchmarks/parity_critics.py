@@ -24,11 +24,12 @@ from parity_comlrl import (  # sets the environment up, so it comes before torch
     TOLERANCE,
     Pair,
     Recorder,
+    answer,
     built,
     distance,
-    flat,
     random_pair,
     row,
+    slope,
     table,
     told_next,
     word_prompts,
@@ -168,26 +169,19 @@ class Ours:
         mine = [[s for s in self.peer.samples if s.metadata["batch_item"] is self.peer.items[number] and
                  s.agent_idx == agent] for agent in range(2)]  # fmt: skip
         for t in range(self.peer.setting.turns):
-            act = tuple(self._turn(problem, role, t, samples[t]) for role, samples in zip(ROLES, mine, strict=True))
+            act = tuple(self._said(problem, role, t, samples[t]) for role, samples in zip(ROLES, mine, strict=True))
             paid = tuple(float(samples[t].reward) for samples in mine)
             joints.append(Joint(act, paid, t - 1 if t else None))
             turns += act
         return Episode(problem, 0, turns, joints)
 
     @staticmethod
-    def _turn(problem: Problem, role: str, t: int, sample: Any) -> Turn:
+    def _said(problem: Problem, role: str, t: int, sample: Any) -> Turn:
         ids, start = sample.full_input_ids.tolist(), sample.prompt_len
-        said = ids[start : start + sample.response_len]
-        turn = Turn(role, role, problem, 0, t, ids[:start], said, [0.0] * len(said), sample.completion, True)
-        turn.peers = (problem.id, role, t)
-        return turn
+        return answer(problem, role, ids[:start], ids[start : start + sample.response_len], round=t)
 
     def gradient(self, name: str) -> Tensor:
-        policy, batch = self.policies[name], self.lesson.batches[name]
-        policy.optimizer.zero_grad()  # type: ignore[union-attr]
-        weight_BT = self.rule.objective.loss_aggregation(batch)
-        self.rule.objective.loss(policy.outputs(batch), batch, self.targets[name], weight_BT)[0].backward()
-        return flat(policy.parameters)
+        return slope(self.policies[name], self.rule, self.lesson.batches[name], self.targets[name])
 
     def by_turn(self, name: str, of: str) -> Tensor:
         """Advantages of a policy's own turns, or the values that are said of them, in the order of the episodes."""

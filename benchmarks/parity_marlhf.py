@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,15 @@ from parity_comlrl import (  # sets the environment up, so it comes before torch
     Recorder,
     Tokens,
     as_scored,
-    built,
     distance,
-    flat,
     random_pair,
     recentred,
     row,
+    slope,
     table,
     word_prompts,
 )
-from parity_preferences import CANDIDATES, TOKENS, reward_model, words
+from parity_preferences import CANDIDATES, TOKENS, begun_with, compared, judge, read, reward_model, together, words
 from parity_preferences import Peer as Comparing
 
 # isort: split
@@ -46,10 +44,10 @@ import torch
 from comlrl.trainers import preference as peers
 from torch import Tensor
 
-from coevolve import Episode, Joint, LocalLearner, PolicySpec, Problem, Turn
+from coevolve import Episode, LocalLearner, PolicySpec, Problem
 from coevolve.algorithms import marlhf
 from coevolve.collate import collate, rows_of
-from coevolve.types import Algorithm, Batch, Lesson
+from coevolve.types import Algorithm, Lesson
 
 MEMBERS = 3
 PAIRS, EPOCHS, RATE, DECAY = 3, 4, 1e-2, 0.01
@@ -87,8 +85,8 @@ class Learning(Comparing):
             self.head = {name: tensor.clone() for name, tensor in trainer.reward_model.reward_head.state_dict().items()}
             trainer.reward_optimizer = torch.optim.AdamW(trainer.reward_model.parameters(), lr=RATE)
 
-        trainer._init_reward_model, trainer._process_buffer = begun, watched
-        trainer._format_joint_text = lambda prompts, said: " ".join((prompts[0], *(text for text in said if text)))
+        trainer._process_buffer = watched
+        begun_with(trainer, begun)
         self.source = source
         self.train()
 
@@ -96,22 +94,12 @@ class Learning(Comparing):
         """The agents' episodes of the second phase; what they were paid there is the reward model's score."""
         found, eos = [], self.tokenizer.eos_token_id
         for number, nodes in enumerate(zip(*self.samples, strict=True)):
-            problem = Problem(str(number))
+            data = [node.completions_data for node in nodes]
             for member in range(MEMBERS):
-                turns = [self._said(problem, role, node, member, tokens, eos)
-                         for role, node in zip(ROLES, nodes, strict=True)]  # fmt: skip
-                paid = float(nodes[0].returns[member])
-                found.append(Episode(problem, member, turns, [Joint(tuple(turns), (paid, paid))]))
+                said = [(one["prompt_input_ids"][0].tolist(),
+                         tokens(one["completion_input_ids"][0][member].tolist(), eos)) for one in data]  # fmt: skip
+                found.append(together(Problem(str(number)), member, said, float(nodes[0].returns[member])))
         return found
-
-    @staticmethod
-    def _said(problem: Problem, role: str, node: Any, member: int, tokens: Tokens, eos: int) -> Turn:
-        data = node.completions_data
-        ids = tokens(data["completion_input_ids"][0][member].tolist(), eos)
-        prompt = data["prompt_input_ids"][0].tolist()
-        turn = Turn(role, role, problem, member, 0, prompt, ids, [0.0] * len(ids), "", True)
-        turn.peers = (problem.id, role, 0)
-        return turn
 
     def advantages(self, agent: int) -> Tensor:
         """What its loss multiplies each row's log-probability with; shape B."""
@@ -127,29 +115,17 @@ class Learning(Comparing):
 def judge_of(peer: Learning, rule: Algorithm) -> tuple[LocalLearner, float]:
     """Our judge after as many steps on the comparisons of the first phase, and how far apart the two biases got."""
     spec = PolicySpec(model=peer.source, device="cpu", learning_rate=RATE, weight_decay=DECAY)
-    policy = built({"judge": spec}, peer.tokenizer, critic=True)["judge"]
-    assert policy.value_head is not None
-    policy.value_head.load_state_dict(peer.head)
+    policy = judge(spec, peer.tokenizer, peer.head)
     optimizer = torch.optim.AdamW(policy.parameters, lr=RATE, weight_decay=DECAY)
     episodes = peer.episodes(words)
     for _ in range(EPOCHS):
-        batch = read(policy, rule, episodes)
-        targets = rule.advantage(Lesson(episodes, {"judge": batch}), rule.start)[0]["judge"]
-        optimizer.zero_grad()
-        rule.objective.loss(policy.outputs(batch), batch, targets, rule.objective.loss_aggregation(batch))[0].backward()
+        compared(policy, rule, episodes, read(policy, rule, episodes))
         optimizer.step()
+    assert policy.value_head is not None
     bias, theirs = policy.value_head.bias.data, peer.trainer.reward_model.reward_head.bias.data
     apart = float((bias - theirs).abs())
     bias.copy_(theirs)
     return policy, apart
-
-
-def read(policy: LocalLearner, rule: Algorithm, episodes: Sequence[Episode]) -> Batch:
-    """What the judge reads of episodes, with its scores."""
-    assert rule.rows is not None
-    rows = rule.rows(episodes, rows_of(episodes, rule.credit, None))  # type: ignore[arg-type]
-    batch = policy.describe(collate(rows, "judge"))
-    return batch.replace(extra_B=torch.ones_like(batch.extra_B))
 
 
 def errors(folder: Path, algorithm: str, normalise: bool) -> tuple[float, float, float, float]:
@@ -172,12 +148,8 @@ def errors(folder: Path, algorithm: str, normalise: bool) -> tuple[float, float,
             adv_B = recentred(adv_B, batch.peers_B)
         advantage = max(advantage, distance(peer.advantages(agent), adv_B))
         aims = dataclasses.replace(targets[role], adv_BT=adv_B[:, None] * batch.mask_BT)
-        learner = peer.pair.policies[role]
-        learner.optimizer.zero_grad()  # type: ignore[union-attr]
-        weight_BT = rule.objective.loss_aggregation(batch)
-        rule.objective.loss(learner.outputs(batch), batch, aims, weight_BT)[0].backward()
         theirs = torch.stack(recorded(peer, agent).steps).sum(0)
-        gradient = max(gradient, distance(theirs, flat(learner.parameters)))
+        gradient = max(gradient, distance(theirs, slope(peer.pair.policies[role], rule, batch, aims)))
     return distance(paid, judged.value_BT[:, 0]), advantage, gradient, apart
 
 

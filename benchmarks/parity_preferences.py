@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,13 @@ from parity_comlrl import (  # sets the environment up, so it comes before torch
     TOLERANCE,
     Pair,
     Recorder,
+    answer,
     built,
     distance,
-    flat,
     random_pair,
     row,
     sampled,
+    slope,
     table,
     word_prompts,
     worth,
@@ -40,7 +41,7 @@ from comlrl.trainers import preference as peers
 from comlrl.trainers.preference.marlhf import JointRewardModel
 from torch import Tensor
 
-from coevolve import Episode, Joint, LocalLearner, PolicySpec, Problem, Turn
+from coevolve import Episode, Joint, LocalLearner, PolicySpec, Problem
 from coevolve.algorithms import madpo, marlhf
 from coevolve.collate import collate, rows_of
 from coevolve.models.load import load_causal_lm
@@ -102,14 +103,16 @@ class Peer:
         ]
 
     def _episode(self, number: int, member: int, tokens: Callable[[list[int], int], list[int]]) -> Episode:
-        problem, turns = Problem(str(number)), list[Turn]()
-        for agent, role in enumerate(ROLES):
-            ids = tokens(self.rows[agent][number][member], self.tokenizer.eos_token_id)
-            turn = Turn(role, role, problem, member, 0, self.prompts[agent][number], ids, [0.0] * len(ids), "", True)
-            turn.peers = (problem.id, role, 0)
-            turns.append(turn)
-        paid = self.rewards[number][member]
-        return Episode(problem, member, turns, [Joint(tuple(turns), (paid, paid))])
+        problem, eos = Problem(str(number)), self.tokenizer.eos_token_id
+        said = [(prompts[number], tokens(rows[number][member], eos))
+                for prompts, rows in zip(self.prompts, self.rows, strict=True)]  # fmt: skip
+        return together(problem, member, said, self.rewards[number][member])
+
+
+def together(problem: Problem, member: int, said: Sequence[tuple[list[int], list[int]]], paid: float) -> Episode:
+    """An episode of one joint response. said: each agent's prompt and tokens."""
+    turns = [answer(problem, role, *one, member) for role, one in zip(ROLES, said, strict=True)]
+    return Episode(problem, member, turns, [Joint(tuple(turns), (paid, paid))])
 
 
 # --- MADPO -----------------------------------------------------------------------------------------------------------
@@ -143,14 +146,9 @@ def gradients(peer: Peer, rule: Algorithm, tokens: Callable[[list[int], int], li
             batches[role] = batch.replace(logp_BT=policies[role].outputs(batch).logp_BT)
     targets, found = rule.advantage(Lesson(episodes, batches), {})[0], []
     for role in ROLES:
-        policy, batch = policies[role], batches[role]
-        policy.optimizer.zero_grad()  # type: ignore[union-attr]
-        weight_BT = torch.zeros_like(batch.logp_BT)
-        weight_BT[:, 0] = 1 / len(
-            batch
-        )  # each row alike, those without a token too: as ``per_turn`` where all have some
-        rule.objective.loss(policy.outputs(batch), batch, targets[role], weight_BT)[0].backward()
-        found.append(flat(policy.parameters))
+        weight_BT = torch.zeros_like(batches[role].logp_BT)
+        weight_BT[:, 0] = 1 / len(weight_BT)  # each row alike, also without a token: ``per_turn`` where all have some
+        found.append(slope(policies[role], rule, batches[role], targets[role], weight_BT))
     return found
 
 
@@ -186,26 +184,25 @@ def judged(folder: Path, pairs: int) -> tuple[float, float]:
         reward_model_device="cpu", rollout_buffer_size=64,
     )  # fmt: skip
     trainer, source = peer.trainer, str(folder / "llama")
-    trainer._init_reward_model = lambda: reward_model(trainer, source, peer.tokenizer)
-    trainer._format_joint_text = lambda prompts, said: " ".join((prompts[0], *(text for text in said if text)))
+    begun_with(trainer, lambda: reward_model(trainer, source, peer.tokenizer))
     trainer._train_online_rl = lambda **how: None
     peer.train()
     rule, episodes = marlhf(judge="judge", pairs=pairs), peer.episodes(words)
-    policy = judge(source, trainer)
-    rows = rows_of(episodes, rule.credit, None)  # type: ignore[arg-type]
-    assert rule.rows is not None
-    batch = policy.describe(collate(rule.rows(episodes, rows), "judge"))
-    batch = batch.replace(extra_B=torch.ones_like(batch.extra_B))
+    spec = PolicySpec(model=source, device="cpu")
+    policy = judge(spec, peer.tokenizer, trainer.reward_model.reward_head.state_dict())
+    batch = read(policy, rule, episodes)
     texts = [peer.tokenizer.decode(ids[:length]) for ids, length in zip(batch.ids_BS, batch.start_B, strict=True)]
     with torch.no_grad():
         scores = trainer._score_reward_texts(texts)
     assert batch.value_BT is not None
-    targets = rule.advantage(Lesson(episodes, {"judge": batch}), rule.start)[0]["judge"]
-    policy.optimizer.zero_grad()  # type: ignore[union-attr]
-    rule.objective.loss(policy.outputs(batch), batch, targets, rule.objective.loss_aggregation(batch))[0].backward()
     theirs = torch.stack(trainer.reward_optimizer.steps).sum(0)
+    return distance(scores, batch.value_BT[:, 0]), distance(theirs, compared(policy, rule, episodes, batch))
 
-    return distance(scores, batch.value_BT[:, 0]), distance(theirs, flat(policy.parameters))
+
+def begun_with(trainer: Any, reward_model: Callable[[], None]) -> None:
+    """Have its reward model made so, and read what ours reads: one prompt and the words of all responses."""
+    trainer._init_reward_model = reward_model
+    trainer._format_joint_text = lambda prompts, said: " ".join((prompts[0], *(text for text in said if text)))
 
 
 def reward_model(trainer: Any, source: str, tokenizer: Any) -> None:
@@ -215,13 +212,26 @@ def reward_model(trainer: Any, source: str, tokenizer: Any) -> None:
     trainer.reward_model, trainer.reward_tokenizer, trainer.reward_optimizer = model, tokenizer, Recorder(model)
 
 
-def judge(source: str, trainer: Any) -> LocalLearner:
-    """Ours, with the same weights and head."""
-    specs = {"judge": PolicySpec(model=source, device="cpu")}
-    policy = built(specs, trainer.reward_tokenizer, critic=True)["judge"]
+def judge(spec: PolicySpec, tokenizer: Any, head: Mapping[str, Tensor]) -> LocalLearner:
+    """Ours, with their head."""
+    policy = built({"judge": spec}, tokenizer, critic=True)["judge"]
     assert policy.value_head is not None
-    policy.value_head.load_state_dict(trainer.reward_model.reward_head.state_dict())
+    policy.value_head.load_state_dict(head)
     return policy
+
+
+def read(policy: LocalLearner, rule: Algorithm, episodes: Sequence[Episode]) -> Batch:
+    """What the judge reads of episodes, with its scores."""
+    assert rule.rows is not None
+    rows = rule.rows(episodes, rows_of(episodes, rule.credit, None))  # type: ignore[arg-type]
+    batch = policy.describe(collate(rows, "judge"))
+    return batch.replace(extra_B=torch.ones_like(batch.extra_B))
+
+
+def compared(policy: LocalLearner, rule: Algorithm, episodes: Sequence[Episode], batch: Batch) -> Tensor:
+    """The gradient of a judge that learns from the comparisons of these episodes."""
+    targets = rule.advantage(Lesson(episodes, {"judge": batch}), rule.start)[0]["judge"]
+    return slope(policy, rule, batch, targets)
 
 
 def main() -> int:

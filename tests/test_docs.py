@@ -253,6 +253,7 @@ class Fetched(HTMLParser):
             self.found.append(given["href"])
 
 
+@pytest.mark.slow
 def test_the_site_asks_nobody(site):
     pages = {file: file.read_text("utf-8") for file in site.rglob("*.html")}
     assert len(pages) > 30

@@ -1,4 +1,4 @@
-"""Problems that were paid alike are joined by others: which ones, how many, how often, and what a training makes of it."""
+"""Problems that were paid alike are joined by others: which ones, how many, how often, what a training makes of it."""
 
 import pytest
 from toy import Lucky, toy, without_times

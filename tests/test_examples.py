@@ -39,6 +39,7 @@ def test_it_learns(name):
     assert fmean(paid[-3:]) > 4.5
 
 
+@pytest.mark.slow
 def test_it_learns_in_another_process_whose_end_is_told():
     with closing(build(load_recipe(EXAMPLES / "learner_process.yaml"))) as trainer:
         learns(trainer)
@@ -47,6 +48,7 @@ def test_it_learns_in_another_process_whose_end_is_told():
             trainer.step(16)
 
 
+@pytest.mark.slow
 def test_it_learns_from_another_process_whose_end_is_told():
     with closing(build(load_recipe(EXAMPLES / "engine_http.yaml"))) as trainer:
         learns(trainer)
@@ -82,6 +84,7 @@ def test_a_frozen_judge_of_ones_own_stays_what_it_is():
     assert spoken[3].heard == (spoken[0], f"The judge said: {spoken[2].text}")
 
 
+@pytest.mark.slow
 def test_a_learner_elsewhere_learns_what_one_here_learns(tmp_path):
     """The same numbers but for times, checkpoint and resume included; and its process ends with the run."""
     lines, alone = [], ["roles={first: ann, second: ann}", "policies={ann: {model: coevolve-coin}}", "steps=4"]
@@ -98,6 +101,7 @@ def test_a_learner_elsewhere_learns_what_one_here_learns(tmp_path):
     assert all(policy.process.poll() == 0 for policy in trainer.policies.values())
 
 
+@pytest.mark.slow
 def test_an_evaluation_asks_an_engine_of_ones_own_for_the_trained_weights(tmp_path):
     recipe = load_recipe(EXAMPLES / "engine_http.yaml", ["steps=8", f"output_dir={tmp_path / 'run'}"])
     with closing(build(recipe)) as trainer:

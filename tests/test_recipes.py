@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from coevolve.report import plot
 RECIPES = sorted(
     p for p in (Path(__file__).parents[1] / "recipes").glob("*.yaml") if not p.name.startswith("pretrain-")
 )
+LARGE = re.compile("gpt2|llama2|qwen|smollm2")
+"""Models that are not here, whose recipes differ from the tiny ones in little else."""
 
 
 ADD = {
@@ -51,12 +54,16 @@ def texts(tmp_path, monkeypatch):
 HARD = {"humaneval": "HumanEval", "coophumaneval": "CoopHumanEval", "mbpp": "Mbpp", "gsm8k": "Gsm8k"}
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if LARGE.search(p.stem) else []) for p in RECIPES],
+)
 def test_a_recipe_trains(path, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plot, "curves", lambda run: run)  # a third of the time; other tests draw
     recipe = load_recipe(path)
     overrides = ["steps=2", "batch_size=2", "samples=1", "output_dir=out"]
+    overrides += ["workers=false"] * (path.stem != "quickstart")  # processes have tests of their own
     if recipe.task["name"] == "imdb":
         overrides += ["task.tokenizer=coevolve-tiny", "task.reward_model=lexicon", "batch_size=4"]
     if recipe.task["name"] in ("tldr", "arxiv", "writing-mini"):

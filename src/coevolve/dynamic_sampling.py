@@ -1,5 +1,5 @@
-"""Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): problems that were paid alike, whatever was said, have nothing
-to teach, so a step plays others in their place.
+"""Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): other problems in place of those that teach nothing, since
+they were paid alike whatever was said.
 
 What was played first stays in the step, so that its metrics are of all that was sampled; that it does not count is the
 advantage's affair.

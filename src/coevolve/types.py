@@ -447,8 +447,8 @@ class Algorithm:
     where a sampler's differ and a batch is used more than once. rows: what else is learnt from. follow: with one,
     policies learn in turn, in an order drawn for each step, and it says what follows from each update for the others.
     resample: how many times a step plays other problems in place of those that have nothing to teach it
-    (``dynamic_sampling``). caution: what whoever trains with it should know, said once. A rule that draws random numbers takes them from
-    ``noise``.
+    (``dynamic_sampling``). caution: what whoever trains with it should know, said once. A rule that draws random
+    numbers takes them from ``noise``.
     """
 
     credit: Credit

@@ -71,3 +71,19 @@ def test_the_rows_of_a_critic_of_turns_are_what_counts():
         for seen in state["values"].values():
             assert seen["mean"] == 2.5
         assert state["values"].keys() == values.keys()
+
+
+def test_a_head_with_nobody_to_value_keeps_what_it_has_seen():
+    from test_actor_critic import P, lesson, turn
+
+    from coevolve import Episode, Joint
+
+    alone = turn("b", 20)
+    episode = Episode(P, 0, [alone], [Joint((alone,), (4.0,))])
+    rule = iac(critic={"a": "b", "b": "c"}, whiten=False, value_norm=True)  # a, whom b's head values, does not speak
+    past = {"values": {name: {"count": 4, "mean": 2.0, "squares": 3.0} for name in "bc"}}
+    targets, state = rule.advantage(lesson(rule, [episode], {"b": [], "c": [0.0]}, "bc"), past)
+    assert state["values"]["b"] == past["values"]["b"]
+    assert state["values"]["c"]["mean"] == pytest.approx(2.4)
+    assert not targets["b"].return_BT.any()
+    assert "explained_variance" not in targets["b"].metrics

@@ -70,16 +70,41 @@ def test_dear_rewards_are_not_asked_for_more_often():
     assert "does not vary" in advice._said_at_once(0.0, 0.0, 0.0, free)[0]
 
 
+def test_what_problems_differ_by():
+    draws = np.random.default_rng(1).standard_normal
+    own, partners, mixed = 2.0 * draws((4000, 4, 1)), 1.0 * draws((4000, 1, 4)), 0.5 * draws((4000, 4, 4))
+    paid = own + partners + mixed
+    assert advice.between(paid + 3.0 * draws((4000, 1, 1)), 4.0, 1.0, 0.25) == pytest.approx(9.0, rel=0.06)
+    assert advice.between(paid, 4.0, 1.0, 0.25) == pytest.approx(0.0, abs=0.1)
+    assert np.isnan(advice.between(paid[:1], 4.0, 1.0, 0.25))
+
+
+def test_the_baseline_by_what_problems_differ_by():
+    plain = {"credit": "team_return", "variance": 3.0}
+    [alike] = advice._said_of_baselines(plain, 1.0, 1.0, 1.0, 0.125, 4)  # 3 x 4 / 3; 3 + 0.125
+    assert "of its group it varies 4, against one number for the role 3.12; baseline: moving" in alike
+    for differ, role in ((0.5, "3.5"), (2.0, "5")):  # saves too little; is worse
+        [apart] = advice._said_of_baselines(plain, 1.0, 1.0, 1.0, differ, 4)
+        assert f"the role {role}; baseline: loo" in apart
+    crossed = {"credit": "crossed", "variance": 1.25}
+    [found] = advice._said_of_baselines(crossed, 1.0, 1.0, 1.0, 0.5, 4)  # 1.25 x 4 / 3; 1 + 2 / 4 + 0.5
+    assert "varies 1.67, against one number for the role 2;" in found
+    assert advice._said_of_baselines(plain, 1.0, 1.0, 1.0, float("nan"), 4) == []
+
+
 def test_the_second_ones_luck():
     # the first is paid 2 x its digit, the second its own whatever it heard: luck is the variance of a digit
     class Each(Paid):
         def reward(self, cases):
             return [[2 * digit(t.text) if t.role == "a" else digit(t.text) for t in case.turns] for case in cases]
 
-    own, luck = advice._nested(scene(Each(lambda **texts: 0.0, problems=400), numbers, play=observers(4), members=4))
+    own, luck, cost = advice._nested(
+        scene(Each(lambda **texts: 0.0, problems=400), numbers, play=observers(4), members=4)
+    )
     of_a_digit = torch.arange(10.0).var(unbiased=False).item()
     assert luck == pytest.approx(of_a_digit, rel=0.1)
     assert own == pytest.approx(4 * of_a_digit, rel=0.2)
+    assert cost["seconds_reward"] > 0
 
 
 def test_what_is_said_of_a_chain():
@@ -100,6 +125,7 @@ def test_the_command(capsys, monkeypatch):
     assert cli.main(chained) == 0
     told = capsys.readouterr().out
     assert "is the second one's luck" in told
+    assert "to sample a problem" in told
     assert "whether the second reads: the prompt of role 'second'" in told  # the game wants a move, not nothing
     numbers = ["recipes/cory-arithmetic-tiny.yaml", "--problems", "2", "--members", "2", "sampling.max_new_tokens=8"]
     assert cli.main(["advise", *numbers]) == 0

@@ -19,14 +19,16 @@ from sample import Sample, batch_of, estimates
 from theory import lookup
 from torch import Tensor
 
+from coevolve.algorithms import ppo
 from coevolve.algorithms.group_relative import group_relative
 from coevolve.credit import CREDITS
 from coevolve.tasks.games import GAMES
 
-BASELINES = ("none", "loo", "mean", "max", "role", "best")
-"""Four of the product, and two constants for each role. role: the role's expected credit, to which ``moving`` comes and
-``group: role`` in a large batch. best: that of least variance, which no rule can know. Of responses of one token
-``length`` is ``loo``; ``shrunk`` looks across problems (``problems.py``)."""
+BASELINES = ("none", "loo", "mean", "max", "role", "best", "critic")
+"""Four of the product, two constants for each role, and a critic. role: the role's expected credit, to which ``moving``
+comes and ``group: role`` in a large batch. best: that of least variance, which no rule can know. critic: PPO's head,
+which is right about every prompt. Of responses of one token ``length`` is ``loo``; ``shrunk`` looks across problems
+(``problems.py``)."""
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "crossed": [{}, {"shifts": 2}],
@@ -86,8 +88,26 @@ def _estimates(sample: Sample, spec: Any, baseline: str, role: str) -> Tensor:
     """Of every group, [N, S]."""
     if baseline in ("role", "best"):
         return _with_constant(sample, spec, baseline == "best", role)
+    if baseline == "critic":
+        return with_critic(sample, spec, role)
     rule = group_relative(baseline=baseline, credit=spec)  # type: ignore[arg-type]
     return estimates(sample, rule, role, batch_of(sample, rule, role))
+
+
+def with_critic(sample: Sample, spec: Any, role: str, wrong: float = 0.0) -> Tensor:
+    """PPO against a head that says, before every token, what credit is to be expected there.
+
+    wrong: by how much it is too high, and as often as the prompt has a number.
+    """
+    rule = ppo(eta=0.0, whiten=False, lam=1.0, credit=spec)
+    batch, place_BT, states = batch_of(sample, rule, role), sample.places[role], len(sample.tables[role].prompts)
+    chance_N = torch.ones(sample.groups) if sample.chances_N is None else sample.chances_N
+    counts_BT = chance_N[place_BT // states] * batch.mask_BT
+    parts = (torch.bincount((place_BT % states).flatten(), x_BT.flatten().double(), states)
+             for x_BT in (counts_BT * batch.credit_B[:, None], counts_BT))  # fmt: skip
+    worth_S = torch.div(*parts) + wrong * torch.arange(1, states + 1)
+    value_BT = worth_S.float()[place_BT % states] * batch.mask_BT
+    return estimates(sample, rule, role, batch.replace(value_BT=value_BT))
 
 
 def _with_constant(sample: Sample, spec: Any, best: bool, role: str) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # as a script it is not pytest that finds what tests share
@@ -17,7 +18,7 @@ from cases import PROTOCOLS, Protocol
 from compare import CLOSE, Found, Row, Spread, plain_of, rows, spread
 from credits import BASELINES, found_of, judged
 from exact import ROLES
-from sample import batch_of
+from sample import Sample, batch_of
 
 from coevolve.algorithms import madpo
 
@@ -102,22 +103,25 @@ def problem_lines() -> list[str]:
 
 
 def critic_lines() -> list[str]:
-    """Actors with a critic, by what it says of every state and by lambda."""
+    """Actors with a critic, by what it has read, what it says of that, whose return it is, and lambda."""
     sample, lams = test_critics.alone(), (0.0, 0.5, 1.0)
     found = ["", *_head("Critics: rounds(2)", "algorithm", [f"λ = {lam:g}" for lam in lams])]
-    for name, rule in test_critics.RULES.items():
+    for what in itertools.product(test_critics.RULES, "vq", test_critics.CREDITS):
         for known, values in (("right", test_critics.values), ("wrong", test_critics.wrong)):
-            cells = []
-            for lam in lams:
-                made, agents = rule(whiten=False, lam=lam), {}
-                for role in ROLES:
-                    agents[role] = found_of(sample, test_critics.groups(sample, made, values(sample), role), role)
-                batch_of(sample, made, ROLES[0])  # what its credit costs
-                cells.append(
-                    _spread(plain_of(test_critics.TWICE), spread(sample, agents, str(made.settings["credit"])))
-                )
-            found.append(f"| {name}, values that are {known} | {' | '.join(cells)} |")
+            cells = [_spread(plain_of(test_critics.TWICE), _critic(sample, what, values(sample, *what), lam))
+                     for lam in lams]  # fmt: skip
+            name, value, credit = what
+            found.append(f"| {name}, {value}, {credit}, {known} | {' | '.join(cells)} |")
     return found
+
+
+def _critic(sample: Sample, what: tuple[str, str, str], worth: Mapping[tuple[str, str], float], lam: float) -> Spread:
+    """what: algorithm, value and credit. worth: what the critic says."""
+    name, value, credit = what
+    rule = test_critics.RULES[name](whiten=False, lam=lam, value=value, credit=credit)
+    agents = {role: found_of(sample, test_critics.groups(sample, rule, worth, role), role) for role in ROLES}
+    batch_of(sample, rule, ROLES[0])  # what its credit costs
+    return spread(sample, agents, credit)
 
 
 def pair_lines() -> list[str]:

@@ -1,16 +1,20 @@
 """Actors with a critic against the exact gradient: all groups of two turns there can be, each with its probability.
 
 A critic that is right about every state makes one turn of reward as good as the whole return; one that is wrong does no
-harm where the whole return is kept (``lam: 1``), and biases where it is not. Letters: N groups, S prompts.
+harm where the whole return is kept (``lam: 1``), and biases where it is not. One that has read the answer takes the
+gradient away when it is right. Letters: N groups, S prompts.
 """
 
 import dataclasses
+import itertools
+from collections import defaultdict
 
 import pytest
 import torch
 from cases import PROTOCOLS
-from compare import CLOSE, average, slope
-from exact import ROLES, WORTHS, chance, expected, team
+from compare import CLOSE, average, sample_of, slope
+from credits import specs, with_critic
+from exact import ROLES, WORTHS, chance, expected
 from sample import everything
 from tabular import TOKENS
 from theory import lookup
@@ -19,7 +23,13 @@ from coevolve.algorithms import iac, maac
 from coevolve.collate import collate, rows_of
 from coevolve.types import Lesson, Outputs
 
-[TWICE] = (protocol for protocol in PROTOCOLS if protocol.name == "rounds(2)")
+
+def by_name(play):
+    return next(protocol for protocol in PROTOCOLS if protocol.name == play)
+
+
+TWICE = by_name("rounds(2)")
+CREDITS = ("team_return", "own_return")
 RULES = {"iac": iac, "maac": lambda **settings: maac(critic="judge", **settings)}
 
 
@@ -32,37 +42,42 @@ def _sample():
     return alone()
 
 
-def values(sample):
-    """What a state is worth, by the prompts of both agents: the expected return from there on."""
+def values(sample, name="iac", value="v", credit="team_return"):
+    """(role, what its critic reads) -> the expected return from there on; of ``maac`` it is the roles' mean, since what
+    it reads does not say whose turn it is."""
     logp, _ = lookup(sample.tables)
-    worth, reached = {}, {}
+    paid, reached = defaultdict(float), defaultdict(float)
     for way in sample.protocol.ways:
         p = float(chance(way, logp).detach())
         for t, act in enumerate(way):
-            state = "".join(c.prompt for c in act.choices)
-            worth[state] = worth.get(state, 0.0) + p * sum(team(one.pay, "a") for one in way[t:])
-            reached[state] = reached.get(state, 0.0) + p
-    return {state: worth[state] / reached[state] for state in worth}
+            for c, role in itertools.product(act.choices, ROLES):
+                if name == "maac" or role == c.role:
+                    key = role, read(act.choices if name == "maac" else [c], value)
+                    paid[key] += p * sum(WORTHS[credit](one.pay, c.role) for one in way[t:])
+                    reached[key] += p
+    return {key: paid[key] / reached[key] for key in paid}
 
 
-def wrong(sample):
-    return {state: 3.0 + number for number, state in enumerate(values(sample))}
+def read(choices, value):
+    """The prompts, and of a Q what was answered."""
+    return "".join(c.prompt for c in choices) + ("".join(c.move for c in choices) if value == "q" else "")
+
+
+def wrong(*what):
+    """3 and more of everything, by another number for each thing that a role's critic reads."""
+    seen = defaultdict(itertools.count)
+    return {(role, text): 3.0 + next(seen[role]) for role, text in values(*what)}
 
 
 def groups(sample, rule, worth, role, state=None):
-    """Every group's estimate, [N, S]. worth: state -> what the head says; an agent's own prompt says as much as both
-    here. state: what earlier steps have left."""
-    by_own = {}
-    for way in sample.protocol.ways:
-        for act in way:
-            for c in act.choices:
-                by_own[c.role, c.prompt] = worth["".join(c.prompt for c in act.choices)]
+    """Every group's estimate, [N, S]. worth: what the head says, as ``values`` has it. state: what earlier steps have
+    left."""
     rows = rows_of(sample.episodes, rule.credit, None)
     rows += [dataclasses.replace(row, extra=True) for row in rule.rows(sample.episodes, rows)]
     batches = {}
     for name in dict.fromkeys(row.turn.policy for row in rows):
         mine, batch = [row for row in rows if row.turn.policy == name], collate(rows, name)
-        said = [by_own.get((r.turn.role, text(r)), worth.get(text(r))) if r.extra else 0.0 for r in mine]
+        said = [worth[r.turn.role, text(r)] if r.extra else 0.0 for r in mine]
         batches[name] = batch.replace(value_BT=torch.tensor(said)[:, None])
     targets, batch = rule.advantage(Lesson(sample.episodes, batches), state or {})[0][role], batches[role]
     logp_BT = batch.logp_BT.double().requires_grad_()
@@ -89,32 +104,80 @@ def bias(sample, name, worth, role, state=None, credit="team_return", **settings
     return float((mean_S - true_S).norm() / true_S.norm())
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("name", RULES)
+EVERY = list(itertools.product(RULES, ROLES))
+
+
+@pytest.mark.parametrize(("name", "role"), EVERY)
 def test_a_right_critic_is_as_good_as_the_return(sample, name, role):
     for lam in (0.0, 0.5, 1.0):
-        assert bias(sample, name, values(sample), role, lam=lam) < CLOSE
+        assert bias(sample, name, values(sample, name), role, lam=lam) < CLOSE
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("credit", CREDITS)
+@pytest.mark.parametrize("play", ["chain", "rounds(2), done", "discussion(1)"])
+def test_a_right_critic_on_other_plays(play, credit):
+    once = everything(dataclasses.replace(by_name(play), members=1))
+    right = values(once, "iac", "v", credit)
+    for role, lam in itertools.product(ROLES, (0.0, 1.0)):
+        assert bias(once, "iac", right, role, credit=credit, lam=lam) < CLOSE
+
+
+def test_a_right_critic_in_a_tree():
+    tree = sample_of("tree(2, 2), aligned", by_name("tree(2, 2), aligned").seed)
+    assert bias(tree, "iac", values(tree), "b", lam=0.0) < CLOSE  # looks ahead to the mean of two branches
+
+
+@pytest.mark.parametrize(("name", "role"), EVERY)
 def test_a_wrong_critic_biases_unless_the_whole_return_is_kept(sample, name, role):
-    assert bias(sample, name, wrong(sample), role, lam=1.0) < CLOSE
-    assert bias(sample, name, wrong(sample), role, lam=0.0) > 0.05
+    assert bias(sample, name, wrong(sample, name), role, lam=1.0) < CLOSE
+    assert bias(sample, name, wrong(sample, name), role, lam=0.0) > 0.05
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(("name", "role"), EVERY)
 def test_ones_own_return_against_any_critic(sample, name, role):
-    assert bias(sample, name, wrong(sample), role, credit="own_return", lam=1.0) < CLOSE
+    assert bias(sample, name, wrong(sample, name), role, credit="own_return", lam=1.0) < CLOSE
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("name", RULES)
+def test_ones_own_return_wants_a_critic_of_ones_own(sample, role):
+    own = {name: values(sample, name, "v", "own_return") for name in RULES}
+    assert bias(sample, "iac", own["iac"], role, credit="own_return", lam=0.0) < CLOSE
+    assert bias(sample, "maac", own["maac"], role, credit="own_return", lam=0.0) > 0.05  # it can say only the mean
+
+
+@pytest.mark.parametrize(("name", "credit"), [("iac", "team_return"), ("iac", "own_return"), ("maac", "team_return")])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_critic_that_has_read_the_answer_leaves_nothing_to_learn(sample, name, credit, role):
+    for lam in (0.0, 1.0):
+        right = values(sample, name, "q", credit)
+        assert bias(sample, name, right, role, credit=credit, value="q", lam=lam) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("name", "role"), EVERY)
 def test_values_in_units_of_returns_are_right_or_wrong_as_they_are(sample, name, role):
     past = {"values": {one: {"count": 3, "mean": 2.0, "squares": 0.5} for one in (*ROLES, "judge")}}
-    right = {state: (value - 2.0) / 0.5 for state, value in values(sample).items()}
+    right = {key: (value - 2.0) / 0.5 for key, value in values(sample, name).items()}
     for lam in (0.0, 1.0):
         assert bias(sample, name, right, role, past, value_norm=True, lam=lam) < CLOSE
-    assert bias(sample, name, values(sample), role, past, value_norm=True, lam=1.0) < CLOSE
-    assert bias(sample, name, values(sample), role, past, value_norm=True, lam=0.0) > 0.05
+    assert bias(sample, name, values(sample, name), role, past, value_norm=True, lam=1.0) < CLOSE
+    assert bias(sample, name, values(sample, name), role, past, value_norm=True, lam=0.0) > 0.05
+
+
+@pytest.mark.parametrize("play", ["chain", "rounds(1), chicken", "rounds(2)", "discussion(1)"])
+def test_a_head_beside_any_credit_is_a_baseline(play):
+    """PPO's, whatever it says."""
+    protocol, beside = by_name(play), []
+    sample = sample_of(play, protocol.seed)
+    for label, spec in specs(protocol):
+        try:
+            right, wrong = (headed(sample, spec, by) for by in (0.0, 3.0))
+        except ValueError:  # this credit is not defined here
+            continue
+        beside.append(label)
+        assert (right - wrong).norm() < CLOSE * right.norm(), label
+    assert len(beside) >= 8
+
+
+def headed(sample, spec, wrong):
+    """The mean gradient of both agents."""
+    return torch.cat([average(sample, with_critic(sample, spec, role, wrong))[0] for role in ROLES])

@@ -138,6 +138,7 @@ def every(found):
     return [one for agents in found.values() for one in agents.values()]
 
 
+@pytest.mark.slow
 def test_the_limit_is_strict_enough_for_all_that_is_sampled():
     sampled = [one for row in rows() for one in every(row.found) if one.error_S is not None]
     numbers = sum(one.mean_S.numel() for one in sampled)
@@ -207,6 +208,7 @@ def test_paying_only_what_comes_later_is_wrong_where_the_past_pays_by_the_future
     assert of("chain", "ppo, no whitening").found["team"]["b"].bias < 1e-5
 
 
+@pytest.mark.slow
 def test_the_documented_tables_are_the_printed_ones():
     docs = Path(__file__).parents[2] / "docs"
     for page, lines in (("oracle.md", table.summary()), ("oracle-tables.md", table.everything())):

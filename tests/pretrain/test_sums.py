@@ -152,6 +152,7 @@ def test_it_is_small_enough_to_ship() -> None:
     assert (folder / "README.md").is_file()
 
 
+@pytest.mark.slow
 def test_it_starts_with_something_to_learn_and_reads_its_reference() -> None:
     found = pass_rates(load_causal_lm("coevolve-sums"), load_tokenizer("coevolve-sums"), count=200)
     assert 0.15 <= found["none"] <= 0.30

@@ -12,6 +12,8 @@ from coevolve.report.runs import find
 from coevolve.report.section import Plot, Section, Series
 from coevolve.runs.folder import read_lines
 
+pytestmark = pytest.mark.slow
+
 DRAWN = "plot => plot.querySelectorAll('.scatterlayer path.js-line, .scatterlayer path.point, .barlayer path').length"
 """How many lines, points and bars a chart shows."""
 

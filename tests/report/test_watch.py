@@ -10,6 +10,8 @@ from until import until
 
 from coevolve.report.watch import serving, watch
 
+pytestmark = pytest.mark.slow
+
 Y = "plot => plot?.data?.find(trace => trace.name === 'team, ann')?.y"
 PLOT = "document.querySelector('[data-panel=\"reward\"] .plot')"
 

@@ -28,7 +28,7 @@ def book():
 
 def test_all_claims_are_there(book):
     wanted = [f"C{n}" for n in range(1, 15)] + [f"M{n}" for n in range(1, 15)] + [f"X{n}" for n in range(1, 9)]
-    wanted += ["V1", "V2", "V3", "O1", "O2", "O3", "O4", "O5", "O6"]
+    wanted += ["V1", "V2", "V3", "O1", "O2", "O3", "O4", "O5", "O6", "O7"]
     assert list(book.study.claims) == wanted
     assert set(book.study.arms) == {arm for id in wanted for arm in book.arms_of(id)}
 
@@ -37,7 +37,7 @@ def test_open_questions_leave_the_claims_alone(book):
     """Their arms came after results: they are no part of the family that verdicts are corrected for."""
     assert book.study.tests == 94
     assert {
-        one.direction for id in ("O1", "O2", "O3", "O4", "O5", "O6") for one in book.study.claims[id].comparisons
+        one.direction for id in ("O1", "O2", "O3", "O4", "O5", "O6", "O7") for one in book.study.claims[id].comparisons
     } == {"open"}
 
 

@@ -97,7 +97,7 @@ def _actor_critic(
     advantage = against_turn_values(critic_of, s["gamma"], s["lam"], whiten=s["whiten"])
     return Algorithm(
         credit=credit_of({"name": s["credit"], "gamma": s["gamma"]}),
-        advantage=in_units(advantage) if s["value_norm"] else advantage,
+        advantage=in_units(advantage, of_turns=True) if s["value_norm"] else advantage,
         objective=Objective(
             loss=with_turn_value(policy_gradient(s["clip"]), s["value_clip"], s["value_coef"]),
             loss_aggregation=LOSS_AGGREGATIONS["sequence"],

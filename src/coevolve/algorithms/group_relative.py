@@ -73,8 +73,8 @@ def group_relative(
     model, none at 0; kl: as a term of the loss, or taken from the return before it is compared; estimator:
     ``maths.kl``, or exact, over the whole vocabulary, in the loss only. entropy: weight of a bonus in the loss.
     drop_flat: the batch is as if groups of equal returns were not in it (DAPO). resample: how many times a step plays
-    other problems in place of those that were paid alike whatever was said (``dynamic_sampling``). mismatch: what makes up for a sampler
-    whose numbers differ from the learner's (``maths.mismatch``).
+    other problems in place of those that were paid alike whatever was said (``dynamic_sampling``). mismatch: what makes
+    up for a sampler whose numbers differ from the learner's (``maths.mismatch``).
     Raises ValueError for settings out of range, and for two that exclude each other.
     """
     return _group_relative({**locals(), "credit": credit_name(credit)}, credit_of(credit))
@@ -89,8 +89,8 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
         raise ValueError("algorithm: the exact KL is the same for every token that may be drawn, so as a reward it has "
                          "no gradient; set kl: loss, or estimator: k1")  # fmt: skip
     if s["resample"] and not (s["drop_flat"] and s["group"] == "peers"):
-        raise ValueError("algorithm: resample plays others in place of groups that drop_flat leaves out; set drop_flat: "
-                         "true and group: peers, or resample: 0")  # fmt: skip
+        raise ValueError("algorithm: resample plays others in place of groups that drop_flat leaves out; set "
+                         "drop_flat: true and group: peers, or resample: 0")  # fmt: skip
     return Algorithm(
         credit=credit,
         advantage=_advantage(s),

@@ -31,7 +31,7 @@ dr_grpo = variant(
 dapo = variant(
     "dapo",
     group_relative,
-    "DAPO: GRPO that clips higher above, counts every token alike, and plays others in place of groups without a signal.",
+    "DAPO: GRPO that clips higher above, counts tokens alike, and plays others in place of groups without a signal.",
     baseline="mean",
     std="group",
     clip=(0.2, 0.28),

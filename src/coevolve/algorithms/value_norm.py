@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from coevolve.late import Tensor, torch
+from coevolve.late import torch
 from coevolve.maths.masked import explained_variance
 from coevolve.maths.moments import Moments
 from coevolve.types import Advantage, Batch, Lesson, PolicyName, State, Targets
 
 
-def in_units(advantage: Advantage) -> Advantage:
+def in_units(advantage: Advantage, *, of_turns: bool = False) -> Advantage:
     """The advantage against heads that say by how many standard deviations a return is above the mean.
 
     Of all returns that a policy's head was to say at earlier steps, ``state["values"]``; nothing seen yet, a value is
     as the head says it. What the head is to say next is in units that have this step's returns in them, too. Only past
-    steps make values of what it says, so they are baselines as before.
+    steps make values of what it says, so they are baselines as before. of_turns: heads are asked at the rows that a
+    rule added for the critic and at no others, so a policy may have nobody to value at a step.
     """
 
     def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
@@ -27,8 +28,9 @@ def in_units(advantage: Advantage) -> Advantage:
         targets, state = advantage(dataclasses.replace(lesson, batches=batches), state)
         found = dict(targets)
         for name, aims in targets.items():
-            value_BT, valued_BT = batches[name].value_BT, _valued(batches[name])
-            if aims.return_BT is None or value_BT is None:
+            batch = batches[name]
+            value_BT, valued_BT = batch.value_BT, batch.mask_BT & batch.extra_B[:, None] if of_turns else batch.mask_BT
+            if aims.return_BT is None or value_BT is None or not valued_BT.any():
                 continue
             seen[name] = seen.get(name, Moments()).after(aims.return_BT[valued_BT])
             known = float(explained_variance(value_BT, aims.return_BT, valued_BT))
@@ -45,12 +47,6 @@ def _as_returns(batch: Batch, seen: Moments) -> Batch:
     if batch.value_BT is None:
         return batch
     return batch.replace(value_BT=(batch.value_BT * _unit(seen) + seen.mean) * batch.mask_BT)
-
-
-def _valued(batch: Batch) -> Tensor:
-    """The tokens before which values count: of the rows that a rule added for the critic, of all where there are
-    none."""
-    return batch.mask_BT & batch.extra_B[:, None] if bool(batch.extra_B.any()) else batch.mask_BT
 
 
 def _unit(seen: Moments) -> float:

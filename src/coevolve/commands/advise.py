@@ -45,7 +45,6 @@ def advise(args: argparse.Namespace) -> None:
     say(f"{found['play']}: {found['problems']} held-out problems, {found['members']} times each, by start policies")
     for row in found["rows"] + found.get("credits", []):
         say("  " + "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
-    if "credits" in found:
-        say(f"  seconds: {found['seconds_sampling']:.3g} to sample a problem, {found['seconds_reward']:.3g} a reward")
+    say(f"  seconds: {found['seconds_sampling']:.3g} to sample a problem, {found['seconds_reward']:.3g} a reward")
     for line in found["advice"]:
         say(f"advice: {line}")

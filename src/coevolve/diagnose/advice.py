@@ -9,7 +9,10 @@ C_ij: its own doing, its partners', and how they go together. An agent's credit 
     own + (partners + interaction) / 2      beside two of them (``crossed`` with two shifts), at 2 G
     (own + interaction) G / (G - 1)         against its own others there (``counterfactual``)
 
-and of two in a chain the first is paid r1 + r2, the second's luck given what it heard included. Which is best for its
+Against the others of its group it varies G / (G - 1) times as much; against one number for the role, by what problems
+differ by more, and by the partners' part, which a group has in common where they are the same.
+
+Of two in a chain the first is paid r1 + r2, the second's luck given what it heard included. Which is best for its
 price is the least of variance times seconds.
 
 Letters: P problems, G members, A agents.
@@ -46,6 +49,9 @@ _HOW = {
 """What is recommended, as recipes say it; not ``counterfactual``, which varies more than team_return in some games."""
 READS = 0.3
 """A slope of r2 on r1 below which the second hardly reads the first (the premise of CORY)."""
+
+SAVES = 0.8
+"""Of leave-one-out's variance; a moving baseline lags behind the policy that it follows, so it is to save some."""
 
 
 def advise(recipe: Recipe, problems: int = PROBLEMS, members: int = MEMBERS) -> dict[str, Any]:
@@ -86,7 +92,10 @@ def _at_once(scene: Scene) -> dict[str, Any]:
     who = zip(scene.cast, shares, strict=True)
     rows = [{"role": role, "own": o, "partners": p, "interaction": c} for role, (o, p, c) in who]
     cost = {"seconds_sampling": sampling, "seconds_reward": reward}
-    return {"rows": rows, "credits": credits, **cost, "advice": _said_at_once(own, partners, mixed, credits)}
+    advice = _said_at_once(own, partners, mixed, credits)
+    differ = between(paid_APGG.mean(0), own, partners, mixed)
+    advice += _said_of_baselines(_recommended(credits), own, partners, mixed, differ, scene.members)
+    return {"rows": rows, "credits": credits, **cost, "advice": advice}
 
 
 def _table(scene: Scene, turns: Sequence[Sequence[Turn]], agent: int) -> Numbers:
@@ -115,6 +124,14 @@ def two_way(paid_PGG: Numbers) -> tuple[float, float, float]:
     return (rows - rest) / size, (columns - rest) / size, rest
 
 
+def between(paid_PGG: Numbers, own: float, partners: float, mixed: float) -> float:
+    """The variance of what problems pay in the mean, less what a mean of so few responses varies by; NaN of one."""
+    if len(paid_PGG) < 2:
+        return float("nan")
+    size: int = paid_PGG.shape[1]
+    return float(np.var(paid_PGG.mean((1, 2)), ddof=1)) - (own + partners + mixed / size) / size
+
+
 def _priced(
     own: float, partners: float, mixed: float, size: int, agents: int, sampling: float, reward: float
 ) -> list[Row]:
@@ -139,7 +156,7 @@ def _said_at_once(own: float, partners: float, mixed: float, credits: Sequence[R
     total = own + partners + mixed
     if total <= 0:
         return ["within a problem the pay does not vary: no credit helps; want other problems, or more sampling noise"]
-    best = next(row for row in credits if row["credit"] in _HOW)
+    best = _recommended(credits)
     plain = next(row for row in credits if row["credit"] == "team_return")
     lines = [
         f"of the variance of an agent's credit {own / total:.0%} is its own, {partners / total:.0%} its partners', "
@@ -152,30 +169,54 @@ def _said_at_once(own: float, partners: float, mixed: float, credits: Sequence[R
     return [*lines, f"{_HOW[best['credit']]}: {shares}, {price}"]
 
 
+def _recommended(credits: Sequence[Row]) -> Row:
+    return next(row for row in credits if row["credit"] in _HOW)
+
+
+def _said_of_baselines(credit: Row, own: float, partners: float, mixed: float, differ: float, size: int) -> list[str]:
+    """What the recommended credit varies by against its group, and against one number for the role."""
+    met = {"crossed": size, "crossed, 2 shifts": 2}.get(credit["credit"], 1)
+    group = credit["variance"] * size / (size - 1)
+    role = own + (max(partners, 0.0) + mixed) / met + max(differ, 0.0)
+    if not np.isfinite(differ) or own + partners + mixed <= 0:
+        return []
+    said = f"against the others of its group it varies {group:.3g}, against one number for the role {role:.3g}"
+    moving = role < SAVES * group
+    better = "baseline: moving, in place of marloo's loo" if moving else "baseline: loo (marloo's own)"
+    return [f"problems differ by a variance of {max(differ, 0.0):.3g}; {said}; {better}"]
+
+
 # One after the other.
 
 
 def _in_turn(scene: Scene, recipe: Recipe, problems: int) -> dict[str, Any]:
-    own, luck = _nested(replace(scene, play=observers(scene.members)))
+    own, luck, cost = _nested(replace(scene, play=observers(scene.members)))
     best = float(np.sqrt(max(luck, 0.0) / own)) if own > 0 else float("nan")
     rows: list[Row] = [{"role": next(iter(scene.cast)), "own": own, "partners": luck, "best observers": best}]
     try:
         read = premise(recipe.model_copy(update={"play": {"name": "chain"}}), problems, 2 * scene.members)
     except ValueError as error:  # a task may refuse an empty answer, say where it wants a move
-        return {"rows": rows, "advice": [*_said_of_luck(own, luck, best), f"whether the second reads: {error}"]}
+        return {"rows": rows, **cost, "advice": [*_said_of_luck(own, luck, best), f"whether the second reads: {error}"]}
     rows.append({"role": list(scene.cast)[1], **{k: read[k] for k in ("slope", "gain", "alone", "heard", "empty")}})
-    return {"rows": rows, "advice": [*_said_of_luck(own, luck, best), *_said_of_reading(read)]}
+    return {"rows": rows, **cost, "advice": [*_said_of_luck(own, luck, best), *_said_of_reading(read)]}
 
 
-def _nested(scene: Scene) -> tuple[float, float]:
+def _nested(scene: Scene) -> tuple[float, float, dict[str, float]]:
     """Of the sum r1 + r2 within a problem: the variance that the first one's answers make, and that of the second's
-    luck once it has heard one (nested analysis of variance)."""
-    size = scene.members
+    luck once it has heard one (nested analysis of variance). And the seconds of a problem's answers and of a reward,
+    which is asked for once more to be timed."""
+    size, count, began = scene.members, len(scene.problems), time.perf_counter()
+    episodes = scene.played()
+    said = time.perf_counter()
+    cases = [Case(episode.problem, tuple(joint.turns)) for episode in episodes for joint in episode.joints]
+    pay(cases, Stage(scene.cast, scene.task, scene.engine, scene.sampling, SEED, "advise"))
+    reward = (time.perf_counter() - said) / len(cases)
+    cost = {"seconds_sampling": max(said - began - reward * len(cases), 0.0) / count, "seconds_reward": reward}
     sums_PGM = np.array(
-        [[sum(joint.rewards) for joint in episode.joints] for episode in scene.played()], dtype=np.float64
-    ).reshape(len(scene.problems), size, size)
+        [[sum(joint.rewards) for joint in episode.joints] for episode in episodes], dtype=np.float64
+    ).reshape(count, size, size)
     luck = float(sums_PGM.var(2, ddof=1).mean())
-    return float(sums_PGM.mean(2).var(1, ddof=1).mean()) - luck / size, luck
+    return float(sums_PGM.mean(2).var(1, ddof=1).mean()) - luck / size, luck, cost
 
 
 def _said_of_luck(own: float, luck: float, best: float) -> list[str]:

@@ -94,6 +94,7 @@ def test_reference_solutions_of_humaneval_are_paid_in_full(patient):
 
 
 @real
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("mbpp_sanitized", 427), ("mbpp", 974)])
 def test_reference_solutions_of_mbpp_are_paid_in_full(patient, name, count):
     rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test")
