@@ -263,6 +263,7 @@ def test_the_site_asks_nobody(site):
     assert [address for address in fetched if re.match(r"[\"']?(https?:)?//", address)] == []
 
 
+@pytest.mark.slow
 def test_formulas_are_drawn_by_the_browser(site):
     page = (site / "magrpo" / "index.html").read_text("utf-8")
     assert page.count("<math") > 10

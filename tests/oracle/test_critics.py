@@ -122,6 +122,7 @@ def test_a_right_critic_on_other_plays(play, credit):
         assert bias(once, "iac", right, role, credit=credit, lam=lam) < CLOSE
 
 
+@pytest.mark.slow
 def test_a_right_critic_in_a_tree():
     tree = sample_of("tree(2, 2), aligned", by_name("tree(2, 2), aligned").seed)
     assert bias(tree, "iac", values(tree), "b", lam=0.0) < CLOSE  # looks ahead to the mean of two branches
