@@ -120,7 +120,7 @@ LINE = b'{"post": "a"}\n'
         (LINE + b'{"post": NaN}', "line 2: NaN is no JSON; want a number, or null where there is none"),
         (LINE + b'{"post": 1e400}', "line 2: the number 1e400 is too large"),
         (LINE + b'{"post": ' + b"9" * 5000 + b"}", "line 2: the number 999999999999... of 5000 digits is too large"),
-        (LINE + b"[" * 5000, "line 2: nested too deeply"),
+        (LINE + b"[" * 200_000, "line 2: nested too deeply"),
         (LINE + b'{"post": "\\ud800"}', "line 2: U+D800 is half a character, which no model can read; leave it out"),
         (LINE + b'{"post": 1, "post": 2}', "line 2: the key 'post' is there twice; leave one"),
         (LINE + b"\n" + LINE, "line 2: empty; want a JSON object, or no line"),

@@ -16,6 +16,7 @@ BINDINGS = {
     "augmented": "limit += 1",
     "walrus": "print(limit := 10)",
     "walrus in a comprehension": "print([limit := i for i in range(11)])",
+    "global walrus in a comprehension": "def bind():\n    global limit\n    [limit := i for i in range(11)]\nbind()",
     "for": "for limit in [10]: pass",
     "with": "import contextlib\nwith contextlib.nullcontext(10) as limit: pass",
     "import": "import math as limit",

@@ -67,6 +67,8 @@ def bound(source: str) -> frozenset[str]:
 def _names(source: str) -> tuple[frozenset[str], frozenset[str]]:
     """The global names that a source (reads, binds): by assignment, import, ``def``, loop, pattern, ``del``, ..."""
     read, bound = set(), set()
+    # From Python 3.12 on comprehensions have no table of their own, and what they bind outside is told nowhere else.
+    walrus = {one.target.id for one in ast.walk(ast.parse(source)) if isinstance(one, ast.NamedExpr)}
     for table in _tables(symtable.symtable(source, "<tests>", "exec")):
         kind = table.get_type()
         for symbol in table.get_symbols():
@@ -74,7 +76,8 @@ def _names(source: str) -> tuple[frozenset[str], frozenset[str]]:
                 read.add(symbol.get_name())  # in a class even where it is assigned: ``limit = limit``
             if not (kind == "module" or symbol.is_declared_global()):
                 continue
-            if symbol.is_assigned() or symbol.is_imported() or symbol.is_annotated() or symbol.is_namespace():
+            here = symbol.is_assigned() or symbol.is_imported() or symbol.is_annotated() or symbol.is_namespace()
+            if here or (symbol.is_declared_global() and symbol.get_name() in walrus):
                 bound.add(symbol.get_name())
     return frozenset(read), frozenset(bound)
 
