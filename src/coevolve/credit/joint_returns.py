@@ -1,0 +1,54 @@
+"""Returns of joints: what one is worth and what follows from it, discounted, up a tree if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import fmean
+
+from coevolve.credit.by_episode import by_episode
+from coevolve.types import Credit, Episode, Joint, Role
+
+
+def along_joints(gamma: float, worth: Callable[[Role, Joint], float]) -> Credit:
+    """Every turn the mean return of its joints. worth: what a joint is worth to a role, before what follows it."""
+
+    def credit(episode: Episode) -> list[float]:
+        roles = dict.fromkeys(turn.role for turn in episode.turns)
+        returns = {role: _returns(episode.joints, gamma, partial(worth, role)) for role in roles}
+        joints_of = _joints_of(episode)
+        return [fmean(returns[t.role][j] for j in joints_of[id(t)]) if joints_of[id(t)] else 0.0 for t in episode.turns]
+
+    return by_episode(credit)
+
+
+def _returns(joints: list[Joint], gamma: float, worth: Callable[[Joint], float]) -> list[float]:
+    """R of every joint; a joint stands after the one it continues."""
+    returns = [0.0] * len(joints)
+    later: dict[int, list[float]] = {}
+    for number in reversed(range(len(joints))):
+        following = later.get(number)
+        returns[number] = worth(joints[number]) + (gamma * fmean(following) if following else 0.0)
+        after = joints[number].after
+        if after is not None and joints[number].answered:
+            later.setdefault(after, []).append(returns[number])
+    return returns
+
+
+def _joints_of(episode: Episode) -> Mapping[int, list[int]]:
+    """A turn, by identity, -> the numbers of its joints, or of the joint that it led to."""
+    position = {id(turn): number for number, turn in enumerate(episode.turns)}
+    found: dict[int, list[int]] = {key: [] for key in position}
+    for number, joint in enumerate(episode.joints):
+        for turn in joint.turns:
+            found[id(turn)].append(number)
+    heard: dict[int, set[int]] = {}
+    for turn in episode.turns:
+        told = [id(part) for part in turn.heard]
+        heard[id(turn)] = set(told).union(*(heard.get(one, ()) for one in told))
+    for key, joints in found.items():
+        if not joints:
+            later = [i for i, j in enumerate(episode.joints) if max(position[id(t)] for t in j.turns) > position[key]]
+            hearing = [i for i in later if any(key in heard[id(turn)] for turn in episode.joints[i].turns)]
+            joints += (hearing or later)[:1]
+    return found
