@@ -23,12 +23,14 @@ from coevolve.algorithms import ppo
 from coevolve.algorithms.group_relative import group_relative
 from coevolve.credit import CREDITS
 from coevolve.tasks.games import GAMES
+from coevolve.types import Algorithm, Batch
 
-BASELINES = ("none", "loo", "mean", "max", "role", "best", "critic")
-"""Four of the product, two constants for each role, and a critic. role: the role's expected credit, to which ``moving``
-comes and ``group: role`` in a large batch. best: that of least variance, which no rule can know. critic: PPO's head,
-which is right about every prompt. Of responses of one token ``length`` is ``loo``; ``shrunk`` looks across problems
-(``problems.py``)."""
+BASELINES = ("none", "loo", "mean", "std: group", "max", "role", "best", "critic")
+"""Five of the product, of which GRPO's is the mean with ``std: group``, two constants for each role, and a critic.
+
+role: the role's expected credit, to which ``moving`` comes and ``group: role`` in a large batch. best: that of least
+variance, which no rule can know. critic: PPO's head, which is right about every prompt. Of responses of one token
+``length`` is ``loo``; ``shrunk`` looks across problems (``problems.py``)."""
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "crossed": [{}, {"shifts": 2}],
@@ -72,7 +74,7 @@ def judged(name: str) -> tuple[dict[str, dict[str, Spread]], list[str]]:
 
 
 def _judged(sample: Sample, spec: Any, baseline: str) -> Spread:
-    agents = {role: found_of(sample, _estimates(sample, spec, baseline, role), role) for role in ROLES}
+    agents = {role: found_of(sample, estimates_of(sample, spec, baseline, role), role) for role in ROLES}
     return spread(sample, agents, str(group_relative(baseline="none", credit=spec).settings["credit"]))
 
 
@@ -84,13 +86,14 @@ def found_of(sample: Sample, found_NS: Tensor, role: str) -> Found:
     return Found(*average(sample, found_NS), true_S, None, float(square))
 
 
-def _estimates(sample: Sample, spec: Any, baseline: str, role: str) -> Tensor:
+def estimates_of(sample: Sample, spec: Any, baseline: str, role: str) -> Tensor:
     """Of every group, [N, S]."""
     if baseline in ("role", "best"):
         return _with_constant(sample, spec, baseline == "best", role)
     if baseline == "critic":
         return with_critic(sample, spec, role)
-    rule = group_relative(baseline=baseline, credit=spec)  # type: ignore[arg-type]
+    how: Any = {"baseline": "mean", "std": "group"} if baseline == "std: group" else {"baseline": baseline}
+    rule = group_relative(credit=spec, **how)
     return estimates(sample, rule, role, batch_of(sample, rule, role))
 
 
@@ -100,14 +103,18 @@ def with_critic(sample: Sample, spec: Any, role: str, wrong: float = 0.0) -> Ten
     wrong: by how much it is too high, and as often as the prompt has a number.
     """
     rule = ppo(eta=0.0, whiten=False, lam=1.0, credit=spec)
+    return estimates(sample, rule, role, valued(sample, rule, role, wrong))
+
+
+def valued(sample: Sample, rule: Algorithm, role: str, wrong: float = 0.0) -> Batch:
+    """The agent's batch with what such a head says."""
     batch, place_BT, states = batch_of(sample, rule, role), sample.places[role], len(sample.tables[role].prompts)
     chance_N = torch.ones(sample.groups) if sample.chances_N is None else sample.chances_N
     counts_BT = chance_N[place_BT // states] * batch.mask_BT
     parts = (torch.bincount((place_BT % states).flatten(), x_BT.flatten().double(), states)
              for x_BT in (counts_BT * batch.credit_B[:, None], counts_BT))  # fmt: skip
     worth_S = torch.div(*parts) + wrong * torch.arange(1, states + 1)
-    value_BT = worth_S.float()[place_BT % states] * batch.mask_BT
-    return estimates(sample, rule, role, batch.replace(value_BT=value_BT))
+    return batch.replace(value_BT=worth_S.float()[place_BT % states] * batch.mask_BT)
 
 
 def _with_constant(sample: Sample, spec: Any, best: bool, role: str) -> Tensor:

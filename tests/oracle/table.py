@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # as a script it is not pytest that finds what tests share
 
+import objectives
 import problems
 import test_bare_prompt
 import test_critics
@@ -46,7 +47,8 @@ def main() -> None:
 
 def everything() -> list[str]:
     """The sections of docs/oracle-tables.md, line by line."""
-    return [*lines(), *credit_lines(), *problem_lines(), *critic_lines(), *pair_lines(), *prompt_lines()]
+    parts = (lines, credit_lines, objective_lines, problem_lines, critic_lines, pair_lines, prompt_lines)
+    return [line for part in parts for line in part()]
 
 
 def summary() -> list[str]:
@@ -86,6 +88,19 @@ def credit_lines() -> list[str]:
             cells = (_spread(plain_of(protocol), by_baseline[one]) for one in BASELINES)
             found.append(f"| {label} | {' | '.join(cells)} |")
         found += ["", f"Refused: {'; '.join(refused) or 'none'}."]
+    return found
+
+
+def objective_lines() -> list[str]:
+    """Whose column is whose, and all of them by credit where responses have one token or two."""
+    found = ["", *_head("Objectives: which column", "algorithm", ["column", "less one number more"])]
+    for name, column in objectives.COLUMNS.items():
+        found.append(f"| {name} | {column.baseline} | {'whitened' if column.whitened else ''} |")
+    judged_longer = objectives.longer()
+    found += ["", *_head(f"Objectives: {objectives.LONGER}", "algorithm", list(judged_longer))]
+    [protocol] = (one for one in PROTOCOLS if one.name == objectives.LONGER)
+    for name in objectives.COLUMNS:
+        found.append(f"| {name} | {' | '.join(_short(protocol, one[name]) for one in judged_longer.values())} |")
     return found
 
 
