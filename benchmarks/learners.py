@@ -5,9 +5,10 @@
 
 "processes" is what a recipe gets without `learner`; "processes, torch" the same without compiled loops, which sharded
 weights cannot have; "fsdp" and "fsdp lora" are two ranks of `learner: {name: fsdp, ranks: 2}`. Contenders take turns
-round by round; ratios are of medians, to the processes that compute by torch. A publish is to the local engine: a
-folder is written, and read by the copy that is sampled (of a learner in this process nothing has to move). Bytes are of
-that folder.
+round by round; ratios are of medians, to the processes that compute by torch. Sampling is of as many rows by those
+processes, and "of a step" what an update takes longer than theirs, as a share of their sampling and update together. A
+publish is to the local engine: a folder is written, and read by the copy that is sampled (of a learner in this process
+nothing has to move). Bytes are of that folder.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from peers_work import SIZES, Case, save_model
 
 from coevolve import LocalEngine, PolicySpec, Targets, build_policies, magrpo
 from coevolve.learners import fsdp
-from coevolve.types import Batch
+from coevolve.types import Batch, Problem, Sampling, Say
 
 HOW: dict[str, Any] = {"reference": False, "critic": False, "steps": 100, "seed": 0}
 
@@ -87,30 +88,47 @@ class Contender:
     and of publishes."""
 
     def __init__(self, make: Any, case: Case) -> None:
-        self.case, self.updates, self.publishes = case, list[float](), list[float]()
+        self.case, self.updates, self.publishes, self.samplings = case, list[float](), list[float](), list[float]()
         start = time.perf_counter()
         self.learner, self.engine = make(), LocalEngine()
+        self.engine.publish([self.learner.published(0)])
         self.begun = time.perf_counter() - start
 
     def step(self, round: int, count: int) -> None:
         batch, targets = rows(count, self.case.prompt, self.case.tokens, self.case.vocabulary, round)
+        says = [self.say(ids_S, number) for number, ids_S in enumerate(batch.ids_BS[:, : self.case.prompt].tolist())]
+        sampled = seconds(lambda: self.engine.generate({"ann": says}))
         spent = seconds(lambda: self.learner.update(batch, targets, magrpo().objective, round))
         sent = seconds(lambda: self.engine.publish([self.learner.published(round)]))
         if round:
             self.updates.append(spent)
             self.publishes.append(sent)
+            self.samplings.append(sampled)
         else:  # starts processes, loads the engine's copy, and compiles
             self.begun += spent
 
+    def say(self, ids_S: list[int], number: int) -> Say:
+        return Say("one", "ann", Problem("p"), number % 8, 0, ids_S, Sampling(self.case.tokens), key=number)
+
     def line(self, name: str, like: Contender) -> list[str]:
-        update, publish = median(self.updates), median(self.publishes)
+        update, publish, theirs = median(self.updates), median(self.publishes), median(like.updates)
+        more = (update - theirs) / (theirs + median(like.samplings))
         return [
-            name, f"{update:.2f}", f"{update / median(like.updates):.2f}", f"{publish * 1e3:.0f}",
-            f"{written(self.learner) / 1e6:.1f}", f"{self.begun - update:.1f}",
+            name, f"{update:.2f}", f"{update / theirs:.2f}", f"{median(like.samplings):.2f}", f"{more:.0%}",
+            f"{publish * 1e3:.0f}", f"{written(self.learner) / 1e6:.1f}", f"{self.begun - update:.1f}",
         ]  # fmt: skip
 
 
-HEADER = ("contender", "update, s", "times the processes'", "publish, ms", "MB", "start-up, s")
+HEADER = (
+    "contender",
+    "update, s",
+    "times the processes'",
+    "their sampling, s",
+    "of a step",
+    "publish, ms",
+    "MB",
+    "start-up, s",
+)
 
 
 def main() -> None:

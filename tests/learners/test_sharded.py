@@ -147,15 +147,16 @@ def test_more_are_learnt_but_for_the_order_of_sums(synchronous: Twins, rule: Any
     assert distance(*after) <= 1e-5 * distance(before, after[0])
 
 
-@pytest.mark.parametrize("micro_batches", [1, 4, 5])
+@pytest.mark.parametrize("micro_batches", [1, 2, 4, 5])
 def test_descriptions_are_the_same(synchronous: Twins, micro_batches: int) -> None:
+    """To the bit, but for rows that stand in other micro-batches."""
     one, two = synchronous
-    batch = rows_of(one, micro_batches)
+    batch, off = rows_of(one, micro_batches), 0.0 if micro_batches <= 2 else 1e-6
     a, b = (learner.describe(batch) for learner in (one, two))
     for key in ("kl_BT", "logp_ref_BT", "value_BT"):
-        assert torch.equal(getattr(a, key), getattr(b, key))
+        assert torch.allclose(getattr(a, key), getattr(b, key), rtol=off, atol=off)
     assert a.kl_BT.abs().max() > 0
-    assert torch.equal(one.logps(batch), two.logps(batch))
+    assert torch.allclose(one.logps(batch), two.logps(batch), rtol=off, atol=off)
 
 
 def test_a_resume_goes_on_with_any_number_of_ranks(synchronous: Twins, tmp_path: Path) -> None:

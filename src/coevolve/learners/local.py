@@ -91,10 +91,14 @@ class LocalLearner(Policy):
         return self.spec.micro_tokens
 
     def micro_batches(self, batch: Batch, together: Literal["row", "peers"] = "row") -> list[Tensor]:
-        """Row numbers of the batch in groups of at most so many tokens. together: see ``Objective``."""
+        """Row numbers of the batch in groups of at most ``micro_tokens``. together: see ``Objective``."""
+        return self._fitting(batch, together, self.micro_tokens)
+
+    def _fitting(self, batch: Batch, together: Literal["row", "peers"], tokens: int) -> list[Tensor]:
+        """The same in groups of at most so many tokens."""
         if together == "peers":
-            return forward.whole_groups(batch, self.micro_tokens)
-        return forward.micro_batches(batch, self.micro_tokens, self.backend.uses_prefix_tree)
+            return forward.whole_groups(batch, tokens)
+        return forward.micro_batches(batch, tokens, self.backend.uses_prefix_tree)
 
     @torch.no_grad()
     def describe(self, batch: Batch) -> Batch:

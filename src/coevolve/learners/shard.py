@@ -2,8 +2,8 @@
 
 Full weights are sharded (FSDP2: every rank has a part of each tensor and of its moments, and borrows the rest layer by
 layer); an adapter is there on every rank, with its base, and only its gradients are added up. All ranks make as many
-forwards: one that is short of micro-batches repeats the first with a loss of 0. Compiled loops read weights behind the
-layers' hooks, so full weights compute by ``torch``.
+forwards, about as large: one that is short of micro-batches repeats the first with a loss of 0. Compiled loops read
+weights behind the layers' hooks, so full weights compute by ``torch``.
 
 FSDP2 averages gradients over ranks where a loss that is a sum wants their sum. The factor is put on afterwards, which
 is exact for powers of two. (``set_gradient_divide_factor`` would, with gloo, halve those of every layer but the root.)
@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -60,7 +60,7 @@ class Shard(LocalLearner):
         return {"compute": self.compute, "about": about, "context": self.context, "eos": self.eos}
 
     def _shares(self, batch: Batch, together: Literal["row", "peers"]) -> list[tuple[Tensor, bool]]:
-        whole = super().micro_batches(batch, together)
+        whole = evenly(partial(self._fitting, batch, together), self.micro_tokens, self.count)
         mine = whole[self.number :: self.count]
         short = -(-len(whole) // self.count) - len(mine)
         return [(rows_B, True) for rows_B in mine] + [(whole[0], False)] * short
@@ -185,6 +185,22 @@ def build(name: PolicyName, spec: PolicySpec, own_card: bool, how: Mapping[str, 
     return Shard(number, count, name, here, tokenizer, own, reference=start, **how)
 
 
+def evenly(fitting: Callable[[int], list[Tensor]], tokens: int, count: int) -> list[Tensor]:
+    """Micro-batches in as many rounds of ``count`` as those of ``tokens`` take, the largest as small as it can be.
+
+    All ranks wait for the slowest at every layer, and those filled to the brim leave a small one, or none, for some.
+    Where each rank has one at most they stay those of one process, whose sums are then the same bit for bit.
+    """
+    parts = fitting(tokens)
+    if len(parts) <= count:
+        return parts
+    allowed, low = -(-len(parts) // count) * count, 1
+    while low < tokens:
+        middle = (low + tokens) // 2
+        low, tokens = (low, middle) if len(fitting(middle)) <= allowed else (middle + 1, tokens)
+    return fitting(tokens)
+
+
 def whole(tensors: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
     """The whole tensors on the CPU, on the first rank; those that are one stay one. Every rank has to call it."""
     copies, first = dict[int, Tensor](), distributed.get_rank() == 0
@@ -207,8 +223,9 @@ def _like(parameter: Tensor, x: Tensor) -> Tensor:
 
 def _shard(module: Any, mesh: DeviceMesh) -> None:
     """Put the tensors of every layer and the rest of the module in parts; states that it loads are whole."""
-    for layer in next((part for part in module.modules() if isinstance(part, nn.ModuleList)), ()):
-        fully_shard(layer, mesh=mesh)
+    layers = list(next((part for part in module.modules() if isinstance(part, nn.ModuleList)), ()))
+    for layer in layers:  # the last one is the first that the backward needs
+        fully_shard(layer, mesh=mesh, reshard_after_forward=layer is not layers[-1])
     fully_shard(module, mesh=mesh)
     module.inside = lambda work: work()
     register_fsdp_forward_method(module, "inside")
