@@ -84,8 +84,8 @@ def written(learner: Any) -> int:
 
 
 class Contender:
-    """A learner with an engine of its own, and what it took: seconds of the first update with its start, of the others,
-    and of publishes."""
+    """A learner with an engine of its own, and what it took: seconds of its start with the first publish and update, of
+    the other updates, of publishes, and of sampling."""
 
     def __init__(self, make: Any, case: Case) -> None:
         self.case, self.updates, self.publishes, self.samplings = case, list[float](), list[float](), list[float]()

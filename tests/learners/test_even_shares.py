@@ -7,7 +7,8 @@ import torch
 from policy_cases import make_batch
 from torch import Tensor
 
-from coevolve.compute.forward import micro_batches, whole_groups
+from coevolve.compute.forward import fed, micro_batches, whole_groups
+from coevolve.compute.prefix_tree import grow
 from coevolve.learners.shard import evenly
 from coevolve.types import Batch
 
@@ -27,7 +28,7 @@ def lines(sizes: list[int]) -> object:
     return fitting
 
 
-def test_three_for_two_ranks_become_four_of_equal_size() -> None:
+def test_no_rank_has_two_full_ones_and_the_other_a_small_one_and_none() -> None:
     """Nine rows of ten tokens, forty at once: 4, 4, 1; two rounds of two either way, of 3, 3, 3 at most."""
     fitting = lines([10] * 9)
     assert [len(part) for part in fitting(40)] == [4, 4, 1]  # type: ignore[operator]
@@ -50,13 +51,17 @@ def test_one_row_that_is_too_long_is_alone() -> None:
 @pytest.mark.parametrize("tree", [True, False])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_all_rows_of_a_batch_are_in_as_many_rounds(tree: bool, ranks: int) -> None:
-    batch = make_batch(24, seed=3)
-    for fitting in (lambda tokens: micro_batches(batch, tokens, tree), lambda tokens: whole_groups(batch, tokens)):
-        before, found = fitting(40), evenly(fitting, 40, ranks)
-        assert sorted(torch.cat(found).tolist()) == list(range(24))
-        assert -(-len(found) // ranks) == -(-len(before) // ranks)
-        assert most(batch, found) <= most(batch, before)
+    batch, smaller = make_batch(24, seed=3), 0
+    for limit in (30, 40, 50):
+        for fitting in (lambda tokens: micro_batches(batch, tokens, tree), lambda tokens: whole_groups(batch, tokens)):
+            before, found = fitting(limit), evenly(fitting, limit, ranks)
+            assert sorted(torch.cat(found).tolist()) == list(range(24))
+            assert -(-len(found) // ranks) == -(-len(before) // ranks)
+            smaller += most(batch, found, tree) < most(batch, before, tree)
+    assert smaller
 
 
-def most(batch: Batch, parts: list[Tensor]) -> int:
-    return max(int(batch.length_B[rows_B].sum()) for rows_B in parts)
+def most(batch: Batch, parts: list[Tensor], tree: bool) -> int:
+    """Tokens that are fed of the largest."""
+    fed_of = [fed(batch.select(rows_B)) for rows_B in parts]
+    return max(len(grow(rows).ids_N) if tree else len(rows) * max(map(len, rows)) for rows in fed_of)

@@ -185,6 +185,19 @@ def saved_in(folder: Path) -> State:
     return {f"{file.name} {key}": x for file in folder.glob("*.safetensors") for key, x in load_file(file).items()}
 
 
+def test_a_fresh_optimiser_behind_a_description_learns_all_weights(synchronous: Twins, tmp_path: Path) -> None:
+    """What was whole for the description is in parts again, or the optimiser would hold what nobody reads."""
+    one, two = synchronous
+    batch = rows_of(one, 2)
+    for learner in (one, two):
+        learner.describe(batch)
+        learner.reset_optimizer()
+    for step in range(2):
+        learn(one, batch, step)
+        learn(two, batch, step)
+    assert distance(saved(one, tmp_path / "a"), saved(two, tmp_path / "b")) == 0
+
+
 def test_nobody_steps_where_one_rank_has_a_nan(synchronous: Twins, tmp_path: Path) -> None:
     one, two = synchronous
     batch, before = rows_of(one, 2), saved(two, tmp_path / "before")

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -79,8 +79,9 @@ class Shard(LocalLearner):
         return self._mine(batch, {"logp_BT": self.logps(batch)})
 
     def _mine(self, batch: Batch, found: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        for module in (*self.models, *self.heads):
-            module.reshard()  # without a backward they would stay whole, and as they are now
+        for part in (part for module in (*self.models, *self.heads) for part in module.modules()):
+            if isinstance(part, FSDPModule):
+                part.reshard()  # without a backward it would stay whole, and as it is now
         rows_B = torch.cat(self.micro_batches(batch))
         return rows_B, {key: x[rows_B] for key, x in found.items()}
 
