@@ -62,6 +62,8 @@ def test_targets_come_in_the_order_of_the_batches_and_some_may_be_missing():
             "policy 'bob': adv_BT is not finite",
         ),
         (lambda lesson: {"bob": aims(lesson, "bob", columns={"x": torch.zeros(2)})}, "'x' does not end in _B or _BT"),
+        (lambda lesson: {"bob": aims(lesson, "bob", metrics={"m": "1"})}, "'bob': the metric 'm' is '1'; want a num"),
+        (lambda lesson: {"bob": aims(lesson, "bob", metrics={"m": torch.zeros(2)})}, "the metric 'm' is .*; want a n"),
     ],
 )
 def test_targets_that_do_not_fit_are_named(made, message):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 import torch
 from policy_cases import make_batch
@@ -68,10 +69,12 @@ def test_parts_that_are_no_numbers_are_named(answer, want):
     assert str(error.value).startswith("the parts of Parts")
 
 
-def test_parts_are_written_down():
+@pytest.mark.parametrize("two", [2, numpy.float32(2), torch.tensor(2.0)[()].item()])
+def test_parts_are_written_down(two):
     episodes = [episode()]
-    note_parts(episodes, Parts([{"x": 2}]))
+    note_parts(episodes, Parts([{"x": two}]))
     assert episodes[0].parts == {"parts/x": 2.0}
+    assert type(episodes[0].parts["parts/x"]) is float
 
 
 def test_a_step_is_the_mean_over_the_policies_that_know_a_number():

@@ -138,9 +138,14 @@ def test_trust_runs_it(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Team.load(tmp_path / "team", trust_code=True).play("cat").turns
 
 
-def test_guests_of_a_diagnosis_are_asked_about_too(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guests_of_a_diagnosis_are_asked_about_too(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = others(own, tmp_path / "guest", "unsigned", monkeypatch)
     assert cli.main(["diagnose", str(own), "--with", str(run), "--problems", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "--trust-code" in said
+    assert str(run) in said
 
 
 def test_a_recipe_that_is_evaluated_and_one_that_is_trained(

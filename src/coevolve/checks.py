@@ -6,9 +6,11 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 from coevolve.faults import blame
+from coevolve.files import shown
 from coevolve.interfaces import Engine, Learner
 from coevolve.names import check_names
 from coevolve.settings import Count, CountFromZero, checked_call
@@ -149,6 +151,7 @@ def checked_targets(found: Any, lesson: Lesson) -> dict[PolicyName, Targets]:
         raise ValueError(f"targets for {unknown[0]!r}, which does not learn; there are {', '.join(lesson.batches)}")
     for name, aims in found.items():
         _check_tensors(name, aims, lesson.batches[name])
+        _check_metrics(name, aims)
     return {name: found[name] for name in lesson.batches if name in found}
 
 
@@ -162,6 +165,13 @@ def _check_tensors(name: PolicyName, aims: Targets, batch: Batch) -> None:
             raise ValueError(f"policy {name!r}: {label} has the shape {list(x.shape)}; want {list(want)}")
     if not aims.adv_BT.isfinite().all():
         raise ValueError(f"policy {name!r}: adv_BT is not finite")
+
+
+def _check_metrics(name: PolicyName, aims: Targets) -> None:
+    given: Mapping[str, Any] = aims.metrics
+    for key, value in given.items():
+        if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
+            raise ValueError(f"policy {name!r}: the metric {key!r} is {shown(value)}; want a number")
 
 
 def plain_state(state: Any) -> State:

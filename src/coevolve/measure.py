@@ -1,6 +1,8 @@
-"""What one step is measured by: team-level and per-policy numbers, all means over this step's turns.
+"""What one step is measured by: team-level and per-policy numbers, means over this step's turns.
 
-KL is in nats per turn (summed over its tokens), the objective is reward - eta * KL, lengths are in tokens.
+KL is in nats per turn (summed over its tokens), the objective is reward - eta * KL, lengths are in tokens. The team's
+KL and objective are means over the policies that learn, its reward is over all turns: they differ in which turns count
+where policies speak unequally often or somebody is frozen.
 """
 
 from __future__ import annotations
@@ -130,7 +132,7 @@ def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
     found: list[Metrics] = [{} for _ in episodes]
     for (number, _, _, weight), part in zip(ended, parts, strict=True):
         for name, value in part.items():
-            found[number][f"parts/{name}"] = found[number].get(f"parts/{name}", 0.0) + value * weight
+            found[number][f"parts/{name}"] = found[number].get(f"parts/{name}", 0.0) + float(value) * weight
     return found
 
 

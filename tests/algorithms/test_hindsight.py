@@ -79,3 +79,17 @@ def test_where_there_is_nothing_to_stand_behind():
     apart = paid((1.0, 2.0), first, spoke("observer", "bob", "D", heard=(first,)))
     with pytest.raises(ValueError, match="policy 'bob', role 'observer', spoke on problem 'p' only after it had heard"):
         lesson(rule, [apart])
+
+
+def test_the_kl_is_of_the_turns_as_they_were_sampled():
+    rule, plain = hindsight(beta=0.5), hindsight()
+    assert rule.reference
+    assert not plain.reference
+    made = lesson(rule, two_members())
+    batch = made.batches["ann"]
+    batch = batch.replace(logp_ref_BT=batch.logp_BT - torch.tensor([[1.0], [0.0], [3.0], [0.0], [9.0], [9.0]]))
+    targets = rule.advantage(made, {})[0]["ann"]
+    weight_BT = rule.objective.loss_aggregation(batch)
+    found = [one.objective.loss(Outputs(batch.logp_BT), batch, targets, weight_BT)[0].item() for one in (rule, plain)]
+    # beta (1/2 1^2 + 1/2 3^2) over two episodes; nothing of the rows behind the bare prompt
+    assert found[0] - found[1] == pytest.approx(0.5 * 5.0 / 2)

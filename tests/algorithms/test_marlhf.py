@@ -141,3 +141,19 @@ def test_what_it_is_not_for():
     twice[0].joints *= 2
     with pytest.raises(ValueError, match="marlhf: problem 'p' has 2 joint responses"):
         lesson(rule, twice)
+
+
+def test_of_a_group_so_many_pairs_are_judged():
+    """Paid 5, 3 and 0: of three pairs the one of the largest difference, the first over the last."""
+    episodes = [paid((pay,), spoke("x", "ann", "C", member=m)) for m, pay in enumerate([5.0, 3.0, 0.0])]
+    for pairs, count, want in ((1, 1.0, 3.0), (None, 3.0, 1.0)):
+        rule = marlhf(judge="judge", pairs=pairs)
+        given = scored(rule, episodes, [0.5, 1.0, 0.25])
+        judge, targets = given.batches["judge"], rule.advantage(given, rule.start)[0]["judge"]
+        assert targets.metrics["pairs"] == count
+        value_BT = torch.tensor([[0.5], [1.0], [0.25]])
+        loss, _ = rule.objective.loss(
+            Outputs(judge.logp_BT, value_BT), judge, targets, rule.objective.loss_aggregation(judge)
+        )
+        margins = [0.25] if pairs else [0.25, -0.5, 0.75]
+        assert loss.item() == pytest.approx(want * sum(math.log1p(math.exp(-margin)) for margin in margins) / 3)

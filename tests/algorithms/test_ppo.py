@@ -106,6 +106,15 @@ def test_a2c_is_ppo_without_ratio_and_whitening():
     assert same.settings == ppo().settings
 
 
+def test_reinforce_pp_takes_the_sampled_penalty_undiscounted():
+    """Three tokens: whitening any two leaves their order only. Rewards -.5, -.25, 3 - 1; to go 1.25, 1.75, 2."""
+    given = batch([[-1.0, -1.0, -1.0]], [[-2.0, -1.5, -3.0]], [[9.0, 9.0, 9.0]], [3.0]).replace(value_BT=None)
+    adv_BT = targets_of(reinforce_pp(eta=0.5), given).adv_BT
+    to_go_BT = torch.tensor([[1.25, 1.75, 2.0]])
+    want_BT = (to_go_BT - to_go_BT.mean()) / to_go_BT.std()
+    assert adv_BT.tolist() == [pytest.approx(want_BT[0].tolist())]
+
+
 def test_reinforce_pp_is_what_is_to_come_whitened_over_the_batch():
     # k1 1 and 0.5, weight 0.5: to go 3 - 0.75 and 3 - 0.25; deviations -+0.25, variance 1/8. And no critic
     given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])

@@ -1,6 +1,6 @@
 """Teams that understand themselves better than each other."""
 
-from parlour import Paid, scene
+from parlour import Paid, coin, scene
 
 from coevolve.diagnose import crossplay
 
@@ -51,6 +51,16 @@ def test_three_teams():
 
 def test_teams_that_do_not_differ():
     found = rows(lambda a, b: 1.0, "ab", ["x", "y"])
+    assert all((row["difference"], row["low"], row["high"]) == (0, 0, 0) for row in found[2:])
+
+
+def test_whoever_plays_has_the_same_random_numbers():
+    """Teams of policies that toss the coin of their request differ in nothing, problem by problem."""
+    casts = {name: {role: f"{name}/{role}" for role in "ab"} for name in "xy"}
+    one = scene(Paid(lambda a, b: 2 * float(a) + float(b)), coin, cast=casts["x"])
+    found = list(crossplay.rows(one, list(casts.items())))
+    assert 1 < found[0]["reward"] < 2  # both faces came up
+    assert found[0]["se"] > 0
     assert all((row["difference"], row["low"], row["high"]) == (0, 0, 0) for row in found[2:])
 
 

@@ -86,8 +86,7 @@ def test_an_earlier_checkpoint_plays_its_own_cast(run):
     assert [row["policy"] for row in of(result, "team")] == ["ann+bob"] * 2
 
 
-def test_its_own_start_does_not_differ_from_itself(run):
-    """Two entrants with the same weights: whatever is mixed earns the same, problem by problem."""
+def test_an_earlier_self_has_weights_and_a_cast_of_its_own(run):
     host = entrant(run)
     [twin] = others([run / "checkpoint-2"], host)
     policies = build_teams([host, twin])

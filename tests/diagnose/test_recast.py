@@ -1,7 +1,7 @@
 """The same policies in other seats."""
 
 import pytest
-from parlour import Paid, scene
+from parlour import Paid, coin, scene
 
 from coevolve.diagnose.casts import alone, permutations, swapped
 from coevolve.diagnose.scene import condition
@@ -82,3 +82,11 @@ def test_a_scene_that_is_refused_says_why():
     assert "want a finite number" in found["reason"]
     with pytest.raises(ValueError, match="want a finite number"):
         one.played()
+
+
+def test_a_swap_of_policies_that_toss_the_same_coin_costs_nothing():
+    one = scene(Paid(lambda a, b: 2 * float(a) + float(b)), coin)
+    base = one.returns(one.played())
+    [row] = swapped(one, base)
+    assert base.std() > 0
+    assert (row["difference"], row["low"], row["high"]) == (0, 0, 0)

@@ -6,7 +6,7 @@ import re
 import pytest
 from hand_made import recipe, run
 
-from coevolve.report.findings import findings
+from coevolve.report.findings import findings, summary
 from coevolve.report.paper import write_paper
 from coevolve.report.runs import find
 from coevolve.report.section import Section
@@ -82,6 +82,15 @@ def test_gradient_norms_are_shares_of_the_largest():
     section = next(s for s in findings([run("a-0", reward=[1.0, 1.0], **norms)]) if s.id == "gradients")
     assert section.rows == [("a-0", "ann", 1.0, 0.25), ("a-0", "bob", 4.0, 1.0)]
     assert "The largest ratio is 4.00 (bob against ann in a-0)." in section.sentence
+
+
+def test_curves_of_gradient_norms_are_thinned_where_steps_are_many(monkeypatch):
+    monkeypatch.setattr(summary, "_POINTS", 20)
+    steps = 40
+    norms = {f"{agent}__grad_norm": [float(i) for i in range(steps)] for agent in ("ann", "bob")}
+    section = next(s for s in findings([run("a-0", reward=[1.0] * steps, **norms)]) if s.id == "gradients")
+    assert [one.x for one in section.plot.series] == [[3.0, 7.0, 11.0, 15.0, 19.0, 23.0, 27.0, 31.0, 35.0, 39.0]] * 2
+    assert section.plot.series[0].y[:2] == [1.5, 5.5]  # means of four steps, every fourth of them
 
 
 def write(folder, **files):

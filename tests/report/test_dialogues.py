@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coevolve.report.findings.arms import arms
 from coevolve.report.page import build as page
 from coevolve.report.page import dialogues as module
 from coevolve.report.page.blob import blob, rounded
@@ -159,6 +160,20 @@ def test_a_page_stays_below_its_limit_and_says_what_it_left_out(tmp_path, monkey
     assert 2_000_000 < written.stat().st_size <= 2_300_000
     shown = unpacked(page.content(runs).overview)["dialogues"][0]["training"]
     assert 0 < shown["shown"] < shown["written"] == 2400
+
+
+def test_where_nothing_else_leaves_room_no_dialogue_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "LIMIT", 1000)  # less than the page without a run
+    runs = write_run(tmp_path / "r", many(steps=4, episodes=6))
+    shown = unpacked(page.content(runs).overview)["dialogues"][0]["training"]
+    assert (shown["shown"], shown["written"]) == (0, 24)
+
+
+def test_a_run_and_its_copy_are_two_on_the_page_as_in_the_findings(tmp_path):
+    runs = [run for folder in ("a", "b") for run in write_run(tmp_path / folder / "mine-0", [])]
+    found = unpacked(page.content(runs).overview)["runs"]
+    assert len({run["group"] for run in found}) == 2
+    assert [run["group"] for run in found] == [group.name for group in arms(runs)]
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path):

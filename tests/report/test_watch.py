@@ -1,6 +1,7 @@
 """A page that follows a run while it is written."""
 
 import json
+import time
 import urllib.request
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -86,6 +87,27 @@ def test_news_are_told_once_and_waiting_runs_named(tmp_path):
         assert "overview" not in asked(f"{address}data?seen={news['version']}")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             asked(f"{address}chunk/none")
+
+
+def test_a_broken_file_beside_the_metrics_is_named_and_the_page_stays(tmp_path):
+    run = tmp_path / "mine-0"
+    run.mkdir()
+    step(run, 0)
+    with serving([tmp_path]) as address:
+        assert asked(f"{address}data?seen=")["overview"]
+        (run / "diagnostics.json").write_text('{"rows": [{"setting": "team"}]}')
+        step(run, 1)
+        found = until_told(address)
+        assert "diagnostics.json" in found
+
+
+def until_told(address):
+    """The first thing that is waited for."""
+    for _ in range(200):
+        if waiting := asked(f"{address}data?seen=")["waiting"]:
+            return waiting[0]
+        time.sleep(0.05)
+    raise AssertionError("nothing was told")
 
 
 def test_a_taken_port_and_a_missing_folder_are_named(tmp_path):

@@ -3,13 +3,14 @@
 import dataclasses
 import math
 
+import numpy
 import pytest
 import torch
 from toy import LUCKY, toy
 
 from coevolve import mareinforce
 from coevolve.models.load import load_tokenizer
-from coevolve.runs.folder import RunDir, read_lines
+from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.record import pieces, records
 from coevolve.types import Episode, Problem, Turn
 
@@ -139,6 +140,19 @@ def test_what_is_no_number_is_null_in_every_file(micro_model, tmp_path):
     for name in ("metrics", "episodes", "samples"):
         assert "NaN" not in (run / f"{name}.jsonl").read_text()
     assert '"agents/ann/odd": null' in (run / "metrics.jsonl").read_text()
+
+
+def test_numbers_of_numpy_and_tensors_are_numbers_in_every_file(micro_model, tmp_path):
+    rule, given = mareinforce(), {"a": numpy.float32(0.5), "b": torch.tensor(0.25), "c": numpy.int64(3)}
+
+    def advantage(lesson, state):
+        found, state = rule.advantage(lesson, state)
+        return {name: dataclasses.replace(aims, metrics=given) for name, aims in found.items()}, state
+
+    trainer = toy(micro_model, steps=1, batch_size=2, algorithm=dataclasses.replace(rule, advantage=advantage))
+    [line] = read_lines(trainer.run(tmp_path / "run") / "metrics.jsonl")
+    assert [line[f"agents/ann/{key}"] for key in "abc"] == [0.5, 0.25, 3]
+    assert plain({"x": [numpy.bool_(True), numpy.float32("nan")]}) == {"x": [True, None]}
 
 
 def test_held_out_problems_are_played_with_the_same_noise_always(micro_model, tmp_path):

@@ -1,5 +1,7 @@
 """Results and studies with known outcomes."""
 
+import math
+
 import yaml
 
 from coevolve.recipe.inputs import validate
@@ -9,13 +11,17 @@ from coevolve.study.results import Evaluated, Machine, Result
 HERE = Machine(processor="a processor", compute=("cpu, compiled loops",), threads=1)
 
 
-def result(arm, seed, *, machine=HERE, versions=None, rows=(), problems=4, **curves):
-    """One with these curves; an agent's is written ``ann__kl``, a slash otherwise ``reward_pioneer``."""
-    curves = {_key(key): list(map(float, values)) for key, values in curves.items()}
-    steps = len(next(iter(curves.values())))
-    curves = {"reward": [0.0] * steps, "turns": [1.0] * steps} | curves
+def result(arm, seed, *, machine=HERE, versions=None, rows=(), problems=4, steps=None, **curves):
+    """One with these curves, a step for each point if not said; an agent's is written ``ann__kl``, a slash otherwise
+    ``reward_pioneer``; what is no number was not known."""
+    curves = {
+        _key(key): [None if math.isnan(value) else float(value) for value in values] for key, values in curves.items()
+    }
+    points = len(next(iter(curves.values())))
+    curves = {"reward": [0.0] * points, "turns": [1.0] * points} | curves
+    roles = {"roles": {"pioneer": "ann", "observer": "bob"}}
     return Result(
-        arm=arm, seed=seed, recipe={"roles": {"pioneer": "ann", "observer": "bob"}}, machine=machine,
+        arm=arm, seed=seed, recipe=roles | ({"steps": steps} if steps else {}), machine=machine,
         evaluated=Evaluated(),
         versions=versions or {"torch": "2"}, commit="0" * 40, curves=curves, problems=problems, rows=list(rows),
         took={"training": 60.0, "evaluation": 12.0, "finished": "then"},

@@ -41,6 +41,24 @@ def test_windows_are_a_tenth_of_a_run():
     assert amount(one, "noise reward") == 0
 
 
+def test_what_never_rose_was_never_half_way():
+    assert amount(result("a", 0, reward=[3, 2, 1, 0]), "halfway reward") == 1
+    assert amount(result("a", 0, reward=[2, 2, 2]), "halfway reward") == 1
+    assert math.isnan(amount(result("a", 0, reward=[math.nan] * 3), "halfway reward"))
+
+
+def test_the_last_point_of_a_long_run_counts_for_its_steps():
+    """100 steps are kept as 33 means of three and one of one step, which here alone was paid."""
+    one = result("a", 0, reward=[0.0] * 33 + [30.0], kl=[1.0] * 34, turns=[6.0] * 33 + [2.0], steps=100)
+    assert len(one.run.lines) == 33
+    assert [one.run.lines[-1][key] for key in ("reward", "kl", "turns")] == [7.5, 1.0, 8.0]
+    assert amount(one, "end reward") == 2.5  # of three points: ten steps, of which one was paid 30, would say 3
+    whole = result("a", 0, reward=[1.0] * 30, steps=60)
+    assert len(whole.run.lines) == 30
+    blank = result("a", 0, reward=[0.0] * 34, kl=[math.nan] * 34, steps=100)
+    assert math.isnan(amount(blank, "end kl"))
+
+
 def test_optimiser_steps_are_those_of_a_policy():
     pair = result("a", 0, reward=[0, 1], ann__updates=[4, 4], bob__updates=[4, 4])
     alone = result("b", 0, reward=[0, 1], ann__updates=[4, 4])

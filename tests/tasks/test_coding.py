@@ -131,7 +131,10 @@ def test_trees_and_best_of(interaction: Play, task: HumanEval) -> None:
 def test_a_single_agent_is_paid_without_cooperation(task: HumanEval) -> None:
     asked, episode = play(task, rounds(2, feedback=True), ("coder",), {("coder", 0): WRONG, ("coder", 1): ALONE})
     assert len(asked) == 2
-    assert "aux" not in asked[1].split("Code:")[-2].removeprefix(f" {words(WRONG)}").split("tests pass.")[0]
+    assert asked[1] == (
+        f"{asked[0]} {words(WRONG)} 0 of 4 tests pass. assert squares(0) == [] fails: NameError: name 'aux' is not "
+        "defined. assert squares(1) == [0] fails: NameError: name 'aux' is not defined. Code:"
+    )
     # Defined (0.6), parses (0.5), and all of the tests (1.0).
     assert [joint.rewards for joint in episode.joints] == [(1.1,), (2.1,)]
 

@@ -87,6 +87,13 @@ def test_a_role_goes_on_from_its_own_last_turn(task: Rows) -> None:
     assert type(told[1]) is Instruction
 
 
+def test_a_role_that_heard_nothing_is_told_what_the_recipe_says(write: Callable[..., str]) -> None:
+    prompts = {"one": "{post}"}
+    mine = Rows(data=write(), test=write(name="t.jsonl"), prompts=prompts, reward=one, revise="Once more, shorter.")
+    first = turn("one", "Cat.")
+    assert mine.prompt(mine.train[0], "one", (first,)) == [first, "\n\nOnce more, shorter.\n\n"]
+
+
 def test_a_role_that_has_spoken_hears_the_others_wherever_it_stands(task: Rows) -> None:
     short, detailed = turn("short", " Cat. "), turn("detailed", "My cat.")
     assert task.prompt(task.train[0], "short", (short, detailed)) == [short, "\n\nMy cat.\n\n"]

@@ -65,7 +65,10 @@ class _Server(ThreadingHTTPServer):
             began = time.monotonic()
             runs, self.waiting = _ready(self.paths)
             if runs:
-                self.content, self.version = content(runs), seen
+                try:
+                    self.content, self.version = content(runs), seen
+                except ValueError as error:  # of a file beside the metrics; what was there before stays on the page
+                    self.waiting.append(f"Waiting: {error}")
             self._seen, now = seen, time.monotonic()
             self._rested = now + _REST * (now - began)
 

@@ -211,7 +211,12 @@ def environment() -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The same with only what YAML and JSON know: dicts, lists, text, numbers; NaN and infinities become null."""
+    """The same with only what YAML and JSON know: dicts, lists, text, numbers; NaN and infinities become null.
+
+    A number of numpy's or a tensor of one is that number.
+    """
+    if getattr(value, "ndim", None) == 0:
+        value = value.item()
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -5,8 +5,9 @@ A measure is two words, how and what: ``end reward/pioneer``, ``held-out parts/t
     end NAME         the smoothed metric where the budget ends; mean NAME: over the run up to there; rise NAME: end less
                      start
     start NAME       the smoothed metric at the beginning; early NAME: a fifth into the run
-    noise NAME       the standard deviation of a step around its neighbours
-    halfway NAME     the share of the run after which half of the way from start to peak is gone
+    noise NAME       the standard deviation of a step around its neighbours; of a run of more than ``results.MOST``
+                     steps, that of the means of a few
+    halfway NAME     the share of the run after which half of the way from start to peak is gone; 1: it never rose
     held-out NAME    the trained team on held-out problems, sampled, the mean over roles; untrained NAME: at the start;
                      NAME+OTHER: the sum of both
     bare NAME        each policy alone on the bare prompt, trained, the mean over policies; bare/ann NAME: one of them
@@ -104,9 +105,12 @@ def _early(run: Run, key: str) -> float:
 
 
 def _halfway(run: Run, key: str) -> float:
+    """1 where it never rose: then no part of the way was gone before the end."""
     values = column(run, key)
-    middle = (start(values) + peak(values)) / 2
-    return float(np.argmax(smooth(values) >= middle)) / len(values)
+    begun, most = start(values), peak(values)
+    if math.isnan(begun) or most <= begun:
+        return math.nan if math.isnan(begun) else 1.0
+    return float(np.argmax(smooth(values) >= (begun + most) / 2)) / len(values)
 
 
 _ALONG: Mapping[str, Callable[[Run, str, Budget | None], float]] = {

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 
+from coevolve.defaults import STEPS
 from coevolve.files import read_json
 from coevolve.recipe.inputs import validate
 from coevolve.recipe.schema import Recipe
@@ -27,7 +28,7 @@ Settings = dict[str, Any]
 """Keys and values of a recipe that are not its defaults."""
 
 MOST = 40
-"""Points of a curve at most; longer runs are kept as means of as many steps each."""
+"""Points of a curve at most; longer runs are kept as means of as many steps each, the last one of what is left."""
 
 _CURVES = re.compile(
     r"reward|kl|objective|turns|length|eos_rate|distinct_2|reward/.+|turn/.+|parts/.+|agents/[^/]+/(kl|updates)"
@@ -102,9 +103,14 @@ class Result(BaseModel):
 
     @property
     def run(self) -> Run:
-        """The run with a line for each point of its curves."""
-        points = len(self.curves["reward"])
-        lines = [{"step": i, **{key: values[i] for key, values in self.curves.items()}} for i in range(points)]
+        """The run with a line for each point of its curves, all of about as many steps: what was left over for the
+        last point is part of the one before."""
+        curves, steps = self.curves, int(self.recipe.get("steps", STEPS))
+        size, points = math.ceil(steps / MOST), len(curves["reward"])
+        if points > 1 and 0 < (over := steps - size * (points - 1)) < size:
+            curves = {key: [*kept[:-2], _joined(key, kept[-2:], (size, over))] for key, kept in curves.items()}
+        count = len(curves["reward"])
+        lines = [{"step": i, **{key: values[i] for key, values in curves.items()}} for i in range(count)]
         name = f"{self.arm}-{self.seed}"
         return Run(Path(name), name, {**self.recipe, "seed": self.seed}, lines)
 
@@ -233,6 +239,16 @@ def _point(key: str, chunk: Sequence[Mapping[str, Any]]) -> Number:
     if not known:
         return None
     return sum(known) if _SUMMED.fullmatch(key) else _rounded(fmean(known), _CURVE_DIGITS)
+
+
+def _joined(key: str, points: Sequence[Number], steps: Sequence[int]) -> Number:
+    """Two points as one of all their steps."""
+    known = [(point, count) for point, count in zip(points, steps, strict=True) if point is not None]
+    if not known:
+        return None
+    if _SUMMED.fullmatch(key):
+        return sum(point for point, _ in known)
+    return sum(point * count for point, count in known) / sum(count for _, count in known)
 
 
 def _kept(row: Mapping[str, Any]) -> dict[str, str | Number]:

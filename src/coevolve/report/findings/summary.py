@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,8 @@ _COLUMNS = (
     "run", "seed", "steps", "reward at start", "peak reward", "final reward", "KL (nats/turn)", "r - eta*KL",
     "entropy (nats/token)", "length (tokens)", "tokens/s", "seconds",
 )  # fmt: skip
+_POINTS = 20_000
+"""Of all curves of gradient norms: the page has to hold the dialogues too."""
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
@@ -70,13 +73,15 @@ def _gradients(runs: Sequence[Run]) -> list[Section]:
 
 
 def _curves(found: Sequence[tuple[Run, dict[str, float]]]) -> Plot:
-    """Every agent's norm, smoothed, over the steps of its run."""
-    series = []
+    """Every agent's norm, smoothed, over the steps of its run; of many steps one of several."""
+    series, every = [], max(1, math.ceil(sum(len(run.lines) * len(norms) for run, norms in found) / _POINTS))
     for run, norms in found:
-        steps = [float(line["step"]) for line in run.lines][window(len(run.lines)) - 1 :]
+        steps = [float(line["step"]) for line in run.lines][window(len(run.lines)) - 1 :: every]
         for policy in norms:
             name = f"{run.name} {policy}" if len(found) > 1 else policy
-            series.append(Series(name, steps, list(map(cell, smooth(column(run, f"agents/{policy}/grad_norm"))))))
+            series.append(
+                Series(name, steps, list(map(cell, smooth(column(run, f"agents/{policy}/grad_norm"))[::every])))
+            )
     return Plot("step", "gradient norm", series)
 
 

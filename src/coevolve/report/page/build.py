@@ -15,7 +15,7 @@ import yaml
 from coevolve.report.page.blob import blob, pack
 from coevolve.report.page.columns import columns
 from coevolve.report.page.dialogues import dialogues
-from coevolve.report.runs import Run, grouped
+from coevolve.report.runs import Run
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import plain
 
@@ -48,9 +48,10 @@ def write_page(runs: Sequence[Run], output: Path) -> Path:
 def content(runs: Sequence[Run]) -> Content:
     """What the page of these runs shows."""
     from coevolve.report.findings import findings
+    from coevolve.report.findings.arms import arms
     from coevolve.report.findings.opening import opening
 
-    groups = grouped(runs)
+    groups = arms(runs)
     name_of = {run.path: group.name for group in groups for run in group.runs}
     about = [
         _about(run, name_of[run.path]) | {"name": name} | numbers
@@ -58,7 +59,7 @@ def content(runs: Sequence[Run]) -> Content:
     ]
     sections = [plain(asdict(section)) for section in findings(runs)]
     overview = {"runs": about, "opening": asdict(opening(runs)), "sections": sections}
-    room = LIMIT - len(html(Content(blob(overview), {}))) - _SPARE
+    room = max(0, LIMIT - len(html(Content(blob(overview), {}))) - _SPARE)
     packed = dialogues(runs, room)
     return Content(blob(overview | {"dialogues": packed.index}), packed.chunks)
 
