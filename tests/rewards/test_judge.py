@@ -102,6 +102,11 @@ def test_the_last_number_of_the_answer_is_paid_and_the_cost_is_logged(endpoint: 
     assert {(body["model"], body["temperature"], body["max_tokens"]) for body in endpoint.asked} == {("m", 0.0, 512)}
 
 
+def test_how_it_is_to_answer_is_part_of_the_request(endpoint: Endpoint) -> None:
+    assert judge(endpoint, temperature=0.5, max_tokens=7)([case(a="yes")]) == [[3.5]]
+    assert [(body["temperature"], body["max_tokens"]) for body in endpoint.asked] == [(0.5, 7)]
+
+
 def test_the_same_question_is_asked_once_in_every_run(endpoint: Endpoint, tmp_path: Path) -> None:
     file = str(tmp_path / "answers.sqlite")
     for number, settings in enumerate([{}, {}, {"temperature": 1.0}]):

@@ -244,6 +244,14 @@ def test_a_split_by_content() -> None:
     assert {p.data["question"] for p in again[1]} == {p.data["question"] for p in test}
 
 
+@pytest.mark.parametrize("name", ["svamp", "mawps"])
+def test_three_tenths_are_held_out(name: str, put: Put) -> None:
+    put(name, [{"question": f"What is {i}?", "body": "So.", "answer": 2.0} for i in range(1000)])
+    made: Any = component({"name": name}, TASKS, "task")
+    assert len(made.train) + len(made.test) == 1000
+    assert 228 < len(made.test) < 372  # as above
+
+
 def test_a_question_that_repeats_is_kept_once() -> None:
     made = [Problem(str(i), {"question": q}) for i, q in enumerate(["How  many ?", "how many?", "How much?"])]
     train, test = split(made, 0.5)

@@ -9,7 +9,8 @@ import pytest
 from coding_cases import AUX, MAIN, SQUARES, serve, squares
 
 from coevolve import Problem, score_texts
-from coevolve.tasks import Arithmetic, Game, HumanEval, Rows, Tldr, WritingMini
+from coevolve.tasks import Arithmetic, Arxiv, CoopHumanEval, Game, HumanEval, Mbpp, Rows, Tldr, WritingMini
+from coevolve.tasks.coding import Coding
 
 BRIEF = "A red dog ran over my old fence"  # see tests/rewards/test_writing.py
 LONG = "However, that big red dog also ran across a muddy garden and it barked"
@@ -92,10 +93,10 @@ def test_math_without_an_import(monkeypatch: pytest.MonkeyPatch, scoring: str, p
     assert score_texts(task, task.train[0], {"coder": code}).rewards["coder"] == pytest.approx(paid)
 
 
-@pytest.mark.parametrize("task", [Tldr, HumanEval])
+@pytest.mark.parametrize("task", [Tldr, Arxiv, HumanEval, CoopHumanEval, Mbpp])
 def test_the_default_is_ours(task: Any) -> None:
     ours, paper = task(), task(scoring="paper")
-    if isinstance(ours, HumanEval):
+    if isinstance(ours, Coding):
         assert (ours.scoring, paper.scoring) == ("ours", "paper")
     else:
         assert (ours.counted("a     b"), paper.counted("a     b")) == ("a  b", "a     b")
