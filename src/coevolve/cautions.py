@@ -58,8 +58,8 @@ class Cautions:
         for name in lesson.batches:
             if name not in targets:
                 self._say(
-                    f"policy {name!r}: the advantage gave it no targets, so its turns taught it nothing; a policy that "
-                    "is not to learn has weights: frozen",
+                    f"policy {name!r}: the advantage gave it no targets, so the turns of this step taught it nothing; "
+                    "a policy that is never to learn has weights: frozen",
                     "targets",
                     name,
                 )

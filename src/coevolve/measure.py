@@ -79,7 +79,7 @@ def interaction(episodes: Sequence[Episode]) -> Metrics:
     levels: dict[int, list[float]] = {}
     for episode in episodes:
         for depth, joint in zip(episode.depths(), episode.joints, strict=True):
-            levels.setdefault(depth, []).append(fmean(joint.rewards))
+            levels.setdefault(depth, []).append(fmean(joint.by_role().values()))
     found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
     return found | {name: fmean(e.parts[name] for e in episodes) for name in episodes[0].parts}
 
@@ -109,7 +109,7 @@ def endings(episode: Episode) -> list[tuple[Joint, float]]:
 
 def outcome(episode: Episode) -> float:
     """The return: what the endings paid, the mean over the agents of each."""
-    return sum(fmean(joint.rewards) * share for joint, share in endings(episode))
+    return sum(fmean(joint.by_role().values()) * share for joint, share in endings(episode))
 
 
 def note_parts(episodes: Sequence[Episode], task: Task) -> None:

@@ -107,6 +107,8 @@ class Trainer:
         """Learners that were not given, whose processes end when a run does."""
         self.speakers = _speakers(self)
         """Who is cast at some step."""
+        self.versions = dict[PolicyName, int]()
+        """Of what every policy was published with last."""
         self.publish(self.policies, 0)
         self.ahead = Ahead(self.sampled, staleness_of(self.engine))
         self._begin()
@@ -152,6 +154,7 @@ class Trainer:
         """
         try:
             news = [self.policies[name].published(version) for name in names]
+            self.versions |= {new.name: version for new in news}
             self.engine.publish([new for new in news if new.name in self.speakers])
         except ShortageError:
             raise  # which says it all
@@ -291,8 +294,10 @@ class Trainer:
         with alone(run.path), _told(listeners, self.steps) as told, closed_after(self.made_here):
             start = checkpoint.resume(self, run, identity, keep_last) if resume else run.create()
             self.ahead.forget()
+            self._check_fresh(start)
             if start:
-                self.publish(self.policies, start)
+                for version in sorted(set(self.versions.values())):  # who did not learn last is of an earlier one
+                    self.publish([name for name, its in self.versions.items() if its == version], version)
             run.begin(identity, self.seed, self.computing(), fresh=start == 0)
             tell = Told((*self.callbacks, *check_callbacks(callbacks)), args, start, trainer=self)
             tell("on_train_begin")
@@ -320,6 +325,14 @@ class Trainer:
                     break
             tell("on_train_end")
         return run.path
+
+    def _check_fresh(self, start: int) -> None:
+        """Raises ValueError where a run is to begin, and the weights are those of steps that were learnt before."""
+        if start == 0 and (learnt := max(self.versions.values())):
+            raise ValueError(
+                f"this trainer has learnt {learnt} steps already, and a run begins with the weights it was made with; "
+                "make another trainer, or resume the run that has its checkpoints"
+            )
 
     def _sample(self, run: RunDir, step: int, n: int) -> list[dict[str, Any]]:
         """What the team says on held-out problems, written down."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Literal, TypedDict
 
 from coevolve.late import Tensor, torch
@@ -153,6 +154,13 @@ class Joint:
     rewards: tuple[float, ...]
     after: int | None = None
     answered: bool = True
+
+    def by_role(self) -> dict[Role, float]:
+        """What each role was paid. Of several turns the mean: each of them was paid for the whole joint."""
+        paid: dict[Role, list[float]] = {}
+        for turn, reward in zip(self.turns, self.rewards, strict=True):
+            paid.setdefault(turn.role, []).append(reward)
+        return {role: fmean(rewards) for role, rewards in paid.items()}
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from coevolve.algorithms import (
     reinforce,
     rloo,
 )
+from coevolve.algorithms.group_relative import group_relative
 from coevolve.types import Episode, Joint, Outputs, Problem, Turn
 
 P = Problem("p")
@@ -313,3 +314,24 @@ def test_settings_out_of_range_are_named(wrong, message):
 def test_the_single_agent_names_are_settings_of_one_builder():
     for name in (*TEAM, "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce"):
         assert inspect.signature(ALGORITHMS[name]).parameters.keys() == inspect.signature(magrpo).parameters.keys()
+
+
+@pytest.mark.parametrize("loss_aggregation", ["sequence", "turn", "token"])
+@pytest.mark.parametrize("std", ["none", "group", "agent"])
+def test_flat_groups_that_are_dropped_are_as_if_not_there(std, loss_aggregation):
+    """What every token comes to in the loss, of long turns that were paid alike and of others."""
+    rule = group_relative(baseline="mean", std=std, loss_aggregation=loss_aggregation, drop_flat=True)
+    batch = make_batch(6, seed=5).replace(
+        credit_B=torch.tensor([1.0, 1.0, 1.0, 0.0, 2.0, 5.0]), peers_B=torch.tensor([0, 0, 0, 1, 1, 1])
+    )
+    alone = batch.select(torch.tensor([3, 4, 5]))
+    counts = [targets_of(rule, one).adv_BT * rule.objective.loss_aggregation(one) for one in (batch, alone)]
+    width = alone.mask_BT.shape[1]
+    assert torch.allclose(counts[0][3:, :width], counts[1])
+    assert counts[1].any()
+    assert not counts[0][:3].any()
+
+
+def test_one_scale_for_the_team_is_not_of_turns_that_are_dropped():
+    with pytest.raises(ValueError, match="drop_flat leaves turns out, and std: team divides by those of all"):
+        group_relative(baseline="mean", std="team", drop_flat=True)

@@ -42,9 +42,7 @@ def test_a_clip_takes_the_gradient_beyond_it_away(name, clip, slopes):
     zero_BT = torch.zeros(2, 1)
     batch = given_.batches["ann"].replace(value_BT=zero_BT, kl_BT=zero_BT, logp_ref_BT=zero_BT)
     parts = [x.clone().requires_grad_() for x in (after, zero_BT, zero_BT, zero_BT)]
-    # A judge's loss counts its agents' by a column; a critic's knows its own rows by another.
-    columns = {"pair_B": torch.zeros(2), "counts_B": torch.ones(2)} if name in WITHIN else {}
-    aims = Targets(torch.ones(2, 1), return_BT=zero_BT, columns=columns)
+    aims = Targets(torch.ones(2, 1), return_BT=zero_BT)
     loss, _ = rule.objective.loss(Outputs(*parts), batch, aims, torch.ones(2, 1))
     want = DETACHED.get(name, {}).get(clip, slopes)
     assert torch.autograd.grad(-loss, parts[0])[0][:, 0].tolist() == pytest.approx(want)

@@ -3,7 +3,8 @@
 import pytest
 from lesson_cases import asked
 
-from coevolve.credit import own_return, own_reward, team_mean, team_return, team_sum, to_go
+from coevolve.credit import first_joint, own_return, own_reward, team_mean, team_return, team_sum, to_go
+from coevolve.measure import outcome
 from coevolve.types import Episode, Joint, Problem, Turn
 
 P = Problem("p")
@@ -93,3 +94,20 @@ def test_a_joint_does_not_answer_for_what_it_was_chosen_for():
     turns = [spoke("a") for _ in range(3)]
     joints = [Joint((turns[0],), (1.0,)), Joint((turns[1],), (3.0,)), Joint((turns[2],), (9.0,), 1, answered=False)]
     assert asked(team_return(), Episode(P, 0, turns, joints)) == [1.0, 3.0, 9.0]
+
+
+def test_a_role_that_moved_more_often_is_not_paid_more_often():
+    """A game of three moves against two, each paid the whole game: +1 and -1."""
+    moves = [Turn(r, r, P, 0, i, [1], [2], [0.0], "", True, reward=1.0 if r == "a" else -1.0) for i, r in
+             enumerate("ababa")]  # fmt: skip
+    game = Episode(P, 0, moves, [Joint(tuple(moves), tuple(move.reward for move in moves))])
+    assert game.joints[0].by_role() == {"a": 1.0, "b": -1.0}
+    assert asked(own_return(), game) == [1.0, -1.0, 1.0, -1.0, 1.0]
+    assert asked(team_return(), game) == asked(first_joint(), game) == [0.0] * 5
+    assert outcome(game) == 0.0
+
+
+def test_turns_that_nobody_scored_do_not_thin_the_mean():
+    asking, answer = spoke("a"), spoke("a")
+    asking.reward, answer.reward = None, 1.0
+    assert asked(team_mean(), Episode(P, 0, [asking, asking, answer], [Joint((answer,), (1.0,))])) == [1.0] * 3

@@ -14,6 +14,7 @@ from coevolve import noise
 from coevolve.compute.torch_backend import RowCache
 from coevolve.engines import decode
 from coevolve.engines.local import LocalEngine, chunks
+from coevolve.engines.routed import RoutedEngine
 from coevolve.learners.build import build_policies
 from coevolve.models.adapters import Adapters
 from coevolve.models.spec import PolicySpec
@@ -279,3 +280,15 @@ def test_bfloat16_runs_and_stays_near(build_policy: Build) -> None:
             exact = naive_logits(policy.weights.base.causal, ids).log_softmax(-1)[token]
             assert logp == pytest.approx(float(exact), abs=0.25)
             ids.append(token)
+
+
+def test_engines_side_by_side_are_as_stale_as_the_stalest():
+    """Where one is sampled ahead all are, and none may be started anew with weights that change."""
+
+    class Kind:
+        def __init__(self, staleness):
+            self.staleness = staleness
+
+    one, other, third = Kind(1), Kind(0), object()
+    assert RoutedEngine({"ann": other, "bob": third}, one).staleness == 1
+    assert (one.staleness, other.staleness) == (1, 1)

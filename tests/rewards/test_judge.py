@@ -14,6 +14,7 @@ import pytest
 
 from coevolve.faults import ShortageError
 from coevolve.recipe.trust import code_in
+from coevolve.rewards.judge import Judge
 from coevolve.rewards.several import rewards_of
 from coevolve.types import Case, Problem, Turn
 
@@ -121,6 +122,22 @@ def test_without_a_file_a_process_remembers(endpoint: Endpoint) -> None:
     for _ in range(2):
         assert rewards([case(a="yes")]) == [[3.5]]
     assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "want"),
+    [
+        ("I give 7.5", 7.5),
+        ("1,250 points", 1250.0),
+        ("3,5 or 7,5", 5.0),  # commas of thousands only
+        ("1e3", 1000.0),
+        ("-2", -2.0),
+        ("7-8", 8.0),
+        (f"4, or {'9' * 400}", 4.0),
+    ],
+)
+def test_the_last_number_is_read_as_it_is_written(said: str, want: float) -> None:
+    assert Judge(model="m", ask=ASK, base_url="http://127.0.0.1:1/v1")._number(said) == want
 
 
 def test_an_answer_without_a_number(endpoint: Endpoint) -> None:

@@ -308,6 +308,11 @@ def test_thresholds_as_in_the_reward_code() -> None:
     assert TLDR.transitions == (0.4, 0.05)
 
 
+def test_a_slope_has_two_ends() -> None:
+    with pytest.raises(ValueError, match="a slope down to infinity has no middle"):
+        Bands((8, 256), (1.1, 1.6, 3.2, inf), (1.3, 2.0, inf, inf), 0.03, "second")
+
+
 def test_a_recipe_changes_some_thresholds() -> None:
     changed = TLDR.changed({"words": [3, 40], "searched": "both"})
     assert changed == replace(TLDR, words=(3, 40), searched="both")

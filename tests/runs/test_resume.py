@@ -16,7 +16,7 @@ from forked import FORKING
 from safetensors.torch import load_file
 from toy import Lucky, toy, without_times
 
-from coevolve import Trainer, chain, cory
+from coevolve import PolicySpec, Trainer, chain, cory, fixed, marlhf, rounds
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.runs.identity import same_recipe
@@ -348,3 +348,36 @@ def test_a_switch_that_there_was_not_yet_and_that_is_off_is_no_other_recipe(tmp_
     same_recipe(tmp_path, {"algorithm": {"eta": 0.1}}, {"algorithm": {"eta": 0.1, "value_norm": False}})
     with pytest.raises(ValueError, match=r"algorithm.value_norm is None there and True here"):
         same_recipe(tmp_path, {"algorithm": {"eta": 0.1}}, {"algorithm": {"eta": 0.1, "value_norm": True}})
+
+
+def judged(model, steps):
+    policies = {name: PolicySpec(model=str(model), learning_rate=1e-2) for name in ("ann", "bob", "judge")}
+    cast = fixed({"a": "ann", "b": "bob"})
+    rule = marlhf(judge="judge", warmup=1)
+    return toy(model, policies=policies, cast=cast, play=rounds(), members=2, algorithm=rule, steps=steps, batch_size=4)
+
+
+def test_a_head_that_nobody_asks_has_no_moments_and_the_run_goes_on(micro_model, tmp_path):
+    whole = judged(micro_model, 3).run(tmp_path / "whole", save_every=1, listeners=[])
+    part = judged(micro_model, 2).run(tmp_path / "part", save_every=1, listeners=[])
+    assert lines(judged(micro_model, 3).run(part, resume=True, save_every=1, listeners=[])) == lines(whole)
+
+
+def test_who_did_not_learn_last_is_of_the_version_that_it_was(micro_model, tmp_path):
+    """A play may draw by it (``misheard``), so a resumed run would hear something else."""
+    spec = PolicySpec(model=str(micro_model), learning_rate=1e-2)
+    policies = {"ann": dataclasses.replace(spec, weights="frozen"), "bob": spec}
+    cast = fixed({"pioneer": "ann", "observer": "bob"})
+    made = [toy(micro_model, policies=dict(policies), cast=cast, steps=2) for _ in range(2)]
+    run = made[0].run(tmp_path / "run", save_every=1, listeners=[])
+    shutil.rmtree(run / "checkpoint-2")
+    made[1].run(run, resume=True, save_every=1, listeners=[])
+    assert made[1].versions == made[0].versions == {"ann": 0, "bob": 2}
+    assert [made[1].policies[name].version for name in ("ann", "bob")] == [0, 2]
+
+
+def test_a_trainer_that_has_learnt_begins_no_run(micro_model, tmp_path):
+    trainer = toy(micro_model, steps=1)
+    trainer.run(tmp_path / "one", listeners=[])
+    with pytest.raises(ValueError, match="this trainer has learnt 1 steps already, and a run begins with the weights"):
+        trainer.run(tmp_path / "two", listeners=[])

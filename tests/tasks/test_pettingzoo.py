@@ -59,6 +59,14 @@ class Masked(Follow):  # type: ignore[misc,valid-type]
         return {"observation": self.moves, "action_mask": [int(agent == "leader"), 1]}
 
 
+class Waged(Follow):  # type: ignore[misc,valid-type]
+    """The leader is paid 7 for moving at all."""
+
+    def step(self, action):
+        self.rewards = {"leader": 0.0 if self.moves else 7.0, "follower": 0.0}
+        super().step(action)
+
+
 def played(task: Any, says: dict[str, list[str]]) -> Any:
     engine = ScriptedEngine(lambda role, problem, member, number: says[role][number])
     [episode] = rollout(refereed(), task.train[:1], Stage(dict.fromkeys(says, "llm"), task, engine, Sampling(8)))
@@ -89,6 +97,12 @@ def test_who_says_no_legal_move_ends_the_game() -> None:
     assert played(task, {"leader": ["what?"], "follower": []})[0].joints[0].rewards == (-2.0,)
     assert played(task, {"leader": ["C"], "follower": ["C"]})[0].joints[0].rewards == (0.0, -2.0)
     assert played(task, {"leader": ["D"], "follower": ["D"]})[0].joints[0].rewards == (4.0, 4.0)
+
+
+def test_who_says_no_legal_move_takes_nothing_from_the_others() -> None:
+    """What somebody had earned, and would have been told at his turn."""
+    task = PettingZoo(env=Waged, actions=["C", "D"], illegal=-2.0)
+    assert played(task, {"leader": ["C"], "follower": ["what?"]})[0].joints[0].rewards == (7.0, -2.0)
 
 
 def test_observations_may_be_described() -> None:

@@ -99,7 +99,11 @@ def test_a_recipe_may_hold_the_rows_themselves() -> None:
     assert sorted(p.data["n"] for p in (*task.train, *task.test)) == [1, 2]
 
 
-def test_files_of_a_recipe_are_relative_to_it() -> None:
+def test_files_of_a_recipe_are_relative_to_it(tmp_path: Path) -> None:
+    words = {"w": "Turn {x} into data.json", "revise": "Write it to out.txt", "two": "Say\nit in a.csv"}
+    assert anchored({"prompts": words}, Path("/in")) == {"prompts": words}
+    (tmp_path / "my rows.csv").touch()
+    assert anchored({"data": "my rows.csv"}, tmp_path) == {"data": str(tmp_path / "my rows.csv")}
     found = anchored({"data": "a.csv", "more": ["b.csv", "c.py:f", {"test": "d.parquet"}], "e": "x.json"}, Path("/in"))
     assert found == {"data": "/in/a.csv", "more": ["b.csv", "/in/c.py:f", {"test": "/in/d.parquet"}], "e": "/in/x.json"}
 

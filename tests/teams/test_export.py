@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from coevolve import Team
 from coevolve.cli import main
 from coevolve.runs.evaluated import evaluate_run
-from coevolve.teams.export import export
+from coevolve.teams.export import _word_lists, export
 
 IDS = torch.arange(7, 27)[None]
 
@@ -398,3 +398,9 @@ def test_a_base_in_4_bits_is_not_merged(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="policy 'ann': its base is in 4 bits"):
         export(run, tmp_path / "merged", merge=True)
     assert len(Team.load(export(run, tmp_path / "team")).play("The soup was").turns) == 2
+
+
+def test_lists_of_words_are_among_what_an_export_would_copy(tmp_path):
+    (tmp_path / "my words.txt").touch()
+    given = {"name": "tldr", "stop_words": "/there/notes.txt", "more": [str(tmp_path / "my words.txt"), "a note.txt"]}
+    assert _word_lists([given, {"name": "chain"}]) == ["/there/notes.txt", str(tmp_path / "my words.txt")]

@@ -126,14 +126,19 @@ def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
     """The rule as if turns without a signal were not in the batch, as in DAPO (arXiv 2503.14476, section 3.2), which
     samples others in their place (``dynamic_sampling``).
 
-    They get no advantage, and that they are still counted is made up for: the others' grow by the share that counts.
+    They get no advantage, and the others have that of a batch of their own, in whose loss they would count for more: by
+    as much it grows.
     """
 
     def kept(batch: Batch, eta: float) -> Targets:
-        targets, weight_BT = rule(batch, eta), loss_aggregation(batch)
-        differs_B = ~groups.flat(batch.credit_B, batch.peers_B, batch.paid_B)
-        share = weight_BT[differs_B].sum() / weight_BT.sum()
-        return dataclasses.replace(targets, adv_BT=targets.adv_BT * differs_B[:, None] / share.clamp(min=1e-12))
+        targets, rows_B = rule(batch, eta), (~groups.flat(batch.credit_B, batch.peers_B, batch.paid_B)).nonzero()[:, 0]
+        adv_BT = torch.zeros_like(targets.adv_BT)
+        if len(rows_B):
+            alone = batch.select(rows_B)
+            found_BT, steps = rule(alone, eta).adv_BT, alone.mask_BT.shape[1]
+            beside_BT = loss_aggregation(batch)[rows_B, :steps].clamp(min=1e-12)
+            adv_BT[rows_B, :steps] = (found_BT * (loss_aggregation(alone) / beside_BT)).to(adv_BT.dtype)
+        return dataclasses.replace(targets, adv_BT=adv_BT)
 
     return kept
 

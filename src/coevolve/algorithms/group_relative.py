@@ -72,7 +72,8 @@ def group_relative(
     that has no gradient (CISPO). loss_aggregation: see ``maths.loss_aggregation``. beta: weight of the KL to the start
     model, none at 0; kl: as a term of the loss, or taken from the return before it is compared; estimator:
     ``maths.kl``, or exact, over the whole vocabulary, in the loss only. entropy: weight of a bonus in the loss.
-    drop_flat: the batch is as if groups of equal returns were not in it (DAPO). resample: how many times a step plays
+    drop_flat: the policy gradient is as if groups of equal returns were not in the batch (DAPO); their KL and entropy
+    count where these are in the loss. resample: how many times a step plays
     other problems in place of those that were paid alike whatever was said (``dynamic_sampling``). mismatch: what makes
     up for a sampler whose numbers differ from the learner's (``maths.mismatch``).
     Raises ValueError for settings out of range, and for two that exclude each other.
@@ -88,6 +89,9 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     if _paid(s) and _whole(s):
         raise ValueError("algorithm: the exact KL is the same for every token that may be drawn, so as a reward it has "
                          "no gradient; set kl: loss, or estimator: k1")  # fmt: skip
+    if s["drop_flat"] and s["std"] == "team":
+        raise ValueError("algorithm: drop_flat leaves turns out, and std: team divides by those of all; set std: "
+                         "agent, or drop_flat: false")  # fmt: skip
     if s["resample"] and not (s["drop_flat"] and s["group"] == "peers"):
         raise ValueError("algorithm: resample plays others in place of groups that drop_flat leaves out; set "
                          "drop_flat: true and group: peers, or resample: 0")  # fmt: skip

@@ -135,24 +135,23 @@ def _advantage(
         for name, batch in lesson.batches.items()
         if name != judge
     }
-    targets, later = inner.advantage(dataclasses.replace(lesson, batches=agents), state["agents"])
-    counts = 0.0 if state["step"] < warmup else 1.0  # of all there is in the loss: values, entropy and KL, too
-    targets = {
-        name: dataclasses.replace(aims, columns={**aims.columns, "counts_B": torch.full((len(agents[name]),), counts)})
-        for name, aims in targets.items()
-    }
+    targets, later = dict[PolicyName, Targets](), state["agents"]
+    if state["step"] >= warmup:
+        found, later = inner.advantage(dataclasses.replace(lesson, batches=agents), later)
+        targets = dict(found)
     better_BB = preferred(read.credit_B, read.peers_B, pairs)
     agreed = (((score_B[:, None] > score_B) & better_BB).sum() / better_BB.sum().clamp(min=1)).item()
-    aims = Targets(torch.zeros_like(read.logp_BT), metrics={"pairs": float(better_BB.sum()), "agreed": agreed})
+    metrics, columns = {"pairs": float(better_BB.sum()), "agreed": agreed}, {"judged_B": torch.ones(len(read))}
+    aims = Targets(torch.zeros_like(read.logp_BT), metrics=metrics, columns=columns)
     return {**targets, judge: aims}, {"step": state["step"] + 1, "agents": later}
 
 
 def _loss(
     out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, pairs: int | None
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Of the judge its pairs'; of an agent, which may have to wait for it, its algorithm's."""
-    if "counts_B" in targets.columns:
-        return loss(out, batch, targets, weight_BT * targets.columns["counts_B"][:, None])
+    """Of the judge its pairs'; of an agent its algorithm's."""
+    if "judged_B" not in targets.columns:
+        return loss(out, batch, targets, weight_BT)
     assert out.value_BT is not None, "marlhf asked for value heads"
     better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
     weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))

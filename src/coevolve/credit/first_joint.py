@@ -22,7 +22,7 @@ def first_joint() -> Credit:
         paid: dict[int, float] = {}
         for joint in episode.joints:
             for turn in joint.turns:
-                paid.setdefault(id(turn), fmean(joint.rewards))
+                paid.setdefault(id(turn), fmean(joint.by_role().values()))
         if unpaid := [turn.role for turn in episode.turns if id(turn) not in paid]:
             raise ValueError(
                 f"credit first_joint: problem {episode.problem.id!r}: a turn of role {unpaid[0]!r} was part of no joint"

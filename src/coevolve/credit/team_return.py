@@ -19,4 +19,4 @@ def team_return(gamma: Fraction = 1.0) -> Credit:
     scored answers for the first joint of somebody who heard it, himself or through others, else for the next joint
     scored after it, and for nothing if there is none.
     """
-    return along_joints(gamma, lambda role, joint: fmean(joint.rewards))
+    return along_joints(gamma, lambda role, joint: fmean(joint.by_role().values()))

@@ -22,6 +22,10 @@ class RoutedEngine:
         self.own, self.others = dict(own), others
         self.all = list({id(one): one for one in (others, *own.values())}.values())
         """Each engine once."""
+        most = self.staleness
+        for one in self.all:
+            if hasattr(one, "staleness"):
+                one.staleness = most  # all of them are sampled ahead where one is, and none may be revived meanwhile
         self.in_use: list[Engine] = []
         """Those that were given weights: the others are never asked."""
 

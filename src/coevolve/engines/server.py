@@ -120,8 +120,9 @@ class ServerEngine(BaseEngine):
         elif self._begun:
             with suppress(OSError, ValueError):
                 run(self._forget(list(self._there.values()), ALIVE))
-        if self._room is not None:
-            shutil.rmtree(self._room, ignore_errors=True)
+        for left in (self._room, *(folder for _, folder in self._there.values())):
+            if left is not None:
+                shutil.rmtree(left, ignore_errors=True)
         self.child, self._begun, self._room, self._there = None, False, None, {}
 
     def _kept_up(self, work: Callable[[], T]) -> T:

@@ -56,7 +56,10 @@ def set_rates(optimizer: torch.optim.Optimizer, spec: PolicySpec, factor: float)
 
 
 def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], kind: str, folder: Path) -> None:
-    """Raises ValueError unless this is the state of such an AdamW on parameters of these shapes."""
+    """Raises ValueError unless this is the state of such an AdamW on parameters of these shapes.
+
+    Those that have had no gradient, such as a value head that nobody asks, have no moments yet.
+    """
     name, other = ("exp_avg", "state1") if kind == "adamw" else ("state1", "exp_avg")  # PyTorch's word, bitsandbytes'
     try:
         moments = {i: _unwrapped(state) for i, state in training_state["optimizer"]["state"].items()}
@@ -65,7 +68,7 @@ def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Param
         wrong = [i for i, state in moments.items() if state[name].shape != parameters[i].shape]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder}: its optimiser's state cannot be read; delete the checkpoint") from error
-    if wrong or len(moments) not in (0, len(parameters)):
+    if wrong:
         raise ValueError(f"{folder}: its optimiser's state is of other weights; delete the checkpoint")
     if not all(torch.isfinite(torch.as_tensor(x)).all() for state in moments.values() for x in state.values()):
         raise ValueError(f"{folder}: its optimiser's state holds NaN or infinite numbers; delete the checkpoint")

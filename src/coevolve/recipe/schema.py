@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from coevolve.trainer import Trainer
 
 __all__ = [
-    "A_FILE",
     "Component",
     "Parts",
     "Recipe",
@@ -68,8 +67,16 @@ _COMPONENTS = ("task", "play", "cast", "algorithm", "engine", "learner")
 _NUMBERS = ("sampling", "steps", "batch_size", "members", "seed", "reset_every", "workers", "threads")
 """What a recipe and ``Trainer`` call alike."""
 
-A_FILE = re.compile(r"[^:]+(\.ya?ml|\.jsonl(\.gz)?|\.json|\.[ct]sv|\.parquet|\.txt|\.py:\w+)$")
-"""A value that names a file."""
+_A_FILE = re.compile(r"[^:{}\n]+(\.ya?ml|\.jsonl(\.gz)?|\.json|\.[ct]sv|\.parquet|\.txt|\.py:\w+)$")
+
+
+def names_file(value: Any, folder: Path = Path()) -> bool:
+    """Whether a value is the name of a file; one with blanks may be a sentence, and is one unless the file is there."""
+    if not (isinstance(value, str) and _A_FILE.fullmatch(value)):
+        return False
+    file = value.rpartition(":")[0] or value
+    return not re.search(r"\s", value) or (folder / file).is_file()
+
 
 Component = dict[str, Any]
 """``name`` and the settings of a registered factory, or of the user's own ``file.py:Name``."""
@@ -374,14 +381,14 @@ def anchored(value: Any, folder: Path) -> Any:
         return {key: anchored(inner, folder) for key, inner in value.items()}
     if isinstance(value, list):
         return [anchored(one, folder) if isinstance(one, Mapping) or is_code(one) else one for one in value]
-    if isinstance(value, str) and A_FILE.fullmatch(value):
+    if names_file(value, folder):
         return str((folder / value).absolute())
     return value
 
 
 def is_code(value: Any) -> bool:
     """Whether a value is ``file.py:Name``."""
-    return isinstance(value, str) and A_FILE.fullmatch(value) is not None and ".py:" in value
+    return ".py:" in str(value) and names_file(value)
 
 
 def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

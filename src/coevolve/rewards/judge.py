@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from coevolve.faults import ShortageError
+from coevolve.pay import is_payable
 from coevolve.recipe.inputs import one_line
 from coevolve.rewards.answers import Answer, Answers
 from coevolve.rewards.filled import Filled
@@ -19,7 +20,7 @@ from coevolve.types import Case, Metrics, Problem, Role
 
 JUDGE = "judge"
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?")  # the minus of 7-8 is none
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")  # of 7-8 no minus
 _PRICED = 1e6
 """Tokens that a price is for."""
 
@@ -110,7 +111,8 @@ class Judge:
 
     def _number(self, text: str) -> float | None:
         """The last number of an answer, with a warning, said once, where there is none."""
-        numbers = _NUMBER.findall(text)
+        found = (float(number.replace(",", "")) for number in _NUMBER.findall(text))
+        numbers = [number for number in found if is_payable(number)]
         if not numbers and not self._told:
             self._told = True
             warnings.warn(
@@ -118,7 +120,7 @@ class Judge:
                 "one (said once; see parts/judge_unclear)",
                 stacklevel=2,
             )
-        return float(numbers[-1]) if numbers else None
+        return numbers[-1] if numbers else None
 
     @cached_property
     def _client(self) -> Any:

@@ -65,6 +65,10 @@ class Bands:
             edges = getattr(self, name)
             if not 0 < edges[0] <= edges[1] <= edges[2] <= edges[3] or edges[0] == inf:  # NaN is in no order
                 raise ValueError(f"{name} is {list(edges)}; want 0 < zero_low <= full_low <= full_high <= zero_high")
+            if (edges[2] == inf) != (edges[3] == inf):
+                raise ValueError(
+                    f"{name} is {list(edges)}; a slope down to infinity has no middle, want both or neither"
+                )
         if self.searched not in ("second", "both"):
             raise ValueError(f"searched is {self.searched!r}; want second or both")
         if self.jaccard <= 0 or min(*self.transitions, *self.pays) < 0 or sum(self.pays[:3]) <= 0:

@@ -39,10 +39,12 @@ from coevolve.runs.identity import same_recipe
 
 
 class Resumable(Protocol):
-    """What a checkpoint saves and restores: a trainer. state: what its algorithm carries from step to step."""
+    """What a checkpoint saves and restores: a trainer. state: what its algorithm carries from step to step. versions:
+    of each policy's weights, which a play may hear of."""
 
     state: Mapping[str, Any]
     steps: int
+    versions: dict[str, int]
 
     @property
     def policies(self) -> Mapping[str, Any]: ...
@@ -113,6 +115,7 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
         for name, policy in trainer.policies.items():
             policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
         trainer.state = plain_state(state["state"])
+        trainer.versions = {name: int(state.get("versions", {}).get(name, state["step"])) for name in trainer.policies}
         _set_generators(_read(folder / "training" / "rng.pt"))
         return int(state["step"])
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -151,6 +154,7 @@ def _write(trainer: Resumable, folder: Path, step: int, identity: Mapping[str, A
         torch.save(policy.training_state(), folder / "training" / f"{name}.pt")
     torch.save(_generators(), folder / "training" / "rng.pt")
     state = {"step": step, "policies": list(trainer.policies), "state": trainer.state, "identity": plain(identity)}
+    state["versions"] = dict(trainer.versions)
     state["compute"] = {name: policy.compute for name, policy in trainer.policies.items()}
     (folder / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
     files = sorted(p for p in folder.rglob("*") if p.is_file())

@@ -18,8 +18,8 @@ class Checkable:
 
     Three families of puzzles: a number whose square leaves a given rest, numbers that add up, variables that make
     clauses true. A turn earns 1 if its last sentence is a right answer, else 0; what stands before it, such as a check
-    of the reference, is not judged. No question of a split is one of another split. Prompts are those of
-    ``arithmetic``.
+    of the reference, is not judged. No question of a split is one of another split, word for word: half of those
+    held out are training ones in another order. Prompts are those of ``arithmetic``.
     """
 
     asks = ("question",)

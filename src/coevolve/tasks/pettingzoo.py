@@ -116,6 +116,8 @@ class PettingZoo:
                 action = self._action(move.text, _mask(observation, info))
                 if action is None:
                     position.paid[agent] += self._illegal
+                    for other in set(env.agents) - {agent}:  # what they had earned, and would be told at their turn
+                        position.paid[other] += float(env._cumulative_rewards[other])
                     break
                 env.step(action)
         return position

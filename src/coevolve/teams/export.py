@@ -26,7 +26,7 @@ from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Base, Weights
 from coevolve.names import run_name
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import A_FILE, Recipe, anchored, is_code
+from coevolve.recipe.schema import Recipe, anchored, is_code, names_file
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.signature import check_stays
@@ -38,6 +38,9 @@ from coevolve.types import Problem, Prompt, Turn
 
 _ADAPTER = "adapter_config.json"
 _BASE_OF_ADAPTER = "base_model_name_or_path"
+
+_WORDS = ".txt"
+"""How the name of a list of words ends."""
 
 _PLAYED = ("dtype", "chat", "load_in_4bit")
 """Settings of a policy that matter to who plays it."""
@@ -65,7 +68,8 @@ def export(
     check_whole(directory, recipe)
     if not trust_code:
         models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
-        check_stays(directory.path, [*directory.path.glob("*.*"), *folder.rglob("*"), *models_here])
+        lists = _word_lists([recipe.task, recipe.play])
+        check_stays(directory.path, [*directory.path.glob("*.*"), *folder.rglob("*"), *models_here, *lists])
     beside = output.absolute().with_name(f".{output.absolute().name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:
@@ -199,9 +203,9 @@ class _Code:
             return {key: self.packed(inner) for key, inner in value.items()}
         if isinstance(value, list):  # as ``recipe.schema.anchored`` finds files in lists
             return [self.packed(one) if isinstance(one, Mapping) or is_code(one) else one for one in value]
-        if not (isinstance(value, str) and A_FILE.fullmatch(value)):
+        if not names_file(value):
             return value
-        if value.endswith(".txt"):  # lists of words, which the task reads when it is made
+        if value.endswith(_WORDS):  # which the task reads when it is made
             return self._copy(Path(value))
         file, colon, attribute = value.rpartition(":")
         return f"{self._copy(Path(file))}:{attribute}" if colon else Path(value).name
@@ -213,6 +217,14 @@ class _Code:
             shutil.copy2(file, target)
             self._copied[file] = f"{HERE}{CODE}/{target.name}"
         return self._copied[file]
+
+
+def _word_lists(value: Any) -> list[str]:
+    """The files of words in these settings, which an export would copy."""
+    if isinstance(value, Mapping | list):
+        inner = value.values() if isinstance(value, Mapping) else value
+        return [found for one in inner for found in _word_lists(one)]
+    return [value] if names_file(value) and value.endswith(_WORDS) else []
 
 
 def _free(path: Path) -> Path:

@@ -86,8 +86,8 @@ class Wanted:
 def wanted(split: Split, kind: Kind, count: int, rng: Random, distinct: bool = False) -> list[Wanted]:
     """``count`` functions of a kind from a split; ``distinct``: none twice with the same tests.
 
-    Steps of one split never come together in another one; one step of a decomposable problem may be an atomic
-    one of any split. Raises ValueError for an unknown split or kind.
+    Steps of one split never come together in another one in the same order; one step of a decomposable problem may be
+    an atomic one of any split. Raises ValueError for an unknown split or kind.
     """
     if split not in get_args(Split) or kind not in get_args(Kind):
         known = ", ".join([*get_args(Split), *get_args(Kind)])
