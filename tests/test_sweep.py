@@ -244,6 +244,18 @@ def test_a_run_killed_by_the_system_says_so(tmp_path, monkeypatch):
     assert (tmp_path / "run" / pool.LOG).read_text() == "working\n"
 
 
+def test_the_next_run_is_under_way_before_somebody_looks_at_the_last(tmp_path, monkeypatch):
+    """Whoever is told may take as long as a run, as the study does, which evaluates."""
+    monkeypatch.setattr(pool.sys, "executable", tmp_path / "does")
+    (tmp_path / "does").write_text("#!/bin/sh\nsleep 0.2\n")
+    (tmp_path / "does").chmod(0o700)
+    runs = [r.model_copy(update={"output_dir": tmp_path / f"run-{r.seed}"}) for r in recipes(2)]
+    seen = []
+    with alone(tmp_path) as lock:
+        pool.train_all(runs, [Slot(1)], lock, lambda running, ended: seen.append((list(running), list(ended))))
+    assert next(running for running, ended in seen if ended) == [runs[1]]
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress_says_what_trains_and_what_has_ended(terminal, tmp_path):
     one, two = (r.model_copy(update={"output_dir": tmp_path / f"a-{r.seed}", "steps": 9}) for r in recipes(2))

@@ -44,20 +44,25 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
     waiting, free = [*recipes], [*slots]
     running: list[_Training] = []
     ended: dict[Path, str | None] = {}
+
+    def fill() -> None:
+        while waiting and free:
+            recipe = waiting.pop(0)
+            try:
+                running.append(_start(recipe, free[0], lock))
+                del free[0]
+            except ValueError as error:  # somebody trains there
+                ended[recipe.output_dir] = str(error)
+
     try:
         while waiting or running:
-            while waiting and free:
-                recipe = waiting.pop(0)
-                try:
-                    running.append(_start(recipe, free[0], lock))
-                    del free[0]
-                except ValueError as error:  # somebody trains there
-                    ended[recipe.output_dir] = str(error)
+            fill()
             time.sleep(_POLL)
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
                 free.append(one.slot)
                 ended[one.recipe.output_dir] = _why(one)
+            fill()  # before others look at what has ended, which may take them as long as a run
             watch([one.recipe for one in running], ended)
     finally:
         _stop(running)
