@@ -292,9 +292,9 @@ class Trainer:
         run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
         args = Arguments(str(run.path), self.steps, save_every, self.seed)
         with alone(run.path), _told(listeners, self.steps) as told, closed_after(self.made_here):
+            self._check_fresh(bool(resume and run.checkpoints()))
             start = checkpoint.resume(self, run, identity, keep_last) if resume else run.create()
             self.ahead.forget()
-            self._check_fresh(start)
             if start:
                 for version in sorted(set(self.versions.values())):  # who did not learn last is of an earlier one
                     self.publish([name for name, its in self.versions.items() if its == version], version)
@@ -326,9 +326,9 @@ class Trainer:
             tell("on_train_end")
         return run.path
 
-    def _check_fresh(self, start: int) -> None:
+    def _check_fresh(self, restored: bool) -> None:
         """Raises ValueError where a run is to begin, and the weights are those of steps that were learnt before."""
-        if start == 0 and (learnt := max(self.versions.values())):
+        if not restored and (learnt := max(self.versions.values())):
             raise ValueError(
                 f"this trainer has learnt {learnt} steps already, and a run begins with the weights it was made with; "
                 "make another trainer, or resume the run that has its checkpoints"

@@ -332,6 +332,16 @@ def test_flat_groups_that_are_dropped_are_as_if_not_there(std, loss_aggregation)
     assert not counts[0][:3].any()
 
 
+def test_groups_that_are_left_are_numbered_without_gaps():
+    rule = group_relative(baseline="shrunk", drop_flat=True)
+    batch = make_batch(6, seed=5).replace(
+        credit_B=torch.tensor([1.0, 1.0, 0.0, 2.0, 1.0, 5.0]), peers_B=torch.tensor([0, 0, 1, 1, 2, 2])
+    )
+    adv_BT = targets_of(rule, batch).adv_BT
+    assert not adv_BT[:2].any()
+    assert all(adv_BT[row].any() for row in range(2, 6))
+
+
 def test_one_scale_for_the_team_is_not_of_turns_that_are_dropped():
     with pytest.raises(ValueError, match="drop_flat leaves turns out, and std: team divides by those of all"):
         group_relative(baseline="mean", std="team", drop_flat=True)

@@ -381,3 +381,4 @@ def test_a_trainer_that_has_learnt_begins_no_run(micro_model, tmp_path):
     trainer.run(tmp_path / "one", listeners=[])
     with pytest.raises(ValueError, match="this trainer has learnt 1 steps already, and a run begins with the weights"):
         trainer.run(tmp_path / "two", listeners=[])
+    assert not list((tmp_path / "two").glob("*.jsonl"))  # nothing was begun

@@ -18,7 +18,7 @@ from coevolve.tasks import PettingZoo, Rows
 from coevolve.types import Case, Sampling, Turn
 
 pettingzoo = pytest.importorskip("pettingzoo")
-from gymnasium.spaces import Text  # noqa: E402
+from gymnasium.spaces import Discrete, Text  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Follow = from_file(f"{EXAMPLES / 'follow_game.py'}:Follow", (), "x")
@@ -50,6 +50,19 @@ class Auction(pettingzoo.ParallelEnv):  # type: ignore[misc]
         if self.round == 2:
             self.agents = []
         return seen, paid, over, dict.fromkeys(over, False), infos
+
+
+class Salaried(Auction):
+    """A round is paid 3 to each, whatever is moved; there are four."""
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def step(self, actions):
+        self.round += 1
+        over = dict.fromkeys(self.agents, self.round == 4)
+        infos, paid = {agent: {} for agent in self.agents}, dict.fromkeys(self.agents, 3.0)
+        return dict.fromkeys(self.agents, "go on"), paid, over, dict.fromkeys(over, False), infos
 
 
 class Masked(Follow):  # type: ignore[misc,valid-type]
@@ -103,6 +116,13 @@ def test_who_says_no_legal_move_takes_nothing_from_the_others() -> None:
     """What somebody had earned, and would have been told at his turn."""
     task = PettingZoo(env=Waged, actions=["C", "D"], illegal=-2.0)
     assert played(task, {"leader": ["C"], "follower": ["what?"]})[0].joints[0].rewards == (7.0, -2.0)
+
+
+def test_what_was_told_once_is_not_paid_again() -> None:
+    """Of those who move at once, of whom the second says nothing legal: the first had been told of its round."""
+    task = PettingZoo(env=Salaried, actions=["C", "D"], illegal=-2.0)
+    rewards = played(task, {"ann": ["C", "C"], "bob": ["C", "what?"]})[0].joints[0].rewards
+    assert dict(zip("ab", rewards[:2], strict=True)) == {"a": 3.0, "b": 3.0 - 2.0}
 
 
 def test_observations_may_be_described() -> None:

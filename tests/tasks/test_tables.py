@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import anchored
+from coevolve.recipe.schema import anchored, names_file
 from coevolve.tasks import TASKS, Rows, data
 from coevolve.tasks.tables import load
 
@@ -104,6 +104,11 @@ def test_files_of_a_recipe_are_relative_to_it(tmp_path: Path) -> None:
     assert anchored({"prompts": words}, Path("/in")) == {"prompts": words}
     (tmp_path / "my rows.csv").touch()
     assert anchored({"data": "my rows.csv"}, tmp_path) == {"data": str(tmp_path / "my rows.csv")}
+    sentence = "Say it again and again. " * 20 + "Write it to out.json"
+    assert anchored({"revise": sentence}, tmp_path) == {"revise": sentence}  # longer than a file's name can be
+    (tmp_path / "my code.py").touch()
+    assert anchored({"reward": ["my code.py:f"]}, tmp_path) == {"reward": [str(tmp_path / "my code.py:f")]}
+    assert names_file("/home/ann smith/data.jsonl")
     found = anchored({"data": "a.csv", "more": ["b.csv", "c.py:f", {"test": "d.parquet"}], "e": "x.json"}, Path("/in"))
     assert found == {"data": "/in/a.csv", "more": ["b.csv", "/in/c.py:f", {"test": "/in/d.parquet"}], "e": "/in/x.json"}
 

@@ -135,6 +135,7 @@ def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
         adv_BT = torch.zeros_like(targets.adv_BT)
         if len(rows_B):
             alone = batch.select(rows_B)
+            alone = alone.replace(peers_B=torch.unique(alone.peers_B, return_inverse=True)[1])  # numbered without gaps
             found_BT, steps = rule(alone, eta).adv_BT, alone.mask_BT.shape[1]
             beside_BT = loss_aggregation(batch)[rows_B, :steps].clamp(min=1e-12)
             adv_BT[rows_B, :steps] = (found_BT * (loss_aggregation(alone) / beside_BT)).to(adv_BT.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from queue import SimpleQueue
 
 from coevolve.faults import closed_after
@@ -25,7 +25,8 @@ class RoutedEngine:
         most = self.staleness
         for one in self.all:
             if hasattr(one, "staleness"):
-                one.staleness = most  # all of them are sampled ahead where one is, and none may be revived meanwhile
+                with suppress(AttributeError):  # of somebody's own, that says what it likes
+                    one.staleness = most  # none may be started anew while weights change, which they do for all
         self.in_use: list[Engine] = []
         """Those that were given weights: the others are never asked."""
 

@@ -9,6 +9,7 @@ relative to the recipe that it stands in; in a list ``file.py:Name`` alone.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -71,11 +72,12 @@ _A_FILE = re.compile(r"[^:{}\n]+(\.ya?ml|\.jsonl(\.gz)?|\.json|\.[ct]sv|\.parque
 
 
 def names_file(value: Any, folder: Path = Path()) -> bool:
-    """Whether a value is the name of a file; one with blanks may be a sentence, and is one unless the file is there."""
+    """Whether a value is the name of a file. One with blanks may be a sentence, and is, unless the file is there or it
+    begins as whole paths do."""
     if not (isinstance(value, str) and _A_FILE.fullmatch(value)):
         return False
     file = value.rpartition(":")[0] or value
-    return not re.search(r"\s", value) or (folder / file).is_file()
+    return not re.search(r"\s", value) or os.path.isabs(file) or os.path.isfile(folder / file)
 
 
 Component = dict[str, Any]
@@ -380,15 +382,15 @@ def anchored(value: Any, folder: Path) -> Any:
     if isinstance(value, Mapping):
         return {key: anchored(inner, folder) for key, inner in value.items()}
     if isinstance(value, list):
-        return [anchored(one, folder) if isinstance(one, Mapping) or is_code(one) else one for one in value]
+        return [anchored(one, folder) if isinstance(one, Mapping) or is_code(one, folder) else one for one in value]
     if names_file(value, folder):
         return str((folder / value).absolute())
     return value
 
 
-def is_code(value: Any) -> bool:
+def is_code(value: Any, folder: Path = Path()) -> bool:
     """Whether a value is ``file.py:Name``."""
-    return ".py:" in str(value) and names_file(value)
+    return ".py:" in str(value) and names_file(value, folder)
 
 
 def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,6 +104,7 @@ class PettingZoo:
             for agent in env.agent_iter():
                 observation, reward, ended, cut, info = env.last()
                 position.paid[agent] += float(reward)
+                env._cumulative_rewards[agent] = 0.0  # told, which not every environment notes before the next step
                 if ended or cut:
                     env.step(None)
                     continue
