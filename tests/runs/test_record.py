@@ -70,7 +70,7 @@ def test_held_out_problems_have_their_prompts_as_they_were_sent(micro_model, tmp
     [written] = records(trainer.episodes[:1], trainer.tokenizers(), {}, prompts=True)
     assert [turn["prompt"] for turn in written["turns"]] == [tokenizer.decode(list(t.prompt_ids)) for t in turns]
     assert all(tokenizer(turn["prompt"]).input_ids for turn in record["turns"])
-    run = trainer.run(tmp_path / "run", samples=1)
+    run = toy(micro_model, steps=1, batch_size=2).run(tmp_path / "run", samples=1)
     told = [["prompt" in turn for row in read_lines(file) for turn in row["turns"]] for file in
             (run / "samples.jsonl", run / "episodes.jsonl")]  # fmt: skip
     assert all(told[0]) and not any(told[1])
