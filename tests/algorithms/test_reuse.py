@@ -38,9 +38,9 @@ def test_passes_and_mini_batches_are_those_of_the_objective(name):
 def test_a_clip_takes_the_gradient_beyond_it_away(name, clip, slopes):
     """Ratios of 2 and 1.4 under an advantage of 1: neither has a gradient beyond 1 + clip."""
     rule, after = given(name, clip=clip), torch.tensor([[math.log(2)], [math.log(1.4)]])
-    given_ = lesson(given("magrpo"), [paid((1.0,), spoke("x", "ann", "C", member=m)) for m in range(2)])
+    made = lesson(given("magrpo"), [paid((1.0,), spoke("x", "ann", "C", member=m)) for m in range(2)])
     zero_BT = torch.zeros(2, 1)
-    batch = given_.batches["ann"].replace(value_BT=zero_BT, kl_BT=zero_BT, logp_ref_BT=zero_BT)
+    batch = made.batches["ann"].replace(value_BT=zero_BT, kl_BT=zero_BT, logp_ref_BT=zero_BT)
     parts = [x.clone().requires_grad_() for x in (after, zero_BT, zero_BT, zero_BT)]
     aims = Targets(torch.ones(2, 1), return_BT=zero_BT)
     loss, _ = rule.objective.loss(Outputs(*parts), batch, aims, torch.ones(2, 1))

@@ -21,8 +21,9 @@ def first_joint() -> Credit:
     def credit(episode: Episode) -> list[float]:
         paid: dict[int, float] = {}
         for joint in episode.joints:
+            worth = fmean(joint.by_role().values())
             for turn in joint.turns:
-                paid.setdefault(id(turn), fmean(joint.by_role().values()))
+                paid.setdefault(id(turn), worth)
         if unpaid := [turn.role for turn in episode.turns if id(turn) not in paid]:
             raise ValueError(
                 f"credit first_joint: problem {episode.problem.id!r}: a turn of role {unpaid[0]!r} was part of no joint"

@@ -60,6 +60,7 @@ __all__ = [
     "is_code",
     "load_recipe",
     "load_yaml",
+    "names_file",
     "parts",
     "validate",
 ]

@@ -77,7 +77,7 @@ def test_all_tests_together_have_a_limit(limits, most):
     with Sandbox(workers=1, **limits) as box:
         found = kinds(box, code, "assert f(1) == 1\n" * 9)
     passed = found.count("passed")
-    assert 2 <= passed <= most * 1.0 / 0.7
+    assert most - 1 <= passed <= most * 1.0 / 0.7
     assert found == ["passed"] * passed + ["timeout"] * (9 - passed)
 
 
