@@ -30,12 +30,14 @@ def test_an_observer_sees_the_reference(task: Checkable) -> None:
 
 
 def test_the_last_sentence_is_paid(task: Checkable) -> None:
-    said = (" 8, 5", " 3+8=11. 8, 5", " 3+8=11. 3, 8", " 5, 8", "", " 8, 5 or 3, 8")
+    said = (" 8, 5", " 3+8=11. 8, 5", " 3+8=11. 3, 8", " 5,8", "", " 8, 5 or 3, 8", " 8, 5, 5", " 8 5")
     cases = [Case(PROBLEM, (turn(text),)) for text in said]
-    assert task.reward(cases) == [[1.0], [1.0], [0.0], [0.0], [0.0], [0.0]]
+    assert task.reward(cases) == [[1.0], [1.0], [0.0], [1.0], [0.0], [0.0], [0.0], [0.0]]
     both = Case(PROBLEM, (turn(" 3, 8"), turn(" 3+8=11. 8, 5", "observer")))
     assert task.reward([both]) == [[0.0, 1.0]]
     assert task.parts([both, cases[0]]) == [{"solved": 1.0, "solved_any": 1.0, "agree": 0.0}, {"solved": 1.0}]
+    alike = Case(PROBLEM, (turn(" 5, 8"), turn(" 3+8=11. 8, 5", "observer")))
+    assert task.parts([alike]) == [{"solved": 1.0, "solved_any": 1.0, "agree": 1.0}]
 
 
 def test_problems_are_plain_data_and_no_two_are_the_same(task: Checkable) -> None:

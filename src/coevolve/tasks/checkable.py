@@ -17,9 +17,9 @@ class Checkable:
     """What CORY's observer needs (arXiv 2410.06101, section 3): a reference that can be seen to be right or wrong.
 
     Three families of puzzles: a number whose square leaves a given rest, numbers that add up, variables that make
-    clauses true. A turn earns 1 if its last sentence is a right answer, else 0; what stands before it, such as a check
-    of the reference, is not judged. No question of a split is one of another split, word for word: half of those
-    held out are training ones in another order. Prompts are those of ``arithmetic``.
+    clauses true. A turn earns 1 if its last sentence is a right answer, in whatever order, else 0; what stands before
+    it, such as a check of the reference, is not judged. No question of a split is one of another split in another
+    order; within a split a question may be told in several. Prompts are those of ``arithmetic``.
     """
 
     asks = ("question",)
@@ -44,15 +44,16 @@ class Checkable:
 
 
 def _right(case: Case) -> list[float]:
-    return [float(checks.answer(turn.text) in case.problem.data["right"]) for turn in case.turns]
+    right = case.problem.data["right"]
+    return [float(any(checks.same(checks.answer(turn.text), one) for one in right)) for turn in case.turns]
 
 
 def _parts(case: Case) -> dict[str, float]:
     right = _right(case)
     found = {"solved": right[-1]}
     if len(right) > 1:
-        said = {checks.answer(turn.text) for turn in case.turns}
-        found |= {"solved_any": max(right), "agree": float(len(said) == 1)}
+        first, *others = (checks.answer(turn.text) for turn in case.turns)
+        found |= {"solved_any": max(right), "agree": float(all(checks.same(first, other) for other in others))}
     return found
 
 

@@ -23,10 +23,12 @@ _CLAUSES = 4
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A question. right: the answers that are. checks: every possible answer -> what one finds when one tries it, in
-    steps so small that each is seen in what was just said; the answer is right if none of them says "no"."""
+    """A question. content: the same whatever the order in which numbers or clauses are told. right: the answers that
+    are. checks: every possible answer -> what one finds when one tries it, in steps so small that each is seen in what
+    was just said; the answer is right if none of them says "no"."""
 
     question: str
+    content: str
     checks: dict[str, str]
     right: frozenset[str]
 
@@ -34,7 +36,7 @@ class Puzzle:
 def puzzles(split: Split, count: int, rng: Random, distinct: bool = False) -> list[Puzzle]:
     """``count`` puzzles of a split, a third of each family; ``distinct``: no question twice.
 
-    A question belongs to one split only. ValueError for an unknown split.
+    A question belongs to one split only, with all orders in which it can be told. ValueError for an unknown split.
     """
     if split not in get_args(Split):
         raise ValueError(f"puzzles: no split {split!r}; use one of {', '.join(get_args(Split))}")
@@ -42,21 +44,26 @@ def puzzles(split: Split, count: int, rng: Random, distinct: bool = False) -> li
     seen: set[str] = set()
     while len(found) < count:
         one = _FAMILIES[len(found) % len(_FAMILIES)](rng)
-        if split_of(one.question) == split and not (distinct and one.question in seen):
+        if split_of(one) == split and not (distinct and one.question in seen):
             found.append(one)
             seen.add(one.question)
     return found
 
 
-def split_of(question: str) -> Split:
-    """Half of all questions are for pre-training, three in ten for training, the rest is held out."""
-    bucket = hashlib.sha256(question.encode()).digest()[0]  # not hash(): that differs from process to process
+def split_of(puzzle: Puzzle) -> Split:
+    """Half of all contents are for pre-training, three in ten for training, the rest is held out."""
+    bucket = hashlib.sha256(puzzle.content.encode()).digest()[0]  # not hash(): that differs from process to process
     return "pretrain" if bucket < 128 else "train" if bucket < 205 else "test"
 
 
 def answer(text: str) -> str:
     """What a text answers in the end, behind what it tried: its last sentence."""
     return text.strip().removesuffix(".").rpartition(".")[2].strip()
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two answers say the same, in whatever order: ``8, 5`` and ``5, 8``."""
+    return _in_order(one.split(",")) == _in_order(other.split(","))
 
 
 def square(rng: Random) -> Puzzle:
@@ -66,6 +73,7 @@ def square(rng: Random) -> Puzzle:
     wanted = rng.choice(list(rests.values()))
     return Puzzle(
         f"Which x of {', '.join(rests)} has x*x mod {_MODULUS} = {wanted}?",
+        f"square {_in_order(rests)}: {wanted}",
         {x: f"{x} has {rest}. {_compared(rest, wanted)}" for x, rest in rests.items()},
         frozenset(x for x, rest in rests.items() if rest == wanted),
     )
@@ -78,6 +86,7 @@ def subset(rng: Random) -> Puzzle:
     wanted = sum(rng.choice(chosen))
     return Puzzle(
         f"Which of {_listed(numbers)} add up to {wanted}?",
+        f"subset {_in_order(map(str, numbers))}: {wanted}",
         {_listed(some): f"{_added(some)} {_compared(sum(some), wanted)}" for some in chosen},
         frozenset(_listed(some) for some in chosen if sum(some) == wanted),
     )
@@ -93,9 +102,10 @@ def clauses(rng: Random) -> Puzzle:
         right = [some for some, holds in found.items() if all(holds)]
         if len(right) in (2, 3):
             break
-    told = " and ".join(f"({one} or {other})" for one, other in drawn)
+    told = [f"({one} or {other})" for one, other in drawn]
     return Puzzle(
-        f"Which of {_listed(_LETTERS)} make {told} true?",
+        f"Which of {_listed(_LETTERS)} make {' and '.join(told)} true?",
+        f"clauses {_in_order(told)}",
         {_listed(some): _valued(drawn, some) for some in every},
         frozenset(map(_listed, right)),
     )
@@ -106,6 +116,10 @@ _FAMILIES: tuple[Callable[[Random], Puzzle], ...] = (square, subset, clauses)
 
 def _listed(some: Iterable[object]) -> str:
     return ", ".join(map(str, some)) or "none"
+
+
+def _in_order(some: Iterable[str]) -> str:
+    return ", ".join(sorted(one.strip() for one in some))
 
 
 def _added(numbers: tuple[int, ...]) -> str:
