@@ -131,6 +131,30 @@ def test_the_whole_team_has_a_row_where_the_reward_has_parts() -> None:
     assert whole[0]["seconds"] > 0
 
 
+class Tried(Parted):
+    """What only the first problem is tried for."""
+
+    def parts(self, cases: list[Case]) -> list[dict[str, float]]:
+        found = super().parts(cases)
+        tried = [
+            {"tried": one["turns"] + len(case.turns[0].text.split())} for one, case in zip(found, cases, strict=True)
+        ]
+        return [
+            one | (two if case.problem.id == "p0" else {}) for one, two, case in zip(found, tried, cases, strict=True)
+        ]
+
+
+def test_a_part_of_some_problems() -> None:
+    rows = evaluate(
+        task=Tried(), play=discussion(), cast_at={"observer": "bob"}, policies={},
+        engine=ScriptedEngine(lambda role, problem, member, round: " ".join("w" * member)),
+        sampling=Sampling(9), problems=Words.test[1::-1], samples=2,
+    )  # fmt: skip
+    whole = rows[-1]
+    assert (whole["parts/first"], whole["parts/tried"]) == (0.5, 1.5)  # of 0 and 1 words, and one turn
+    assert (whole["best@1/parts/tried"], whole["best@2/parts/tried"]) == (1.5, 2.0)
+
+
 def test_the_best_of_several_samples() -> None:
     # The observer says as many words as the member's number, in p0 one more: 0..3 and 1..4.
     engine = ScriptedEngine(lambda role, problem, member, round: " ".join("w" * (member + (problem == "p0"))))

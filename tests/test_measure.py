@@ -44,10 +44,13 @@ def test_the_objective_of_turns_that_nobody_scored_is_not_there():
     assert scored["objective"] == pytest.approx(2.0 - 0.5 * scored["kl"])
 
 
-def test_every_case_has_the_same_parts():
-    with pytest.raises(ValueError, match="on problem 'p' are x, y; want those of the first case, x"):
-        episode_parts([episode(), episode()], Parts([{"x": 1.0}, {"x": 3.0, "y": 5.0}]))
-    assert interaction([episode(parts={"x": 1.0}), episode(parts={"x": 3.0})]) == {"x": 2.0}
+def test_a_part_is_a_mean_over_the_cases_that_have_it():
+    found = episode_parts([episode(), episode(), episode()], Parts([{"x": 1.0}, {"x": 3.0, "y": 5.0}, {}]))
+    assert found == [{"parts/x": 1.0}, {"parts/x": 3.0, "parts/y": 5.0}, {}]
+    assert interaction([episode(parts=one) for one in found]) == {"parts/x": 2.0, "parts/y": 5.0}
+    forked = episode()
+    forked.joints.append(forked.joints[0])
+    assert episode_parts([forked], Parts([{"x": 1.0, "y": 4.0}, {"x": 2.0}])) == [{"parts/x": 1.5, "parts/y": 4.0}]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from coevolve import noise
 from coevolve.collate import collate, plain_rows
 from coevolve.interfaces import Task, TurnSource
 from coevolve.maths.best import best_at
-from coevolve.measure import episode_parts, mean_reward, outcome, spoken
+from coevolve.measure import episode_parts, mean_reward, means, outcome, spoken
 from coevolve.plays import chain
 from coevolve.rollout import Stage, rollout
 from coevolve.types import Batch, Episode, Play, PolicyName, Problem, Role, Sampling
@@ -94,7 +94,7 @@ def _whole(
 ) -> Iterator[tuple[Role, PolicyName, Row]]:
     """What the team came to and what it cost, if the task names the components of its reward."""
     parts = episode_parts(episodes, task)
-    if parts[0]:
+    if any(parts):
         tokens = sum(len(turn.action_ids) for episode in episodes for turn in episode.turns)
         paid = [outcome(episode) for episode in episodes]
         values = [{"reward": reward, **part} for reward, part in zip(paid, parts, strict=True)]
@@ -107,7 +107,7 @@ def _whole(
                 "reward_se": _standard_error(list(zip(where, paid, strict=True))),
                 "tokens": tokens / len(episodes),
                 "seconds": seconds / len(episodes),
-                **{name: fmean(one[name] for one in values) for name in values[0]},
+                **means(values),
                 **_best(where, values),
             },
         )
@@ -118,17 +118,18 @@ def _best(where: Sequence[str], values: Sequence[Mapping[str, float]]) -> Row:
 
     where: the problem id of each of the values.
     """
-    by_problem: dict[str, list[Mapping[str, float]]] = {}
+    drawn: dict[str, dict[str, list[float]]] = {}
     for problem, value in zip(where, values, strict=True):
-        by_problem.setdefault(problem, []).append(value)
-    samples = min(map(len, by_problem.values()))
-    if samples == 1:
-        return {}
-    powers = (1 << i for i in range(samples.bit_length()))
+        for name, number in value.items():
+            drawn.setdefault(name, {}).setdefault(problem, []).append(number)
+    samples = {name: min(map(len, by_problem.values())) for name, by_problem in drawn.items()}
+    most = max(samples.values())
+    powers = [1 << i for i in range(most.bit_length())] if most > 1 else []
     return {
-        f"best@{k}/{name}": fmean(best_at([one[name] for one in drawn], k) for drawn in by_problem.values())
+        f"best@{k}/{name}": fmean(best_at(numbers, k) for numbers in by_problem.values())
         for k in powers
-        for name in values[0]
+        for name, by_problem in drawn.items()
+        if k <= samples[name]
     }
 
 

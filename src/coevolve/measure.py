@@ -81,7 +81,13 @@ def interaction(episodes: Sequence[Episode]) -> Metrics:
         for depth, joint in zip(episode.depths(), episode.joints, strict=True):
             levels.setdefault(depth, []).append(fmean(joint.by_role().values()))
     found = {f"turn/{level + 1}/reward": fmean(paid) for level, paid in levels.items()} if len(levels) > 1 else {}
-    return found | {name: fmean(e.parts[name] for e in episodes) for name in episodes[0].parts}
+    return found | means([episode.parts for episode in episodes])
+
+
+def means(some: Sequence[Mapping[str, float]]) -> Metrics:
+    """Of each name, the mean over those that have it: a part of a reward need not be one of every problem."""
+    names = dict.fromkeys(name for one in some for name in one)
+    return {name: fmean(one[name] for one in some if name in one) for name in names}
 
 
 def endings(episode: Episode) -> list[tuple[Joint, float]]:
@@ -119,21 +125,21 @@ def note_parts(episodes: Sequence[Episode], task: Task) -> None:
 
 
 def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
-    """``parts/<name>`` of every episode: each of the task's components, weighed over the endings.
+    """``parts/<name>`` of every episode: each of the task's components, weighed over the endings that have it.
 
-    Raises ValueError, which names the problem, for parts that are no mapping from names, the same for all, to finite
-    numbers.
+    Raises ValueError, which names the problem, for parts that are no mapping from names to finite numbers.
     """
     if not episodes or not hasattr(task, "parts"):
         return [{} for _ in episodes]
     ended = [(number, episode, *end) for number, episode in enumerate(episodes) for end in endings(episode)]
     cases = [Case(e.problem, joint.turns, e.history(joint.after)) for _, e, joint, _ in ended]
     parts = _checked_parts(cases, task.parts(cases), type(task).__name__)
-    found: list[Metrics] = [{} for _ in episodes]
+    sums: list[dict[str, tuple[float, float]]] = [{} for _ in episodes]
     for (number, _, _, weight), part in zip(ended, parts, strict=True):
         for name, value in part.items():
-            found[number][f"parts/{name}"] = found[number].get(f"parts/{name}", 0.0) + float(value) * weight
-    return found
+            total, weights = sums[number].get(name, (0.0, 0.0))
+            sums[number][name] = total + float(value) * weight, weights + weight
+    return [{f"parts/{name}": total / weights for name, (total, weights) in one.items()} for one in sums]
 
 
 def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Mapping[str, float]]:
@@ -143,8 +149,6 @@ def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Map
         where = f"the parts of {task} on problem {case.problem.id!r}"
         if not isinstance(part, Mapping):
             raise ValueError(f"{where} are {part!r}; want a mapping from names to numbers")
-        if part.keys() != parts[0].keys():
-            raise ValueError(f"{where} are {', '.join(part)}; want those of the first case, {', '.join(parts[0])}")
         for name, value in part.items():
             if not is_payable(value):
                 raise ValueError(

@@ -191,6 +191,7 @@ def test_a_name_is_used_once_and_the_servers_refusal_is_told(
     engine._attempts = iter([1])  # type: ignore[assignment]
     with pytest.raises(ValueError, match=r"^policy 'a', version 0: vLLM .* refused with 400, .*already been loaded"):
         engine.publish([policy.published(0)])
+    assert not any(tmp_path.iterdir())  # nobody would take away what no server has
 
 
 @pytest.mark.parametrize(

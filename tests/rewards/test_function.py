@@ -357,6 +357,17 @@ def test_a_column_or_a_role_named_completion_is_what_it_was() -> None:
     assert user_reward(lambda completion: float(completion == "x"))([case(completion="x")]) == [[1.0]]
 
 
+@pytest.mark.parametrize(
+    ("columns", "asked"), [({"question": "2 + 2 =", "prompt": None}, "2 + 2 ="), ({"prompt": None}, None)]
+)
+def test_a_prompt_that_is_null_is_none(columns: dict[str, Any], asked: str | None) -> None:
+    def reward(prompt, completion):
+        assert [one.content for one in prompt] == ([] if asked is None else [asked])
+        return 1.0
+
+    assert user_reward(reward)([case(Problem("n", columns), solver="4")]) == [[1.0]]
+
+
 def test_a_team_is_not_verifiers() -> None:
     assert "as verifiers' for one agent" in message(lambda: user_reward(lambda completion: 0.0)([PAIR]))
 

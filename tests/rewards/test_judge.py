@@ -14,6 +14,7 @@ import pytest
 
 from coevolve.faults import ShortageError
 from coevolve.recipe.trust import code_in
+from coevolve.rewards.filled import Filled
 from coevolve.rewards.judge import Judge
 from coevolve.rewards.several import rewards_of
 from coevolve.types import Case, Problem, Turn
@@ -181,3 +182,9 @@ def test_a_file_that_is_no_cache(endpoint: Endpoint, tmp_path: Path) -> None:
 
 def test_a_recipe_with_a_judge_is_not_run_unasked() -> None:
     assert code_in({"task": {"reward": [{"name": "judge", "model": "m"}]}}) == ["a reward by a judge"]
+
+
+def test_a_column_that_is_null_is_nothing() -> None:
+    problem = Problem("p", {"hint": None, "asked": 4})
+    case = Case(problem, (Turn("solver", "ann", problem, 0, 0, (), (), (), "six", True),))
+    assert Filled("{asked}: {said}, by {hint}.", "here").texts(case) == ["4: six, by ."]

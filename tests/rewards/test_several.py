@@ -61,7 +61,7 @@ def test_one_reward_is_no_list() -> None:
 
 def test_what_does_not_apply_is_left_out() -> None:
     assert rewards_of([of_sums, brief], [1.0, 0.5])(CASES) == [[0.5], [-2.0]]
-    assert rewards_of([of_sums, brief]).parts()(CASES) == [{"brief": -1.0}, {"brief": -4.0}]  # of_sums is not of all
+    assert rewards_of([of_sums, brief]).parts()(CASES) == [{"of_sums": 1.0, "brief": -1.0}, {"brief": -4.0}]
     assert message(lambda: rewards_of([of_sums, of_sums])(CASES)) == (
         "no reward applies to problem 'word': of_sums, of_sums-2 gave None; have one of them give a number, or leave "
         "the problem out"

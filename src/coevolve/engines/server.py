@@ -206,7 +206,11 @@ class ServerEngine(BaseEngine):
             calls = {route: body(folder) for route, body in self.routes.reload.items()}
             if adapter is not None:
                 calls = {self.routes.load: {"lora_name": name, "lora_path": str(folder)}}
-            await self._posted(calls, f"policy {new.name!r}, version {new.version}")
+            try:
+                await self._posted(calls, f"policy {new.name!r}, version {new.version}")
+            except (ShortageError, ValueError):  # the next attempt has a name of its own
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
             self._there[new.name] = adapter, folder
         await self._forget(before, self.seconds)
 

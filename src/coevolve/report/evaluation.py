@@ -43,8 +43,8 @@ def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
     shown.add_column("")
     for row in rows:
         shown.add_column(f"{row['weights']}\n{row['setting']}\n{row['decoding']}", justify="right")
-    for key in ("reward", *(key for key in rows[0] if key.startswith(_PART))):
-        shown.add_row(key.removeprefix(_PART), *(_number(row[key], 3) for row in rows))
+    for key in ("reward", *dict.fromkeys(key for row in rows for key in row if key.startswith(_PART))):
+        shown.add_row(key.removeprefix(_PART), *(_number(row.get(key), 3) for row in rows))
     for key, digits in (("tokens", 1), ("seconds", 3)):
         shown.add_row(f"{key} per problem", *(_number(row[key], digits) for row in rows))
     return shown

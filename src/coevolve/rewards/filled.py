@@ -16,7 +16,8 @@ SAID = "said"
 
 class Filled:
     """A template for every turn of a case. ``{said}`` is what the turn said, ``{role}`` what that role said last,
-    ``{column}`` the row's. where: what messages call it. Raises ValueError for a template that is none."""
+    ``{column}`` the row's, nothing where it is null. where: what messages call it. Raises ValueError for a template
+    that is none."""
 
     def __init__(self, template: str, where: str) -> None:
         self.template, self.where = template, where
@@ -42,5 +43,6 @@ class Filled:
 
     def texts(self, case: Case) -> list[str]:
         """One per turn. Of a role and a column of one name it is the role."""
-        known = {**case.problem.data, **last_texts(case)}
+        columns = {name: "" if value is None else value for name, value in case.problem.data.items()}
+        known = {**columns, **last_texts(case)}
         return [self.template.format_map({**known, SAID: turn.text}) for turn in case.turns]

@@ -37,7 +37,7 @@ def for_verifiers(case: Case) -> dict[str, Any]:
 
 
 def _prompt(columns: Mapping[str, Any]) -> list[Said]:
-    asked = columns.get("prompt", columns.get("question", []))
+    asked: Any = next((columns[name] for name in ("prompt", "question") if columns.get(name) is not None), [])
     return [Said(role="user", content=asked)] if isinstance(asked, str) else [Said(one) for one in asked]
 
 

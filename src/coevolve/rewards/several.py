@@ -53,7 +53,8 @@ class Rewards:
         return paid
 
     def parts(self) -> Callable[[Sequence[Case]], list[Metrics]]:
-        """A task's ``parts``: what each reward gave cases, the mean over their turns, and what else it has to tell.
+        """A task's ``parts``: what each reward that applies gave cases, the mean over their turns, and what else it has
+        to tell.
 
         Of cases that were paid since they were last asked for they are known, from now on; others are judged.
         """
@@ -66,9 +67,7 @@ class Rewards:
             _, judged = self._judged(others)
             known |= {_key(case): (case.turns, found) for case, found in zip(others, judged, strict=True)}
         self._known = {}
-        found = [known[_key(case)][1] for case in cases]
-        shared = set.intersection(*(set(one) for one in found)) if found else set()
-        return [{name: value for name, value in one.items() if name in shared} for one in found]
+        return [known[_key(case)][1] for case in cases]
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
         """Raises ValueError if one of them could not judge one turn of each role."""
