@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import pytest
 from coding_cases import SQUARES, serve
 
 from coevolve.tasks import data
+from coevolve.tasks.coding import Bounds
 from coevolve.tasks.coophumaneval import CONTRADICTORY, CoopHumanEval
 from coevolve.tasks.humaneval import HumanEval
 from coevolve.tasks.mbpp import Mbpp, problems
@@ -172,6 +174,25 @@ def test_setup_of_the_full_version() -> None:
     row = {"task_id": 367, "text": "t", "test_list": ["assert f(root)"], "test_setup_code": "root = Node(1) \r\n"}
     [problem] = problems([row], "mbpp")
     assert problem.data["setup"] == "root = Node(1) \n"
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "shared"),
+    [
+        ((1, None), (0, 1), ""),
+        ((0, 2), (2, None), ""),
+        ((1, None), (0, 3), "share the problems from 1 to 2;"),
+        ((2, None), (1, None), "share the problems from 2 on;"),
+        ((0, 4), (1, 3), "share the problems from 1 to 2;"),
+    ],
+)
+def test_problems_to_train_on_that_are_held_out_too_are_told(train: Bounds, test: Bounds, shared: str) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for task in (Mbpp, HumanEval, CoopHumanEval):
+            task(train=train, test=test)
+    assert len(told) == (3 if shared else 0)
+    assert all(shared in str(one.message) for one in told)
 
 
 def test_only_the_test_split_of_a_file_with_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

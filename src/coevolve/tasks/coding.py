@@ -15,6 +15,7 @@ from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
 from coevolve.tasks import data
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
+from coevolve.tasks.data import Later
 from coevolve.tasks.expert import Expert
 from coevolve.tasks.roles import unknown_role
 from coevolve.tasks.scoring import Scoring
@@ -196,7 +197,23 @@ def _expert(feedback: Mapping[str, Any]) -> Expert:
     return Expert(**checked(Expert, feedback[EXPERT], f"task.feedback.{EXPERT}", ()))
 
 
-def between(problems: Sequence[Problem], bounds: Bounds, where: str) -> list[Problem]:
+def splits(problems: Sequence[Problem], train: Bounds, test: Bounds) -> tuple[Later[Problem], Later[Problem]]:
+    """Those to train on and those held out, read when they are used. Warns of problems that are in both."""
+    first = max(train[0], test[0])
+    end = min((bounds[1] for bounds in (train, test) if bounds[1] is not None), default=None)
+    if end is None or first < end:
+        warnings.warn(
+            f"task.train {[*train]} and task.test {[*test]} share the problems from {first} "
+            f"{'on' if end is None else f'to {end - 1}'}; what is measured on these is not held out",
+            stacklevel=3,
+        )
+    return (
+        Later(lambda: _between(problems, train, "task.train")),
+        Later(lambda: _between(problems, test, "task.test")),
+    )
+
+
+def _between(problems: Sequence[Problem], bounds: Bounds, where: str) -> list[Problem]:
     """Those in [first, end). Raises ValueError if there are not so many, or none. where: the setting, for messages."""
     first, end = bounds
     if not 0 <= first < (len(problems) if end is None else end) <= len(problems):

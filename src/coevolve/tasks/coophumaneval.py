@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coevolve.tasks import data
-from coevolve.tasks.coding import Bounds, Coding, between
+from coevolve.tasks.coding import Bounds, Coding, splits
 from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.data import Later
 from coevolve.tasks.humaneval import VOICES, problems
@@ -37,11 +37,11 @@ class CoopHumanEval(Coding):
         scoring: Scoring = "ours",
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        found = Later(lambda: problems(_rows(), "coophumaneval"))
+        learnt, held_out = splits(Later(lambda: problems(_rows(), "coophumaneval")), train, test)
         dropped = CONTRADICTORY if drop_contradictory else ()
         super().__init__(
-            train=Later(lambda: [p for p in between(found, train, "task.train") if p.id not in dropped]),
-            test=Later(lambda: [p for p in between(found, test, "task.test") if p.id not in dropped]),
+            train=Later(lambda: [p for p in learnt if p.id not in dropped]),
+            test=Later(lambda: [p for p in held_out if p.id not in dropped]),
             voices=VOICES,
             feedback=feedback,
             scoring=scoring,

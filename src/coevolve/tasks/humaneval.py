@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coevolve.tasks import data
-from coevolve.tasks.coding import Bounds, Coding, Voice, between, check_tests, column
+from coevolve.tasks.coding import Bounds, Coding, Voice, check_tests, column, splits
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, REPORT
 from coevolve.tasks.data import Later
 from coevolve.tasks.scoring import Scoring
@@ -85,10 +85,10 @@ class HumanEval(Coding):
         scoring: Scoring = "ours",
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        found = Later(lambda: problems(_rows(), "humaneval"))
+        learnt, held_out = splits(Later(lambda: problems(_rows(), "humaneval")), train, test)
         super().__init__(
-            train=Later(lambda: between(found, train, "task.train")),
-            test=Later(lambda: between(found, test, "task.test")),
+            train=learnt,
+            test=held_out,
             voices=VOICES,
             feedback=feedback,
             scoring=scoring,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from coevolve.tasks import data
-from coevolve.tasks.coding import Bounds, Coding, between, check_tests, column, one_newline
+from coevolve.tasks.coding import Bounds, Coding, check_tests, column, one_newline, splits
 from coevolve.tasks.coding_feedback import REPORT
 from coevolve.tasks.data import Later
 from coevolve.tasks.humaneval import VOICES
@@ -50,10 +50,10 @@ class Mbpp(Coding):
         scoring: Scoring = "ours",
         sandbox: dict[str, Any] | None = None,
     ) -> None:
-        found = Later(lambda: _all(config))
+        learnt, held_out = splits(Later(lambda: _all(config)), train, test)
         super().__init__(
-            train=Later(lambda: between(found, train, "task.train")),
-            test=Later(lambda: between(found, test, "task.test")),
+            train=learnt,
+            test=held_out,
             voices=VOICES,
             feedback=feedback,
             scoring=scoring,
