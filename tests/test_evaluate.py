@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from toy import __file__ as toy_file
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
 from coevolve.evaluate import choose, evaluate
 from coevolve.recipe.schema import build, load_recipe
+from coevolve.runs import evaluated
 from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
 from coevolve.types import Batch
 
@@ -224,6 +226,22 @@ def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert (run / "eval.json").read_text() == written
     with pytest.raises(ValueError, match="play: unknown name 'rownds'; did you mean 'rounds'"):
         evaluate_run(run, play="rownds")
+
+
+def test_a_checkpoint_that_a_training_deletes_meanwhile_is_still_read(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    expected = evaluate_run(copy, problems=2)["rows"]
+    measured = evaluated._evaluated
+
+    def slow(*given: Any) -> Any:
+        shutil.rmtree(copy / "checkpoint-4", ignore_errors=True)
+        return measured(*given)
+
+    monkeypatch.setattr(evaluated, "_evaluated", slow)
+    assert evaluate_run(copy, problems=2)["rows"] == expected
+    assert not list(copy.glob(".reading*"))
 
 
 def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 """One folder, one process: who holds it is told, and a lock ends with its holder."""
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,6 +15,8 @@ from coevolve import cli
 from coevolve.report.runs import find
 from coevolve.runs.folder import read_lines
 from coevolve.runs.lock import LOCK, alone, check
+
+flock = fcntl.flock
 
 HOLD = """
 import os, sys, time
@@ -79,6 +83,28 @@ def test_a_lock_that_says_nothing_is_a_lock(tmp_path):
         (tmp_path / LOCK).write_text("\x1b[2J")
         with pytest.raises(ValueError, match="is in use by another process"):
             check(tmp_path)
+
+
+def without_locks(file, how):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def over_nfs(file, how):
+    """NFS locks for writing what is open for writing only."""
+    if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+    flock(file, how)
+
+
+@pytest.mark.parametrize(("locks", "warned"), [(without_locks, 1), (over_nfs, 0)])
+def test_a_run_goes_on_where_there_are_no_locks(locks, warned, micro_model, tmp_path, monkeypatch, recwarn):
+    monkeypatch.setattr(fcntl, "flock", locks)
+    run = toy(micro_model, steps=1).run(tmp_path / "run", save_every=1, listeners=[])
+    toy(micro_model, steps=2).run(run, resume=True, save_every=1, listeners=[])
+    assert len(read_lines(run / "metrics.jsonl")) == 2
+    assert len([one for one in recwarn if "cannot be locked" in str(one.message)]) == 2 * warned
+    (run / LOCK).chmod(0o444)
+    check(run)
 
 
 def test_a_free_folder_is_not_touched_by_the_question(tmp_path):

@@ -181,6 +181,31 @@ def test_scoring_what_is_no_turn_is_named():
         played(play)
 
 
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"peers": [0]}, r"role 'pioneer': peers is \[0\]; want what can be a key of a dict"),
+        ({"weight": "2"}, "role 'pioneer': weight is '2'; want a number from 0 on"),
+        ({"weight": -1.0}, "role 'pioneer': weight is -1.0; want a number from 0 on"),
+        ({"weight": float("nan")}, "role 'pioneer': weight is nan; want a number from 0 on"),
+    ],
+)
+def test_a_turn_that_is_asked_for_wrongly_is_named(how, said):
+    async def play(p, team):
+        await score(team, [await team["pioneer"](**how)])
+
+    with pytest.raises(ValueError, match=said):
+        played(play)
+
+
+def test_scoring_nobody_is_named():
+    async def play(p, team):
+        await score(team, [])
+
+    with pytest.raises(ValueError, match="score was given no turns; want those that are paid together"):
+        played(play)
+
+
 def test_four_roles_are_a_chain_too():
     episodes, engine, _ = played(chain(), cast={"a": "x", "b": "y", "c": "z", "d": "x"})
     assert [len(next(iter(sweep.values()))[0].prompt_ids) for sweep in engine.calls] == [2, 3, 4, 5]

@@ -49,6 +49,7 @@ from coevolve.algorithms import (
 from coevolve.pay import LARGEST
 from coevolve.plays import best_of, discussion, hinted, misheard, observers, resampled, rounds, tree
 from coevolve.trainer import batch_of
+from coevolve.types import Episode
 
 
 def weights(trainer, name):
@@ -421,6 +422,36 @@ def test_an_id_that_two_problems_have_is_named(micro_model):
         )
 
 
+def test_an_id_that_is_no_text_is_refused(micro_model):
+    class Numbered(Lucky):
+        train = (Problem(3), Problem(4))
+
+    with pytest.raises(ValueError, match="the task Numbered has 3 for the id of a problem; want text"):
+        Trainer(
+            task=Numbered(),
+            play=rounds(),
+            cast=fixed({"a": "ann"}),
+            policies={"ann": str(micro_model)},
+            algorithm=grpo(),
+        )
+
+
+def test_a_cast_that_is_none_is_named(micro_model):
+    with pytest.raises(ValueError, match=r"^the cast, step 0: it is None; want role -> policy"):
+        toy(micro_model, cast=lambda step: None)
+
+
+def test_metrics_of_an_update_are_numbers(micro_model, monkeypatch):
+    trainer = toy(micro_model)
+    update = trainer.policies["ann"].update
+    monkeypatch.setattr(trainer.policies["ann"], "update", lambda *given: update(*given) | {"on": True})
+    line = trainer.step(0)
+    assert line["agents/ann/on"] == 1.0 and type(line["agents/ann/on"]) is float
+    monkeypatch.setattr(trainer.policies["ann"], "update", lambda *given: update(*given) | {"note": "hello"})
+    with pytest.raises(ValueError, match="policy 'ann': the metric 'note' is 'hello'; want a number"):
+        trainer.step(1)
+
+
 def test_groups_of_one_are_warned_of(micro_model):
     async def sometimes(p, team):
         a = await team["a"](peers=p.id, weight=1.0)
@@ -513,7 +544,11 @@ def test_state_follows_the_policy_through_an_exchange(micro_model):
 
 def test_reset_every_rebuilds_everything_but_the_weights(micro_model):
     trainer = toy(micro_model, every=2, reset_every=2, algorithm=cory(target_kl=0.5, rescale="scale"))
-    lengths = [trainer.stage(i, None).sampling.max_new_tokens for i in range(8)]
+    stages = [trainer.stage(i, None) for i in range(8)]
+    lengths = [stage.sampling.max_new_tokens for stage in stages]
+    of_p0 = [stage.key(Episode(Problem("p0"), 0), "a") for stage in stages]
+    assert of_p0[:2] == of_p0[2:4] and of_p0[0] != of_p0[1]  # and so do the random numbers
+    assert [stage.step for stage in stages] == list(range(8))  # but messages name the step
     assert lengths[:2] == lengths[2:4] == lengths[4:6]  # the length pattern repeats
     for i in range(2):
         trainer.step(i)

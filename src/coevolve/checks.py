@@ -14,7 +14,7 @@ from coevolve.files import shown
 from coevolve.interfaces import Engine, Learner
 from coevolve.names import check_names
 from coevolve.settings import Count, CountFromZero, checked_call
-from coevolve.types import Algorithm, Batch, Cast, Lesson, PolicyName, Problem, Sampling, State, Targets
+from coevolve.types import Algorithm, Batch, Cast, Lesson, Metrics, PolicyName, Problem, Role, Sampling, State, Targets
 
 MOST_STEPS = 100_000
 """Of which the cast is looked at before the first."""
@@ -69,17 +69,26 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
     episodes: of a step.
     """
     check_names("policies", policies)
-    if (turns := episodes * len(cast(0))) > _MOST_TURNS:
+    if (turns := episodes * len(_cast_at(cast, 0))) > _MOST_TURNS:
         raise ValueError(
             f"a step would be of {turns:,} turns at least (batch_size x members x roles), too many for any machine; "
             f"want at most {_MOST_TURNS:,}"
         )
     for step in range(min(steps, MOST_STEPS)):
-        check_names("roles", cast(step))
-        for role, name in cast(step).items():
+        roles = _cast_at(cast, step)
+        check_names("roles", roles)
+        for role, name in roles.items():
             if name not in policies:
                 known = ", ".join(policies)
                 raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
+
+
+def _cast_at(cast: Cast, step: int) -> Mapping[Role, PolicyName]:
+    with blame(f"the cast, step {step}"):
+        found = cast(step)
+        if not isinstance(found, Mapping):
+            raise ValueError(f"it is {found!r}; want role -> policy")
+    return found
 
 
 def check_task(task: Any) -> None:
@@ -92,6 +101,8 @@ def check_task(task: Any) -> None:
     for split in (task.train, task.test):
         if foreign := [problem for problem in split if not isinstance(problem, Problem)]:
             raise ValueError(f"the task {type(task).__name__} has {foreign[0]!r} for a problem; want coevolve.Problem")
+        if unnamed := [problem.id for problem in split if not isinstance(problem.id, str)]:
+            raise ValueError(f"the task {type(task).__name__} has {unnamed[0]!r} for the id of a problem; want text")
         ids = Counter(problem.id for problem in split)
         if repeated := [id for id, count in ids.items() if count > 1]:
             raise ValueError(
@@ -151,7 +162,7 @@ def checked_targets(found: Any, lesson: Lesson) -> dict[PolicyName, Targets]:
         raise ValueError(f"targets for {unknown[0]!r}, which does not learn; there are {', '.join(lesson.batches)}")
     for name, aims in found.items():
         _check_tensors(name, aims, lesson.batches[name])
-        _check_metrics(name, aims)
+        plain_metrics(name, aims.metrics)
     return {name: found[name] for name in lesson.batches if name in found}
 
 
@@ -167,11 +178,15 @@ def _check_tensors(name: PolicyName, aims: Targets, batch: Batch) -> None:
         raise ValueError(f"policy {name!r}: adv_BT is not finite")
 
 
-def _check_metrics(name: PolicyName, aims: Targets) -> None:
-    given: Mapping[str, Any] = aims.metrics
+def plain_metrics(name: PolicyName, given: Mapping[str, Any]) -> Metrics:
+    """Metrics of a policy, as a run can keep them. Raises ValueError for one that is no number."""
     for key, value in given.items():
         if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
             raise ValueError(f"policy {name!r}: the metric {key!r} is {shown(value)}; want a number")
+    return {
+        key: value if isinstance(value, int) and not isinstance(value, bool) else float(value)
+        for key, value in given.items()
+    }
 
 
 def plain_state(state: Any) -> State:

@@ -15,7 +15,11 @@ from typing import Protocol
 _HERE = str(Path(__file__).parent)
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
-_MEMORY = "out of memory", "use a smaller model, batch_size, members or micro_tokens, or end what else needs memory"
+_MEMORY = (
+    "out of memory",
+    "use smaller micro_tokens, with which a run can go on, or a smaller model, batch_size or members, or end what else "
+    "needs memory",
+)
 _DISK = "the disk is full", "free some space"
 _SIZE = "a file became larger than it may be", "raise the limit (ulimit -f), or choose another disk"
 _FILES = "too many open files", "raise the limit (ulimit -n), or end what holds them"

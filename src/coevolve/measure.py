@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
+from coevolve.faults import blame
 from coevolve.files import shown
 from coevolve.interfaces import Task
 from coevolve.maths.diversity import distinct
@@ -133,7 +134,9 @@ def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
         return [{} for _ in episodes]
     ended = [(number, episode, *end) for number, episode in enumerate(episodes) for end in endings(episode)]
     cases = [Case(e.problem, joint.turns, e.history(joint.after)) for _, e, joint, _ in ended]
-    parts = _checked_parts(cases, task.parts(cases), type(task).__name__)
+    with blame(f"the parts of {type(task).__name__}"):
+        given = task.parts(cases)
+    parts = _checked_parts(cases, given, type(task).__name__)
     sums: list[dict[str, tuple[float, float]]] = [{} for _ in episodes]
     for (number, _, _, weight), part in zip(ended, parts, strict=True):
         for name, value in part.items():

@@ -12,8 +12,10 @@ coroutine, and whoever drives it sends the answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, cast
 
 from coevolve.interfaces import Task
@@ -76,14 +78,19 @@ class Roles:
     ``tools=schemas``: the chat template tells of these functions; a role that heard its own turn and then results of
     tools (``ToolResult``) goes on behind them, and the task is not asked.
     ``team.fits(role, *heard, tools=schemas)``: whether the model's context has room for such a turn.
+    ``team.seed``: a number that is this episode's own at this step, for a play that draws random numbers.
     ``team.feedback`` is the task's feedback function, ``team.referee`` who it says speaks next; asking for what the
     task does not have is an error.
     """
 
     def __init__(
-        self, roles: Sequence[Role], task: Task | None = None, fits: Callable[[Saying], bool] = lambda effect: True
+        self,
+        roles: Sequence[Role],
+        task: Task | None = None,
+        fits: Callable[[Saying], bool] = lambda effect: True,
+        seed: int = 0,
     ) -> None:
-        self._roles, self._task, self._fits = tuple(roles), task, fits
+        self._roles, self._task, self._fits, self.seed = tuple(roles), task, fits, seed
 
     @property
     def feedback(self) -> Feedback:
@@ -119,6 +126,13 @@ class Roles:
             weight: float = 1.0,
             tools: Sequence[Mapping[str, Any]] = (),
         ) -> Turn:
+            if not isinstance(peers, Hashable):
+                raise ValueError(
+                    f"role {role!r}: peers is {peers!r}; want what can be a key of a dict, such as a tuple"
+                )
+            given: Any = weight
+            if not isinstance(given, Real) or not 0 <= float(given) < math.inf:
+                raise ValueError(f"role {role!r}: weight is {weight!r}; want a number from 0 on")
             return cast(Turn, (await _Parked([Saying(role, heard, peers, weight, tuple(tools))]))[0])
 
         return say
@@ -133,6 +147,8 @@ async def score(
     where several were scored at once; ``()``: none, this is a beginning. answered: that joint's return has this one's
     in it (see ``credit.team_return``).
     """
+    if not turns:
+        raise ValueError("score was given no turns; want those that are paid together")
     for turn in turns:
         if not isinstance(turn, Turn):
             raise ValueError(f"score wants turns, got {turn!r}; write `await team[role](...)`")

@@ -61,6 +61,13 @@ class Stage:
     seed: int = 0
     step: int | str = 0
     timer: Timer = lambda phase: nullcontext()
+    named: int | str | None = None
+    """The step under whose name random numbers are drawn, where that is another one (``reset_every``)."""
+
+    def key(self, episode: Episode, *names: object) -> int:
+        """A number that is this episode's own, for these names."""
+        step = self.step if self.named is None else self.named
+        return noise.key(self.seed, step, episode.problem.id, episode.member, *names)
 
 
 def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: int = 1) -> list[Episode]:
@@ -77,7 +84,7 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
             episode = Episode(problem, seen[problem.id])
             seen[problem.id] += 1
             episodes.append(episode)
-            live.append(_Live(episode, _begun(play, problem, stage)))
+            live.append(_Live(episode, _begun(play, episode, stage)))
     try:
         waiting = [one for one in live if one.advance(None)]
         overlapped = getattr(stage.engine, "overlapped", None)
@@ -97,8 +104,9 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
     return episodes
 
 
-def _begun(play: Play, problem: Problem, stage: Stage) -> Coroutine[Any, Any, None]:
-    coroutine = play(problem, Roles(tuple(stage.cast), stage.task, partial(_fits, problem, stage)))
+def _begun(play: Play, episode: Episode, stage: Stage) -> Coroutine[Any, Any, None]:
+    problem, seed = episode.problem, stage.key(episode, "play")
+    coroutine = play(problem, Roles(tuple(stage.cast), stage.task, partial(_fits, problem, stage), seed))
     if not inspect.iscoroutine(coroutine):
         raise ValueError(f"a play is an async function of (problem, team); {play!r} returned {coroutine!r}")
     return coroutine
@@ -209,7 +217,7 @@ def _say(one: _Live, effect: Saying, stage: Stage) -> Say:
     one.rounds[role] += 1
     with blame(f"the prompt of role {role!r} on problem {episode.problem.id!r}"):
         prompt_ids = stage.engine.encode(policy, _prompt(episode.problem, effect, stage))
-    key = noise.key(stage.seed, stage.step, episode.problem.id, episode.member, role, number)
+    key = stage.key(episode, role, number)
     return Say(role, policy, episode.problem, episode.member, number, prompt_ids, stage.sampling, key)
 
 

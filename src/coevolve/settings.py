@@ -65,7 +65,13 @@ def checked_call(where: str) -> Callable[[Callable[Given, Made]], Callable[Given
                 given = signature.bind_partial(*args, **known).arguments
             except TypeError as error:
                 raise ValueError(f"{where}: {error}") from error
-            return factory(**checked(factory, {**settings, **given}, where, ()))  # type: ignore[call-arg]
+            found = checked(factory, {**settings, **given}, where, ())
+            result = factory(**found)  # type: ignore[call-arg]
+            if inspect.isfunction(result):  # such as a play, of which nothing else says how it was made
+                whole = signature.bind_partial(**found)
+                whole.apply_defaults()
+                result.settings = dict(whole.arguments)  # type: ignore[attr-defined]
+            return result
 
         made.makes = where  # type: ignore[attr-defined]  # so that one can be told from what it makes
         return made

@@ -175,7 +175,7 @@ class Trainer:
         with clock("update"), self.ahead.sampling(i + 1 if i + 1 < self.steps else None):
             updated, self.state = self._updated(i, lesson, targets, state)
         for name in ready:
-            metrics[name] |= updated[name]
+            metrics[name] = checks.plain_metrics(name, metrics[name] | updated[name])
             self.cautions.of_learning(name, metrics[name])
         return metrics
 
@@ -256,7 +256,7 @@ class Trainer:
         """Who answers the play at step i, and under which names its random numbers are drawn."""
         named = i % self.reset_every if self.reset_every else i
         length = noise.integer(*self.sampling.length_range, self.seed, "length", named)
-        return Stage(self.cast(i), self.task, self.engine, self.sampling.at_length(length), self.seed, named, clock)
+        return Stage(self.cast(i), self.task, self.engine, self.sampling.at_length(length), self.seed, i, clock, named)
 
     def reset(self) -> None:
         """Fresh optimisers and the algorithm's start state; the weights and value heads stay."""
@@ -376,11 +376,22 @@ class Trainer:
             "problems": len(self.task.train),
             "policies": {name: dataclasses.asdict(policy.spec) for name, policy in self.policies.items()},
             "play": getattr(self.play, "__qualname__", type(self.play).__name__),
+            "play_settings": _named(getattr(self.play, "settings", {})),
             "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
             "algorithm": dict(self.algorithm.settings),
             "sampling": dataclasses.asdict(self.sampling),
             **{key: getattr(self, key) for key in _NUMBERS},
         }
+
+
+def _named(value: Any) -> Any:
+    """Settings as plain data, the same in every process: functions and other objects by their names."""
+    if isinstance(value, Mapping):
+        return {str(key): _named(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(one) for one in value]
+    plain = value is None or isinstance(value, str | int | float)
+    return value if plain else getattr(value, "__qualname__", type(value).__name__)
 
 
 def _place(learner: Learner) -> object:

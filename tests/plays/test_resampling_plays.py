@@ -2,7 +2,7 @@
 
 import pytest
 from lesson_cases import asked, collated
-from test_magrpo_plays import Numbers, P, played, shapes
+from test_magrpo_plays import CAST, Numbers, P, played, shapes
 
 from coevolve.credit import first_joint, own_reward, team_return
 from coevolve.engines.scripted import ScriptedEngine
@@ -84,6 +84,20 @@ def test_how_often_is_misheard():
         _, _, task = played(misheard(rate), problems=problems, script=lambda role, problem, *_: problem)
         wrong = [heard != [f"a{problem}"] for problem, _, heard in task.heard[400:]]
         assert sum(wrong) / 400 == pytest.approx(rate, abs=0.07 if 0 < rate < 1 else 0)
+
+
+def test_what_is_misheard_is_another_thing_at_every_step_and_seed():
+    """Also of a pioneer that never learns, whose words and version stay as they are."""
+
+    def heard(**names):
+        task = Numbers()
+        stage = Stage(CAST, task, ScriptedEngine(lambda *_: "305"), Sampling(8), **names)
+        rollout(misheard(0.5), [Problem("p")], stage)
+        return task.heard[1][2]
+
+    assert heard(seed=1) == heard(seed=1)
+    assert len({str(heard(seed=1, step=step)) for step in range(30)}) > 5
+    assert len({str(heard(seed=seed)) for seed in range(30)}) > 5
 
 
 def test_the_first_joint_of_a_turn_that_is_part_of_one_only_is_what_it_was_paid():

@@ -103,6 +103,8 @@ def test_parts_are_known_from_the_pay_and_asked_anew_of_others() -> None:
     assert parts(CASES[1:]) == [{"counted": 4.0, "right": 0.0}]
     assert calls == ["4", "four"]
     assert parts(CASES[:1]) == [{"counted": 1.0, "right": 1.0}]
+    assert calls == ["4", "four"]
+    assert parts(CASES[:1]) == [{"counted": 1.0, "right": 1.0}]
     assert calls == ["4", "four", "4"]
     assert parts([]) == []
 
@@ -159,3 +161,20 @@ def test_a_name_in_a_template_that_is_not_there() -> None:
         "task.reward, classifier: text, problem 'sum': 'promt' is neither a role nor a column; did you mean 'prompt'?; "
         "there are said, solver, prompt, answer, kind"
     )
+
+
+def test_the_parts_of_one_step_do_not_forget_the_next() -> None:
+    """Where steps are sampled ahead, the next is paid before this one's parts are asked for."""
+    judged = []
+
+    def counted(solver):
+        judged.append(solver)
+        return 1.0
+
+    rewards = rewards_of([counted, right])
+    parts = rewards.parts()
+    rewards(CASES[:1])
+    rewards(CASES[1:])
+    parts(CASES[:1])
+    parts(CASES[1:])
+    assert judged == ["4", "four"]

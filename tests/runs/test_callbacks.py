@@ -1,5 +1,6 @@
 """Callbacks hear every event in TRL's order, may end a training, and are named when they fail."""
 
+import inspect
 import json
 
 import pytest
@@ -152,3 +153,17 @@ def test_a_mistake_is_one_line(recipe, override, said, capsys, monkeypatch):
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
+
+
+class Never:
+    """Ends before the first step."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        control.should_training_stop = True
+
+
+def test_a_training_without_a_step_says_so(tmp_path, capsys):
+    (tmp_path / "never.py").write_text(inspect.getsource(Never))
+    call = ["train", "quickstart", f"output_dir={tmp_path / 'run'}", f"callbacks=[{tmp_path / 'never.py'}:Never]"]
+    assert cli.main(call) == 0
+    assert "no step was trained" in capsys.readouterr().out

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from toy import Lucky, toy, without_times
 
 from coevolve import PolicySpec, Trainer, chain, cory, fixed, marlhf, rounds
+from coevolve.plays import tools
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.runs.identity import same_recipe
@@ -139,6 +140,33 @@ def test_another_recipe_is_refused_before_the_first_checkpoint_too(micro_model, 
 def test_another_algorithm_is_another_recipe(micro_model, run):
     with pytest.raises(ValueError, match=r"another recipe: algorithm.eta is 0.05 there and 0.9 here"):
         toy(micro_model, algorithm=cory(eta=0.9)).run(run, resume=True)
+
+
+def weather(place: str) -> str:
+    """Look out of the window.
+
+    Args:
+        place: Where.
+    """
+    return f"fog in {place}"
+
+
+def test_another_setting_of_the_play_is_another_recipe(micro_model, run):
+    with pytest.raises(ValueError, match=r"another recipe: play_settings.transfer is True there and False here"):
+        toy(micro_model, play=chain(transfer=False)).run(run, resume=True)
+    assert toy(micro_model, play=tools([weather], turns=1)).identity()["play_settings"]["functions"] == ["weather"]
+
+
+def test_what_computes_in_smaller_pieces_goes_on(micro_model, tmp_path):
+    """As a run that ran out of memory is told to."""
+    spec = PolicySpec(model=str(micro_model), learning_rate=1e-2)
+    policies = [
+        dict.fromkeys(("ann", "bob"), dataclasses.replace(spec, **more))
+        for more in ({}, {"micro_tokens": 64, "gradient_checkpointing": True})
+    ]
+    run = toy(micro_model, steps=1, policies=dict(policies[0])).run(tmp_path / "run", save_every=1, listeners=[])
+    toy(micro_model, steps=2, policies=dict(policies[1])).run(run, resume=True, save_every=1, listeners=[])
+    assert len(lines(run)) == 2
 
 
 def test_steps_may_not_change_under_a_schedule(micro_model, tmp_path):

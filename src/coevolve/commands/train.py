@@ -129,8 +129,12 @@ def _show(run: Path) -> None:
     from coevolve.report.samples import show_samples
     from coevolve.runs.folder import read_lines
 
+    found = read_lines(run / "metrics.jsonl")
+    if not found:
+        say(f"no step was trained; run: {run}")
+        return
     show_samples(run)
-    say(rise(read_lines(run / "metrics.jsonl")))
+    say(rise(found))
     say(f"plot: {curves(run)}")
     say(f"run:  {run}")
     say(f"look at it: coevolve report {run}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import plain
+from coevolve.runs.trained import kept
 from coevolve.types import PolicyName
 
 PROBLEMS = 64
@@ -50,9 +53,11 @@ def diagnose(
     policies = build([host, *guests])
     scene = _scene(host, policies, problems)
     rows = []
-    for row in _rows(scene, policies, [host, *guests]):
-        rows.append(row)
-        listener(row)
+    with ExitStack() as stack:
+        entrants = [replace(one, folder=stack.enter_context(kept(one.folder))) for one in (host, *guests)]
+        for row in _rows(scene, policies, entrants):
+            rows.append(row)
+            listener(row)
     found = {
         "checkpoint": host.step,
         "problems": len(scene.problems),

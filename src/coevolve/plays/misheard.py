@@ -6,7 +6,6 @@ import dataclasses
 import re
 from random import Random
 
-from coevolve import noise
 from coevolve.play import Roles, score, speaks_once
 from coevolve.settings import Fraction, checked_call
 from coevolve.types import Play, Problem, Turn
@@ -27,15 +26,14 @@ def misheard(rate: Fraction) -> Play:
             raise ValueError(f"misheard is for two roles, this team has {len(team)}; use chain")
         pioneer, observer = team
         first = await team[pioneer]()
-        second = await team[observer](_heard(first, rate))
+        second = await team[observer](_heard(first, rate, Random(team.seed)))
         await score(team, [first, second])
 
     return play
 
 
-def _heard(turn: Turn, rate: float) -> Turn:
-    """The turn, or one with other digits: the same at every call, so that a resumed run hears what it would have."""
-    rng = Random(noise.key("misheard", turn.problem.id, turn.member, turn.version, turn.text))
+def _heard(turn: Turn, rate: float, rng: Random) -> Turn:
+    """The turn, or one with other digits."""
     if rng.random() >= rate:
         return turn
     text = re.sub("[0-9]", lambda digit: str((int(digit[0]) + rng.randint(1, 9)) % 10), turn.text)

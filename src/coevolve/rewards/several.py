@@ -62,11 +62,11 @@ class Rewards:
         return self._parts_of
 
     def _parts_of(self, cases: Sequence[Case]) -> list[Metrics]:
-        known = dict(self._known or {})
+        remembered = self._known or {}  # the next step's too, where that is sampled ahead: these stay
+        known = {_key(case): remembered.pop(_key(case)) for case in cases if _key(case) in remembered}
         if others := [case for case in cases if _key(case) not in known]:
             _, judged = self._judged(others)
             known |= {_key(case): (case.turns, found) for case, found in zip(others, judged, strict=True)}
-        self._known = {}
         return [known[_key(case)][1] for case in cases]
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:

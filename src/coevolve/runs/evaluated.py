@@ -15,7 +15,7 @@ from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import RunDir, plain
-from coevolve.runs.trained import checkpoint_of, recipe_of, step_of
+from coevolve.runs.trained import checkpoint_of, kept, recipe_of, step_of
 from coevolve.trainer import Trainer
 from coevolve.types import PolicyName, Problem, Role
 
@@ -57,10 +57,10 @@ def measure_run(
     a step without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
-    folder = checkpoint_of(directory, checkpoint)
+    found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
     trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
-    with closed_after([trainer]):
+    with closed_after([trainer]), kept(found) as folder:
         held_out = choose(trainer.task, problems)
         step = step_of(folder)
         cast = trainer.cast(max(step - 1, 0))

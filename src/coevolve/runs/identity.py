@@ -11,6 +11,8 @@ from typing import Any
 _FREE = frozenset(
     {"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
 )
+_ROUNDING = re.compile(r"policies\..+\.(micro_tokens|gradient_checkpointing)$")
+"""What a policy computes in other pieces comes to the same but for rounding."""
 _COMPUTE = re.compile(r"policies\..+\.compute$|(policies\..+\.)?(engine|learner)(\.|$)")
 """What computes is compared by what it came to (``checkpoint.same_compute``), or judged by the gate before every update
 (``learners.gate``)."""
@@ -25,7 +27,13 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     for key in dict.fromkeys((*old, *new)):
         later = key not in old and new[key] is False  # a switch that there was not yet, and that is off
-        if key not in free and not later and not _left_to_others(key, new) and old.get(key) != new.get(key):
+        if (
+            key not in free
+            and not _ROUNDING.match(key)
+            and not later
+            and not _left_to_others(key, new)
+            and old.get(key) != new.get(key)
+        ):
             raise ValueError(
                 f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
                 "resume with the recipe it was made with, or choose another output_dir"

@@ -24,6 +24,7 @@ LOCK = ".lock"
 
 _LONGEST = 200  # characters of a command that are shown
 _UNABLE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+_READ_ONLY = (errno.EBADF, errno.EACCES, errno.EROFS)  # NFS locks only what is open for writing
 
 _held: set[IO[str]] = set()
 
@@ -57,8 +58,21 @@ def alone(folder: Path, *, wait: bool = False, name: str = LOCK) -> Iterator[int
 
 def check(folder: Path) -> None:
     """Raises ValueError naming the process that holds the folder, if one does; changes nothing."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), (folder / LOCK).open(encoding="utf-8") as file:
-        _take(file, folder, wait=False)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(folder / LOCK) as file:
+        try:
+            _take(file, folder, wait=False)
+        except OSError as error:  # whoever is going to write there is warned by ``alone``
+            if error.errno not in (*_UNABLE, errno.EBADF):
+                raise
+
+
+def _opened(lock: Path) -> IO[str]:
+    try:
+        return lock.open("r+", encoding="utf-8")
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
+        return lock.open(encoding="utf-8")
 
 
 def _take(file: IO[str], folder: Path, wait: bool) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from coevolve.recipe import renamed
@@ -34,6 +39,27 @@ def check_whole(run: RunDir, recipe: Recipe) -> None:
             f"{run.path}: the weights of policy {gone[0]!r} are not in the run, its own engine has them; such a team "
             "can be trained and evaluated only"
         )
+
+
+@contextmanager
+def kept(folder: Path) -> Iterator[Path]:
+    """A checkpoint under links of its own, since a run that still trains deletes its old ones."""
+    try:
+        room = Path(tempfile.mkdtemp(prefix=".reading-", dir=folder.parent))
+    except OSError:  # nobody may write here
+        yield folder
+        return
+    try:
+        yield shutil.copytree(folder, room / folder.name, copy_function=_linked)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _linked(file: str, there: str) -> None:
+    try:
+        os.link(file, there)
+    except OSError:  # a file system without links
+        shutil.copy2(file, there)
 
 
 def step_of(folder: Path) -> int:
