@@ -378,6 +378,16 @@ def test_a_switch_that_there_was_not_yet_and_that_is_off_is_no_other_recipe(tmp_
         same_recipe(tmp_path, {"algorithm": {"eta": 0.1}}, {"algorithm": {"eta": 0.1, "value_norm": True}})
 
 
+def test_how_far_ahead_turns_are_sampled_is_part_of_a_run(tmp_path):
+    plain, ahead = (
+        {"engine": {"name": "vllm", "url": url, **more}} for url, more in (("a", {}), ("b", {"staleness": 1}))
+    )
+    same_recipe(tmp_path, plain, {"engine": {"name": "vllm", "url": "b", "staleness": 0}})
+    for there, here in ((plain, ahead), (ahead, plain), ({"engine": "local"}, ahead)):
+        with pytest.raises(ValueError, match=r"another recipe: engine\.staleness"):
+            same_recipe(tmp_path, there, here)
+
+
 def judged(model, steps):
     policies = {name: PolicySpec(model=str(model), learning_rate=1e-2) for name in ("ann", "bob", "judge")}
     cast = fixed({"a": "ann", "b": "bob"})

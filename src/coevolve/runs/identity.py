@@ -13,9 +13,9 @@ _FREE = frozenset(
 )
 _ROUNDING = re.compile(r"policies\..+\.(micro_tokens|gradient_checkpointing)$")
 """What a policy computes in other pieces comes to the same but for rounding."""
-_COMPUTE = re.compile(r"policies\..+\.compute$|(policies\..+\.)?(engine|learner)(\.|$)")
+_COMPUTE = re.compile(r"policies\..+\.compute$|(policies\..+\.)?(engine(\.(?!staleness$)|$)|learner(\.|$))")
 """What computes is compared by what it came to (``checkpoint.same_compute``), or judged by the gate before every update
-(``learners.gate``)."""
+(``learners.gate``), which does not see of which step's weights turns are (``staleness``)."""
 _PARTNER = re.compile(r"(policies\..+\.)engine(\.(name|model))?$")
 """Of a frozen policy nobody is a judge: which server and model it is behind an engine of its own is part of the run."""
 
@@ -26,7 +26,7 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     for key in dict.fromkeys((*old, *new)):
-        later = key not in old and new[key] is False  # a switch that there was not yet, and that is off
+        later = key not in old and new[key] in (False, 0)  # what there was not yet, and that is off
         if (
             key not in free
             and not _ROUNDING.match(key)
