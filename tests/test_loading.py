@@ -401,7 +401,7 @@ def test_adapters_that_are_computed_otherwise(key: str, value: Any, llama: Path,
         policy.weights.load(tmp_path)
 
 
-@pytest.mark.parametrize("targets", [["q_proj", "qproj"], ["layers"], ["input_layernorm"]])
+@pytest.mark.parametrize("targets", [["q_proj", "qproj"], ["layers"], ["input_layernorm"], ["q_proj", "embed_tokens"]])
 def test_targets_that_take_no_adapter(targets: list[str], llama: Path) -> None:
     pytest.importorskip("peft")
     with says(r"^lora\.targets: .*linear layers are q_proj, k_proj, v_proj, o_proj, gate_proj, .*lm_head$"):

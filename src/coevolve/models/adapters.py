@@ -122,8 +122,3 @@ def _joined(name: str | None, layers: Sequence[Any]) -> Stack:
 def lora_layers(causal: nn.Module) -> list[Any]:
     """The layers that PEFT has put adapters on."""
     return [module for module in causal.modules() if hasattr(module, "lora_A") and hasattr(module, "base_layer")]
-
-
-def plain(layer: Any) -> bool:
-    """Whether it is a matrix product plus B A x: PEFT also has adapters on embeddings and convolutions."""
-    return type(layer).__name__ in ("Linear", "Linear4bit")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from coevolve.interfaces import Backend
-from coevolve.models.adapters import Adapters, lora_layers, plain
+from coevolve.models.adapters import Adapters, lora_layers
 from coevolve.models.exact import check_file, check_same, read
 from coevolve.models.load import load_causal_lm, without_bars
 from coevolve.models.spec import LoraSpec
@@ -77,11 +77,10 @@ class Base:
         before, self.lora_layers = set(map(id, self.lora_layers)), lora_layers(self.causal)
         for layer in self.lora_layers:
             layer.enable_adapters(False)
-            if plain(layer):
-                for part in (*layer.lora_A.values(), *layer.lora_B.values()):
-                    part.requires_grad_(True)
-                if id(layer) not in before:
-                    layer.register_forward_hook(partial(_add_adapters, self))
+            for part in (*layer.lora_A.values(), *layer.lora_B.values()):
+                part.requires_grad_(True)
+            if id(layer) not in before:
+                layer.register_forward_hook(partial(_add_adapters, self))
 
     def bare_state(self) -> dict[str, Tensor]:
         """The model's own weights under their own names, whatever adapters sit on it."""
@@ -92,29 +91,18 @@ class Base:
         return {name.replace(".base_layer.", "."): t for name, t in state.items() if prefix not in name}
 
     def groupable(self) -> bool:
-        """Whether rows of different adapters go through the model together: all are on linear layers of its trunk."""
+        """Whether rows of different adapters go through the model together: all are on layers of its trunk."""
         top = head(self.causal)
-        return all(plain(layer) and layer is not top for layer in self.lora_layers)
+        return all(layer is not top for layer in self.lora_layers)
 
     @contextmanager
     def speaking(self, names: Sequence[str | None]) -> Iterator[Adapters]:
         """Inside, the model computes for these adapters at once (None: the bare base)."""
         before, self.adapters = self.adapters, Adapters(names, self.causal.device)
-        self._switch(names[0])
         try:
             yield self.adapters
         finally:
             self.adapters = before
-            if before is not None:
-                self._switch(before.names[0])
-
-    def _switch(self, name: str | None) -> None:
-        """Have layers that PEFT computes, one adapter at a time, do so for this one."""
-        for layer in self.lora_layers:
-            if not plain(layer):
-                layer.enable_adapters(name is not None)
-                if name is not None:
-                    layer.set_adapter(name)
 
 
 def _add_adapters(base: Base, layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -216,17 +204,29 @@ def _check_adapter(file: Path, config: Any) -> None:
 
 
 def _check_targets(causal: nn.Module, targets: list[str] | str) -> None:
-    """Raises ValueError naming a target that no module of the model is called by, and those that there are."""
-    names = [name.removesuffix(".base_layer") for name, _ in causal.named_modules()]
+    """Raises ValueError naming a target that is no linear layer of the model, and those that there are.
+
+    PEFT takes embeddings and convolutions, too, whose adapters ``Adapters`` does not compute.
+    """
     for target in [] if isinstance(targets, str) else targets:
-        if not any(name == target or name.endswith(f".{target}") for name in names):
+        found = [module for name, module in _own(causal) if name == target or name.endswith(f".{target}")]
+        if not found:
             raise ValueError(f"lora.targets: no module of this model is called {target!r}; {_linear(causal)}")
+        for module in found:
+            if not isinstance(module, nn.Linear | Conv1D):
+                kind = type(module).__name__
+                raise ValueError(f"lora.targets: {target!r} is of the kind {kind}, not linear; {_linear(causal)}")
 
 
 def _linear(causal: nn.Module) -> str:
-    named = [(n.removesuffix(".base_layer"), module) for n, module in causal.named_modules() if ".lora_" not in n]
-    last = dict.fromkeys(name.rpartition(".")[2] for name, m in named if isinstance(m, nn.Linear | Conv1D))
+    last = dict.fromkeys(name.rpartition(".")[2] for name, m in _own(causal) if isinstance(m, nn.Linear | Conv1D))
     return f"its linear layers are {', '.join(last)}"
+
+
+def _own(causal: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The model's modules under their own names, whatever adapters sit on it."""
+    named = [(name, m) for name, m in causal.named_modules() if ".lora_" not in name and not hasattr(m, "base_layer")]
+    return [(name.removesuffix(".base_layer"), module) for name, module in named]
 
 
 def need_4bit(policy: str) -> None:
