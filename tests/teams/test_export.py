@@ -400,6 +400,17 @@ def test_a_base_in_4_bits_is_not_merged(tmp_path: Path) -> None:
     assert len(Team.load(export(run, tmp_path / "team")).play("The soup was").turns) == 2
 
 
+def test_an_adapter_on_an_output_layer_that_is_the_embedding_too_is_not_merged(tmp_path: Path) -> None:
+    head = [f"policies.{name}.{key}" for name in ("ann", "bob") for key in ("weights=lora", "lora.targets=[lm_head]")]
+    run = trained(RECIPES / "quickstart.yaml", tmp_path / "run", "steps=1", "batch_size=2", *head)
+    with pytest.raises(ValueError, match="policy 'ann': its adapter is on an output layer that shares its weights"):
+        export(run, tmp_path / "merged", merge=True)
+    team = export(run, tmp_path / "team")
+    for name in ("ann", "bob"):
+        assert all(".lora_" in key for key in load_file(team / "agents" / name / "adapter_model.safetensors"))
+    assert len(Team.load(team).play("The soup was").turns) == 2
+
+
 def test_lists_of_words_are_among_what_an_export_would_copy(tmp_path):
     (tmp_path / "my words.txt").touch()
     given = {"name": "tldr", "stop_words": "/there/notes.txt", "more": [str(tmp_path / "my words.txt"), "a note.txt"]}

@@ -136,10 +136,9 @@ class Weights:
             with without_bars():
                 self.base.causal.save_pretrained(folder, state_dict=self.base.bare_state())
             return
-        from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
-        tensors = get_peft_model_state_dict(self.base.peft, adapter_name=self.adapter)
+        tensors = self._adapter_state()
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / ADAPTER_FILE)
         config = self.base.peft.peft_config[self.adapter]
@@ -153,14 +152,20 @@ class Weights:
             check_same(saved, self.base.bare_state(), folder)
             self.base.causal.load_state_dict(saved)
             return
-        from peft import get_peft_model_state_dict, set_peft_model_state_dict
+        from peft import set_peft_model_state_dict
 
         file = folder / ADAPTER_FILE
         check_file(file)
         tensors = read(file)
-        check_same(tensors, get_peft_model_state_dict(self.base.peft, adapter_name=self.adapter), file)
+        check_same(tensors, self._adapter_state(), file)
         _check_adapter(folder / "adapter_config.json", self.base.peft.peft_config[self.adapter])
         set_peft_model_state_dict(self.base.peft, tensors, self.adapter)
+
+    def _adapter_state(self) -> dict[str, Tensor]:
+        from peft import get_peft_model_state_dict
+
+        # Left to choose, peft adds the base's embedding to an adapter on the head, and may ask the hub.
+        return dict(get_peft_model_state_dict(self.base.peft, adapter_name=self.adapter, save_embedding_layers=False))
 
 
 def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) -> Any:

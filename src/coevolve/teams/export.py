@@ -23,7 +23,7 @@ from coevolve.learners.local import VALUE_FILE
 from coevolve.models import load as loading
 from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec
-from coevolve.models.weights import Base, Weights
+from coevolve.models.weights import Base, Weights, head
 from coevolve.names import run_name
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import Recipe, anchored, is_code, names_file
@@ -57,8 +57,8 @@ def export(
     Hugging Face folder. trust_code: run the code that the run names and copy the models of this machine that it names,
     whoever made it (see ``trained.recipe_of``). The folder appears when it is whole, or not at all. Raises ValueError
     for a folder that is no run or was trained from Python, code that is not trusted, a checkpoint that is missing or
-    torn or holds weights that cannot be, an output that is there already, and a merge into a base in 4 bits, which
-    would not compute what was trained; OSError for a full disk.
+    torn or holds weights that cannot be, an output that is there already, and a merge into a base in 4 bits or into an
+    output layer that is the input embedding, too, which would not compute what was trained; OSError for a full disk.
     """
     directory, output = RunDir(Path(run)), Path(output)
     folder = checkpoint_of(directory, step)
@@ -154,6 +154,12 @@ def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
     """The adapter's product added to its base, as one model; beside it the tokenizer."""
     base = Base(loading.load_causal_lm(spec.model))
     name = _loaded(source, base, spec)
+    top, embedding = head(base.causal), base.causal.get_input_embeddings()
+    if hasattr(top, "base_layer") and top.weight is embedding.weight:
+        raise ValueError(
+            f"policy {target.name!r}: its adapter is on an output layer that shares its weights with the input "
+            "embedding, and merged into both it would compute something else than was trained; export without --merge"
+        )
     base.peft.merge_and_unload(adapter_names=[name]).save_pretrained(target)
     for file in source.iterdir():
         if not file.name.startswith("adapter_") and file.name != VALUE_FILE:
