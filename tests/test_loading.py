@@ -25,6 +25,7 @@ from transformers import (
 from coevolve.learners.build import build_policies
 from coevolve.models import load as models
 from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.recipe import plan
 from coevolve.rewards.classifier import Classifier
 
 ONE = "model.safetensors"
@@ -280,6 +281,27 @@ def test_python_of_a_model_is_neither_run_nor_asked_about(
     with says("Python of its own"):
         load(str(llama))
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("load", [models.load_causal_lm, models.load_classifier, models.load_config, plan.weightless])
+def test_a_kernel_that_a_model_names_is_not_fetched(
+    load: Any, key: str, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = "transformers.modeling_utils.lazy_import_flash_attention"
+    monkeypatch.setattr(fetch, lambda *asked, **how: pytest.fail("fetched"))
+    rewrite(llama / "config.json", **{key: "some/kernel@main:attention"})
+    with says(
+        r"asks for code of the hub \(attn_implementation 'some/kernel@main:attention'\), which Coevolve never runs"
+    ):
+        load(str(llama))
+
+
+def test_a_kernel_for_a_part_of_a_model(tmp_path: Path) -> None:
+    config = AutoConfig.for_model("gemma3").to_dict() | {"attn_implementation": {"text_config": "some/kernel"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with says("asks for code of the hub"):
+        models.load_config(str(tmp_path))
 
 
 def test_an_adapter_is_no_model(llama: Path) -> None:

@@ -1,7 +1,7 @@
 """The models that a recipe names (``names``), loaded: packaged, local, pre-trained by us, or the hub's.
 
-Nothing that is loaded runs code: no Python of a model's own (``trust_remote_code``), no pickled weights. What is loaded
-is what the files say, or a ValueError (see ``exact``).
+Nothing that is loaded runs code: no Python of a model's own (``trust_remote_code``), no kernel that it names, no
+pickled weights. What is loaded is what the files say, or a ValueError (see ``exact``).
 """
 
 import string
@@ -37,8 +37,10 @@ _TRIED = 256  # ids of a tokenizer whose texts it must know itself
 
 
 def load_config(name: str) -> Any:
-    """The configuration of a model; ValueError if it cannot be had."""
-    return _load(AutoConfig, name)
+    """The configuration of a model; ValueError if it cannot be had, or names code of the hub."""
+    config = _load(AutoConfig, name)
+    _check_kernels(name, config)
+    return config
 
 
 def load_generation(name: str, config: Any) -> GenerationConfig:
@@ -121,6 +123,18 @@ def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
         raise ValueError(f"model {name!r}: {error}; copy it again, or name another one") from error
     found: PreTrainedModel = model
     return found
+
+
+def _check_kernels(name: str, config: Any) -> None:
+    """Raises ValueError for an attention that transformers would fetch from the hub as it makes the model."""
+    asked = getattr(config, "_attn_implementation", None)
+    if isinstance(asked, str) and "/" in asked:
+        raise ValueError(
+            f"model {name!r} asks for code of the hub (attn_implementation {asked!r}), which Coevolve never runs; "
+            "remove that from its config.json"
+        )
+    for key in getattr(config, "sub_configs", ()):
+        _check_kernels(name, getattr(config, key, None))
 
 
 def _load(auto: Any, name: str, **options: Any) -> Any:
