@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 from exported import RECIPES, trained
+from micro import character_tokenizer
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from toy import toy
@@ -21,8 +22,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from coevolve import Team
 from coevolve.cli import main
+from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.runs.evaluated import evaluate_run
-from coevolve.teams.export import _word_lists, export
+from coevolve.teams.export import _Bases, _word_lists, export
 
 IDS = torch.arange(7, 27)[None]
 
@@ -125,6 +127,22 @@ def test_merged_adapters_compute_the_same(mixed: Path, tmp_path: Path) -> None:
     asked = {"text": "The soup was good. I liked the soup.", "opening": "The soup was"}
     said = [[turn.text for turn in Team.load(folder).play(asked, temperature=0).turns] for folder in (team, merged)]
     assert said[0] == said[1]
+
+
+def test_of_a_base_goes_along_what_a_model_is_made_of(micro_model: str, tmp_path: Path) -> None:
+    source = tmp_path / "base"
+    AutoModelForCausalLM.from_pretrained(micro_model).save_pretrained(source, max_shard_size="40KB")
+    character_tokenizer().save_pretrained(source)
+    for name in ("LICENSE", "Notice.txt", "README.md", "chat_template.jinja", "merges.txt"):
+        (source / name).write_text("")
+    wanted = files(source)
+    assert len([name for name in wanted if name.endswith(".safetensors")]) > 1
+    for name in (".env", "optimizer.pt", "training_args.bin", "notes.txt", "trainer_state.json", "value.safetensors"):
+        (source / name).write_text("")
+    placed = _Bases(tmp_path).placed(str(source))
+    assert (placed, files(tmp_path / "bases" / "base")) == ("./bases/base", wanted)
+    load_causal_lm(str(tmp_path / "bases" / "base"))
+    load_tokenizer(str(tmp_path / "bases" / "base"))
 
 
 # --- what it is ------------------------------------------------------------------------------------------------------

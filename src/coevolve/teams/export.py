@@ -11,6 +11,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from coevolve.faults import blame
 from coevolve.learners.local import VALUE_FILE
 from coevolve.models import load as loading
 from coevolve.models import names as models
+from coevolve.models.exact import weight_files
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Base, Weights, head
 from coevolve.names import run_name
@@ -41,6 +43,14 @@ _BASE_OF_ADAPTER = "base_model_name_or_path"
 
 _WORDS = ".txt"
 """How the name of a list of words ends."""
+
+_OF_A_MODEL = (
+    "config.json", "generation_config.json", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
+    "tokenizer.model*", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
+    "spiece.model", "sentencepiece*.model", "*.spm", "*.tiktoken", "tekken.json", "chat_template*", "readme*",
+    "licen[cs]e*", "notice*",
+)  # fmt: skip
+"""What goes along of a base beside its weights; folders that a trainer wrote hold optimisers, settings and secrets."""
 
 _PLAYED = ("dtype", "chat", "load_in_4bit")
 """Settings of a policy that matter to who plays it."""
@@ -191,8 +201,9 @@ class _Bases:
         if source.is_file():  # a GGUF
             shutil.copy2(source, target)
             return f"{HERE}{BASES}/{target.name}/{source.name}"
+        weights = weight_files(source)
         for file in source.iterdir():
-            if file.is_file():
+            if file in weights or (file.is_file() and any(fnmatch(file.name.lower(), one) for one in _OF_A_MODEL)):
                 shutil.copy2(file, target)
         return f"{HERE}{BASES}/{target.name}"
 
