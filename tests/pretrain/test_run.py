@@ -158,10 +158,17 @@ def test_a_folder_with_a_run_is_not_overwritten(recipe: Path, tmp_path: Path) ->
     there = [f"output_dir={tmp_path / 'run'}"]
     model = pretrain(recipe, there, resume=False)
     assert pretrain(recipe, there, resume=True) == model
-    with pytest.raises(ValueError, match="already holds a run; pass --resume"):
-        pretrain(recipe, there, resume=False)
-    with pytest.raises(ValueError, match="holds a run of another recipe"):
-        pretrain(recipe, [*there, "seed=1"], resume=True)
+    claimed = (tmp_path / "run" / "recipe.yaml").read_text()
+    for kept in (True, False):  # a model that is whole needs its checkpoint no more
+        if not kept:
+            (tmp_path / "run" / "checkpoint.pt").unlink()
+        with pytest.raises(ValueError, match="already holds a run; pass --resume"):
+            pretrain(recipe, there, resume=False)
+        for resume in (True, False):
+            with pytest.raises(ValueError, match="holds a run of another recipe"):
+                pretrain(recipe, [*there, "seed=1"], resume=resume)
+        assert pretrain(recipe, there, resume=True) == model
+    assert (tmp_path / "run" / "recipe.yaml").read_text() == claimed
 
 
 def test_who_wants_a_model_in_the_making_waits_for_it(recipe: Path, tmp_path: Path) -> None:

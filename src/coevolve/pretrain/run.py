@@ -63,10 +63,10 @@ def _check(folder: Path) -> None:
 
 
 def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
-    """Writes the resolved recipe; a folder with a checkpoint in it is only ever continued, by the same recipe."""
+    """Writes the resolved recipe; a folder with a checkpoint or a model in it is only continued, by the same recipe."""
     mine = yaml.safe_dump(recipe.model_dump(mode="json", exclude={"output_dir"}), sort_keys=False)
     path = folder / "recipe.yaml"
-    if (folder / checkpoint.NAME).exists():
+    if (folder / checkpoint.NAME).exists() or (folder / "model").exists():
         if not path.is_file() or path.read_text(encoding="utf-8") != mine:
             raise ValueError(f"{folder} holds a run of another recipe; choose another output_dir or delete it")
         if not resume:
