@@ -158,6 +158,12 @@ def test_a_key_may_be_written_as_an_option(words, made):
     assert cli.as_overrides(words.split(), commands["chat"]) == words.split()  # which has no overrides
 
 
+def test_runs_for_cross_play_add_up():
+    parser, _ = cli._parser()
+    args = parser.parse_args(["diagnose", "run", "--with", "a", "--with", "b", "c"])
+    assert args.beside == [Path("a"), Path("b"), Path("c")]
+
+
 def test_the_version(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["--version"])

@@ -15,7 +15,7 @@ def add(commands: Commands) -> None:
     )
     one.add_argument("run", type=Path, help="a run directory")
     one.add_argument(
-        "--with", dest="beside", type=Path, nargs="+", default=[], metavar="OTHER",
+        "--with", dest="beside", type=Path, nargs="+", action="extend", default=[], metavar="OTHER",
         help="runs, or their checkpoint folders, for cross-play",
     )  # fmt: skip
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
