@@ -107,6 +107,7 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
         (["eval", "nowhere", "seed=1"], "seed=1: a run is evaluated as it was trained"),
         (["eval", "nowhere"], "nowhere is no run"),
         (["pretrain", "nowhere.yaml"], "error: no file nowhere.yaml"),
+        (["serve", "team", "--host", ""], "--host is empty; want an address"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words, said, capsys):

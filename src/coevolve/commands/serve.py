@@ -22,6 +22,8 @@ def serve(args: argparse.Namespace) -> None:
     quiet()
     if not 0 <= args.port < 1 << 16:
         raise ValueError(f"--port {args.port}: want 0 to 65535")
+    if not args.host:  # which Python takes for every address
+        raise ValueError(f"--host is empty; want an address, {_HOST} for this machine only or 0.0.0.0 for every one")
     from coevolve.teams.serve import serve
 
     serve(args.team, host=args.host, port=args.port, trust_code=args.trust_code)
