@@ -13,7 +13,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from coevolve.faults import blame
 from coevolve.models import load as models
+from coevolve.models.policy import context_of
 from coevolve.pretrain import causal, classifier
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe
 from coevolve.pretrain.tokenizer import train_tokenizer
@@ -38,20 +40,21 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTraine
     is_lm = isinstance(recipe, CausalLMRecipe)
     torch.manual_seed(recipe.seed)
     if recipe.start is not None:
-        start = models.load_causal_lm(recipe.start) if is_lm else models.load_classifier(recipe.start)
-        models.check_vocabulary(tokenizer, start, recipe.start)
-        return start
-    assert recipe.architecture is not None  # checked by the schema
-    config = _config(recipe.architecture, tokenizer)
-    if not is_lm:
-        config.id2label = {0: "NEGATIVE", 1: "POSITIVE"}
-    auto: Any = AutoModelForCausalLM if is_lm else AutoModelForSequenceClassification
-    model: PreTrainedModel = auto.from_config(config, dtype=torch.float32)
+        model = models.load_causal_lm(recipe.start) if is_lm else models.load_classifier(recipe.start)
+        models.check_vocabulary(tokenizer, model, recipe.start)
+    else:
+        assert recipe.architecture is not None  # checked by the schema
+        model = _random(recipe.architecture, tokenizer, is_lm)
+    if recipe.sequence_length > context_of(model.config):
+        raise ValueError(
+            f"sequence_length is {recipe.sequence_length}; the model has {context_of(model.config)} positions, so want "
+            "at most that"
+        )
     return model
 
 
-def _config(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> Any:
-    """The transformers config of an architecture; its vocabulary and special tokens are the tokenizer's."""
+def _random(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerBase, is_lm: bool) -> PreTrainedModel:
+    """A model of an architecture; its vocabulary and special tokens are the tokenizer's."""
     rest = dict(architecture)
     kind = rest.pop("model_type", None)
     if kind not in CONFIG_MAPPING:
@@ -63,4 +66,10 @@ def _config(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerBase) ->
             raise ValueError(f"architecture.{key}: not a setting of {kind}; see its transformers config class")
     special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad", "cls")}
     special["sep_token_id"] = tokenizer.eos_token_id
-    return make(**rest, vocab_size=len(tokenizer), **{key: id for key, id in special.items() if key in known})
+    auto: Any = AutoModelForCausalLM if is_lm else AutoModelForSequenceClassification
+    with blame("architecture"):  # whatever transformers makes of these settings
+        config = make(**rest, vocab_size=len(tokenizer), **{key: id for key, id in special.items() if key in known})
+        if not is_lm:
+            config.id2label = {0: "NEGATIVE", 1: "POSITIVE"}
+        model: PreTrainedModel = auto.from_config(config, dtype=torch.float32)
+    return model
