@@ -138,7 +138,7 @@ class Weights:
             return
         from safetensors.torch import save_file
 
-        tensors = self._adapter_state()
+        tensors = _adapter_state(self.base.peft, self.adapter)
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / ADAPTER_FILE)
         config = self.base.peft.peft_config[self.adapter]
@@ -157,15 +157,17 @@ class Weights:
         file = folder / ADAPTER_FILE
         check_file(file)
         tensors = read(file)
-        check_same(tensors, self._adapter_state(), file)
+        check_same(tensors, _adapter_state(self.base.peft, self.adapter), file)
         _check_adapter(folder / "adapter_config.json", self.base.peft.peft_config[self.adapter])
         set_peft_model_state_dict(self.base.peft, tensors, self.adapter)
 
-    def _adapter_state(self) -> dict[str, Tensor]:
-        from peft import get_peft_model_state_dict
 
-        # Left to choose, peft adds the base's embedding to an adapter on the head, and may ask the hub.
-        return dict(get_peft_model_state_dict(self.base.peft, adapter_name=self.adapter, save_embedding_layers=False))
+def _adapter_state(peft_model: Any, adapter: str) -> dict[str, Tensor]:
+    """An adapter's tensors as its file names them."""
+    from peft import get_peft_model_state_dict
+
+    # Left to choose, peft adds the base's embedding to an adapter on the head, and may ask the hub.
+    return dict(get_peft_model_state_dict(peft_model, adapter_name=adapter, save_embedding_layers=False))
 
 
 def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) -> Any:
