@@ -363,6 +363,17 @@ def test_packaged_models_load() -> None:
         models.check_vocabulary(models.load_tokenizer(name), models.load_causal_lm(name), name)
 
 
+# --- devices ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps", "xpu"])
+def test_a_device_that_is_not_here(device: str) -> None:
+    if torch.get_device_module(device).is_available():
+        pytest.skip("it is here")
+    with says(f"^device '{device}': there is no such GPU here that torch can use; use device: cpu or auto$"):
+        models.device_of(device)
+
+
 # --- classifiers -----------------------------------------------------------------------------------------------------
 
 

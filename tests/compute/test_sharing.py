@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
-from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, MambaConfig
+from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, Llama4TextConfig, MambaConfig
 
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
@@ -116,6 +116,7 @@ ODD = {"num_hidden_layers": 1, "hidden_size": 16, "vocab_size": 64, "num_attenti
         (Gemma2Config(**ODD, num_key_value_heads=2, head_dim=8), "changes its logits after the output layer"),
         (GraniteConfig(**ODD, logits_scaling=3.0), "changes its logits after the output layer"),
         (MambaConfig(**ODD, state_size=4), "keeps no key-value cache"),
+        (Llama4TextConfig(**ODD, num_key_value_heads=2, head_dim=8, num_local_experts=2), "has no output layer that"),
     ],
 )
 def test_families_that_would_be_trained_wrongly_are_refused(config: Any, message: str) -> None:

@@ -229,6 +229,6 @@ def device_of(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r}: there is no GPU here that torch can use; use device: cpu or auto")
+    if not torch.get_device_module(device).is_available():
+        raise ValueError(f"device {name!r}: there is no such GPU here that torch can use; use device: cpu or auto")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

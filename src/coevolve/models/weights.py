@@ -273,7 +273,12 @@ def check_model(causal: Any, model: str) -> None:
     found = trunk(causal)(input_ids=ids, use_cache=True)
     if getattr(found, "past_key_values", None) is None:
         raise ValueError(f"model {model!r} ({type(causal).__name__}) keeps no key-value cache; use an attention model")
-    ours = head(causal)(found.last_hidden_state) if head(causal) is not None else torch.full_like(logits, torch.nan)
+    if head(causal) is None or getattr(found, "last_hidden_state", None) is None:
+        raise ValueError(
+            f"model {model!r} ({type(causal).__name__}) has no output layer that comes after a model of its own, which "
+            "Coevolve needs apart; use a model of another family"
+        )
+    ours = head(causal)(found.last_hidden_state)
     if not torch.allclose(ours, logits, rtol=1e-5, atol=1e-5 * float(logits.abs().max())):
         raise ValueError(
             f"model {model!r} ({type(causal).__name__}) changes its logits after the output layer, which Coevolve "
