@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from exported import RECIPES, trained
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -21,8 +23,10 @@ from coevolve import cli
 from coevolve.learners.build import build_policies
 from coevolve.models.gguf import source
 from coevolve.models.load import load_causal_lm, load_tokenizer
-from coevolve.models.spec import PolicySpec
+from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.models.weights import Base, Weights
 from coevolve.recipe.plan import weightless
+from coevolve.teams.export import export
 
 gguf: Any = pytest.importorskip("gguf", reason="needs coevolve[gguf]")
 pytest.importorskip("accelerate", reason="needs coevolve[gguf]")
@@ -139,6 +143,27 @@ def test_a_recipe_names_it_and_what_is_saved_is_a_folder(
     saved = load_causal_lm("out/checkpoint-1/agents/ann")
     assert saved.num_parameters() == weightless("some.gguf").num_parameters()
     load_tokenizer("out/checkpoint-1/agents/ann")
+
+
+def test_the_card_of_an_adapter_on_one_loads_it(
+    llama: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft", reason="needs coevolve[lora]")
+    some = str(written(tmp_path / "some.gguf", llama, "Q8_0"))
+    given = [f"policies.{name}.{key}" for name in ("ann", "bob") for key in (f"model={some}", "weights=lora")]
+    run = trained(RECIPES / "quickstart.yaml", tmp_path / "run", *given, "steps=1", "batch_size=2")
+    monkeypatch.chdir(export(run, tmp_path / "team"))
+    [code] = [
+        one for one in re.findall(r"```python\n(.*?)```", Path("README.md").read_text(), re.DOTALL) if "peft" in one
+    ]
+    found: dict[str, Any] = {}
+    exec(compile(code, "card", "exec"), found)
+    ids = torch.arange(3, 9)[None]
+    adapter = Weights(Base(load_causal_lm(some)), "a")
+    adapter.base.add("a", LoraSpec(), 0)
+    adapter.load(Path("agents/ann"))
+    with torch.no_grad(), adapter.active() as causal:
+        torch.testing.assert_close(found["model"](input_ids=ids).logits, causal(input_ids=ids).logits)
 
 
 def test_files_that_cannot_be_read_are_named(

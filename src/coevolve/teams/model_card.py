@@ -179,12 +179,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{folder}")
 model = AutoModelForCausalLM.from_pretrained("{folder}")"""
+    where = spec.model.removeprefix(HERE)
+    base = (
+        f'"{Path(where).parent.as_posix()}", gguf_file="{Path(where).name}"' if models.is_gguf(where) else f'"{where}"'
+    )
     return f"""\
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{folder}")
-base = AutoModelForCausalLM.from_pretrained("{spec.model.removeprefix(HERE)}", dtype="float32")
+base = AutoModelForCausalLM.from_pretrained({base}, dtype="float32")
 model = PeftModel.from_pretrained(base, "{folder}")"""
 
 
