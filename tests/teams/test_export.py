@@ -382,6 +382,23 @@ def test_an_output_that_is_there(quick: Path, tmp_path: Path, capsys: pytest.Cap
     assert files(tmp_path / "team") == before
 
 
+@pytest.mark.parametrize("output", [".", "../here"])
+def test_the_current_folder_is_refused_before_anything_is_done(
+    output: str, quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("coevolve.teams.export._write", lambda *anything: pytest.fail("worked"))
+    with pytest.raises(ValueError, match=r"here is the current folder; name a new one in it|^\. is the current folder"):
+        export(quick, output)
+
+
+def test_an_output_may_be_a_link_to_an_empty_folder(quick: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    assert (export(quick, tmp_path / "link") / "team.yaml").samefile(tmp_path / "there" / "team.yaml")
+
+
 def test_a_crash_leaves_nothing(quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*anything: object) -> None:
         raise OSError(28, "No space left on device")

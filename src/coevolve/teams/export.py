@@ -67,30 +67,39 @@ def export(
     Hugging Face folder. trust_code: run the code that the run names and copy the models of this machine that it names,
     whoever made it (see ``trained.recipe_of``). The folder appears when it is whole, or not at all. Raises ValueError
     for a folder that is no run or was trained from Python, code that is not trusted, a checkpoint that is missing or
-    torn or holds weights that cannot be, an output that is there already, and a merge into a base in 4 bits or into an
-    output layer that is the input embedding, too, which would not compute what was trained; OSError for a full disk.
+    torn or holds weights that cannot be, an output that is there already or the current folder, and a merge into a base
+    in 4 bits or into an output layer that is the input embedding, too, which would not compute what was trained;
+    OSError for a full disk.
     """
     directory, output = RunDir(Path(run)), Path(output)
-    folder = checkpoint_of(directory, step)
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
+    folder, target = checkpoint_of(directory, step), _place(output)
     recipe, trained = recipe_of(directory, trust_code), int(checkpoint.verify(folder)["step"])
     check_whole(directory, recipe)
     if not trust_code:
         models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
         lists = _word_lists([recipe.task, recipe.play])
         check_stays(directory.path, [*directory.path.glob("*.*"), *folder.rglob("*"), *models_here, *lists])
-    beside = output.absolute().with_name(f".{output.absolute().name}.tmp")
+    beside = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
         _write(beside, directory, recipe, folder, trained, merge)
-        os.replace(beside, output)
+        os.replace(beside, target)
     except shutil.Error as error:  # lists every file that could not be copied
         raise OSError(f"could not write {output}: {error.args[0][0][2]}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return output
+
+
+def _place(output: Path) -> Path:
+    """Where a team will be. Raises ValueError for what its folder cannot replace."""
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
+    target = output.resolve()
+    if target == Path.cwd():  # who stands in it would not see the one that replaces it
+        raise ValueError(f"{output} is the current folder; name a new one in it, such as {output / 'team'}")
+    return target
 
 
 def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int, merge: bool) -> None:
