@@ -283,6 +283,16 @@ def test_python_of_a_model_is_neither_run_nor_asked_about(
     assert not (tmp_path / "ran").exists()
 
 
+def test_an_attention_that_would_be_fetched_is_refused(micro_model, tmp_path, monkeypatch):
+    """Where flash_attn is not installed, transformers asks the hub for a kernel in its place."""
+    folder = shutil.copytree(micro_model, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text()) | {"attn_implementation": "flash_attention_2"}
+    (folder / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr("coevolve.models.load.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="asks for 'flash_attention_2', and flash_attn is not installed here; remove"):
+        models.load_causal_lm(str(folder))
+
+
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
 @pytest.mark.parametrize("load", [models.load_causal_lm, models.load_classifier, models.load_config, plan.weightless])
 def test_a_kernel_that_a_model_names_is_not_fetched(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from toy import toy
@@ -103,8 +104,21 @@ def test_a_run_goes_on_where_there_are_no_locks(locks, warned, micro_model, tmp_
     toy(micro_model, steps=2).run(run, resume=True, save_every=1, listeners=[])
     assert len(read_lines(run / "metrics.jsonl")) == 2
     assert len([one for one in recwarn if "cannot be locked" in str(one.message)]) == 2 * warned
-    (run / LOCK).chmod(0o444)
-    check(run)
+
+
+def test_a_lock_that_may_only_be_read_is_asked(tmp_path, monkeypatch):
+    opened = Path.open
+
+    def for_reading(file, mode="r", **how):
+        if "+" in mode:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return opened(file, mode, **how)
+
+    with alone(tmp_path):
+        monkeypatch.setattr(Path, "open", for_reading)
+        with pytest.raises(ValueError, match="is in use by process"):
+            check(tmp_path)
+    check(tmp_path)
 
 
 def test_a_free_folder_is_not_touched_by_the_question(tmp_path):

@@ -23,6 +23,7 @@ from coevolve import (
     cory,
     fixed,
     happo,
+    noise,
     ppo,
     reinforce_pp,
     score,
@@ -48,6 +49,7 @@ from coevolve.algorithms import (
 )
 from coevolve.pay import LARGEST
 from coevolve.plays import best_of, discussion, hinted, misheard, observers, resampled, rounds, tree
+from coevolve.rollout import rollout
 from coevolve.trainer import batch_of
 from coevolve.types import Episode
 
@@ -549,6 +551,7 @@ def test_reset_every_rebuilds_everything_but_the_weights(micro_model):
     of_p0 = [stage.key(Episode(Problem("p0"), 0), "a") for stage in stages]
     assert of_p0[:2] == of_p0[2:4] and of_p0[0] != of_p0[1]  # and so do the random numbers
     assert [stage.step for stage in stages] == list(range(8))  # but messages name the step
+
     assert lengths[:2] == lengths[2:4] == lengths[4:6]  # the length pattern repeats
     for i in range(2):
         trainer.step(i)
@@ -557,6 +560,19 @@ def test_reset_every_rebuilds_everything_but_the_weights(micro_model):
     assert same(before, weights(trainer, "ann"))
     assert trainer.state == {}
     assert not trainer.policies["ann"].optimizer.state
+
+
+def test_held_out_samples_draw_other_numbers_than_a_step(micro_model, monkeypatch):
+    trainer, stages = toy(micro_model), []
+
+    def watched(play, problems, stage):
+        stages.append(stage)
+        return rollout(play, problems, stage)
+
+    monkeypatch.setattr("coevolve.trainer.rollout", watched)
+    trainer.sample(1)
+    one = Episode(Problem("p0"), 0)
+    assert stages[0].key(one, "a") == noise.key(0, "sample", "p0", 0, "a") != trainer.stage(0, None).key(one, "a")
 
 
 def test_the_trainer_resets_by_itself(micro_model):

@@ -180,13 +180,15 @@ def _check_tensors(name: PolicyName, aims: Targets, batch: Batch) -> None:
 
 def plain_metrics(name: PolicyName, given: Mapping[str, Any]) -> Metrics:
     """Metrics of a policy, as a run can keep them. Raises ValueError for one that is no number."""
+    found: Metrics = {}
     for key, value in given.items():
-        if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
-            raise ValueError(f"policy {name!r}: the metric {key!r} is {shown(value)}; want a number")
-    return {
-        key: value if isinstance(value, int) and not isinstance(value, bool) else float(value)
-        for key, value in given.items()
-    }
+        try:
+            if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
+                raise TypeError
+            found[key] = value if isinstance(value, int) and not isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, RuntimeError) as error:  # the latter is torch's, of a complex one
+            raise ValueError(f"policy {name!r}: the metric {key!r} is {shown(value)}; want a number") from error
+    return found
 
 
 def plain_state(state: Any) -> State:

@@ -156,8 +156,8 @@ def _by_role(
 def _per_episode(episodes: Sequence[Episode], role: Role) -> tuple[list[str], list[dict[str, float]]]:
     """The problem ids and mean rewards of the episodes in which this role was scored."""
     scored = [e for e in episodes if any(t.role == role and t.reward is not None for t in e.turns)]
-    means = [mean_reward(turn for turn in e.turns if turn.role == role) for e in scored]
-    return [e.problem.id for e in scored], [{"reward": mean} for mean in means]
+    paid = [mean_reward(turn for turn in e.turns if turn.role == role) for e in scored]
+    return [e.problem.id for e in scored], [{"reward": mean} for mean in paid]
 
 
 def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Describes) -> dict[int, float]:
@@ -174,8 +174,8 @@ def _standard_error(paid: Sequence[tuple[str, float]]) -> float:
     by_problem: dict[str, list[float]] = {}
     for problem, reward in paid:
         by_problem.setdefault(problem, []).append(reward)
-    means = [fmean(rewards) for rewards in by_problem.values()]
-    return stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+    found = [fmean(rewards) for rewards in by_problem.values()]
+    return stdev(found) / math.sqrt(len(found)) if len(found) > 1 else math.nan
 
 
 def choose(task: Task, problems: int | None) -> list[Problem]:

@@ -126,11 +126,11 @@ class Roles:
             weight: float = 1.0,
             tools: Sequence[Mapping[str, Any]] = (),
         ) -> Turn:
-            if not isinstance(peers, Hashable):
-                raise ValueError(
-                    f"role {role!r}: peers is {peers!r}; want what can be a key of a dict, such as a tuple"
-                )
-            given: Any = weight
+            try:
+                hash(peers)
+            except TypeError as error:
+                raise ValueError(f"role {role!r}: peers is {peers!r}; want what can be a key of a dict") from error
+            given: Any = weight  # whatever it was said to be
             if not isinstance(given, Real) or not 0 <= float(given) < math.inf:
                 raise ValueError(f"role {role!r}: weight is {weight!r}; want a number from 0 on")
             return cast(Turn, (await _Parked([Saying(role, heard, peers, weight, tuple(tools))]))[0])

@@ -348,7 +348,7 @@ class Trainer:
     def sample(self, n: int) -> list[dict[str, Any]]:
         """Records of the team as it starts (step 0's cast) on n held-out problems, the same with the same noise always,
         with the KL of its tokens where there is a reference."""
-        stage = dataclasses.replace(self.stage(0, Clock()), step="sample")
+        stage = dataclasses.replace(self.stage(0, Clock()), step="sample", named=None)
         chosen = noise.permutation(len(self.task.test), "sample")[:n]
         episodes = rollout(self.play, [self.task.test[i] for i in chosen], stage)
         note_parts(episodes, self.task)

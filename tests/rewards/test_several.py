@@ -103,8 +103,6 @@ def test_parts_are_known_from_the_pay_and_asked_anew_of_others() -> None:
     assert parts(CASES[1:]) == [{"counted": 4.0, "right": 0.0}]
     assert calls == ["4", "four"]
     assert parts(CASES[:1]) == [{"counted": 1.0, "right": 1.0}]
-    assert calls == ["4", "four"]
-    assert parts(CASES[:1]) == [{"counted": 1.0, "right": 1.0}]
     assert calls == ["4", "four", "4"]
     assert parts([]) == []
 
@@ -178,3 +176,8 @@ def test_the_parts_of_one_step_do_not_forget_the_next() -> None:
     parts(CASES[:1])
     parts(CASES[1:])
     assert judged == ["4", "four"]
+    for case in CASES * 3:  # nobody asks for the first ones
+        rewards([case])
+    assert len(rewards._known) == 2
+    parts(CASES[1:])
+    assert not rewards._known

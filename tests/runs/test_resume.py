@@ -157,6 +157,13 @@ def test_another_setting_of_the_play_is_another_recipe(micro_model, run):
     assert toy(micro_model, play=tools([weather], turns=1)).identity()["play_settings"]["functions"] == ["weather"]
 
 
+def test_a_run_from_before_plays_had_settings_goes_on(tmp_path):
+    made = {"play": "chain.<locals>.play", "play_settings": {"transfer": True}}
+    same_recipe(tmp_path, {"play": "chain.<locals>.play"}, made)
+    with pytest.raises(ValueError, match="another recipe: play is"):
+        same_recipe(tmp_path, {"play": "rounds.<locals>.play"}, made)
+
+
 def test_what_computes_in_smaller_pieces_goes_on(micro_model, tmp_path):
     """As a run that ran out of memory is told to."""
     spec = PolicySpec(model=str(micro_model), learning_rate=1e-2)
@@ -382,7 +389,11 @@ def test_how_far_ahead_turns_are_sampled_is_part_of_a_run(tmp_path):
     plain, ahead = (
         {"engine": {"name": "vllm", "url": url, **more}} for url, more in (("a", {}), ("b", {"staleness": 1}))
     )
-    same_recipe(tmp_path, plain, {"engine": {"name": "vllm", "url": "b", "staleness": 0}})
+    for there, here in (
+        (plain, {"engine": {"name": "vllm", "staleness": 0}}),
+        ({"engine": {"staleness": 0}}, {"engine": "local"}),
+    ):
+        same_recipe(tmp_path, there, here)
     for there, here in ((plain, ahead), (ahead, plain), ({"engine": "local"}, ahead)):
         with pytest.raises(ValueError, match=r"another recipe: engine\.staleness"):
             same_recipe(tmp_path, there, here)

@@ -50,11 +50,11 @@ def diagnose(
     """
     host = entrant(Path(run), checkpoint, trust_code)
     guests = others(beside, host, trust_code)
-    policies = build([host, *guests])
-    scene = _scene(host, policies, problems)
     rows = []
     with ExitStack() as stack:
         entrants = [replace(one, folder=stack.enter_context(kept(one.folder))) for one in (host, *guests)]
+        policies = build(entrants)
+        scene = _scene(host, policies, problems)
         for row in _rows(scene, policies, entrants):
             rows.append(row)
             listener(row)

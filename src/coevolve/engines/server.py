@@ -201,14 +201,14 @@ class ServerEngine(BaseEngine):
                 continue  # it plays as it starts
             name = f"{new.name}@{self._nonce}-{next(self._attempts)}-{new.version}"
             folder = self._folder() / name
-            new.save(folder)
             adapter = name if new.spec.weights == "lora" else None
             calls = {route: body(folder) for route, body in self.routes.reload.items()}
             if adapter is not None:
                 calls = {self.routes.load: {"lora_name": name, "lora_path": str(folder)}}
             try:
+                new.save(folder)
                 await self._posted(calls, f"policy {new.name!r}, version {new.version}")
-            except (ShortageError, ValueError):  # the next attempt has a name of its own
+            except BaseException:  # the next attempt has a name of its own
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
             self._there[new.name] = adapter, folder

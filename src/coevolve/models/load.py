@@ -7,6 +7,7 @@ pickled weights. What is loaded is what the files say, or a ValueError (see ``ex
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,11 @@ def _check_kernels(name: str, config: Any) -> None:
         raise ValueError(
             f"model {name!r} asks for code of the hub (attn_implementation {asked!r}), which Coevolve never runs; "
             "remove that from its config.json"
+        )
+    if isinstance(asked, str) and "flash" in asked and find_spec("flash_attn") is None:  # fetched from the hub instead
+        raise ValueError(
+            f"model {name!r} asks for {asked!r}, and flash_attn is not installed here; remove attn_implementation from "
+            "its config.json"
         )
     for key in getattr(config, "sub_configs", ()):
         _check_kernels(name, getattr(config, key, None))

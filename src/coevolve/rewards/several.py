@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from coevolve.recipe.components import component
@@ -25,7 +26,7 @@ REWARDS: Mapping[str, Callable[..., Scorer]] = {"classifier": ModelReward, JUDGE
 
 
 _MOST = 1 << 16
-"""Cases whose parts are remembered, where nobody asks for them."""
+"""Cases whose parts are remembered, if nobody asks for them."""
 
 
 class Rewards:
@@ -62,8 +63,11 @@ class Rewards:
         return self._parts_of
 
     def _parts_of(self, cases: Sequence[Case]) -> list[Metrics]:
-        remembered = self._known or {}  # the next step's too, where that is sampled ahead: these stay
-        known = {_key(case): remembered.pop(_key(case)) for case in cases if _key(case) in remembered}
+        remembered = self._known or {}
+        known = {_key(case): remembered[_key(case)] for case in cases if _key(case) in remembered}
+        if known:  # what was paid after these may be the next step's, sampled ahead; nobody asks for older ones
+            last = max(number for number, key in enumerate(remembered) if key in known)
+            self._known = dict(islice(remembered.items(), last + 1, None))
         if others := [case for case in cases if _key(case) not in known]:
             _, judged = self._judged(others)
             known |= {_key(case): (case.turns, found) for case, found in zip(others, judged, strict=True)}

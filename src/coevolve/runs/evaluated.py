@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,11 @@ def measure_run(
     directory = RunDir(Path(run))
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
-    trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
-    with closed_after([trainer]), kept(found) as folder:
+    checkpoints.verify(found)
+    with ExitStack() as stack:
+        folder = stack.enter_context(kept(found))
+        trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
+        stack.enter_context(closed_after([trainer]))
         held_out = choose(trainer.task, problems)
         step = step_of(folder)
         cast = trainer.cast(max(step - 1, 0))

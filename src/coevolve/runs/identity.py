@@ -25,8 +25,12 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     old, new = _flat(there), _flat(here)
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
+    if "play_settings" not in there:  # a run from Python of a time when these were not written down
+        new = {key: value for key, value in new.items() if not key.startswith("play_settings.")}
+    for name in (name for name in (*old, *new) if name.endswith("engine.staleness")):
+        old, new = {name: 0} | old, {name: 0} | new
     for key in dict.fromkeys((*old, *new)):
-        later = key not in old and new[key] in (False, 0)  # what there was not yet, and that is off
+        later = key not in old and new[key] is False  # a switch that there was not yet, and that is off
         if (
             key not in free
             and not _ROUNDING.match(key)

@@ -24,7 +24,7 @@ LOCK = ".lock"
 
 _LONGEST = 200  # characters of a command that are shown
 _UNABLE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-_READ_ONLY = (errno.EBADF, errno.EACCES, errno.EROFS)  # NFS locks only what is open for writing
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _held: set[IO[str]] = set()
 
@@ -67,6 +67,7 @@ def check(folder: Path) -> None:
 
 
 def _opened(lock: Path) -> IO[str]:
+    """For writing, without which NFS locks nothing, or as it may be."""
     try:
         return lock.open("r+", encoding="utf-8")
     except OSError as error:

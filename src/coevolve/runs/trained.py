@@ -43,23 +43,24 @@ def check_whole(run: RunDir, recipe: Recipe) -> None:
 
 @contextmanager
 def kept(folder: Path) -> Iterator[Path]:
-    """A checkpoint under links of its own, since a run that still trains deletes its old ones."""
+    """A checkpoint under links of its own, since a run that still trains deletes its old ones; the checkpoint itself
+    where there can be no links."""
+    room = None
     try:
-        room = Path(tempfile.mkdtemp(prefix=".reading-", dir=folder.parent))
-    except OSError:  # nobody may write here
-        yield folder
-        return
+        room = Path(tempfile.mkdtemp(prefix=".reading-", suffix=".tmp", dir=folder.parent))
+        shutil.copytree(folder, room / folder.name, copy_function=_linked)
+        there = room / folder.name
+    except OSError:
+        there = folder
     try:
-        yield shutil.copytree(folder, room / folder.name, copy_function=_linked)
+        yield there
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        if room is not None:
+            shutil.rmtree(room, ignore_errors=True)
 
 
 def _linked(file: str, there: str) -> None:
-    try:
-        os.link(file, there)
-    except OSError:  # a file system without links
-        shutil.copy2(file, there)
+    os.link(os.path.realpath(file), there)
 
 
 def step_of(folder: Path) -> int:

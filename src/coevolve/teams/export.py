@@ -47,8 +47,8 @@ _WORDS = ".txt"
 _OF_A_MODEL = (
     "config.json", "generation_config.json", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
     "tokenizer.model*", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
-    "spiece.model", "sentencepiece*.model", "*.spm", "*.tiktoken", "tekken.json", "chat_template*", "readme*",
-    "licen[cs]e*", "notice*",
+    "bpe.codes", "dict.txt", "emoji.json", "spiece.model", "spm.model", "sentencepiece*.model", "*.spm", "*.tiktoken",
+    "tekken.json", "chat_template*", "readme*", "licen[cs]e*", "notice*",
 )  # fmt: skip
 """What goes along of a base beside its weights; folders that a trainer wrote hold optimisers, settings and secrets."""
 
