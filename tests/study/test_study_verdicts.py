@@ -8,6 +8,7 @@ import pytest
 from made_up import HERE, pairs, result, row, study
 
 from coevolve.report.findings.statistics import Estimate, estimate, holm
+from coevolve.study.results import Evaluated
 from coevolve.study.verdicts import decide, holds, judge
 
 
@@ -281,6 +282,20 @@ def test_what_is_measured_at_the_end_wants_equal_cost():
     (one,) = judge(study(measure="held-out reward", matched="responses"), found, {})
     assert one.found[0].refused == {0: "spent different responses"}
     assert one.found[0].pairs == {1: (0.5, 0.5)}
+
+
+@pytest.mark.parametrize(
+    ("measure", "refused"), [("held-out reward", True), ("bare/ann reward", True), ("end reward", False)]
+)
+def test_evaluations_of_other_numbers_of_samples_are_no_pair(measure, refused):
+    """Seeds share the numbers that they are evaluated by: one sample's luck would be in all pairs."""
+    paid = [row(role="pioneer", reward=0.5), row(setting="alone", role="pioneer", policy="ann", reward=0.5)]
+    found = {arm: {0: result(arm, 0, reward=[0.5] * 10, turns=[64] * 10, rows=paid)} for arm in "ab"}
+    (one,) = judge(study(measure=measure), found, {})
+    assert list(one.found[0].pairs) == [0]
+    found["a"][0] = found["a"][0].model_copy(update={"evaluated": Evaluated(samples=8)})
+    (one,) = judge(study(measure=measure), found, {})
+    assert one.found[0].refused == ({0: "evaluated with different numbers of samples"} if refused else {})
 
 
 def test_what_a_run_does_not_say_is_no_pair():

@@ -152,6 +152,11 @@ def along(measure: str) -> bool:
     return measure.split(" ")[0] in _ALONG
 
 
+def evaluated(measure: str) -> bool:
+    """Whether a measure is of the evaluation on held-out problems."""
+    return re.split("[ /]", measure)[0] in _ROWS
+
+
 def amount(result: Result, measure: str, budget: Budget | None = None) -> float:
     """What an arm came to; NaN where the run does not say."""
     found = _MEASURE.fullmatch(measure)

@@ -154,6 +154,9 @@ def _numbers(
         return nothing, "on different processors or compute paths"
     if len({tuple(sorted(one.libraries.items())) for one in (*ours, *theirs)}) > 1:
         return nothing, "of different versions"
+    if measures.evaluated(comparison.measure) and len({one.evaluated.samples for one in (*ours, *theirs)}) > 1:
+        # All seeds are evaluated by the same random numbers, so what one sample had of luck would be in every pair.
+        return nothing, "evaluated with different numbers of samples"
     matched = comparison.matched
     budgeted = measures.along(comparison.measure)
     if not budgeted and not all(measures.same_cost(a, b, matched) for a, b in zip(ours, theirs, strict=True)):
