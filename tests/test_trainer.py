@@ -551,7 +551,6 @@ def test_reset_every_rebuilds_everything_but_the_weights(micro_model):
     of_p0 = [stage.key(Episode(Problem("p0"), 0), "a") for stage in stages]
     assert of_p0[:2] == of_p0[2:4] and of_p0[0] != of_p0[1]  # and so do the random numbers
     assert [stage.step for stage in stages] == list(range(8))  # but messages name the step
-
     assert lengths[:2] == lengths[2:4] == lengths[4:6]  # the length pattern repeats
     for i in range(2):
         trainer.step(i)
