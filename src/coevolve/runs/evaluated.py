@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from coevolve.evaluate import Row, choose, evaluate
+from coevolve.evaluate import SEED, Row, choose, evaluate
 from coevolve.faults import closed_after
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.recipe.trust import need_trust
@@ -49,12 +49,14 @@ def measure_run(
     samples: int = 1,
     play: str | None = None,
     trust_code: bool = False,
+    seed: int = SEED,
 ) -> dict[str, Any]:
     """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
 
     Writes ``eval.json`` into the run and returns the same. The cast is that of the last step trained. play: another one
     by name, with its default settings, say ``rounds`` for a team that was ``hinted`` in training; then nothing is
-    written. trust_code: as in ``recipe_of``. Raises ValueError for a folder that is no run, code that is not trusted,
+    written. trust_code: as in ``recipe_of``. seed: of the random numbers, by which only what has the same one can be
+    compared problem by problem. Raises ValueError for a folder that is no run, code that is not trusted,
     a step without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
@@ -69,12 +71,12 @@ def measure_run(
         step = step_of(folder)
         cast = trainer.cast(max(step - 1, 0))
         distinct = {trainer.policies[name].spec.model: name for name in reversed(_speakers(trainer, cast))}
-        before = _evaluated(trainer, cast, list(distinct.values()), held_out, samples)
+        before = _evaluated(trainer, cast, list(distinct.values()), held_out, samples, seed)
         checkpoints.load(trainer, folder)
         trainer.publish(trainer.policies, step)
-        after = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples)
+        after = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples, seed)
         rows = [{"weights": "start", **row} for row in before] + [{"weights": "trained", **row} for row in after]
-        result = _described(trainer, step, held_out, rows, samples)
+        result = _described(trainer, step, held_out, rows, samples, seed)
     if play is None:
         write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
     return result
@@ -100,9 +102,9 @@ def evaluate_recipe(
     with closed_after([trainer]):
         held_out = choose(trainer.task, problems)
         cast = trainer.cast(0)
-        found = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples)
+        found = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples, SEED)
         rows = [{"weights": "start", **row} for row in found]
-        result = _described(trainer, 0, held_out, rows, samples)
+        result = _described(trainer, 0, held_out, rows, samples, SEED)
     show_evaluation(result)
     return result
 
@@ -114,13 +116,14 @@ def _speakers(trainer: Trainer, cast: Mapping[Role, PolicyName]) -> list[PolicyN
 
 
 def _described(
-    trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Sequence[Row], samples: int
+    trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Sequence[Row], samples: int, seed: int
 ) -> dict[str, Any]:
     """The rows with what they were made of, as plain data."""
     found = {
         "checkpoint": step,
         "problems": len(held_out),
         "samples": samples,
+        "seed": seed,
         "max_new_tokens": trainer.sampling.length_range[1],
         "temperature": trainer.sampling.temperature,
         "rows": rows,
@@ -135,6 +138,7 @@ def _evaluated(
     alone: Sequence[PolicyName],
     problems: Sequence[Problem],
     samples: int,
+    seed: int,
 ) -> list[Row]:
     return evaluate(
         task=trainer.task,
@@ -146,4 +150,5 @@ def _evaluated(
         problems=problems,
         alone=alone,
         samples=samples,
+        seed=seed,
     )

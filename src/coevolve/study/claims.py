@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    model_validator,
+)
 
 from coevolve.files import shown
 from coevolve.names import check_names
@@ -51,18 +60,20 @@ def _margin(text: str) -> str:
 
 class Arm(_Strict):
     """One side of comparisons: a recipe with overrides. samples: of each held-out problem. untrained: its start weights
-    are what counts, so it is trained for one step only. evaluated_by: another play than that of the training."""
+    are what counts, so it is trained for one step only. evaluated_by: another play than that of the training.
+    evaluation_seed: of the random numbers that all its runs are evaluated by, in place of each run's own."""
 
     recipe: str
     overrides: list[str] = []
     samples: PositiveInt = 1
     untrained: bool = False
     evaluated_by: str | None = None
+    evaluation_seed: NonNegativeInt | None = None
 
     @property
     def evaluated(self) -> Evaluated:
         """How its runs are evaluated."""
-        return Evaluated(samples=self.samples, play=self.evaluated_by)
+        return Evaluated(samples=self.samples, play=self.evaluated_by, seed=self.evaluation_seed)
 
 
 class Premise(_Strict):

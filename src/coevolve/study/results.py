@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
 
 from coevolve.defaults import STEPS
 from coevolve.files import read_json
@@ -42,6 +42,8 @@ _ELSEWHERE = frozenset(
     {"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
 )
 _CURVE_DIGITS, _ROW_DIGITS = 4, 6
+_ONE_FOR_ALL = 0
+"""The seed that every run was evaluated by, of results that do not say."""
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -57,12 +59,13 @@ class Machine(BaseModel):
 
 class Evaluated(BaseModel):
     """How a trained team was evaluated. samples: of each held-out problem. play: another one than that of the
-    training."""
+    training. seed: of its random numbers; None is the run's own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     samples: PositiveInt = 1
     play: str | None = None
+    seed: NonNegativeInt | None = None
 
 
 _OURS = "coevolve"
@@ -90,11 +93,20 @@ class Result(BaseModel):
     @classmethod
     def _evaluated(cls, tree: Any) -> Any:
         """The first results do not say how they were evaluated, but their rows do: by the play of the training, with
-        as many samples as the best of which was kept."""
-        if not isinstance(tree, dict) or "evaluated" in tree or not isinstance(tree.get("rows"), list):
+        as many samples as the best of which was kept. Up to 25 November 2026 every run was evaluated by the random
+        numbers of one seed."""
+        if not isinstance(tree, dict) or not isinstance(tree.get("rows"), list):
             return tree
-        best = [int(found[1]) for row in tree["rows"] for key in row if (found := _BEST.fullmatch(key))]
-        return {**tree, "evaluated": {"samples": max(best, default=1)}}
+        evaluated = tree.get("evaluated")
+        if evaluated is None:
+            best = [int(found[1]) for row in tree["rows"] for key in row if (found := _BEST.fullmatch(key))]
+            evaluated = {"samples": max(best, default=1)}
+        return {**tree, "evaluated": {"seed": _ONE_FOR_ALL, **evaluated} if isinstance(evaluated, dict) else evaluated}
+
+    @property
+    def evaluation_seed(self) -> int:
+        """Of the random numbers that it was evaluated by."""
+        return self.seed if self.evaluated.seed is None else self.evaluated.seed
 
     @property
     def settings(self) -> Settings:

@@ -219,7 +219,8 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
 
     began = time.perf_counter()
     how = arm.evaluated
-    found = measure_run(job.recipe.output_dir, samples=how.samples, play=how.play)
+    seed = job.recipe.seed if how.seed is None else how.seed
+    found = measure_run(job.recipe.output_dir, samples=how.samples, play=how.play, seed=seed)
     result = results.made(job.arm, job.recipe, how, found, time.perf_counter() - began)
     results.write(result, results.place(folder, job.arm, job.recipe.seed))
     for checkpoint in RunDir(job.recipe.output_dir).checkpoints():

@@ -154,9 +154,8 @@ def _numbers(
         return nothing, "on different processors or compute paths"
     if len({tuple(sorted(one.libraries.items())) for one in (*ours, *theirs)}) > 1:
         return nothing, "of different versions"
-    if measures.evaluated(comparison.measure) and len({one.evaluated.samples for one in (*ours, *theirs)}) > 1:
-        # All seeds are evaluated by the same random numbers, so what one sample had of luck would be in every pair.
-        return nothing, "evaluated with different numbers of samples"
+    if measures.evaluated(comparison.measure) and (why := _evaluated_apart([*ours, *theirs])):
+        return nothing, why
     matched = comparison.matched
     budgeted = measures.along(comparison.measure)
     if not budgeted and not all(measures.same_cost(a, b, matched) for a, b in zip(ours, theirs, strict=True)):
@@ -168,6 +167,16 @@ def _numbers(
         than = comparison.than_measure or comparison.measure
         numbers = measures.amount(ours[0], comparison.measure, budget), measures.amount(theirs[0], than, budget)
     return (numbers, "") if all(map(math.isfinite, numbers)) else (nothing, "not measured in these runs")
+
+
+def _evaluated_apart(sides: Sequence[Result]) -> str:
+    """Why held-out results cannot be compared; empty if they can. Where all seeds were evaluated by the same random
+    numbers, what one side's had of luck would be in every pair."""
+    if len({one.evaluated.samples for one in sides}) > 1:
+        return "evaluated with different numbers of samples"
+    if len({one.evaluation_seed for one in sides}) > 1:
+        return "evaluated by different random numbers"
+    return ""
 
 
 def _margin(found: Found, spreads: Sequence[float]) -> float:
