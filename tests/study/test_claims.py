@@ -14,6 +14,7 @@ from coevolve import cli
 from coevolve.recipe.schema import check, load_recipe
 from coevolve.study import page
 from coevolve.study.claims import read
+from coevolve.study.measures import evaluated
 from coevolve.study.run import kept, premises
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,22 @@ def test_every_arm_is_a_recipe_and_no_two_are_the_same(book):
         check(recipe)
     records = [str(recipe.record()) for recipe in recipes]
     assert len(set(records)) == len(records)
+
+
+UNEQUAL = {("V3", "sums-cory"), ("V3", "sums-ppo-2x")}
+"""Claims, and arms that have more samples of a problem than what they are compared with; refused until made anew."""
+
+
+def test_arms_that_are_compared_on_held_out_problems_are_evaluated_alike(book):
+    arms = book.study.arms
+    found = set()
+    for id, claim in book.study.claims.items():
+        for one in claim.comparisons:
+            ours, theirs = (arms[side[0]].evaluated for side in one.sides)
+            alike = (ours.samples, ours.seed) == (theirs.samples, theirs.seed)
+            if evaluated(one.measure) and not alike:
+                found.add((id, one.sides[1][0]))
+    assert found == UNEQUAL
 
 
 def test_comparisons_on_cory_and_ppo_are_matched_in_more_than_one_way(book):

@@ -11,8 +11,10 @@ from coevolve.study import layout, page
 from coevolve.study.claims import Beyond, Figure, read
 from coevolve.study.figures import drawn
 from coevolve.study.layout import Chapter, Picture
+from coevolve.study.results import Machine
 from coevolve.study.svg import svg, ticks
 
+PAGE = Path("study.md")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -151,6 +153,18 @@ def test_what_beats_a_paper_is_told_by_intervals(book, differences, direction, s
     study = book.study.model_copy(update={"claims": {"K1": claim}, "beyond": beyond, "figures": {}})
     files = page.files(type(book)(book.file, study), pairs(differences), {}, Path("study.md"))
     assert said in files[Path("study.md")]
+
+
+def test_why_nothing_is_decided_is_told(book):
+    """All runs are there and five are no pairs; later runs are missing; there are none."""
+    far = Machine(processor="another", compute=("cpu",), threads=1)
+    kept = pairs([0.1] * 12)
+    kept["a"] |= {seed: result("a", seed, reward=[0.6] * 5, machine=far) for seed in range(5)}
+    reason = "| **undecided** | {} |"
+    book = type(book)(book.file, book.study.model_copy(update={"figures": {}}))
+    assert reason.format("with 5 pairs refused") in page.files(book, kept, {}, PAGE)[PAGE]
+    assert reason.format("begun") in page.files(book, pairs([0.1] * 11), {}, PAGE)[PAGE]
+    assert reason.format("not run") in page.files(book, {}, {}, PAGE)[PAGE]
 
 
 def test_cells_of_tables_cannot_break_them():

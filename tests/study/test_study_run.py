@@ -168,6 +168,7 @@ def test_a_result_of_other_settings_is_refused(here, capsys):
     [
         ("samples: 3", "evaluated.samples is 1 there and 3 here"),
         ("evaluated_by: rounds", "evaluated.play is None there and 'rounds' here"),
+        ("evaluation_seed: 5", "evaluated.seed is None there and 5 here"),
     ],
 )
 def test_a_result_that_was_evaluated_otherwise_is_refused(here, arm, said):
@@ -186,8 +187,22 @@ def test_a_result_that_does_not_say_how_it_was_evaluated_has_it_in_its_rows(here
     tree = json.loads(file.read_text())
     del tree["evaluated"]
     file.write_text(json.dumps(tree))
-    found = results.load(file, "toys", 0, tree["recipe"] | {"evaluated": {"samples": samples, "play": None}})
-    assert found.evaluated == results.Evaluated(samples=samples)
+    found = results.load(file, "toys", 0, tree["recipe"] | {"evaluated": {"samples": samples, "play": None, "seed": 0}})
+    assert found.evaluated == results.Evaluated(samples=samples, seed=0)
+
+
+def test_a_result_without_a_seed_of_its_evaluation_is_of_those_that_shared_one(here):
+    file = kept_by_hand(here)
+    tree = json.loads(file.read_text())
+    assert tree["evaluated"].pop("seed", "left out") is None
+    file.write_text(json.dumps(tree))
+    with pytest.raises(ValueError, match=r"evaluated\.seed is 0 there and None here"):
+        run.kept(read(here / "claims.yaml"))
+    text = (here / "claims.yaml").read_text()
+    shared = text.replace("toys: {recipe: toy.yaml}", "toys: {recipe: toy.yaml, evaluation_seed: 0}")
+    (here / "claims.yaml").write_text(shared)
+    (found,) = run.kept(read(here / "claims.yaml"))["toys"].values()
+    assert found.evaluation_seed == 0
 
 
 def test_a_pair_stays_on_one_kind_of_processor(here):
@@ -248,7 +263,8 @@ def test_a_result_names_no_folder_of_its_machine(here):
     assert str(here) not in json.dumps(kept["policies"])
 
 
-def test_an_arm_is_evaluated_by_the_play_it_names(here, monkeypatch):
+@pytest.mark.parametrize(("said", "seed"), [("", 2), (", evaluation_seed: 0", 0)])
+def test_an_arm_is_evaluated_by_the_play_and_the_random_numbers_it_names(here, monkeypatch, said, seed):
     asked = {}
 
     def measure_run(folder, **how):
@@ -258,12 +274,12 @@ def test_an_arm_is_evaluated_by_the_play_it_names(here, monkeypatch):
     monkeypatch.setattr("coevolve.runs.evaluated.measure_run", measure_run)
     text = (here / "claims.yaml").read_text()
     (here / "claims.yaml").write_text(
-        text.replace("toys: {recipe: toy.yaml}", "toys: {recipe: toy.yaml, samples: 3, evaluated_by: rounds}")
+        text.replace("toys: {recipe: toy.yaml}", f"toys: {{recipe: toy.yaml, samples: 3, evaluated_by: rounds{said}}}")
     )
     book = read(here / "claims.yaml")
     with pytest.raises(ValueError, match="enough"):
-        run._collected(run.Job("toys", book.recipe("toys", 0, run.RUNS)), book.study.arms["toys"], here)
-    assert asked == {"samples": 3, "play": "rounds"}
+        run._collected(run.Job("toys", book.recipe("toys", 2, run.RUNS)), book.study.arms["toys"], here)
+    assert asked == {"samples": 3, "play": "rounds", "seed": seed}
 
 
 @pytest.mark.parametrize(

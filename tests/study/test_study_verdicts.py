@@ -287,15 +287,24 @@ def test_what_is_measured_at_the_end_wants_equal_cost():
 @pytest.mark.parametrize(
     ("measure", "refused"), [("held-out reward", True), ("bare/ann reward", True), ("end reward", False)]
 )
-def test_evaluations_of_other_numbers_of_samples_are_no_pair(measure, refused):
-    """Seeds share the numbers that they are evaluated by: one sample's luck would be in all pairs."""
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (Evaluated(samples=8), "evaluated with different numbers of samples"),
+        (Evaluated(seed=0), "evaluated by different random numbers"),
+        (Evaluated(seed=1), ""),
+    ],
+)
+def test_what_was_evaluated_otherwise_is_no_pair(measure, refused, how, why):
+    """Where seeds share the numbers that they are evaluated by, one side's luck would be in all pairs. The run is of
+    seed 1, whose own numbers are those of 1."""
     paid = [row(role="pioneer", reward=0.5), row(setting="alone", role="pioneer", policy="ann", reward=0.5)]
-    found = {arm: {0: result(arm, 0, reward=[0.5] * 10, turns=[64] * 10, rows=paid)} for arm in "ab"}
+    found = {arm: {1: result(arm, 1, reward=[0.5] * 10, turns=[64] * 10, rows=paid)} for arm in "ab"}
     (one,) = judge(study(measure=measure), found, {})
-    assert list(one.found[0].pairs) == [0]
-    found["a"][0] = found["a"][0].model_copy(update={"evaluated": Evaluated(samples=8)})
+    assert list(one.found[0].pairs) == [1]
+    found["a"][1] = found["a"][1].model_copy(update={"evaluated": how})
     (one,) = judge(study(measure=measure), found, {})
-    assert one.found[0].refused == ({0: "evaluated with different numbers of samples"} if refused else {})
+    assert one.found[0].refused == ({1: why} if refused and why else {})
 
 
 def test_what_a_run_does_not_say_is_no_pair():

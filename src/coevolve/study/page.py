@@ -167,12 +167,20 @@ def _reason(one: Judged, book: Book) -> str:
     if one.verdict in ("confirmed", "refuted", "equal"):
         return _difference(next(found for found in one.found if found.verdict == one.verdict))
     full, tested = book.study.seeds["full"], [found for found in one.found if found.verdict != "open"]
-    how = [found.verdict if len(found.pairs) == full else "begun" if found.pairs else "not run" for found in tested]
+    how = [_how_far(found, full) for found in tested]
     if len(set(how)) == 1 and how[0] != "undecided":
         return how[0]
     least = min((found.adjusted for found in tested if found.verdict == "undecided" and found.p < 1), default=None)
     p = "" if least is None else f"; smallest adjusted p of those undecided {number(least)}"
     return f"{many(len(how), 'comparison')}: {and_list([f'{how.count(h)} {h}' for h in dict.fromkeys(how)])}{p}"
+
+
+def _how_far(found: Found, full: int) -> str:
+    if len(found.pairs) == full:
+        return found.verdict
+    if len(found.pairs) + len(found.refused) == full:
+        return f"with {many(len(found.refused), 'pair')} refused"
+    return "begun" if found.pairs else "not run"
 
 
 def _pictures(book: Book, kept: Results) -> Chapter:
