@@ -384,6 +384,25 @@ def test_a_device_that_is_not_here(device: str) -> None:
         models.device_of(device)
 
 
+@pytest.mark.parametrize(
+    ("device", "count", "said"),
+    [
+        ("cuda:7", 2, "^device 'cuda:7': torch finds cuda:0 to cuda:1 here; use one of these, cpu or auto$"),
+        ("cuda:1", 1, "^device 'cuda:1': torch finds cuda:0 alone here; use one of these, cpu or auto$"),
+        ("cuda:1", 2, None),
+        ("cuda", 1, None),
+    ],
+)
+def test_a_number_of_a_device_that_is_not_here(monkeypatch, device: str, count: int, said: str | None) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    if said is None:
+        assert models.device_of(device) == torch.device("cuda", 1 if ":" in device else 0)
+        return
+    with says(said):
+        models.device_of(device)
+
+
 # --- classifiers -----------------------------------------------------------------------------------------------------
 
 

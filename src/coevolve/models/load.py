@@ -235,6 +235,10 @@ def device_of(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     device = torch.device(name)
-    if not torch.get_device_module(device).is_available():
+    kind = torch.get_device_module(device)
+    if not kind.is_available():
         raise ValueError(f"device {name!r}: there is no such GPU here that torch can use; use device: cpu or auto")
+    if device.type != "cpu" and (device.index or 0) >= (count := kind.device_count()):
+        last = f" to {device.type}:{count - 1}" if count > 1 else " alone"
+        raise ValueError(f"device {name!r}: torch finds {device.type}:0{last} here; use one of these, cpu or auto")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

@@ -14,7 +14,7 @@ from coevolve.rewards.several import RewardSpec, rewards_of
 from coevolve.settings import Finite
 from coevolve.tasks import data as sources
 from coevolve.tasks import tables
-from coevolve.tasks.held_out import split
+from coevolve.tasks.held_out import split, warn_of_shared
 from coevolve.tasks.roles import UnknownRoleError
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
@@ -84,12 +84,17 @@ class Rows:
             tables.called(data), tables.load(data, "train"), id, self._columns, self._alone
         )
         if isinstance(test, int | float):
-            train, held_out = split(train, test, seed)
+            train, held_out = split(train, test, seed, self._asked)
         else:
             held_out = _problems(tables.called(test), tables.load(test, "test"), id, self._columns, self._alone)
+            warn_of_shared(train, held_out, self._asked)
         for problem in (*train, *held_out):
             self._reward.check(problem, list(self.prompts))
         return train, held_out
+
+    def _asked(self, p: Problem) -> object:
+        """What templates show of a row; where they show nothing, each row is its own."""
+        return [p.data[column] for column in self.asks] or p.id
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """The role's template filled; or its own last turn and what it is told next. ValueError for an unknown role."""

@@ -34,7 +34,7 @@ class Verifiers:
     def __init__(self, *, taskset: str | Callable[[], Any], test: Fraction = 0.1, seed: int = 0) -> None:
         make = from_file(taskset, (), "task.taskset") if isinstance(taskset, str) else taskset
         tasks = Later(lambda: _tasks(make))
-        splits = Later(lambda: split([_problem(place, task) for place, task in enumerate(tasks)], test, seed))
+        splits = Later(lambda: split([_problem(place, task) for place, task in enumerate(tasks)], test, seed, _asked))
         self.train: Sequence[Problem] = Later(lambda: splits[0])
         self.test: Sequence[Problem] = Later(lambda: splits[1])
         self.reward = Rewards([_Scores(tasks)], [1.0])
@@ -47,6 +47,11 @@ class Verifiers:
             return Instruction(asked)
         talk: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         return [*talk, *([{"role": "user", "content": asked}] if isinstance(asked, str) else asked)]
+
+
+def _asked(p: Problem) -> object:
+    """What a role is told."""
+    return p.data["prompt"], p.data.get("system_prompt")
 
 
 class _Scores:
