@@ -264,6 +264,9 @@ def test_own_code_goes_along(own: Path, tmp_path: Path) -> None:
     team = export(own, tmp_path / "team")
     (own.parent / "mine.py").unlink()
     assert (team / "code" / "mine.py").read_text() == OWN
+    card = (team / "README.md").read_text()
+    assert 'Team.load(".", trust_code=True)' in card
+    assert "coevolve chat . --trust-code" in card
     assert yaml.safe_load((team / "team.yaml").read_text())["task"] == {"name": "./code/mine.py:Mine"}
     with pytest.raises(ValueError, match=r"comes with code of its own \(\S+team/code/mine\.py\), which this would"):
         Team.load(team)
@@ -295,6 +298,7 @@ def test_a_reward_and_its_rows(micro_model: str, tmp_path: Path) -> None:
     task = yaml.safe_load((team / "team.yaml").read_text())["task"]
     assert (task["data"], task["reward"]) == ("rows.jsonl", "./code/pay.py:pay")
     assert not list(team.rglob("rows.jsonl"))
+    assert "trust" not in (team / "README.md").read_text()  # who only talks needs none
     (team / "code" / "pay.py").write_text("raise SystemExit('was run')\n")
     for trust in (False, True):
         loaded = Team.load(team, trust_code=trust)

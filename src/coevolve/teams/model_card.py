@@ -22,7 +22,7 @@ from coevolve.report.findings.ends import rise
 from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.tasks import TASKS
-from coevolve.teams.team import AGENTS, FILE, HERE, Exported, described
+from coevolve.teams.team import AGENTS, FILE, HERE, Exported, described, unpaid
 
 _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "distinct_2": 3}
 _STEP = ("batch_size", "members", "seed")
@@ -143,7 +143,7 @@ def _component(settings: Mapping[str, Any], registry: Mapping[str, Callable[...,
 
 
 def _loading(team: Exported, asks: Sequence[str] | None) -> str:
-    own = code_in([team.task, team.play])
+    own = code_in([unpaid(team.task), team.play])
     trust, option = (", trust_code=True", " --trust-code") if own else ("", "")
     kinds = {spec.weights: _alone(f"{AGENTS}/{name}", spec) for name, spec in reversed(team.policies.items())}
     alone = "\n\n".join(f"```python\n{code}\n```" for code in reversed(kinds.values()))

@@ -113,7 +113,7 @@ class Team:
         """
         folder = Path(folder)
         about = described(folder)
-        settings = _unpaid(about.task)
+        settings = unpaid(about.task)
         if not trust_code:
             need_trust(folder, anchored({"task": settings, "play": about.play}, folder))
         with blame(f"{folder / FILE}"):
@@ -215,7 +215,7 @@ def described(folder: Path) -> Exported:
     return validate(Exported, load_yaml(folder / FILE), str(folder / FILE))
 
 
-def _unpaid(task: Component) -> Component:
+def unpaid(task: Component) -> Component:
     """The settings of one of the package's tasks with a reward that pays nothing, in place of one that is code, a model
     or a judge. A task of the user's own is taken as it is: nobody knows what its settings mean."""
     if task["name"] not in TASKS or "reward" not in task:
