@@ -387,8 +387,8 @@ def test_a_device_that_is_not_here(device: str) -> None:
 @pytest.mark.parametrize(
     ("device", "count", "said"),
     [
-        ("cuda:7", 2, "^device 'cuda:7': torch finds cuda:0 to cuda:1 here; use one of these, cpu or auto$"),
-        ("cuda:1", 1, "^device 'cuda:1': torch finds cuda:0 alone here; use one of these, cpu or auto$"),
+        ("cuda:7", 2, "^device 'cuda:7': torch finds cuda:0 to cuda:1 here; use one that is there, cpu or auto$"),
+        ("cuda:1", 1, "^device 'cuda:1': torch finds only cuda:0 here; use one that is there, cpu or auto$"),
         ("cuda:1", 2, None),
         ("cuda", 1, None),
     ],

@@ -40,7 +40,7 @@ PROBLEMS = 256
 """Held-out problems of an evaluation that does not say how many; fewer where the task has fewer."""
 
 SEED = 0
-"""The same for every run: two runs are compared on the same problems with the same random numbers."""
+"""The same for every run unless asked: two runs are compared on the same problems with the same random numbers."""
 
 
 class Describes(Protocol):

@@ -318,32 +318,23 @@ def test_a_fraction_that_takes_all(write: Callable[..., str]) -> None:
     assert message(test=0.9) == ("task.test: 0.9 of 2 rows leaves none to train on; lower it or add rows")
 
 
-def test_rows_that_ask_the_same_are_on_one_side(write: Callable[..., str]) -> None:
-    """Ten posts, each twice, told apart by a column that no prompt shows."""
-    rows = [{"post": f"p{i % 10}", "likes": 1, "from": i} for i in range(20)]
-    write(rows)
-    apart = Rows(data="posts.jsonl", test=0.3, prompts=PROMPTS, reward=one)
-    trained, held_out = ([p.data["post"] for p in side] for side in (apart.train, apart.test))
-    assert sorted(set(held_out)) == sorted({*held_out} - {*trained})
-    assert (len(trained), len(held_out)) == (14, 6)
-    assert [p.id for p in apart.test] == sorted((p.id for p in apart.test), key=int)
-    write(rows[:1] * 5)
-    assert message(test=0.5) == (
-        "task.test: 0.5 of 1 different rows, among 5, leaves none to train on; lower it or add rows"
-    )
-    alike = Rows(data="posts.jsonl", test=0.4, prompts={"short": "Speak!"}, reward=one)
-    assert (len(alike.train), len(alike.test)) == (3, 2)
-
-
-@pytest.mark.parametrize("shared", [0, 1, 2])
-def test_held_out_rows_that_are_trained_on_are_told(write: Callable[..., str], shared: int) -> None:
-    write([*POSTS, {"post": "New.", "likes": 1}])
-    write([*POSTS[:shared], {"post": "Other.", "likes": 1}], "t.jsonl")
+@pytest.mark.parametrize(
+    ("data", "test", "prompts", "said"),
+    [
+        (POSTS, [{"post": "New.", "likes": 1}], PROMPTS, None),
+        (POSTS, [POSTS[0], {"post": "New.", "likes": 1}], PROMPTS, "1 of 2 held-out problems ask what others"),
+        (POSTS, POSTS, PROMPTS, "2 of 2 held-out problems ask what others"),
+        ([{"n": "1"}], [{"n": 1}], {"a": "{n}"}, "1 of 1 held-out problems ask what others"),
+        ([{"n": 1}], [{"n": 1}], {"a": "Write a poem."}, None),
+        ([{"post": "p", "from": i} for i in range(10)], 0.2, {"a": "{post}"}, "2 of 2 held-out problems ask what"),
+        ([{"post": f"p{i}"} for i in range(10)], 0.2, {"a": "{post}"}, None),
+    ],
+)
+def test_held_out_rows_that_are_trained_on_are_told(data: Any, test: Any, prompts: Any, said: str | None) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        assert len(Rows(data="posts.jsonl", test="t.jsonl", prompts=PROMPTS, reward=one).test) == shared + 1
-    said = f"{shared} of {shared + 1} held-out problems are trained on, too"
-    assert [said in str(one.message) for one in told] == [True] * bool(shared)
+        assert len(Rows(data=data, test=test, prompts=prompts, reward=one).test) > 0
+    assert [str(warning.message)[: len(said or "")] for warning in told] == ([] if said is None else [said])
 
 
 def test_no_roles(write: Callable[..., str]) -> None:

@@ -170,7 +170,7 @@ class Shard(LocalLearner):
 def build(name: PolicyName, spec: PolicySpec, own_card: bool, how: Mapping[str, Any], number: int, count: int) -> Shard:
     """A rank's share of this policy. own_card: its card is the only one that it sees. how: reference, critic, steps,
     seed. Raises ValueError for more ranks than cards."""
-    device = device_of(spec.device)
+    device = device_of(spec.device.split(":")[0] if own_card else spec.device)
     if device.type == "cuda":
         device = torch.device("cuda", 0 if own_card else (device.index or 0) + number)
         if device.index >= torch.cuda.device_count():

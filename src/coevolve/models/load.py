@@ -239,6 +239,6 @@ def device_of(name: str) -> torch.device:
     if not kind.is_available():
         raise ValueError(f"device {name!r}: there is no such GPU here that torch can use; use device: cpu or auto")
     if device.type != "cpu" and (device.index or 0) >= (count := kind.device_count()):
-        last = f" to {device.type}:{count - 1}" if count > 1 else " alone"
-        raise ValueError(f"device {name!r}: torch finds {device.type}:0{last} here; use one of these, cpu or auto")
+        there = f"{device.type}:0 to {device.type}:{count - 1}" if count > 1 else f"only {device.type}:0"
+        raise ValueError(f"device {name!r}: torch finds {there} here; use one that is there, cpu or auto")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

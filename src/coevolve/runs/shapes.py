@@ -79,6 +79,7 @@ class _Played(_Strict):
 class _Evaluation(_Played):
     max_new_tokens: NonNegativeInt | None = None
     temperature: float | None = None
+    seed: NonNegativeInt | None = None
     rows: list[_Row]
 
 

@@ -153,7 +153,10 @@ def _open(judged: Sequence[Judged]) -> Section:
 
 
 def _measured(one: Judged) -> str:
-    return BREAK.join(_difference(found) for found in one.found if found.pairs) or "not run"
+    refused = (
+        f"{many(count, 'pair')} refused" if (count := sum(len(found.refused) for found in one.found)) else "not run"
+    )
+    return BREAK.join(_difference(found) for found in one.found if found.pairs) or refused
 
 
 def _reason(one: Judged, book: Book) -> str:
@@ -178,7 +181,7 @@ def _reason(one: Judged, book: Book) -> str:
 def _how_far(found: Found, full: int) -> str:
     if len(found.pairs) == full:
         return found.verdict
-    if len(found.pairs) + len(found.refused) == full:
+    if found.refused:
         return f"with {many(len(found.refused), 'pair')} refused"
     return "begun" if found.pairs else "not run"
 

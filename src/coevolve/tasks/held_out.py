@@ -8,40 +8,29 @@ from collections.abc import Callable, Sequence
 from coevolve import noise
 from coevolve.types import Problem
 
-Asked = Callable[[Problem], object]
-"""What a problem asks; problems that ask the same are one, whatever their ids."""
 
-
-def split(problems: Sequence[Problem], share: float, seed: int, asked: Asked) -> tuple[list[Problem], list[Problem]]:
-    """All but this share, and the share (at least one), both in the order of the rows.
-
-    Problems that ask the same are on the same side, so that nothing held out is trained on. Raises ValueError for a
-    share that leaves nothing on a side.
-    """
+def split(problems: Sequence[Problem], share: float, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """All but this share, and the share (at least one), both in the order of the rows."""
     if not 0 < share < 1:
         raise ValueError(f"task.test is {share}; want a file, a hub data set, or a fraction between 0 and 1")
-    alike: dict[str, list[Problem]] = {}
-    for problem in problems:
-        alike.setdefault(repr(asked(problem)), []).append(problem)
-    count = max(1, round(share * len(alike)))
-    if count >= len(alike):
-        told = "rows" if len(alike) == len(problems) else f"different rows, among {len(problems)},"
-        raise ValueError(f"task.test: {share} of {len(alike)} {told} leaves none to train on; lower it or add rows")
-    places = noise.permutation(len(alike), "held out", seed)[:count]
-    asks = list(alike)
-    kept_apart = {id(problem) for place in places for problem in alike[asks[place]]}
+    count = max(1, round(share * len(problems)))
+    if count >= len(problems):
+        raise ValueError(f"task.test: {share} of {len(problems)} rows leaves none to train on; lower it or add rows")
+    held_out = set(noise.permutation(len(problems), "held out", seed)[:count])
     return (
-        [problem for problem in problems if id(problem) not in kept_apart],
-        [problem for problem in problems if id(problem) in kept_apart],
+        [problem for i, problem in enumerate(problems) if i not in held_out],
+        [problem for i, problem in enumerate(problems) if i in held_out],
     )
 
 
-def warn_of_shared(train: Sequence[Problem], held_out: Sequence[Problem], asked: Asked) -> None:
-    """Warn where problems of a test set of its own are trained on, too."""
-    trained = {repr(asked(problem)) for problem in train}
-    if shared := sum(repr(asked(problem)) in trained for problem in held_out):
+def warn_of_shared(train: Sequence[Problem], held_out: Sequence[Problem], asked: Callable[[Problem], object]) -> None:
+    """Warn of held-out problems that ask what a problem trained on asks. asked: what a problem asks, as text says it;
+    nothing where all ask the same by design."""
+    trained = {str(asked(problem)) for problem in train}
+    shared = sum(bool(what := asked(problem)) and str(what) in trained for problem in held_out)
+    if shared:
         warnings.warn(
-            f"{shared} of {len(held_out)} held-out problems are trained on, too: a row of task.data asks the same. "
-            "What is measured on them is not held out",
+            f"{shared} of {len(held_out)} held-out problems ask what others that are trained on ask; what is measured "
+            "on them is not held out",
             stacklevel=2,
         )

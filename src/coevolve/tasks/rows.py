@@ -84,17 +84,17 @@ class Rows:
             tables.called(data), tables.load(data, "train"), id, self._columns, self._alone
         )
         if isinstance(test, int | float):
-            train, held_out = split(train, test, seed, self._asked)
+            train, held_out = split(train, test, seed)
         else:
             held_out = _problems(tables.called(test), tables.load(test, "test"), id, self._columns, self._alone)
-            warn_of_shared(train, held_out, self._asked)
+        warn_of_shared(train, held_out, self._asked)
         for problem in (*train, *held_out):
             self._reward.check(problem, list(self.prompts))
         return train, held_out
 
     def _asked(self, p: Problem) -> object:
-        """What templates show of a row; where they show nothing, each row is its own."""
-        return [p.data[column] for column in self.asks] or p.id
+        """What templates show of a row, which is all of it for a reader: 1 and "1" are the same."""
+        return [str(p.data[column]) for column in self.asks]
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """The role's template filled; or its own last turn and what it is told next. ValueError for an unknown role."""

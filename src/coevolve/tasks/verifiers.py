@@ -13,7 +13,7 @@ from coevolve.rewards.several import Rewards
 from coevolve.rewards.waiting import Paid, Started, each
 from coevolve.settings import Fraction
 from coevolve.tasks.data import Later
-from coevolve.tasks.held_out import split
+from coevolve.tasks.held_out import split, warn_of_shared
 from coevolve.types import Case, Instruction, Message, Problem, Prompt, Role, Turn
 
 
@@ -34,7 +34,7 @@ class Verifiers:
     def __init__(self, *, taskset: str | Callable[[], Any], test: Fraction = 0.1, seed: int = 0) -> None:
         make = from_file(taskset, (), "task.taskset") if isinstance(taskset, str) else taskset
         tasks = Later(lambda: _tasks(make))
-        splits = Later(lambda: split([_problem(place, task) for place, task in enumerate(tasks)], test, seed, _asked))
+        splits = Later(lambda: _splits([_problem(place, task) for place, task in enumerate(tasks)], test, seed))
         self.train: Sequence[Problem] = Later(lambda: splits[0])
         self.test: Sequence[Problem] = Later(lambda: splits[1])
         self.reward = Rewards([_Scores(tasks)], [1.0])
@@ -49,9 +49,10 @@ class Verifiers:
         return [*talk, *([{"role": "user", "content": asked}] if isinstance(asked, str) else asked)]
 
 
-def _asked(p: Problem) -> object:
-    """What a role is told."""
-    return p.data["prompt"], p.data.get("system_prompt")
+def _splits(problems: Sequence[Problem], test: float, seed: int) -> tuple[list[Problem], list[Problem]]:
+    train, held_out = split(problems, test, seed)
+    warn_of_shared(train, held_out, lambda p: (p.data["prompt"], p.data.get("system_prompt")))
+    return train, held_out
 
 
 class _Scores:
