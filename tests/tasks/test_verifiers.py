@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +15,8 @@ from coevolve.recipe.components import from_file
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.tasks import Verifiers
 from coevolve.tasks.scoring import score_texts
+from coevolve.tasks.verifiers import _splits
+from coevolve.types import Problem
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -23,6 +26,16 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Verifiers(taskset=list)
     with pytest.raises(ValueError, match=r"^task.taskset needs a package: pip install 'coevolve\[verifiers\]'$"):
         len(task.train)
+
+
+def test_held_out_tasks_that_are_trained_on_are_told() -> None:
+    alike = [Problem(str(i), {"prompt": "the same", "answer": i}) for i in range(10)]
+    with pytest.warns(UserWarning, match="^2 of 2 held-out problems ask what others that are trained on ask"):
+        train, _ = _splits(alike, 0.2, 0)
+    assert len(train) == 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _splits([Problem(str(i), {"prompt": "the same", "system_prompt": str(i)}) for i in range(10)], 0.2, 0)
 
 
 @pytest.fixture(scope="module")

@@ -154,10 +154,8 @@ def starter(device: str, ranks: int, cluster: str | None, seconds: float) -> Sta
     cluster."""
     if cluster in (None, TORCHRUN):
         kind_of = Here if cluster is None else Launched
-        kind_of_device = device.split(":")[
-            0
-        ]  # its number is of a machine's cards, of which a process may see one alone
-        return lambda name: kind_of(name, ranks, device_of(kind_of_device).type, seconds)
+        card = device.split(":")[0]  # a number is of the machine's cards, of which a process may see one alone
+        return lambda name: kind_of(name, ranks, device_of(card).type, seconds)
     from coevolve.runtime.cluster import Placed, has_cards  # which imports ray
 
     kind = device.split(":")[0] if device != "auto" else "cuda" if has_cards(cluster) else "cpu"

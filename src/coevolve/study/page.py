@@ -153,10 +153,10 @@ def _open(judged: Sequence[Judged]) -> Section:
 
 
 def _measured(one: Judged) -> str:
-    refused = (
-        f"{many(count, 'pair')} refused" if (count := sum(len(found.refused) for found in one.found)) else "not run"
-    )
-    return BREAK.join(_difference(found) for found in one.found if found.pairs) or refused
+    if measured := [_difference(found) for found in one.found if found.pairs]:
+        return BREAK.join(measured)
+    refused = sum(len(found.refused) for found in one.found)
+    return f"{many(refused, 'pair')} refused" if refused else "not run"
 
 
 def _reason(one: Judged, book: Book) -> str:

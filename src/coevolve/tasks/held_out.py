@@ -24,8 +24,8 @@ def split(problems: Sequence[Problem], share: float, seed: int) -> tuple[list[Pr
 
 
 def warn_of_shared(train: Sequence[Problem], held_out: Sequence[Problem], asked: Callable[[Problem], object]) -> None:
-    """Warn of held-out problems that ask what a problem trained on asks. asked: what a problem asks, as text says it;
-    nothing where all ask the same by design."""
+    """Warn of held-out problems that ask what a problem trained on asks. asked: what a problem asks; empty where it
+    asks nothing of its own, which is no reason to warn."""
     trained = {str(asked(problem)) for problem in train}
     shared = sum(bool(what := asked(problem)) and str(what) in trained for problem in held_out)
     if shared:

@@ -93,7 +93,7 @@ class Rows:
         return train, held_out
 
     def _asked(self, p: Problem) -> object:
-        """What templates show of a row, which is all of it for a reader: 1 and "1" are the same."""
+        """What templates show of a row: 1 and "1" show the same."""
         return [str(p.data[column]) for column in self.asks]
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
