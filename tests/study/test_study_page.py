@@ -167,6 +167,16 @@ def test_why_nothing_is_decided_is_told(book):
     assert reason.format("not run") in page.files(book, {}, {}, PAGE)[PAGE]
 
 
+def test_arms_that_share_the_numbers_of_their_evaluation_are_named(book):
+    study = book.study.model_copy(update={"figures": {}})
+    told = "all by random numbers of seed 0", "intervals of held-out measures leave that chance out"
+    plain = page.files(type(book)(book.file, study), pairs([0.1] * 12), {}, PAGE)[PAGE]
+    assert not any(said in plain for said in told)
+    arms = {**study.arms, "a": study.arms["a"].model_copy(update={"evaluation_seed": 0})}
+    shared = type(book)(book.file, study.model_copy(update={"arms": arms}))
+    assert all(said in page.files(shared, pairs([0.1] * 12), {}, PAGE)[PAGE] for said in told)
+
+
 def test_cells_of_tables_cannot_break_them():
     section = Section("x", "X", "- a\n- b\n\n`c` < [d](#e)", ("one", "two"), [["a|b", "c\nd"]])
     chapter = Chapter(Section("w", "W", ""), [section], {"x": Picture("<svg/>", "a picture")})

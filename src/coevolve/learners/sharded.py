@@ -152,11 +152,11 @@ class ShardedLearner:
 def starter(device: str, ranks: int, cluster: str | None, seconds: float) -> StartRanks:
     """What starts so many ranks for a policy whose spec names this device: here, in torchrun's processes, or on a Ray
     cluster."""
+    named = device.split(":")[0]  # a number is of the machine's cards, of which a process may see one alone
     if cluster in (None, TORCHRUN):
         kind_of = Here if cluster is None else Launched
-        card = device.split(":")[0]  # a number is of the machine's cards, of which a process may see one alone
-        return lambda name: kind_of(name, ranks, device_of(card).type, seconds)
+        return lambda name: kind_of(name, ranks, device_of(named).type, seconds)
     from coevolve.runtime.cluster import Placed, has_cards  # which imports ray
 
-    kind = device.split(":")[0] if device != "auto" else "cuda" if has_cards(cluster) else "cpu"
+    kind = named if device != "auto" else "cuda" if has_cards(cluster) else "cpu"
     return lambda name: Placed(name, ranks, kind, seconds, cluster)

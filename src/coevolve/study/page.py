@@ -204,6 +204,11 @@ def _how(book: Book) -> Section:
         f"the {book.study.tests} comparisons of the study, and a difference beyond the margin. Differences are first "
         f"arm less second one. Intervals of fewer than {FEWEST} seeds are too narrow."
     )
+    if any(arm.evaluation_seed is not None for arm in book.study.arms.values()):
+        sentence += (
+            " Of arms whose runs were all evaluated by random numbers of one seed (the table of runs says which), "
+            "intervals of held-out measures leave that chance out."
+        )
     return Section("details", "Each claim", sentence)
 
 
@@ -297,6 +302,7 @@ def _runs(book: Book, kept: Results) -> Section:
         about = book.study.arms[arm]
         settings = " ".join([about.recipe.removeprefix("../"), *about.overrides])
         by = f", evaluated by {about.evaluated_by}" if about.evaluated_by else ""
+        by += f", all by random numbers of seed {about.evaluation_seed}" if about.evaluation_seed is not None else ""
         machines = dict.fromkeys(f"{one.machine.processor}; {', '.join(one.machine.compute)}" for one in seeds.values())
         spent = f"{fmean(one.seconds for one in seeds.values()):.0f} s"
         first = next(iter(seeds))

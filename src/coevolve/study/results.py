@@ -97,10 +97,8 @@ class Result(BaseModel):
         numbers of one seed."""
         if not isinstance(tree, dict) or not isinstance(tree.get("rows"), list):
             return tree
-        evaluated = tree.get("evaluated")
-        if evaluated is None:
-            best = [int(found[1]) for row in tree["rows"] for key in row if (found := _BEST.fullmatch(key))]
-            evaluated = {"samples": max(best, default=1)}
+        best = [int(found[1]) for row in tree["rows"] for key in row if (found := _BEST.fullmatch(key))]
+        evaluated = tree.get("evaluated", {"samples": max(best, default=1)})
         return {**tree, "evaluated": {"seed": _ONE_FOR_ALL, **evaluated} if isinstance(evaluated, dict) else evaluated}
 
     @property
