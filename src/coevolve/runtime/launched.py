@@ -59,8 +59,8 @@ class Launched(Connected):
             connection.send((name, number, count))
 
     def how_it_ended(self, rank: int) -> str:
-        """torchrun knows more."""
-        return "torchrun tells how"
+        """torchrun knows more: where one fails it ends the others of that machine, which may be noticed here first."""
+        return "torchrun tells which failed first, and how"
 
     def _lost(self, ranks: Sequence[int], why: str) -> ShortageError:
         """Only torchrun can start others."""
