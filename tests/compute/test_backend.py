@@ -180,19 +180,29 @@ def test_weights_of_a_large_model_are_never_copied(monkeypatch: pytest.MonkeyPat
     assert choose(based(FAMILIES["llama"]), "auto", "m").name == "cpu"
     monkeypatch.setattr(written, "MOST", numbers - 1)
     assert choose(based(FAMILIES["llama"]), "auto", "m").name == "torch"
-    assert why_not(based(FAMILIES["llama"])).startswith("it has more than 0 million weights to copy")
+    assert why_not(based(FAMILIES["llama"])) == "it has more than 0 million weights to copy for every rollout"
+
+
+def test_weights_that_nobody_trains_may_be_more_because_they_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: Any = pytest.importorskip("coevolve.compute.cpu.decoder")
+    numbers = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48)
+    monkeypatch.setattr(written, "MOST", 0)
+    monkeypatch.setattr(written, "MOST_KEPT", numbers)
+    assert choose(based(FAMILIES["llama"]), "auto", "m", frozen=True).name == "cpu"
+    monkeypatch.setattr(written, "MOST_KEPT", numbers - 1)
+    assert choose(based(FAMILIES["llama"]), "auto", "m", frozen=True).about.endswith("million weights to copy and keep")
 
 
 def test_a_large_head_is_not_copied_to_sample(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
     policy, says, copies, turns = build_policy(compute="cpu"), make_says(ragged(3, seed=1), Sampling(9)), [], []
-    honest = by_loops.Panels
+    honest = by_loops.panels
 
     def counted(*given: Any) -> Any:
         copies.append(given)
         return honest(*given)
 
-    monkeypatch.setattr(by_loops, "Panels", counted)
+    monkeypatch.setattr(by_loops, "panels", counted)
     for most in (1 << 28, 100):
         monkeypatch.setattr(by_loops, "MOST", most)
         turns.append(LocalEngine({"a": policy}).generate({"a": says})["a"])

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +36,8 @@ between: Any = pytest.importorskip("coevolve.compute.cpu.loops.between")
 compiling: Any = pytest.importorskip("coevolve.compute.cpu.loops.loop")
 by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
 cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
-Panels: Any = pytest.importorskip("coevolve.compute.cpu.products").Panels
+products: Any = pytest.importorskip("coevolve.compute.cpu.products")
+Panels, panels = products.Panels, products.panels
 TreeAttention: Any = pytest.importorskip("coevolve.compute.cpu.attention").TreeAttention
 
 
@@ -240,6 +242,24 @@ def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dt
         near = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2**-8, "atol": 1e-5}
         torch.testing.assert_close(found.double(), exact, **near)
         assert torch.equal(found[-1], product(x[-1])), "the rows beside it have no say"
+
+
+def test_a_copy_of_weights_is_kept_where_nobody_trains_them() -> None:
+    """Which are those held in bfloat16; others are copied as they are now, and what is kept goes with its layer."""
+    layers, x = [nn.Linear(8, 40), nn.Linear(8, 24, bias=False)], torch.ones(1, 8)
+    trained = panels(layers, torch.bfloat16)
+    layers[1].weight.data += 1
+    assert float(panels(layers, torch.bfloat16)(x)[0, 63]) == pytest.approx(float(trained(x)[0, 63]) + 8, rel=2**-7)
+    layers[0].weight.data = layers[0].weight.data.bfloat16()
+    assert panels(layers, torch.bfloat16) is not panels(layers, torch.bfloat16), "one of them is trained"
+    layers[1].weight.data = layers[1].weight.data.bfloat16()
+    kept = panels(layers, torch.bfloat16)
+    assert panels(layers, torch.bfloat16) is kept
+    assert panels(layers[:1], torch.bfloat16) is not kept is not panels(layers, torch.bfloat16, torch.float32)
+    assert torch.equal(kept(x), Panels(layers, torch.bfloat16)(x))
+    gone = weakref.ref(kept)
+    del layers, kept
+    assert gone() is None
 
 
 def test_a_product_of_bfloat16_takes_pairs_only() -> None:

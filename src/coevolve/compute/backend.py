@@ -42,12 +42,13 @@ Start = Callable[[list[list[int]], list[int]], KVCache]
 """(prompts, each row's prompt) -> the KV cache of a rollout of two tokens."""
 
 
-def choose(base: Base, asked: Compute, model: str) -> Backend:
-    """The backend of a model just loaded. Raises ValueError where the one that is asked for does not fit it."""
+def choose(base: Base, asked: Compute, model: str, frozen: bool = False) -> Backend:
+    """The backend of a model just loaded. frozen: its weights will be held in bfloat16, and nobody trains them. Raises
+    ValueError where the one that is asked for does not fit it."""
     if asked == "reference":
         return ReferenceBackend(base)
     tree = _use_our_attention(base)
-    why_not = "" if asked == "torch" else _why_not_cpu(base, tree)
+    why_not = "" if asked == "torch" else _why_not_cpu(base, tree, frozen)
     if why_not is None:
         made: Backend = importlib.import_module("coevolve.compute.cpu.backend").CpuBackend(base)
         return made
@@ -56,12 +57,12 @@ def choose(base: Base, asked: Compute, model: str) -> Backend:
     return TorchBackend(base, tree, why_not)
 
 
-def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False) -> str:
+def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False, frozen: bool = False) -> str:
     """What ``choose`` will come to, as far as a model without weights tells (on the meta device). Raises ValueError
     where that tells already that ``cpu`` does not fit."""
     if asked in ("reference", "torch"):
         return asked
-    why_not = _why_not_here(device) or ("its base is in 4 bits" if four_bit else _unlike(causal))
+    why_not = _why_not_here(device) or ("its base is in 4 bits" if four_bit else _unlike(causal, frozen))
     if why_not and asked == "cpu":
         raise ValueError(f"compute is cpu, which does not fit: {why_not}; say compute: auto")
     return f"torch; not cpu: {why_not}" if why_not else "cpu, if compiled loops give what the model gives"
@@ -76,8 +77,8 @@ def _why_not_here(device: torch.device) -> str | None:
     return "numba is told not to compile (NUMBA_DISABLE_JIT)" if off else None
 
 
-def _unlike(causal: Any) -> str | None:
-    why: str | None = importlib.import_module("coevolve.compute.cpu.decoder").unlike(trunk(causal))
+def _unlike(causal: Any, frozen: bool) -> str | None:
+    why: str | None = importlib.import_module("coevolve.compute.cpu.decoder").unlike(trunk(causal), frozen)
     return why
 
 
@@ -106,14 +107,14 @@ def _use_our_attention(base: Base) -> bool:
 
 
 @torch.no_grad()
-def _why_not_cpu(base: Base, tree: bool) -> str | None:
+def _why_not_cpu(base: Base, tree: bool, frozen: bool = False) -> str | None:
     """None if the compiled loops give what the model gives, at its first and last positions, in trees and rollouts."""
     if why := _why_not_here(base.causal.device):
         return why
     if not tree:
         return "its attention is of another kind"
     try:
-        if why := _unlike(base.causal):
+        if why := _unlike(base.causal, frozen):
             return why
         rows, late = _rows(base.causal.config.get_text_config()), _late(base)
         ours = [_cpu_tree(base, rows, 0), _cpu_tree(base, rows, late)]

@@ -18,7 +18,7 @@ from coevolve.learners.processes import ProcessLearner
 from coevolve.models.load import check_vocabulary, device_of, load_tokenizer
 from coevolve.models.narrow import narrow
 from coevolve.models.policy import DTYPES
-from coevolve.models.spec import Compute, PolicySpec, asked_of
+from coevolve.models.spec import Compute, PolicySpec, asked_of, frozen_base
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit, need_quant
 from coevolve.runtime.placement import processes, use_threads
 from coevolve.runtime.pool import Pool, cores
@@ -82,7 +82,7 @@ def loaded(
         check_model(base.causal, model)
         if any(specs[name].gradient_checkpointing for name in names):
             check_layers(base.causal, model)
-        base.backend = choose(base, asked_of(compute, threads), model)
+        base.backend = choose(base, asked_of(compute, threads), model, frozen_base([specs[name] for name in names]))
         weights, start = _weights(base, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
         check_vocabulary(tokenizer, base.causal, model)

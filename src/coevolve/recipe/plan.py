@@ -22,7 +22,7 @@ from coevolve.faults import blame
 from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
-from coevolve.models.spec import PolicySpec, asked_of
+from coevolve.models.spec import PolicySpec, asked_of, frozen_base
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks.roles import check_prompts
@@ -124,11 +124,18 @@ def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         count, linear = sizes(made)
         bytes_of = cost.plan_memory(spec, count, algorithm.reference, algorithm.has_critic(name), linear)
         base = cost.plan_memory(replace(spec, weights="frozen"), count, reference=False, critic=False, linear=linear)
+        bytes_of["copy"] = base["copy"] = _kept(recipe, spec, made)
         here = devices.setdefault(spec.device, _Device())
-        here.add(spec, bytes_of, base["weights"], shape_of(made), _positions(spec.engine or recipe.engine))
-        detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items())
+        here.add(spec, bytes_of, sum(base.values()), shape_of(made), _positions(spec.engine or recipe.engine))
+        detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
     return lines + [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
+
+
+def _kept(recipe: Recipe, spec: PolicySpec, made: Any) -> int:
+    """Bytes of the copy that the compiled loops keep of weights that nobody trains."""
+    loops = _frozen(recipe, spec) and not recipe.learner and _chosen(recipe, spec, made).startswith("cpu")
+    return 2 * (sizes(made)[1] + made.get_output_embeddings().weight.numel()) if loops else 0
 
 
 def _positions(engine: Mapping[str, Any] | None) -> int:
@@ -246,11 +253,24 @@ def _compute(recipe: Recipe) -> list[str]:
         if spec.elsewhere:
             lines.append(f"  {name}: not here, its engine has it")
             continue
-        made, asked = weightless(spec.model), asked_of(spec.compute, recipe.threads)
-        known = not isinstance(made, str)
-        chosen = planned(made, device_of(spec.device), asked, spec.load_in_4bit) if known else made
-        lines.append(f"  {name}: {chosen}")
+        made = weightless(spec.model)
+        lines.append(f"  {name}: {made if isinstance(made, str) else _chosen(recipe, spec, made)}")
     return lines
+
+
+def _chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
+    """The backend of this policy's model, which has no weights yet."""
+    asked, frozen = asked_of(spec.compute, recipe.threads), _frozen(recipe, spec)
+    return planned(made, device_of(spec.device), asked, spec.load_in_4bit, frozen)
+
+
+def _frozen(recipe: Recipe, spec: PolicySpec) -> bool:
+    """Whether nobody trains the base of this policy."""
+
+    def base(of: PolicySpec) -> tuple[object, ...]:
+        return of.model, device_of(of.device), of.dtype, of.load_in_4bit, of.compute
+
+    return frozen_base(one for one in recipe.policies.values() if not one.elsewhere and base(one) == base(spec))
 
 
 def _shown(part: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from coevolve.compute import draw
 from coevolve.compute.cpu import training
 from coevolve.compute.cpu.attention import PrefixCache, TreeAttention
 from coevolve.compute.cpu.decoder import MOST, Decoder
-from coevolve.compute.cpu.products import Panels, inner, linear, times
+from coevolve.compute.cpu.products import inner, linear, panels, times
 from coevolve.compute.forward import packed_actions
 from coevolve.compute.logprobs import Operations, action_logps, as_it_is
 from coevolve.interfaces import KVCache, LMHead, Reference
@@ -38,10 +38,10 @@ class CpuBackend:
 
     @contextmanager
     def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[CpuSampler]:
-        """Copies the weights of all products."""
+        """Copies the weights of all products, but for those of which a copy is kept."""
         layer, decoder = head(self.base.causal), Decoder(trunk(self.base.causal), dtype, adapters)
         often = isinstance(layer, nn.Linear) and layer.weight.numel() <= MOST
-        logits = Panels([layer], dtype, torch.float32) if often else self.lm_head(dtype)
+        logits = panels([layer], dtype, torch.float32) if often else self.lm_head(dtype)
         yield CpuSampler(decoder, adapters, logits)
 
     def hidden(self, batch: Batch) -> Tensor:
@@ -84,7 +84,7 @@ def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
     if not isinstance(layer, nn.Linear):
         return partial(as_it_is, layer)
     if dtype != torch.float32:
-        return Panels([layer], dtype, torch.float32)
+        return panels([layer], dtype, torch.float32)
     return lambda hidden_NW: _float32(layer, hidden_NW)
 
 

@@ -22,11 +22,14 @@ from coevolve.compute.attention import Attention
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
 from coevolve.compute.cpu.attention import PrefixCache
-from coevolve.compute.cpu.products import Panels
+from coevolve.compute.cpu.products import Panels, panels
 from coevolve.models.adapters import Adapters
 
 MOST = 1 << 28
 """Weights of a model's products that are copied for a rollout at most: for a while they are in memory twice."""
+
+MOST_KEPT = 1 << 31
+"""Likewise where the copy is made once and kept, as nobody trains them: in bfloat16 it takes 4 GiB."""
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -42,9 +45,9 @@ CosSin = tuple[Any, Any]
 """Of every token's rotation."""
 
 
-def unlike(body: nn.Module) -> str | None:
+def unlike(body: nn.Module, frozen: bool) -> str | None:
     """Why the model below the head is not made of Llama's modules, with no parameter elsewhere and ordinary products,
-    few enough to have their weights twice; None if it is."""
+    few enough to have their weights twice; None if it is. frozen: they are held in bfloat16, and nobody trains them."""
     if _children(body) != _TRUNK:
         return "it is no decoder of Llama's kind"
     layers: Any = body.layers
@@ -57,8 +60,9 @@ def unlike(body: nn.Module) -> str | None:
     ) and all(name.rpartition(".")[2] in ("weight", "bias") for name, _ in body.named_parameters())
     if not alike or not all(type(product) is nn.Linear and product.in_features % 2 == 0 for product in products):
         return "its layers are not Llama's"
-    if sum(product.weight.numel() for product in products) > MOST:
-        return f"it has more than {MOST >> 20} million weights to copy for every rollout"
+    most, when = (MOST_KEPT, "and keep") if frozen else (MOST, "for every rollout")
+    if sum(product.weight.numel() for product in products) > most:
+        return f"it has more than {most >> 20} million weights to copy {when}"
     return None
 
 
@@ -116,7 +120,7 @@ class _Layer:
         attention, mlp = module.self_attn, module.mlp
         heads = [layer.out_features // attention.head_dim for layer in (attention.q_proj, attention.k_proj)]
         products = (
-            _Product(layers, Panels([getattr(x, "base_layer", x) for x in layers], dtype), adapters)
+            _Product(layers, panels([getattr(x, "base_layer", x) for x in layers], dtype), adapters)
             for layers in (
                 (attention.q_proj, attention.k_proj, attention.v_proj),
                 (attention.o_proj,),

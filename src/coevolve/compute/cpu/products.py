@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -151,6 +152,21 @@ def packed(weights_OI: Sequence[Tensor], dtype: torch.dtype) -> Any:
     for weight_OI, first in zip(weights_OI, np.cumsum([0, *counts]), strict=False):
         loops.laid(array(weight_OI.contiguous()), first, panels_L)
     return panels_L
+
+
+_KEPT: WeakKeyDictionary[nn.Module, dict[Any, Panels]] = WeakKeyDictionary()
+"""Of weights that nobody trains, by the first of the layers."""
+
+
+def panels(layers: Sequence[nn.Linear], dtype: torch.dtype, out: torch.dtype | None = None) -> Panels:
+    """``Panels`` of these layers: a copy of their weights as they are now, or, of weights that are held in bfloat16,
+    which nobody trains (``models.narrow``), the copy that was made when it was first asked for."""
+    if dtype != torch.bfloat16 or any(layer.weight.dtype != dtype for layer in layers):
+        return Panels(layers, dtype, out)
+    kept, key = _KEPT.setdefault(layers[0], {}), (out, *map(id, layers[1:]))
+    if key not in kept:
+        kept[key] = Panels(layers, dtype, out)
+    return kept[key]
 
 
 class Panels:
