@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from micro import VOCABULARY, save_micro
 from policy_cases import make_family, make_rule, make_says, make_targets, ragged, shaken
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from coevolve.compute.backend import slow_dtype
 from coevolve.engines.local import LocalEngine
 from coevolve.learners import build
 from coevolve.learners.build import build_policies
@@ -121,3 +123,16 @@ def test_the_plan_counts_it() -> None:
     assert half["weights"] == 4 * 200 + 2 * 800
     full = plan_memory(PolicySpec("m", dtype="bfloat16"), 1000, reference=True, critic=False, linear=800)
     assert (full["weights"], full["reference"]) == (4000, 4 * 200 + 2 * 800)
+
+
+@pytest.mark.parametrize("has", [{}, {"avx512_bf16": True}, {"amx_bf16": True}])
+def test_a_processor_without_bfloat16_is_told_of(tied: str, has: dict[str, bool], monkeypatch: Any) -> None:
+    known = {"architecture": "x86_64", "avx2": True, "avx512_bf16": False, "amx_bf16": False} | has
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        policies(tied, {"a": {"weights": "lora"}, "b": {"weights": "lora"}})
+    told = [str(one.message) for one in said if "instructions" in str(one.message)]
+    line = "policies a, b: this processor has no instructions for bfloat16 (AVX512-BF16 or AMX), so updates may take "
+    assert told == ([] if has else [line + "many times as long as with dtype: float32"])
+    assert slow_dtype(torch.device("cpu"), torch.float32) is None is slow_dtype(torch.device("cuda"), torch.bfloat16)

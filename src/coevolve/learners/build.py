@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from coevolve import noise
-from coevolve.compute.backend import choose
+from coevolve.compute.backend import choose, slow_dtype
 from coevolve.compute.checkpointing import check_layers
 from coevolve.learners.local import LocalLearner
 from coevolve.learners.processes import ProcessLearner
@@ -78,6 +79,11 @@ def loaded(
         groups.setdefault(key, []).append(name)
     made: dict[PolicyName, tuple[Any, Weights, Weights | None]] = {}
     for (model, device, dtype, four_bit, compute), names in groups.items():
+        if why := slow_dtype(device, dtype):
+            warnings.warn(
+                f"policies {', '.join(names)}: {why}, so updates may take many times as long as with dtype: float32",
+                stacklevel=2,
+            )
         base = Base(load_base(model, device, dtype if four_bit else None))
         check_model(base.causal, model)
         if any(specs[name].gradient_checkpointing for name in names):
