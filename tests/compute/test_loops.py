@@ -262,6 +262,42 @@ def test_a_copy_of_weights_is_kept_where_nobody_trains_them() -> None:
     assert gone() is None
 
 
+def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sums and their gradients, rounded once, under autocast as without; literally where all is exact."""
+    torch.manual_seed(0)
+    layer, x = nn.Linear(48, 40).bfloat16(), torch.randn(20, 48).bfloat16()
+    way, found = torch.randn(20, 40).bfloat16(), []
+    for faster in (True, False):
+        monkeypatch.setattr(products, "float32_is_faster", lambda faster=faster: faster)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            given = [x.clone().requires_grad_(True), *layer.parameters()]
+            y = products.linear(*given)
+            found.append((y, *torch.autograd.grad(y, given, way)))
+        assert ("_Wide" in str(y.grad_fn)) is faster and {each.dtype for each in found[-1]} == {torch.bfloat16}
+    wide, weights, slopes = x.double(), layer.weight.double(), way.double()
+    exact = (wide @ weights.t() + layer.bias, slopes @ weights, slopes.t() @ wide, slopes.sum(0))
+    for ours, plain, true in zip(*found, exact, strict=True):
+        torch.testing.assert_close(ours.double(), true, rtol=2**-8, atol=1e-5)
+        torch.testing.assert_close(ours, plain, rtol=2**-6, atol=1e-2)
+    monkeypatch.setattr(products, "float32_is_faster", lambda: True)
+    y = products.linear(torch.full((16, 2), 3.0).bfloat16(), torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([0.5]))
+    assert y.tolist() == [[9.5]] * 16
+    few = products.linear(x[:3].requires_grad_(True), layer.weight, None)
+    assert "_Wide" not in str(few.grad_fn), "a few rows do not pay for weights in float32"
+
+
+@pytest.mark.parametrize(
+    ("tiles", "pairs", "intel", "faster"),
+    [(True, True, True, False), (False, True, True, True), (False, True, False, False), (False, False, False, True)],
+)
+def test_where_float32_is_faster(
+    tiles: bool, pairs: bool, intel: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TILES": tiles, "PAIRS": pairs, "_intel": lambda: intel}.items():
+        monkeypatch.setattr(products, name, value)
+    assert products.float32_is_faster.__wrapped__() is faster
+
+
 def test_a_product_of_bfloat16_takes_pairs_only() -> None:
     """Of an odd number of inputs the last would be multiplied with what lies behind."""
     Panels([nn.Linear(7, 40)], torch.float32)

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
+from coevolve.compute.cpu.loops.loop import PAIRS, TILES
 from coevolve.models.adapters import Adapters
 
 _FEW_ROWS = 16
@@ -43,8 +44,11 @@ def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W' + b, differentiable; under autocast PyTorch's own."""
+    """x W' + b, differentiable; under autocast PyTorch's own. Of bfloat16 in float32 where that is faster."""
     few = x.numel() < _FEW_ROWS * x.shape[-1]
+    if x.dtype == weight.dtype == torch.bfloat16 and not few and float32_is_faster():
+        wide: Tensor = _Wide.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return wide
     if few or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not available(torch.float32):
         return functional.linear(x, weight, bias)
     if torch.is_grad_enabled():
@@ -102,6 +106,38 @@ class _Linear(torch.autograd.Function):
             inner(grad_NO, x_NI) if needs_weight else None,
             grad_NO.sum(0) if needs_bias else None,
         )
+
+
+class _Wide(torch.autograd.Function):
+    """x W' + b of bfloat16, multiplied in float32, which has all products of such numbers; sums are rounded as
+    bfloat16's are, and gradients are two more such products."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        assert x.dtype == weight.dtype == torch.bfloat16
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
+        with torch.autocast("cpu", enabled=False):
+            rounded = None if bias is None else bias.to(weight.dtype).float()
+            return functional.linear(x.float(), weight.float(), rounded).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        with torch.autocast("cpu", enabled=False):
+            grad_NO = grad.flatten(0, -2).float()
+            return (
+                (grad.float() @ weight.float()).to(grad.dtype) if needs_x else None,
+                (grad_NO.t() @ x.flatten(0, -2).float()).to(grad.dtype) if needs_weight else None,
+                grad_NO.sum(0) if needs_bias else None,
+            )
+
+
+@cache
+def float32_is_faster() -> bool:
+    """Than products of many rows in bfloat16: on processors without its instructions, and on Intel's without AMX, where
+    one of AVX512-BF16's takes the time of two of float32's (82 and 141 GFLOPS of a core at 1,024 rows)."""
+    return not TILES and (_intel() or not PAIRS)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
