@@ -92,6 +92,17 @@ def test_decoders_of_llamas_kind_are_the_loops(family: str) -> None:
     assert "forward" not in vars(base.causal.base_model)
 
 
+def test_it_says_where_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    products: Any = pytest.importorskip("coevolve.compute.cpu.products")
+    ours, theirs = (choose(based(FAMILIES["llama"]), asked, "m") for asked in ("cpu", "torch"))  # type: ignore[arg-type]
+    for faster in (False, True):
+        monkeypatch.setattr(products, "float32_is_faster", lambda faster=faster: faster)
+        said = "cpu, compiled loops" + ", updates multiply bfloat16 in float32" * faster
+        assert backend.about(ours, torch.bfloat16) == said
+        assert backend.about(ours, torch.float32) == "cpu, compiled loops"
+        assert backend.about(theirs, torch.bfloat16) == theirs.about
+
+
 OTHERS: dict[str, tuple[Any, str]] = {
     "GPT-2": (GPT2Config(**TINY, n_positions=64), "it is no decoder of Llama's kind"),
     "GPT-NeoX": (GPTNeoXConfig(**NEOX), "it is no decoder of Llama's kind"),

@@ -57,6 +57,14 @@ def choose(base: Base, asked: Compute, model: str, frozen: bool = False) -> Back
     return TorchBackend(base, tree, why_not)
 
 
+def about(backend: Backend, dtype: torch.dtype) -> str:
+    """What computes in this dtype, in a line."""
+    if backend.name == "cpu" and dtype == torch.bfloat16:
+        wide: bool = importlib.import_module("coevolve.compute.cpu.products").float32_is_faster()
+        return backend.about + ", updates multiply bfloat16 in float32" * wide
+    return backend.about
+
+
 def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False, frozen: bool = False) -> str:
     """What ``choose`` will come to, as far as a model without weights tells (on the meta device). Raises ValueError
     where that tells already that ``cpu`` does not fit."""

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coevolve.compute import forward
+from coevolve.compute.backend import about
 from coevolve.compute.checkpointing import checkpointing
 from coevolve.compute.logprobs import log_softmax, pieces
 from coevolve.interfaces import Reference
@@ -84,7 +85,7 @@ class LocalLearner(Policy):
     @property
     def about(self) -> str:
         """What computes, in a line."""
-        return self.backend.about
+        return about(self.backend, self.dtype)
 
     @property
     def micro_tokens(self) -> int:

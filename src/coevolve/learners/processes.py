@@ -44,7 +44,7 @@ class ProcessLearner(LocalLearner):
     @property
     def about(self) -> str:
         """What computes, and where."""
-        return f"{self.backend.about}, in {self.pool.most} worker processes"
+        return f"{super().about}, in {self.pool.most} worker processes"
 
     def close(self) -> None:
         """End the pool's processes; the next call starts others."""
