@@ -10,6 +10,7 @@ is switched off by putting PyTorch's operators in its place, where a step uses i
     between    norms, rotations and gates of updates and prompts
     attention  the walk over a prefix tree in updates and prompts
     product    a rollout's products
+    wide       an update's products of bfloat16 in float32 (on processors where that is faster)
 """
 
 from __future__ import annotations
@@ -92,12 +93,19 @@ def no_product() -> None:
     products.Panels.__call__ = lambda self, x: products.times(x.to(self.dtype), self.weight, self.bias).to(self.out)
 
 
+def no_wide() -> None:
+    from coevolve.compute.cpu import products
+
+    products.float32_is_faster = lambda: False  # type: ignore[assignment]
+
+
 OFF: dict[str, Callable[[], None]] = {
     "nothing": lambda: None,
     "tiles": no_tiles,
     "between": no_between,
     "attention": no_attention,
     "product": no_product,
+    "wide": no_wide,
 }
 
 

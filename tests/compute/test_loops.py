@@ -265,8 +265,8 @@ def test_a_copy_of_weights_is_kept_where_nobody_trains_them() -> None:
 def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their sums and their gradients, rounded once, under autocast as without; literally where all is exact."""
     torch.manual_seed(0)
-    layer, x = nn.Linear(48, 40).bfloat16(), torch.randn(20, 48).bfloat16()
-    way, found = torch.randn(20, 40).bfloat16(), []
+    layer, x = nn.Linear(48, 40).bfloat16(), torch.randn(4, 40, 48).bfloat16()
+    way, found = torch.randn(4, 40, 40).bfloat16(), []
     for faster in (True, False):
         monkeypatch.setattr(products, "float32_is_faster", lambda faster=faster: faster)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -275,14 +275,21 @@ def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.Monkey
             found.append((y, *torch.autograd.grad(y, given, way)))
         assert ("_Wide" in str(y.grad_fn)) is faster and {each.dtype for each in found[-1]} == {torch.bfloat16}
     wide, weights, slopes = x.double(), layer.weight.double(), way.double()
-    exact = (wide @ weights.t() + layer.bias, slopes @ weights, slopes.t() @ wide, slopes.sum(0))
+    exact = (
+        wide @ weights.t() + layer.bias,
+        slopes @ weights,
+        torch.einsum("abo,abi->oi", slopes, wide),
+        slopes.sum((0, 1)),
+    )
     for ours, plain, true in zip(*found, exact, strict=True):
         torch.testing.assert_close(ours.double(), true, rtol=2**-8, atol=1e-5)
         torch.testing.assert_close(ours, plain, rtol=2**-6, atol=1e-2)
     monkeypatch.setattr(products, "float32_is_faster", lambda: True)
-    y = products.linear(torch.full((16, 2), 3.0).bfloat16(), torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([0.5]))
-    assert y.tolist() == [[9.5]] * 16
-    few = products.linear(x[:3].requires_grad_(True), layer.weight, None)
+    y = products.linear(
+        torch.full((128, 2), 3.0).bfloat16(), torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([0.5])
+    )
+    assert y.tolist() == [[9.5]] * 128
+    few = products.linear(x[0].requires_grad_(True), layer.weight, None)
     assert "_Wide" not in str(few.grad_fn), "a few rows do not pay for weights in float32"
 
 

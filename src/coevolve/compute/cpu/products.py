@@ -27,6 +27,9 @@ from coevolve.models.adapters import Adapters
 _FEW_ROWS = 16
 """Below it the default is as fast."""
 
+_MANY_ROWS = 128
+"""From it on weights in bfloat16 are worth making float32."""
+
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W' + b without gradient."""
@@ -45,11 +48,11 @@ def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x W' + b, differentiable; under autocast PyTorch's own. Of bfloat16 in float32 where that is faster."""
-    few = x.numel() < _FEW_ROWS * x.shape[-1]
-    if x.dtype == weight.dtype == torch.bfloat16 and not few and float32_is_faster():
+    rows = x.numel() // x.shape[-1]
+    if rows >= _MANY_ROWS and x.dtype == weight.dtype == torch.bfloat16 and float32_is_faster():
         wide: Tensor = _Wide.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return wide
-    if few or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not available(torch.float32):
+    if rows < _FEW_ROWS or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not available(torch.float32):
         return functional.linear(x, weight, bias)
     if torch.is_grad_enabled():
         found: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
