@@ -97,7 +97,7 @@ def test_it_says_where_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.Mon
     ours, theirs = (choose(based(FAMILIES["llama"]), asked, "m") for asked in ("cpu", "torch"))  # type: ignore[arg-type]
     for faster in (False, True):
         monkeypatch.setattr(products, "float32_is_faster", lambda faster=faster: faster)
-        said = "cpu, compiled loops" + ", updates multiply bfloat16 in float32" * faster
+        said = "cpu, compiled loops" + ", layers of updates multiply bfloat16 in float32" * faster
         assert backend.about(ours, torch.bfloat16) == said
         assert backend.about(ours, torch.float32) == "cpu, compiled loops"
         assert backend.about(theirs, torch.bfloat16) == theirs.about
@@ -199,9 +199,9 @@ def test_weights_that_nobody_trains_may_be_more_because_they_are_copied_once(mon
     numbers = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48)
     monkeypatch.setattr(written, "MOST", 0)
     monkeypatch.setattr(written, "MOST_KEPT", numbers)
-    assert choose(based(FAMILIES["llama"]), "auto", "m", frozen=True).name == "cpu"
+    assert choose(based(FAMILIES["llama"]), "auto", "m", kept=True).name == "cpu"
     monkeypatch.setattr(written, "MOST_KEPT", numbers - 1)
-    assert choose(based(FAMILIES["llama"]), "auto", "m", frozen=True).about.endswith("million weights to copy and keep")
+    assert choose(based(FAMILIES["llama"]), "auto", "m", kept=True).about.endswith("million weights to copy and keep")
 
 
 def test_a_large_head_is_not_copied_to_sample(build_policy: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from coevolve.compute import torch_backend
+from coevolve.compute import processor, torch_backend
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.prefix_tree import grow
 from coevolve.engines.local import LocalEngine
@@ -250,9 +250,11 @@ def test_a_copy_of_weights_is_kept_where_nobody_trains_them() -> None:
     trained = panels(layers, torch.bfloat16)
     layers[1].weight.data += 1
     assert float(panels(layers, torch.bfloat16)(x)[0, 63]) == pytest.approx(float(trained(x)[0, 63]) + 8, rel=2**-7)
-    layers[0].weight.data = layers[0].weight.data.bfloat16()
+    layers[0].requires_grad_(False).weight.data = layers[0].weight.data.bfloat16()
     assert panels(layers, torch.bfloat16) is not panels(layers, torch.bfloat16), "one of them is trained"
     layers[1].weight.data = layers[1].weight.data.bfloat16()
+    assert panels(layers, torch.bfloat16) is not panels(layers, torch.bfloat16), "and is so in bfloat16, too"
+    layers[1].requires_grad_(False)
     kept = panels(layers, torch.bfloat16)
     assert panels(layers, torch.bfloat16) is kept
     assert panels(layers[:1], torch.bfloat16) is not kept is not panels(layers, torch.bfloat16, torch.float32)
@@ -265,8 +267,8 @@ def test_a_copy_of_weights_is_kept_where_nobody_trains_them() -> None:
 def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their sums and their gradients, rounded once, under autocast as without; literally where all is exact."""
     torch.manual_seed(0)
-    layer, x = nn.Linear(48, 40).bfloat16(), torch.randn(4, 40, 48).bfloat16()
-    way, found = torch.randn(4, 40, 40).bfloat16(), []
+    layer, x = nn.Linear(48, 40).bfloat16(), torch.randn(8, 40, 48).bfloat16()
+    way, found = torch.randn(8, 40, 40).bfloat16(), []
     for faster in (True, False):
         monkeypatch.setattr(products, "float32_is_faster", lambda faster=faster: faster)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -286,23 +288,34 @@ def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.Monkey
         torch.testing.assert_close(ours, plain, rtol=2**-6, atol=1e-2)
     monkeypatch.setattr(products, "float32_is_faster", lambda: True)
     y = products.linear(
-        torch.full((128, 2), 3.0).bfloat16(), torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([0.5])
+        torch.full((256, 2), 3.0).bfloat16(), torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([0.5])
     )
-    assert y.tolist() == [[9.5]] * 128
+    assert y.tolist() == [[9.5]] * 256
     few = products.linear(x[0].requires_grad_(True), layer.weight, None)
     assert "_Wide" not in str(few.grad_fn), "a few rows do not pay for weights in float32"
 
 
 @pytest.mark.parametrize(
-    ("tiles", "pairs", "intel", "faster"),
-    [(True, True, True, False), (False, True, True, True), (False, True, False, False), (False, False, False, True)],
+    ("has", "intel", "faster"),
+    [
+        ({"amx_bf16": True, "avx512_bf16": True}, True, False),
+        ({"avx512_bf16": True}, True, True),
+        ({"avx512_bf16": True}, False, False),
+        ({"avx2": True}, False, True),
+        ({"architecture": "arm64", "bf16": True}, False, False),
+    ],
 )
 def test_where_float32_is_faster(
-    tiles: bool, pairs: bool, intel: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
+    has: dict[str, Any], intel: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"TILES": tiles, "PAIRS": pairs, "_intel": lambda: intel}.items():
-        monkeypatch.setattr(products, name, value)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64"} | has)
+    monkeypatch.setattr(products, "_intel", lambda: intel)
     assert products.float32_is_faster.__wrapped__() is faster
+
+
+def test_of_a_processor_that_pytorch_does_not_know_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert processor.bfloat16_by() == "unknown"
 
 
 def test_a_product_of_bfloat16_takes_pairs_only() -> None:

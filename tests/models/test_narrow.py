@@ -21,6 +21,7 @@ from coevolve.learners.local import LocalLearner
 from coevolve.models.load import load_causal_lm
 from coevolve.models.narrow import exact
 from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.runtime import placement
 from coevolve.types import Sampling
 
 
@@ -131,8 +132,44 @@ def test_a_processor_without_bfloat16_is_told_of(tied: str, has: dict[str, bool]
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        policies(tied, {"a": {"weights": "lora"}, "b": {"weights": "lora"}})
+        policies(tied, {"a": {"weights": "lora"}, "b": {"weights": "lora"}, "c": {"weights": "frozen"}})
     told = [str(one.message) for one in said if "instructions" in str(one.message)]
     line = "policies a, b: this processor has no instructions for bfloat16 (AVX512-BF16 or AMX), so updates may take "
     assert told == ([] if has else [line + "many times as long as with dtype: float32"])
     assert slow_dtype(torch.device("cpu"), torch.float32) is None is slow_dtype(torch.device("cuda"), torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("weights", "cores", "chosen"), [("lora", 2, "cpu"), ("lora", 3, "torch"), ("full", 2, "torch")]
+)
+def test_a_large_base_that_nobody_trains_is_the_loops_where_there_are_few_cores(
+    tied: str, weights: str, cores: int, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full policy that starts from it would be copied for every rollout."""
+    monkeypatch.setattr(pytest.importorskip("coevolve.compute.cpu.decoder"), "MOST", 0)
+    monkeypatch.setattr(placement, "cores", lambda: cores)
+    made = policies(tied, {"a": {"weights": "lora"}, "b": {"weights": weights}})
+    assert {policy.backend.name for policy in made.values()} == {chosen}
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_what_is_sampled_from_a_copy_that_is_kept_is_of_the_weights_of_now(tied: str, workers: bool) -> None:
+    """Adapters that have learnt, of whose base there is a copy from before; also where another one trains the whole."""
+    products = pytest.importorskip("coevolve.compute.cpu.products")
+    made = policies(tied, {"a": {"weights": "lora"}, "b": {"weights": "frozen"}, "c": {}}, workers=workers)
+    says = {name: make_says(ragged(40, seed=1), Sampling(9)) for name in made}
+    engine, batch = LocalEngine(made), make_family(3, seed=1).replace(version_B=None)
+    before = engine.generate(says)
+    for name in ("a", "c"):
+        made[name].update(made[name].describe(batch), make_targets(batch, 0), make_rule(), 0)
+    after = engine.generate(says)
+    products._KEPT.clear()
+    for policy in made.values():
+        policy.close()  # other processes, which have no copy, are the next
+    anew = engine.generate(says)
+    for name in made:
+        assert [turn.action_ids for turn in after[name]] == [turn.action_ids for turn in anew[name]]
+        assert [turn.logps for turn in after[name]] == [turn.logps for turn in anew[name]]
+        assert (after[name] == before[name]) is (name == "b")
+    for policy in made.values():
+        policy.close()

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from coevolve.compute.attention import NAME, PathAttention
 from coevolve.compute.prefix_tree import Ids, grow
+from coevolve.compute.processor import bfloat16_by
 from coevolve.compute.reference import ReferenceBackend
 from coevolve.compute.torch_backend import RowCache, TorchBackend, tree_hidden
 from coevolve.interfaces import Backend, KVCache
@@ -42,13 +43,13 @@ Start = Callable[[list[list[int]], list[int]], KVCache]
 """(prompts, each row's prompt) -> the KV cache of a rollout of two tokens."""
 
 
-def choose(base: Base, asked: Compute, model: str, frozen: bool = False) -> Backend:
-    """The backend of a model just loaded. frozen: its weights will be held in bfloat16, and nobody trains them. Raises
-    ValueError where the one that is asked for does not fit it."""
+def choose(base: Base, asked: Compute, model: str, kept: bool = False) -> Backend:
+    """The backend of a model just loaded. kept: however large, compiled loops may sample it from a copy that they keep
+    (``runtime.placement.keeps_copy``). Raises ValueError where the one that is asked for does not fit it."""
     if asked == "reference":
         return ReferenceBackend(base)
     tree = _use_our_attention(base)
-    why_not = "" if asked == "torch" else _why_not_cpu(base, tree, frozen)
+    why_not = "" if asked == "torch" else _why_not_cpu(base, tree, kept)
     if why_not is None:
         made: Backend = importlib.import_module("coevolve.compute.cpu.backend").CpuBackend(base)
         return made
@@ -61,16 +62,16 @@ def about(backend: Backend, dtype: torch.dtype) -> str:
     """What computes in this dtype, in a line."""
     if backend.name == "cpu" and dtype == torch.bfloat16:
         wide: bool = importlib.import_module("coevolve.compute.cpu.products").float32_is_faster()
-        return backend.about + ", updates multiply bfloat16 in float32" * wide
+        return backend.about + ", layers of updates multiply bfloat16 in float32" * wide
     return backend.about
 
 
-def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False, frozen: bool = False) -> str:
+def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False, kept: bool = False) -> str:
     """What ``choose`` will come to, as far as a model without weights tells (on the meta device). Raises ValueError
     where that tells already that ``cpu`` does not fit."""
     if asked in ("reference", "torch"):
         return asked
-    why_not = _why_not_here(device) or ("its base is in 4 bits" if four_bit else _unlike(causal, frozen))
+    why_not = _why_not_here(device) or ("its base is in 4 bits" if four_bit else _unlike(causal, kept))
     if why_not and asked == "cpu":
         raise ValueError(f"compute is cpu, which does not fit: {why_not}; say compute: auto")
     return f"torch; not cpu: {why_not}" if why_not else "cpu, if compiled loops give what the model gives"
@@ -79,10 +80,7 @@ def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = 
 def slow_dtype(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why an update in this dtype takes many times as long there as in float32, if it does: a product of bfloat16 with
     1.5 billion parameters' shapes took PyTorch 4 times as long forwards and 150 times backwards with AVX2 alone."""
-    known: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    if device.type != "cpu" or dtype != torch.bfloat16 or known.get("architecture") != "x86_64":
-        return None
-    if known.get("avx512_bf16") or known.get("amx_bf16"):
+    if device.type != "cpu" or dtype != torch.bfloat16 or bfloat16_by() != "nothing":
         return None
     return "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX)"
 
@@ -96,8 +94,8 @@ def _why_not_here(device: torch.device) -> str | None:
     return "numba is told not to compile (NUMBA_DISABLE_JIT)" if off else None
 
 
-def _unlike(causal: Any, frozen: bool) -> str | None:
-    why: str | None = importlib.import_module("coevolve.compute.cpu.decoder").unlike(trunk(causal), frozen)
+def _unlike(causal: Any, kept: bool) -> str | None:
+    why: str | None = importlib.import_module("coevolve.compute.cpu.decoder").unlike(trunk(causal), kept)
     return why
 
 
@@ -126,14 +124,14 @@ def _use_our_attention(base: Base) -> bool:
 
 
 @torch.no_grad()
-def _why_not_cpu(base: Base, tree: bool, frozen: bool = False) -> str | None:
+def _why_not_cpu(base: Base, tree: bool, kept: bool = False) -> str | None:
     """None if the compiled loops give what the model gives, at its first and last positions, in trees and rollouts."""
     if why := _why_not_here(base.causal.device):
         return why
     if not tree:
         return "its attention is of another kind"
     try:
-        if why := _unlike(base.causal, frozen):
+        if why := _unlike(base.causal, kept):
             return why
         rows, late = _rows(base.causal.config.get_text_config()), _late(base)
         ours = [_cpu_tree(base, rows, 0), _cpu_tree(base, rows, late)]

@@ -19,9 +19,9 @@ from coevolve.learners.processes import ProcessLearner
 from coevolve.models.load import check_vocabulary, device_of, load_tokenizer
 from coevolve.models.narrow import narrow
 from coevolve.models.policy import DTYPES
-from coevolve.models.spec import Compute, PolicySpec, asked_of, frozen_base
+from coevolve.models.spec import Compute, PolicySpec, asked_of
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit, need_quant
-from coevolve.runtime.placement import processes, use_threads
+from coevolve.runtime.placement import keeps_copy, processes, use_threads
 from coevolve.runtime.pool import Pool, cores
 from coevolve.settings import Workers
 from coevolve.types import PolicyName
@@ -79,16 +79,17 @@ def loaded(
         groups.setdefault(key, []).append(name)
     made: dict[PolicyName, tuple[Any, Weights, Weights | None]] = {}
     for (model, device, dtype, four_bit, compute), names in groups.items():
-        if why := slow_dtype(device, dtype):
+        learning = [name for name in names if specs[name].weights != "frozen"]
+        if learning and (why := slow_dtype(device, dtype)):
             warnings.warn(
-                f"policies {', '.join(names)}: {why}, so updates may take many times as long as with dtype: float32",
+                f"policies {', '.join(learning)}: {why}, so updates may take many times as long as with dtype: float32",
                 stacklevel=2,
             )
         base = Base(load_base(model, device, dtype if four_bit else None))
         check_model(base.causal, model)
         if any(specs[name].gradient_checkpointing for name in names):
             check_layers(base.causal, model)
-        base.backend = choose(base, asked_of(compute, threads), model, frozen_base([specs[name] for name in names]))
+        base.backend = choose(base, asked_of(compute, threads), model, keeps_copy([specs[name] for name in names]))
         weights, start = _weights(base, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
         check_vocabulary(tokenizer, base.causal, model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -105,11 +104,6 @@ class RecipePolicy(PolicySpec):
     def elsewhere(self) -> bool:
         """Whether its weights are its engine's affair."""
         return self.weights == "frozen" and self.engine is not None
-
-
-def frozen_base(specs: Iterable[PolicySpec]) -> bool:
-    """Whether the base that these share is held in bfloat16, as nobody trains it (``models.narrow``)."""
-    return all(spec.weights != "full" and spec.dtype == "bfloat16" and not spec.load_in_4bit for spec in specs)
 
 
 def asked_of(compute: Compute, threads: int | None) -> Compute:

@@ -22,9 +22,10 @@ from coevolve.faults import blame
 from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
-from coevolve.models.spec import PolicySpec, asked_of, frozen_base
+from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.rollout import Stage, rollout
+from coevolve.runtime.placement import keeps_copy
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
@@ -132,9 +133,10 @@ def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     return lines + [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
 
 
-def _kept(recipe: Recipe, spec: PolicySpec, made: Any) -> int:
-    """Bytes of the copy that the compiled loops keep of weights that nobody trains."""
-    loops = _frozen(recipe, spec) and not recipe.learner and _chosen(recipe, spec, made).startswith("cpu")
+def _kept(recipe: Recipe, spec: RecipePolicy, made: Any) -> int:
+    """Bytes of the copy that the compiled loops keep of weights that nobody trains, in each process that samples."""
+    sampled = not recipe.learner and _positions(spec.engine or recipe.engine)
+    loops = sampled and _keeps_copy(recipe, spec) and _chosen(recipe, spec, made).startswith("cpu")
     return 2 * (sizes(made)[1] + made.get_output_embeddings().weight.numel()) if loops else 0
 
 
@@ -260,17 +262,17 @@ def _compute(recipe: Recipe) -> list[str]:
 
 def _chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
     """The backend of this policy's model, which has no weights yet."""
-    asked, frozen = asked_of(spec.compute, recipe.threads), _frozen(recipe, spec)
-    return planned(made, device_of(spec.device), asked, spec.load_in_4bit, frozen)
+    asked = asked_of(spec.compute, recipe.threads)
+    return planned(made, device_of(spec.device), asked, spec.load_in_4bit, _keeps_copy(recipe, spec))
 
 
-def _frozen(recipe: Recipe, spec: PolicySpec) -> bool:
-    """Whether nobody trains the base of this policy."""
+def _keeps_copy(recipe: Recipe, spec: PolicySpec) -> bool:
+    """Whether the compiled loops may keep a copy of the base of this policy and of those that share it."""
 
     def base(of: PolicySpec) -> tuple[object, ...]:
         return of.model, device_of(of.device), of.dtype, of.load_in_4bit, of.compute
 
-    return frozen_base(one for one in recipe.policies.values() if not one.elsewhere and base(one) == base(spec))
+    return keeps_copy(one for one in recipe.policies.values() if not one.elsewhere and base(one) == base(spec))
 
 
 def _shown(part: Mapping[str, Any]) -> str:

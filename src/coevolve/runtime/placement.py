@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
+from coevolve.models.spec import PolicySpec
 from coevolve.runtime.pool import cores
 from coevolve.settings import Workers
 from coevolve.types import PolicyName
@@ -15,6 +16,9 @@ from coevolve.types import PolicyName
 PAYS = 1e10
 """Floating-point operations of a step from which on worker processes pay: these take seconds and memory to start, which
 steps of a few hundredths of a second do not earn back."""
+
+FEW_CORES = 2
+"""Up to so many, the one thread of the compiled loops is as fast as all that PyTorch has for a large model."""
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -41,6 +45,13 @@ def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int
         raise ValueError(f"workers is {workers!r}; want true, false or auto")
     pays = 6 * parameters * tokens >= PAYS if workers == "auto" else workers
     return cores if pays and cores > 1 else 0
+
+
+def keeps_copy(specs: Iterable[PolicySpec]) -> bool:
+    """Whether compiled loops may sample the base that these share, however large it is, from a copy that they keep: it
+    is held in bfloat16, no policy trains the whole of it, and PyTorch would not have many threads for it."""
+    held = all(spec.weights != "full" and spec.dtype == "bfloat16" and not spec.load_in_4bit for spec in specs)
+    return held and cores() <= FEW_CORES
 
 
 def use_threads(threads: int | None, one: bool) -> None:

@@ -29,7 +29,8 @@ MOST = 1 << 28
 """Weights of a model's products that are copied for a rollout at most: for a while they are in memory twice."""
 
 MOST_KEPT = 1 << 31
-"""Likewise where the copy is made once and kept, as nobody trains them: in bfloat16 it takes 4 GiB."""
+"""Likewise where the copy is made once and kept, as nobody trains them: in bfloat16 it takes 4 GiB, and at the start,
+when the loops are compared with the model in float32, 8 for a while."""
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -45,9 +46,9 @@ CosSin = tuple[Any, Any]
 """Of every token's rotation."""
 
 
-def unlike(body: nn.Module, frozen: bool) -> str | None:
+def unlike(body: nn.Module, kept: bool) -> str | None:
     """Why the model below the head is not made of Llama's modules, with no parameter elsewhere and ordinary products,
-    few enough to have their weights twice; None if it is. frozen: they are held in bfloat16, and nobody trains them."""
+    few enough to have their weights twice; None if it is. kept: their copy is made once, not for every rollout."""
     if _children(body) != _TRUNK:
         return "it is no decoder of Llama's kind"
     layers: Any = body.layers
@@ -60,9 +61,9 @@ def unlike(body: nn.Module, frozen: bool) -> str | None:
     ) and all(name.rpartition(".")[2] in ("weight", "bias") for name, _ in body.named_parameters())
     if not alike or not all(type(product) is nn.Linear and product.in_features % 2 == 0 for product in products):
         return "its layers are not Llama's"
-    most, when = (MOST_KEPT, "and keep") if frozen else (MOST, "for every rollout")
+    most, when = (MOST_KEPT, "and keep") if kept else (MOST, "for every rollout")
     if sum(product.weight.numel() for product in products) > most:
-        return f"it has more than {most >> 20} million weights to copy {when}"
+        return f"it has more than {most // 10**6} million weights to copy {when}"
     return None
 
 

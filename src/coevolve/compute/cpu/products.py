@@ -21,14 +21,15 @@ from torch.nn import functional
 
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
-from coevolve.compute.cpu.loops.loop import PAIRS, TILES
+from coevolve.compute.processor import bfloat16_by
 from coevolve.models.adapters import Adapters
 
 _FEW_ROWS = 16
 """Below it the default is as fast."""
 
-_MANY_ROWS = 128
-"""From it on weights in bfloat16 are worth making float32."""
+_MANY_ROWS = 256
+"""From it on weights in bfloat16 are worth making float32: from 128 where a process keeps memory that it frees, as
+workers do, and from 256 to 512 where it does not."""
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -47,7 +48,8 @@ def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W' + b, differentiable; under autocast PyTorch's own. Of bfloat16 in float32 where that is faster."""
+    """x W' + b, differentiable; of many rows of bfloat16 in float32 where that is faster, else under autocast
+    PyTorch's own."""
     rows = x.numel() // x.shape[-1]
     if rows >= _MANY_ROWS and x.dtype == weight.dtype == torch.bfloat16 and float32_is_faster():
         wide: Tensor = _Wide.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -63,9 +65,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def side_by_side(layers: Sequence[Any], x: Tensor, adapters: Adapters | None) -> Tensor:
     """The outputs of linear layers for one input, side by side, differentiable: one product if none has adapters.
 
-    Weights of several layers are then copied, and kept for the backward. adapters: those that compute now.
+    Weights of several layers are then copied, and kept for the backward; not those that are held in bfloat16, which
+    may be many. adapters: those that compute now.
     """
-    if not any(hasattr(layer, "base_layer") for layer in layers):
+    if not any(hasattr(layer, "base_layer") or layer.weight.dtype == torch.bfloat16 for layer in layers):
         with torch.autocast("cpu", enabled=False):
             return linear(x, *joined_weights(layers, x.dtype))
     found = [_adapted(layer, x, adapters) for layer in layers]
@@ -140,7 +143,8 @@ class _Wide(torch.autograd.Function):
 def float32_is_faster() -> bool:
     """Than products of many rows in bfloat16: on processors without its instructions, and on Intel's without AMX, where
     one of AVX512-BF16's takes the time of two of float32's (82 and 141 GFLOPS of a core at 1,024 rows)."""
-    return not TILES and (_intel() or not PAIRS)
+    by = bfloat16_by()
+    return by == "nothing" or (by == "AVX512-BF16" and _intel())
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -194,13 +198,13 @@ def packed(weights_OI: Sequence[Tensor], dtype: torch.dtype) -> Any:
 
 
 _KEPT: WeakKeyDictionary[nn.Module, dict[Any, Panels]] = WeakKeyDictionary()
-"""Of weights that nobody trains, by the first of the layers."""
+"""Copies of weights that nobody trains, by the first of the layers and what else tells them apart."""
 
 
 def panels(layers: Sequence[nn.Linear], dtype: torch.dtype, out: torch.dtype | None = None) -> Panels:
     """``Panels`` of these layers: a copy of their weights as they are now, or, of weights that are held in bfloat16,
     which nobody trains (``models.narrow``), the copy that was made when it was first asked for."""
-    if dtype != torch.bfloat16 or any(layer.weight.dtype != dtype for layer in layers):
+    if dtype != torch.bfloat16 or any(x.weight.dtype != dtype or x.weight.requires_grad for x in layers):
         return Panels(layers, dtype, out)
     kept, key = _KEPT.setdefault(layers[0], {}), (out, *map(id, layers[1:]))
     if key not in kept:
