@@ -163,6 +163,8 @@ def test_what_is_sampled_from_a_copy_that_is_kept_is_of_the_weights_of_now(tied:
     for name in ("a", "c"):
         made[name].update(made[name].describe(batch), make_targets(batch, 0), make_rule(), 0)
     after = engine.generate(says)
+    layer = made["a"].weights.base.causal.base_model.layers[0].mlp.down_proj.base_layer
+    assert workers or layer in products._KEPT
     products._KEPT.clear()
     for policy in made.values():
         policy.close()  # other processes, which have no copy, are the next
