@@ -18,7 +18,8 @@ PAYS = 1e10
 steps of a few hundredths of a second do not earn back."""
 
 FEW_CORES = 2
-"""Up to so many, the one thread of the compiled loops is as fast as all that PyTorch has for a large model."""
+"""Up to so many, the one thread of the compiled loops is as fast as all that PyTorch has for a large model: 8 rows by
+1536 x 8960 took 2.74 ms, PyTorch's one thread 5.33 and its two 2.75."""
 
 P = TypeVar("P")
 T = TypeVar("T")

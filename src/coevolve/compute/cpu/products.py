@@ -142,7 +142,7 @@ class _Wide(torch.autograd.Function):
 @cache
 def float32_is_faster() -> bool:
     """Than products of many rows in bfloat16: on processors without its instructions, and on Intel's without AMX, where
-    one of AVX512-BF16's takes the time of two of float32's (82 and 141 GFLOPS of a core at 1,024 rows)."""
+    AVX512-BF16 is slower than float32 (82 and 141 GFLOPS of a core at 1,024 rows)."""
     by = bfloat16_by()
     return by == "nothing" or (by == "AVX512-BF16" and _intel())
 
