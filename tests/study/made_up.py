@@ -76,3 +76,12 @@ def pairs(differences, base=0.5, **more):
         "a": {seed: result("a", seed, reward=[base + one] * 5, **more) for seed, one in enumerate(differences)},
         "b": {seed: result("b", seed, reward=[base] * 5) for seed in range(len(differences))},
     }
+
+
+def everywhere(found):
+    """Results by the processor that they say."""
+    kept = {}
+    for arm, seeds in found.items():
+        for seed, one in seeds.items():
+            kept.setdefault(one.machine.processor, {}).setdefault(arm, {})[seed] = one
+    return kept

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from made_up import STUDY, pairs, result
+from made_up import STUDY, everywhere, pairs, result
 
 from coevolve.report.section import Plot, Section, Series
 from coevolve.study import layout, page
@@ -121,14 +121,14 @@ def test_a_page_in_both_forms(book):
     kept = pairs([0.2] * 12, kl=[0.0, 1.0, 1.0, 1.0, 1.0])
     for arm in ("b",):
         kept[arm] = {seed: result(arm, seed, reward=[0.5] * 5, kl=[1.0] * 5) for seed in range(12)}
-    files = page.files(book, kept, {}, Path("docs/study.md"))
+    files = page.files(book, everywhere(kept), {}, Path("docs/study.md"))
     assert set(files) == {Path("docs/study.md"), Path("docs/study-figure-F1.svg")}
     text = files[Path("docs/study.md")]
     assert "- Take a. ([K1](#k1), confirmed)" in text
     assert "| [K1](#k1) | a is better | **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 seeds |" in text
     assert "![Both arms](study-figure-F1.svg)" in text
     assert "### K1\n\na is better\n\n**confirmed.** a paper: much." in text
-    (text,) = page.files(book, kept, {}, Path("study.html")).values()
+    (text,) = page.files(book, everywhere(kept), {}, Path("study.html")).values()
     assert '<h3 id="k1">K1</h3>' in text
     assert "<svg" in text
     assert '<li>Take a. (<a href="#k1">K1</a>, confirmed)</li>' in text
@@ -151,30 +151,42 @@ def test_what_beats_a_paper_is_told_by_intervals(book, differences, direction, s
     claim = book.study.claims["K1"].model_copy(update={"comparisons": [asked, elsewhere]})
     beyond = Beyond(claims=["K1"], rules={"Paper": ["b"]})
     study = book.study.model_copy(update={"claims": {"K1": claim}, "beyond": beyond, "figures": {}})
-    files = page.files(type(book)(book.file, study), pairs(differences), {}, Path("study.md"))
+    files = page.files(type(book)(book.file, study), everywhere(pairs(differences)), {}, Path("study.md"))
     assert said in files[Path("study.md")]
 
 
 def test_why_nothing_is_decided_is_told(book):
     """All runs are there and five are no pairs; later runs are missing; there are none."""
-    far = Machine(processor="another", compute=("cpu",), threads=1)
     kept = pairs([0.1] * 12)
+    far = Machine(processor=kept["b"][0].machine.processor, compute=("cpu",), threads=1)
     kept["a"] |= {seed: result("a", seed, reward=[0.6] * 5, machine=far) for seed in range(5)}
     reason = "| **undecided** | {} |"
     book = type(book)(book.file, book.study.model_copy(update={"figures": {}}))
-    assert reason.format("with 5 pairs refused") in page.files(book, kept, {}, PAGE)[PAGE]
-    assert reason.format("begun") in page.files(book, pairs([0.1] * 11), {}, PAGE)[PAGE]
+    assert reason.format("with 5 pairs refused") in page.files(book, everywhere(kept), {}, PAGE)[PAGE]
+    assert reason.format("begun") in page.files(book, everywhere(pairs([0.1] * 11)), {}, PAGE)[PAGE]
     assert reason.format("not run") in page.files(book, {}, {}, PAGE)[PAGE]
+
+
+def test_where_runs_are_of_several_processors_it_is_told_which_were_paired(book):
+    book = type(book)(book.file, book.study.model_copy(update={"figures": {}}))
+    kept = everywhere(pairs([0.1] * 12))
+    assert "on a processor" not in page.files(book, kept, {}, PAGE)[PAGE]
+    far = Machine(processor="another", compute=("cpu",), threads=1)
+    more = {"another": {"a": {5: result("a", 5, reward=[0.6] * 5, machine=far)}}}
+    text = page.files(book, kept | more, {}, PAGE)[PAGE]
+    assert "12<br>on a processor |" in text
+    assert "0..11 | 72 s | a processor; cpu" in text
+    assert "5 | 72 s | another; cpu" in text
 
 
 def test_arms_that_share_the_numbers_of_their_evaluation_are_named(book):
     study = book.study.model_copy(update={"figures": {}})
     told = "all by random numbers of seed 0", "intervals of held-out measures leave that chance out"
-    plain = page.files(type(book)(book.file, study), pairs([0.1] * 12), {}, PAGE)[PAGE]
+    plain = page.files(type(book)(book.file, study), everywhere(pairs([0.1] * 12)), {}, PAGE)[PAGE]
     assert not any(said in plain for said in told)
     arms = {**study.arms, "a": study.arms["a"].model_copy(update={"evaluation_seed": 0})}
     shared = type(book)(book.file, study.model_copy(update={"arms": arms}))
-    assert all(said in page.files(shared, pairs([0.1] * 12), {}, PAGE)[PAGE] for said in told)
+    assert all(said in page.files(shared, everywhere(pairs([0.1] * 12)), {}, PAGE)[PAGE] for said in told)
 
 
 def test_cells_of_tables_cannot_break_them():

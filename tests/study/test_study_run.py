@@ -72,7 +72,7 @@ def killed_at_a_checkpoint(folder):
 @pytest.mark.slow
 def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     there = killed_at_a_checkpoint(here)
-    file = here / "results" / "toys" / "0.json"
+    file = results.place(here / "results", "toys", 0, results.processor())
     assert not file.exists()
     with run.alone(here / run.RUNS, wait=True):  # the training ends with the study that started it
         pass
@@ -96,8 +96,9 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     kept["curves"]["reward"][3] += 1
     file.write_text(json.dumps(kept))
     settings = read(Path("claims.yaml")).settings("toys")
-    first = results.load(file, "toys", 0, settings)
-    second = results.load(here / run.RUNS / "again" / "results" / "toys" / "0.json", "toys", 0, settings)
+    first = results.load(file, here / "results", settings)
+    there = here / run.RUNS / "again" / "results"
+    second = results.load(results.place(there, "toys", 0, results.processor()), there, settings)
     assert results.differences(first, second) == ["curves.reward.3"]
 
 
@@ -110,7 +111,7 @@ def kept_by_hand(here, **changes):
         machine=results.Machine(processor="a far one", compute=(), threads=1), rows=[],
         took={"training": 7000.0, "evaluation": 200.0, "finished": ""},
     ).model_copy(update=changes)  # fmt: skip
-    file = results.place(here / "results", "toys", 0)
+    file = results.place(here / "results", "toys", 0, made.machine.processor)
     results.write(made, file)
     return file
 
@@ -118,8 +119,8 @@ def kept_by_hand(here, **changes):
 def test_what_is_kept_is_read_back(here):
     file = kept_by_hand(here)
     book = read(here / "claims.yaml")
-    assert run.kept(book)["toys"][0].took["training"] == 7000.0
-    again = results.load(file, "toys", 0, book.settings("toys"))
+    assert run.kept(book)["a far one"]["toys"][0].took["training"] == 7000.0
+    again = results.load(file, here / "results", book.settings("toys"))
     before = file.read_text()
     results.write(again, file)
     assert file.read_text() == before
@@ -150,7 +151,7 @@ def test_what_was_never_run_is_taken_for_what_is_nearest(here):
     }.items():
         Path("claims.yaml").write_text(text.replace(compared, f"arm: toys, than: {than}, measure: end reward"))
         book = read(Path("claims.yaml"))
-        assert cost("T1", book, run.kept(book)) == said
+        assert cost("T1", book, run.kept(book)["a far one"]) == said
         assert cost("T1", book, {}) == "–"
 
 
@@ -187,7 +188,8 @@ def test_a_result_that_does_not_say_how_it_was_evaluated_has_it_in_its_rows(here
     tree = json.loads(file.read_text())
     del tree["evaluated"]
     file.write_text(json.dumps(tree))
-    found = results.load(file, "toys", 0, tree["recipe"] | {"evaluated": {"samples": samples, "play": None, "seed": 0}})
+    now = tree["recipe"] | {"evaluated": {"samples": samples, "play": None, "seed": 0}}
+    found = results.load(file, here / "results", now)
     assert found.evaluated == results.Evaluated(samples=samples, seed=0)
 
 
@@ -201,29 +203,54 @@ def test_a_result_without_a_seed_of_its_evaluation_is_of_those_that_shared_one(h
     text = (here / "claims.yaml").read_text()
     shared = text.replace("toys: {recipe: toy.yaml}", "toys: {recipe: toy.yaml, evaluation_seed: 0}")
     (here / "claims.yaml").write_text(shared)
-    (found,) = run.kept(read(here / "claims.yaml"))["toys"].values()
+    (found,) = run.kept(read(here / "claims.yaml"))["a far one"]["toys"].values()
     assert found.evaluation_seed == 0
 
 
-def test_a_pair_stays_on_one_kind_of_processor(here):
-    kept_by_hand(here)
+def compared(here):
+    """The claim that compares two arms."""
     text = (here / "claims.yaml").read_text()
     ours = "arm: toys, measure: held-out reward, than_measure: untrained reward"
     (here / "claims.yaml").write_text(text.replace(ours, "arm: others, than: toys, measure: end reward"))
-    book = read(here / "claims.yaml")
-    todo, left_out = run._jobs(book, ["T1"], [0, 1], run.kept(book))
-    assert left_out == ["others, seed 0 waits for a machine like its partners': a far one"]
-    assert [job.name for job in todo] == ["others, seed 1", "toys, seed 1"]
+    return read(here / "claims.yaml")
+
+
+def test_a_pair_is_made_on_one_kind_of_processor(here):
+    """Half of one that is elsewhere is made again here."""
+    kept_by_hand(here)
+    book = compared(here)
+    todo, lines = run._jobs(book, ["T1"], [0, 1], run.kept(book))
+    assert [job.name for job in todo] == ["others, seed 0", "toys, seed 0", "others, seed 1", "toys, seed 1"]
+    assert lines == ["1 run of these is made here again, to be paired; its result is of another processor"]
+
+
+def test_what_is_paired_anywhere_is_not_made_again(here):
+    kept_by_hand(here)
+    book = compared(here)
+    done = run.kept(book)
+    ours = done["a far one"]["toys"][0]
+    done["a far one"]["others"] = {0: ours.model_copy(update={"arm": "others"})}
+    assert run._jobs(book, ["T1"], [0], done) == ([], [])
+    done["a far one"]["others"] = {0: ours.model_copy(update={"arm": "others", "versions": {"torch": "1"}})}
+    assert run._jobs(book, ["T1"], [0], done) == ([], [])  # refused; making it here would not undo that
+
+
+def test_a_result_lies_where_its_processor_says(here, capsys):
+    file = kept_by_hand(here)
+    assert file == here / "results" / "toys" / "a-far-one" / "0.json"
+    old = here / "results" / "toys" / "0.json"
+    file.rename(old)
+    assert cli.main(words("--list")) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "results/toys/0.json is of toys, seed 0, on a far one; move it to results/toys/a-far-one/0.json" in said
 
 
 def test_a_pair_stays_with_one_set_of_versions(here):
     """It would be refused when all of it had been run."""
-    text = (here / "claims.yaml").read_text()
-    ours = "arm: toys, measure: held-out reward, than_measure: untrained reward"
-    (here / "claims.yaml").write_text(text.replace(ours, "arm: others, than: toys, measure: end reward"))
     machine = results.Machine(processor=results.processor(), compute=(), threads=1)
-    book = read(here / "claims.yaml")
-    for versions, left_out in (
+    book = compared(here)
+    for versions, lines in (
         (run._versions(), []),
         (run._versions() | {"coevolve": "0.0.1"}, []),
         (
@@ -235,12 +262,13 @@ def test_a_pair_stays_with_one_set_of_versions(here):
         ),
     ):
         kept_by_hand(here, machine=machine, versions=versions)
-        assert run._jobs(book, ["T1"], [0], run.kept(book))[1] == left_out
+        assert run._jobs(book, ["T1"], [0], run.kept(book))[1] == lines
 
 
-def test_a_chain_of_pairs_stays_on_one_kind_of_processor(here):
+def test_a_chain_of_pairs_stays_with_one_set_of_versions(here):
     """Else the arm in the middle could be run nowhere."""
-    kept_by_hand(here)
+    machine = results.Machine(processor=results.processor(), compute=(), threads=1)
+    kept_by_hand(here, machine=machine, versions=run._versions() | {"torch": "1.0"})
     text = (here / "claims.yaml").read_text().replace("full: 6", "full: 12")  # three tests want as many
     third = "others: {recipe: toy.yaml, overrides: [algorithm.eta=0.5]}"
     text = text.replace(third, f"{third}, thirds: {{recipe: toy.yaml, overrides: [algorithm.eta=0.7]}}")
@@ -252,8 +280,8 @@ def test_a_chain_of_pairs_stays_on_one_kind_of_processor(here):
         text.replace("    comparisons:\n", f"    comparisons:\n      - {middle}\n      - {end}\n")
     )
     book = read(here / "claims.yaml")
-    _, left_out = run._jobs(book, ["T1"], [0], run.kept(book))
-    assert [line.split(" waits for a machine")[0] for line in left_out] == ["others, seed 0", "thirds, seed 0"]
+    _, lines = run._jobs(book, ["T1"], [0], run.kept(book))
+    assert [line.split(" would be no pair")[0] for line in lines] == ["others, seed 0", "thirds, seed 0"]
 
 
 def test_a_result_names_no_folder_of_its_machine(here):

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up import HERE, pairs, result, row, study
+from made_up import HERE, everywhere, pairs, result, row, study
 
 from coevolve.report.findings.statistics import Estimate, estimate, holm
-from coevolve.study.results import Evaluated
+from coevolve.study.results import Evaluated, of_any
 from coevolve.study.verdicts import decide, holds, judge
 
 
 def verdict(differences, **changes):
-    (one,) = judge(study(**changes), pairs(differences), {})
+    (one,) = judge(study(**changes), everywhere(pairs(differences)), {})
     return one.verdict
 
 
@@ -48,7 +48,7 @@ def test_nothing_is_decided_without_a_margin():
 
 
 def test_twelve_seeds_that_agree_confirm():
-    (one,) = judge(study(), pairs([0.1] * 6 + [0.2] * 6), {})
+    (one,) = judge(study(), everywhere(pairs([0.1] * 6 + [0.2] * 6)), {})
     (found,) = one.found
     assert found.p == found.adjusted == 2 / 2**12  # all signs as they are, or all turned
     assert found.estimate.mean == pytest.approx(0.15)
@@ -87,18 +87,20 @@ def test_one_seed_against_the_others_is_one_test_of_many_too_many():
     }
     never = {**one, "measure": "end kl"}
     for family, found in ((51, "confirmed"), (52, "undecided")):
-        (judged,) = judge(study(comparisons=[one] + [never] * (family - 1)), pairs([-0.01] + [0.2] * 11), {})
+        (judged,) = judge(
+            study(comparisons=[one] + [never] * (family - 1)), everywhere(pairs([-0.01] + [0.2] * 11)), {}
+        )
         assert (judged.found[0].p, judged.found[0].verdict) == (4 / 2**12, found)
 
 
 def test_seeds_without_a_difference_have_no_sign_to_turn():
-    (judged,) = judge(study(), pairs([0.0, 0.0] + [0.2] * 10), {})
+    (judged,) = judge(study(), everywhere(pairs([0.0, 0.0] + [0.2] * 10)), {})
     assert judged.found[0].p == 2 * 4 / 2**12
 
 
 def test_the_interval_of_twelve_seeds_is_a_percentile_of_resampled_means():
     # The mean is Binomial(12, 1/12) / 12 of 1.2: P(0) = .35, P(<= 2) = .930, P(<= 3) = .987
-    (judged,) = judge(study(), pairs([1.2] + [0.0] * 11), {})
+    (judged,) = judge(study(), everywhere(pairs([1.2] + [0.0] * 11)), {})
     assert judged.found[0].estimate == (12, pytest.approx(0.1), 0.0, pytest.approx(0.3))
 
 
@@ -128,7 +130,7 @@ def test_the_family_is_all_comparisons_whether_done_or_not():
         "matched": "nothing",
     }
     never = {**one, "measure": "end kl"}
-    (judged,) = judge(study(comparisons=[one, never, never]), pairs([0.1] * 12), {})
+    (judged,) = judge(study(comparisons=[one, never, never]), everywhere(pairs([0.1] * 12)), {})
     assert [found.adjusted for found in judged.found] == [3 * 2 / 2**12, 1.0, 1.0]
     assert [found.verdict for found in judged.found] == ["confirmed", "undecided", "undecided"]
     assert judged.verdict == "undecided"  # not all of it is confirmed
@@ -139,7 +141,9 @@ def test_the_family_is_all_comparisons_whether_done_or_not():
 )
 def test_a_claim_is_what_all_its_comparisons_are(margins, found):
     one = {"arm": "a", "than": "b", "measure": "end reward", "direction": "more", "matched": "nothing"}
-    (judged,) = judge(study(comparisons=[{**one, "margin": margin} for margin in margins]), pairs([0.1] * 12), {})
+    (judged,) = judge(
+        study(comparisons=[{**one, "margin": margin} for margin in margins]), everywhere(pairs([0.1] * 12)), {}
+    )
     assert judged.verdict == found
 
 
@@ -152,7 +156,7 @@ def test_a_claim_is_refuted_if_one_of_its_comparisons_is():
         "margin": "0.02",
         "matched": "nothing",
     }
-    (judged,) = judge(study(comparisons=[one, {**one, "direction": "less"}]), pairs([0.1] * 12), {})
+    (judged,) = judge(study(comparisons=[one, {**one, "direction": "less"}]), everywhere(pairs([0.1] * 12)), {})
     assert [found.verdict for found in judged.found] == ["confirmed", "refuted"]
     assert judged.verdict == "refuted"
 
@@ -164,28 +168,67 @@ def test_a_claim_without_its_premise_is_vacuous(slope, gain, found):
     needs = study(premise="reads", needs_premise=True)
     premise = {"reads": {"slope": slope, "gain": gain}}
     assert holds(premise["reads"]) == (found != "vacuous")
-    assert judge(needs, pairs([0.1] * 12), premise)[0].verdict == found
-    assert judge(needs, pairs([0.1] * 12), {})[0].verdict == "undecided"  # nobody looked
+    assert judge(needs, everywhere(pairs([0.1] * 12)), premise)[0].verdict == found
+    assert judge(needs, everywhere(pairs([0.1] * 12)), {})[0].verdict == "undecided"  # nobody looked
     assert not holds({"slope": None, "gain": 0.1})  # the pioneer's reward never varies
-    assert judge(study(premise="reads"), pairs([0.1] * 12), premise)[0].verdict == "confirmed"  # it is only shown
+    assert (
+        judge(study(premise="reads"), everywhere(pairs([0.1] * 12)), premise)[0].verdict == "confirmed"
+    )  # it is only shown
 
 
-def test_pairs_of_different_machines_are_refused():
+def test_pairs_of_other_versions_are_refused():
     found = pairs([0.1] * 12)
-    other = HERE.model_copy(update={"processor": "another"})
-    found["a"][3] = found["a"][3].model_copy(update={"machine": other})
     found["a"][4] = found["a"][4].model_copy(update={"versions": {"torch": "3"}})
-    (one,) = judge(study(), found, {})
-    assert one.found[0].refused == {3: "on different processors or compute paths", 4: "of different versions"}
-    assert (len(one.found[0].pairs), one.verdict) == (10, "undecided")
+    (one,) = judge(study(), everywhere(found), {})
+    assert one.found[0].refused == {4: "of different versions"}
+    assert (len(one.found[0].pairs), one.verdict) == (11, "undecided")
 
 
-@pytest.mark.parametrize("change", [{"compute": ("torch",)}, {"threads": 2}, {"processor": "another"}])
+@pytest.mark.parametrize("change", [{"compute": ("torch",)}, {"threads": 2}])
 def test_a_pair_of_other_compute_is_refused(change):
     found = pairs([0.1] * 12)
     found["b"][3] = found["b"][3].model_copy(update={"machine": HERE.model_copy(update=change)})
-    (one,) = judge(study(), found, {})
-    assert (list(one.found[0].refused), one.verdict) == ([3], "undecided")
+    (one,) = judge(study(), everywhere(found), {})
+    assert (one.found[0].refused, one.verdict) == ({3: "on different compute paths"}, "undecided")
+
+
+FAR = HERE.model_copy(update={"processor": "z, far"})
+
+
+def test_results_of_two_processors_are_no_pair():
+    found = pairs([0.1] * 12)
+    found["a"][3] = found["a"][3].model_copy(update={"machine": FAR})
+    (one,) = judge(study(), everywhere(found), {})
+    assert (len(one.found[0].pairs), one.found[0].refused, one.verdict) == (11, {}, "undecided")
+
+
+def test_pairs_may_be_of_one_processor_or_of_the_other():
+    """Seeds 0 to 4 have pairs on one, 3 to 11 on the other, which has more: those of 3 and 4 are taken from there."""
+    here = {arm: {seed: one for seed, one in seeds.items() if seed < 5} for arm, seeds in pairs([0.1] * 12).items()}
+    there = {
+        arm: {seed: one for seed, one in seeds.items() if seed >= 3}
+        for arm, seeds in pairs([0.2] * 12, machine=FAR).items()
+    }
+    there["b"] = {seed: one.model_copy(update={"machine": FAR}) for seed, one in there["b"].items()}
+    (one,) = judge(study(), everywhere(here) | everywhere(there), {})
+    assert one.found[0].values == pytest.approx([0.1] * 3 + [0.2] * 9)
+    assert list(one.found[0].made_on.values()) == ["a processor"] * 3 + ["z, far"] * 9
+    assert one.verdict == "confirmed"
+
+
+def test_a_pair_that_one_processor_refuses_may_be_of_another():
+    found = pairs([0.1] * 12)
+    there = {arm: {0: seeds[0].model_copy(update={"machine": FAR})} for arm, seeds in pairs([0.3]).items()}
+    found["a"][0] = found["a"][0].model_copy(update={"versions": {"torch": "3"}})
+    (one,) = judge(study(), everywhere(found) | everywhere(there), {})
+    assert (one.found[0].refused, one.found[0].pairs[0]) == ({}, (0.8, 0.5))
+
+
+def test_what_is_drawn_is_of_the_processor_that_made_most():
+    found, there = pairs([0.1] * 3), pairs([0.2] * 2, machine=FAR)
+    assert of_any(everywhere(found) | {"z, far": there}) == found
+    assert of_any({"a, near": there} | everywhere(found)) == found
+    assert of_any({}) == {}
 
 
 def curves(a, b):
@@ -236,7 +279,7 @@ KL = {"reward": [0, 4], "kl": [0, 1]}
     ],
 )
 def test_verdicts_of_curves_that_are_known(a, b, changes, found):
-    (one,) = judge(study(**changes), curves(a, b), {})
+    (one,) = judge(study(**changes), everywhere(curves(a, b)), {})
     assert one.verdict == found
 
 
@@ -256,11 +299,11 @@ def frontiers(better):
 def test_a_frontier_that_lies_beyond_another_is_confirmed():
     claimed = [{**FRONTIER, "direction": direction} for direction in ("more", "less")]
     for direction, found in zip(claimed, ("confirmed", "refuted"), strict=True):
-        (one,) = judge(study(comparisons=[direction]), frontiers(better=True), {})
+        (one,) = judge(study(comparisons=[direction]), everywhere(frontiers(better=True)), {})
         # up to KL 4.4: (2 - 1) * 1 + (4.4 - 2) * 2 and (4 - 2) * 1 + (4.4 - 4) * 2
         assert one.found[0].pairs[0] == (pytest.approx(5.8), pytest.approx(2.8))
         assert one.verdict == found
-        (one,) = judge(study(comparisons=[direction]), frontiers(better=False), {})
+        (one,) = judge(study(comparisons=[direction]), everywhere(frontiers(better=False)), {})
         assert one.verdict == "equal"
 
 
@@ -268,8 +311,8 @@ def test_a_frontier_wants_all_its_points_from_one_kind_of_machine():
     found = frontiers(better=True)
     found["a2"][5] = found["a2"][5].model_copy(update={"machine": HERE.model_copy(update={"processor": "another"})})
     del found["b2"][7]
-    (one,) = judge(study(comparisons=[{**FRONTIER, "direction": "more"}]), found, {})
-    assert (one.found[0].refused, len(one.found[0].pairs)) == ({5: "on different processors or compute paths"}, 10)
+    (one,) = judge(study(comparisons=[{**FRONTIER, "direction": "more"}]), everywhere(found), {})
+    assert (one.found[0].refused, len(one.found[0].pairs)) == ({}, 10)
     assert one.verdict == "undecided"
 
 
@@ -279,7 +322,7 @@ def test_what_is_measured_at_the_end_wants_equal_cost():
         "a": {0: result("a", 0, turns=[64] * 10, rows=paid), 1: result("a", 1, turns=[64] * 10, rows=paid)},
         "b": {0: result("b", 0, turns=[128] * 10, rows=paid), 1: result("b", 1, turns=[64] * 10, rows=paid)},
     }
-    (one,) = judge(study(measure="held-out reward", matched="responses"), found, {})
+    (one,) = judge(study(measure="held-out reward", matched="responses"), everywhere(found), {})
     assert one.found[0].refused == {0: "spent different responses"}
     assert one.found[0].pairs == {1: (0.5, 0.5)}
 
@@ -300,15 +343,15 @@ def test_what_was_evaluated_otherwise_is_no_pair(measure, refused, how, why):
     seed 1, whose own numbers are those of 1."""
     paid = [row(role="pioneer", reward=0.5), row(setting="alone", role="pioneer", policy="ann", reward=0.5)]
     found = {arm: {1: result(arm, 1, reward=[0.5] * 10, turns=[64] * 10, rows=paid)} for arm in "ab"}
-    (one,) = judge(study(measure=measure), found, {})
+    (one,) = judge(study(measure=measure), everywhere(found), {})
     assert list(one.found[0].pairs) == [1]
     found["a"][1] = found["a"][1].model_copy(update={"evaluated": how})
-    (one,) = judge(study(measure=measure), found, {})
+    (one,) = judge(study(measure=measure), everywhere(found), {})
     assert one.found[0].refused == ({1: why} if refused and why else {})
 
 
 def test_what_a_run_does_not_say_is_no_pair():
-    (one,) = judge(study(measure="end kl"), pairs([0.1]), {})
+    (one,) = judge(study(measure="end kl"), everywhere(pairs([0.1])), {})
     assert one.found[0].refused == {0: "not measured in these runs"}
 
 
@@ -316,14 +359,14 @@ def test_a_margin_in_deviations_is_the_starts():
     start = [row("start", reward=0.1, reward_se=0.25)]  # over 4 problems: a deviation of .5
     found = pairs([0.1] * 12)
     found["b"] = {seed: one.model_copy(update={"rows": start}) for seed, one in found["b"].items()}
-    (one,) = judge(study(margin="0.1 sd"), found, {})
+    (one,) = judge(study(margin="0.1 sd"), everywhere(found), {})
     assert one.found[0].margin == pytest.approx(0.05)
     assert one.verdict == "confirmed"
 
 
 def test_intervals_are_the_reports():
     values = [0.1, 0.3, 0.2]
-    (one,) = judge(study(), pairs(values), {})
+    (one,) = judge(study(), everywhere(pairs(values)), {})
     assert one.found[0].estimate.mean == pytest.approx(estimate(values).mean)
     assert replace(one.found[0]).p == 1.0  # three of twelve are no test
 
@@ -332,10 +375,10 @@ def test_an_open_question_gets_a_number_and_takes_no_part_in_the_correction():
     asked = {"arm": "a", "than": "b", "measure": "end reward", "margin": "0.02", "matched": "nothing"}
     both = study(comparisons=[{**asked, "direction": "more"}, {**asked, "direction": "open"}])
     assert both.tests == 1
-    (one,) = judge(both, pairs([0.1] * 12), {})
+    (one,) = judge(both, everywhere(pairs([0.1] * 12)), {})
     claimed, question = one.found
     assert claimed.adjusted == claimed.p == 2 / 2**12
     assert (one.verdict, question.verdict, question.p) == ("confirmed", "open", 1.0)
     assert question.estimate.mean == pytest.approx(0.1)
-    (one,) = judge(study(comparisons=[{**asked, "direction": "open"}]), pairs([0.1] * 12), {})
+    (one,) = judge(study(comparisons=[{**asked, "direction": "open"}]), everywhere(pairs([0.1] * 12)), {})
     assert one.verdict == "open"

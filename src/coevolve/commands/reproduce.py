@@ -100,16 +100,18 @@ def _list(book: Book, claims: list[str]) -> None:
 
     from coevolve.console import WIDE, console
     from coevolve.study.page import cost, state
+    from coevolve.study.results import of_any
     from coevolve.study.run import kept, premises
     from coevolve.study.verdicts import judge
 
     done = kept(book)
+    known = of_any(done)
     table = Table(box=box.SIMPLE)
     for title in ("claim", "state", "cost, one process", "verdict", "says"):
         table.add_column(title)
     for one in judge(book.study, done, premises(book)):
         if one.id in claims:
-            table.add_row(one.id, state(one, book, done), cost(one.id, book, done), one.verdict, one.claim.says)
+            table.add_row(one.id, state(one, book, known), cost(one.id, book, known), one.verdict, one.claim.says)
     console(WIDE).print(table)
 
 

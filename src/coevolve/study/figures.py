@@ -17,8 +17,7 @@ from coevolve.report.section import Plot, Series
 from coevolve.report.wording import number, within
 from coevolve.study.claims import Book, Figure, Line
 from coevolve.study.measures import AXES
-from coevolve.study.results import Result
-from coevolve.study.verdicts import Results
+from coevolve.study.results import Result, Results
 
 RESPONSES = "responses"
 

@@ -18,10 +18,10 @@ from coevolve.study import layout
 from coevolve.study.claims import Beyond, Book, Comparison
 from coevolve.study.figures import drawn
 from coevolve.study.layout import BREAK, Chapter, Picture
-from coevolve.study.results import Result
+from coevolve.study.results import Everywhere, Result, Results, of_any
 from coevolve.study.run import in_words
 from coevolve.study.svg import svg
-from coevolve.study.verdicts import GAIN, SLOPE, Found, Judged, Results, holds, judge
+from coevolve.study.verdicts import GAIN, SLOPE, Found, Judged, holds, judge
 
 TITLE = "The study"
 INTRO = (
@@ -31,7 +31,7 @@ INTRO = (
 _SIGNS = {"more": ">", "less": "<", "equal": "=", "open": "beside"}
 
 
-def files(book: Book, kept: Results, premises: Mapping[str, Mapping[str, Any]], page: Path) -> dict[Path, str]:
+def files(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]], page: Path) -> dict[Path, str]:
     """What is to be written for a page: itself and, if it is Markdown, its pictures beside it. Raises ValueError for a
     name of another kind."""
     found = chapters(book, kept, premises)
@@ -44,7 +44,7 @@ def files(book: Book, kept: Results, premises: Mapping[str, Mapping[str, Any]], 
     return {page: layout.markdown(TITLE, INTRO, found, page.stem), **beside}
 
 
-def chapters(book: Book, kept: Results, premises: Mapping[str, Mapping[str, Any]]) -> list[Chapter]:
+def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]]) -> list[Chapter]:
     """What the page says."""
     judged = judge(book.study, kept, premises)
     claims = [one for one in judged if one.verdict != "open"]
@@ -53,7 +53,7 @@ def chapters(book: Book, kept: Results, premises: Mapping[str, Mapping[str, Any]
         Chapter(_claims(book, claims)),
         *([Chapter(_beyond(beyond, claims, book.study.seeds["full"]))] if (beyond := book.study.beyond) else []),
         Chapter(_open([one for one in judged if one.verdict == "open"])),
-        _pictures(book, kept),
+        _pictures(book, of_any(kept)),
         *([Chapter(_premises(book, premises))] if premises else []),
         Chapter(_how(book), [_detail(book, one, kept) for one in judged]),
         *([Chapter(_runs(book, kept))] if kept else []),
@@ -212,7 +212,7 @@ def _how(book: Book) -> Section:
     return Section("details", "Each claim", sentence)
 
 
-def _detail(book: Book, one: Judged, kept: Results) -> Section:
+def _detail(book: Book, one: Judged, kept: Everywhere) -> Section:
     """Everything of one claim: the paper's number, every comparison, what it is made by."""
     premise = f" {_premise_of(one)}" if one.claim.premise else ""
     source = one.claim.paper if one.claim.number == one.claim.paper else f"{one.claim.paper}: {one.claim.number}"
@@ -220,14 +220,18 @@ def _detail(book: Book, one: Judged, kept: Results) -> Section:
     if (other := one.claim.elsewhere) is not None:
         said += f"{other.why} `{other.recipe}`. What would decide it: `{other.command}`"
         return Section(one.id.lower(), one.id, said)
-    files = [f"[{arm}](../study/results/{arm})" for arm in book.arms_of(one.id) if arm in kept]
+    made_on = {arm: [name for name, results in kept.items() if arm in results] for arm in book.arms_of(one.id)}
+    files = [f"[{arm}](../study/results/{arm})" for arm, names in made_on.items() if names]
     said += f"`coevolve reproduce {one.id} --tier full`" + (f"; results: {', '.join(files)}" if files else "")
-    rows = [_comparison(found) for found in one.found]
+    several = any(len(names) > 1 for names in made_on.values())
+    rows = [_comparison(found, several) for found in one.found]
     columns = ("claimed", "equal", "difference", "margin", "seeds", "p, adjusted", "")
     return Section(one.id.lower(), one.id, said, columns, rows)
 
 
-def _comparison(found: Found) -> list[str]:
+def _comparison(found: Found, several: bool) -> list[str]:
+    """several: whether there are runs of its arms on more than one kind of processor, so that it is to be said on
+    which the pairs were made."""
     refused = "".join(f"{BREAK}{many(count, 'pair')} refused: {why}" for why, count in _counted(found.refused.values()))
     estimate = found.estimate
     return [
@@ -235,10 +239,14 @@ def _comparison(found: Found) -> list[str]:
         "–" if found.comparison.matched == "nothing" else found.comparison.matched,
         ("–" if estimate is None else within(*estimate[1:])) + refused,
         number(found.margin),
-        str(len(found.pairs)),
+        str(len(found.pairs)) + "".join(f"{BREAK}on {name}" for name in _on(found) if several),
         f"{number(found.p)}, {number(found.adjusted)}" if found.p < 1 else "–",
         found.verdict,
     ]
+
+
+def _on(found: Found) -> list[str]:
+    return list(dict.fromkeys(found.made_on.values()))
 
 
 def _difference(found: Found) -> str:
@@ -292,26 +300,33 @@ def _premises(book: Book, premises: Mapping[str, Mapping[str, Any]]) -> Section:
     return Section("premises", "Premises", sentence, columns, rows)
 
 
-def _runs(book: Book, kept: Results) -> Section:
+def _runs(book: Book, kept: Everywhere) -> Section:
     sentence = (
         "Whoever doubts a row makes one of its runs anew and compares it with the kept file, times and commit aside, "
         "by the command of the last column."
     )
-    rows = []
-    for arm, seeds in kept.items():
-        about = book.study.arms[arm]
-        settings = " ".join([about.recipe.removeprefix("../"), *about.overrides])
-        by = f", evaluated by {about.evaluated_by}" if about.evaluated_by else ""
-        by += f", all by random numbers of seed {about.evaluation_seed}" if about.evaluation_seed is not None else ""
-        machines = dict.fromkeys(f"{one.machine.processor}; {', '.join(one.machine.compute)}" for one in seeds.values())
-        spent = f"{fmean(one.seconds for one in seeds.values()):.0f} s"
-        first = next(iter(seeds))
-        rows.append(
-            [arm, f"`{settings}`{by}", _ranges(seeds), spent, BREAK.join(machines), _versions(seeds.values()),
-             f"`coevolve reproduce --again {arm}/{first}`"]
-        )  # fmt: skip
+    made = [(arm, results[arm]) for arm in book.study.arms for _, results in sorted(kept.items()) if arm in results]
+    rows = [_run(book, arm, seeds) for arm, seeds in made]
     columns = ("arm", "recipe and overrides", "seeds", "each took", "computed by", "versions, commits", "again")
     return Section("runs", "Runs", sentence, columns, rows)
+
+
+def _run(book: Book, arm: str, seeds: Mapping[int, Result]) -> list[str]:
+    """The runs of an arm on one kind of processor."""
+    about = book.study.arms[arm]
+    settings = " ".join([about.recipe.removeprefix("../"), *about.overrides])
+    by = f", evaluated by {about.evaluated_by}" if about.evaluated_by else ""
+    by += f", all by random numbers of seed {about.evaluation_seed}" if about.evaluation_seed is not None else ""
+    machines = dict.fromkeys(f"{one.machine.processor}; {', '.join(one.machine.compute)}" for one in seeds.values())
+    return [
+        arm,
+        f"`{settings}`{by}",
+        _ranges(seeds),
+        f"{fmean(one.seconds for one in seeds.values()):.0f} s",
+        BREAK.join(machines),
+        _versions(seeds.values()),
+        f"`coevolve reproduce --again {arm}/{next(iter(seeds))}`",
+    ]
 
 
 def _versions(found: Any) -> str:

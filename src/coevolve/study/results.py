@@ -136,6 +136,23 @@ class Result(BaseModel):
         return float(self.took["training"]) + float(self.took["evaluation"])
 
 
+Results = Mapping[str, Mapping[int, Result]]
+"""Arm -> seed -> result, of one kind of processor."""
+
+Everywhere = Mapping[str, Results]
+"""Processor -> its results. Only results of one kind of processor are compared with each other."""
+
+
+def of_any(everywhere: Everywhere) -> Results:
+    """Of each arm what the kind of processor has that made most of its seeds (the first by name, of several)."""
+    found: dict[str, Mapping[int, Result]] = {}
+    for _, results in sorted(everywhere.items()):
+        for arm, seeds in results.items():
+            if len(seeds) > len(found.get(arm, {})):
+                found[arm] = seeds
+    return found
+
+
 def settings(recipe: Settings, evaluated: Evaluated) -> Settings:
     """What makes the results of an arm its results: how it was trained (``said``), and how it was evaluated."""
     return {**recipe, "evaluated": evaluated.model_dump()}
@@ -149,9 +166,9 @@ def said(recipe: Recipe) -> Settings:
     return kept
 
 
-def place(folder: Path, arm: str, seed: int) -> Path:
+def place(folder: Path, arm: str, seed: int, processor: str) -> Path:
     """Where a result is kept."""
-    return folder / arm / f"{seed}.json"
+    return folder / arm / _spelled(processor) / f"{seed}.json"
 
 
 def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str, Any], seconds: float) -> Result:
@@ -194,18 +211,17 @@ def write(result: Result, file: Path) -> None:
     write_text(file, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def load(file: Path, arm: str, seed: int, now: Settings) -> Result | None:
-    """The result in a file; None if there is none. now: what the arm says now (``settings``).
+def load(file: Path, folder: Path, now: Settings) -> Result:
+    """The result in a file of the folder of all of them. now: what its arm says now (``settings``).
 
-    Raises ValueError for a result of another arm or seed, or of other settings.
+    Raises ValueError for one that does not lie where it is kept (``place``), or of other settings.
     """
-    if not file.is_file():
-        return None
     found = validate(Result, read_json(file), str(file))
-    if (found.arm, found.seed) != (arm, seed):
-        raise ValueError(f"{file} is of {found.arm}, seed {found.seed}; results are not renamed")
+    if file != (there := place(folder, found.arm, found.seed, found.machine.processor)):
+        made = f"{found.arm}, seed {found.seed}, on {found.machine.processor}"
+        raise ValueError(f"{file} is of {made}; move it to {there}")
     if key := _differs(found.settings, now):
-        raise ValueError(f"{file} was made by other settings than {arm} has now: {key}; delete it to run it anew")
+        raise ValueError(f"{file} was made by other settings than {found.arm} has now: {key}; delete it to run it anew")
     return found
 
 
@@ -224,6 +240,11 @@ def processor() -> str:
             name, family, model = (line[1].strip() for line in lines if line)
             return f"{name}, family {family}, model {model}"
     return platform.processor() or platform.machine()
+
+
+def _spelled(processor: str) -> str:
+    """What a processor calls itself, as the name of a folder: ``amd-epyc-family-26-model-2``."""
+    return "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)", "", processor.lower())))
 
 
 def _commit(about: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Runs what has no result yet, over ``sweep``: the same command goes on, on this machine or another one.
 
 Runs are under ``runs/study/``, and so resumable; a result is written when its run has been evaluated, and only then are
-its checkpoints deleted. An arm's run of a seed goes where its partners' were: on the same kind of processor, with the
-same versions.
+its checkpoints deleted. Pairs are of one kind of processor: where an arm's partner was run on another one, it is run
+here again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from coevolve.runs.folder import RunDir, environment, plain
 from coevolve.runs.lock import alone
 from coevolve.study import results
 from coevolve.study.claims import Arm, Book
-from coevolve.study.results import Result
-from coevolve.study.verdicts import Results
+from coevolve.study.results import Everywhere, Result, Results, of_any
+from coevolve.study.verdicts import Found, judge
 from coevolve.sweep.pool import LOG, train_all
 from coevolve.sweep.run import places_for, unfinished
 from coevolve.sweep.show import progress
@@ -51,18 +51,20 @@ class Job:
         return f"{self.arm}, seed {self.recipe.seed}"
 
 
-def kept(book: Book) -> Results:
-    """Every result of the study's arms and seeds. Raises ValueError for one that is not of its arm as it is now."""
-    found: dict[str, dict[int, Result]] = {}
+def kept(book: Book) -> Everywhere:
+    """Every result of the study's arms. Raises ValueError for one that is not of its arm as it is now."""
+    found: dict[str, dict[str, dict[int, Result]]] = {}
     for arm in book.study.arms:
-        if not (book.results / arm).is_dir():
-            continue
-        settings = book.settings(arm)
-        for seed in range(book.study.seeds["full"]):
-            one = results.load(results.place(book.results, arm, seed), arm, seed, settings)
-            if one is not None:
-                found.setdefault(arm, {})[seed] = one
-    return found
+        files = sorted((book.results / arm).rglob("*.json"))
+        settings = book.settings(arm) if files else {}
+        for file in files:
+            one = results.load(file, book.results, settings)
+            if one.seed < book.study.seeds["full"]:
+                found.setdefault(one.machine.processor, {}).setdefault(arm, {})[one.seed] = one
+    return {
+        processor: {arm: dict(sorted(seeds.items())) for arm, seeds in arms.items()}
+        for processor, arms in sorted(found.items())
+    }
 
 
 def premises(book: Book) -> dict[str, Mapping[str, Any]]:
@@ -83,15 +85,15 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int
     Raises ValueError, before anything starts, for a recipe that cannot be; at the end ChildProcessError if runs failed.
     """
     done = kept(book)
-    todo, left_out = _jobs(book, claims, seeds, done)
-    for line in left_out:
+    todo, lines = _jobs(book, claims, seeds, done)
+    for line in lines:
         say(line)
     with alone(RUNS) as lock:
         _measure_premises(book, claims)
         if not todo:
             say("nothing to run")
             return
-        collect = _Collect(book, todo, done)
+        collect = _Collect(book, todo, {**of_any(done), **done.get(results.processor(), {})})
         say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
         try:
             failed = _train(todo, jobs, lock, collect)
@@ -109,8 +111,8 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
 
     An interrupted one goes on. Raises ValueError for a run that has no result to compare with.
     """
-    settings = book.settings(arm)
-    first = results.load(results.place(book.results, arm, seed), arm, seed, settings)
+    done, here = kept(book), results.processor()
+    first = {**of_any(done), **done.get(here, {})}.get(arm, {}).get(seed)
     if first is None:
         raise ValueError(f"{arm}, seed {seed} has no result in {book.results}; run its claim first")
     job = Job(arm, book.recipe(arm, seed, RUNS / "again" / f"{arm}-{seed}"))
@@ -121,30 +123,39 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
     if failed:
         raise ChildProcessError(f"{job.recipe.output_dir / LOG}: {failed[job.recipe.output_dir]}")
     remove(job.recipe.output_dir)  # whoever doubts again starts anew
-    second = results.load(results.place(RUNS / "again" / "results", arm, seed), arm, seed, settings)
-    assert second is not None
+    folder = RUNS / "again" / "results"
+    second = results.load(results.place(folder, arm, seed, here), folder, book.settings(arm))
     return results.differences(first, second)
 
 
-def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Results) -> tuple[list[Job], list[str]]:
+def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywhere) -> tuple[list[Job], list[str]]:
     """What is to be run, the arms of a claim and seed next to each other; and lines about what is not, and why."""
-    wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in book.arms_of(id))
-    todo, left_out = [], []
+    here, found = done.get(results.processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
+    wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in _missing(found[id], seed))
+    todo, lines = [], []
     for arm, seed in wanted:
-        if seed in done.get(arm, {}):
+        if seed in here.get(arm, {}):
             continue
-        if why := _apart(_partners(book, arm, seed, done)):
-            left_out.append(f"{arm}, seed {seed} {why}")
+        if why := _apart(_partners(book, arm, seed, here)):
+            lines.append(f"{arm}, seed {seed} {why}")
             continue
         todo.append(Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}")))
         check(todo[-1].recipe)
-    return todo, left_out
+    elsewhere = of_any(done)
+    if anew := sum(job.recipe.seed in elsewhere.get(job.arm, {}) for job in todo):
+        are, their = ("is", "its result is") if anew == 1 else ("are", "their results are")
+        lines.append(f"{many(anew, 'run')} of these {are} made here again, to be paired; {their} of another processor")
+    return todo, lines
+
+
+def _missing(found: Sequence[Found], seed: int) -> list[str]:
+    """The arms of a claim's comparisons that no processor has made all runs of, with this seed."""
+    open_ones = [one.comparison for one in found if seed not in one.pairs and seed not in one.refused]
+    return list(dict.fromkeys(arm for one in open_ones for side in one.sides for arm in side))
 
 
 def _apart(partners: Sequence[Result]) -> str:
     """Why a run made here and now would be no pair with these; empty if it would."""
-    if there := {one.machine.processor for one in partners} - {results.processor()}:
-        return f"waits for a machine like its partners': {', '.join(sorted(there))}"
     here = _versions() if partners else {}
     if there := {f"{name} {had}" for one in partners for name, had in one.libraries.items() if here.get(name) != had}:
         made = ", ".join(sorted(there))
@@ -162,7 +173,8 @@ def _versions() -> dict[str, str]:
 
 
 def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
-    """The results of this seed that this arm is compared with, by way of other arms too: these must be able to join."""
+    """Of these results of one processor those of this seed that the arm is compared with, by way of other arms too:
+    all of them must be able to join."""
     comparisons = [one for claim in book.study.claims.values() for one in claim.comparisons]
     sides, linked, before = [{*one.sides[0], *one.sides[1]} for one in comparisons], {arm}, 0
     while len(linked) > before:
@@ -222,7 +234,7 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
     seed = job.recipe.seed if how.seed is None else how.seed
     found = measure_run(job.recipe.output_dir, samples=how.samples, play=how.play, seed=seed)
     result = results.made(job.arm, job.recipe, how, found, time.perf_counter() - began)
-    results.write(result, results.place(folder, job.arm, job.recipe.seed))
+    results.write(result, results.place(folder, job.arm, job.recipe.seed, result.machine.processor))
     for checkpoint in RunDir(job.recipe.output_dir).checkpoints():
         remove(checkpoint)
     return result.seconds

@@ -27,10 +27,7 @@ from typing import Any
 from coevolve.report.findings.statistics import Estimate, estimate, holm, sign_flip
 from coevolve.study import measures
 from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
-from coevolve.study.results import Result
-
-Results = Mapping[str, Mapping[int, Result]]
-"""Arm -> seed -> result."""
+from coevolve.study.results import Everywhere, Result, Results
 
 SLOPE, GAIN = 0.3, 0.0
 """A premise holds at this slope and above this gain."""
@@ -38,11 +35,13 @@ SLOPE, GAIN = 0.3, 0.0
 
 @dataclass
 class Found:
-    """One comparison. pairs: seed -> (ours, theirs). refused: seed -> why its runs are no pair. margin: in the
-    measure's units. p: of the sign-flip test, 1 until all pairs are there; adjusted: by Holm."""
+    """One comparison. pairs: seed -> (ours, theirs). made_on: seed -> the processor of its pair. refused: seed -> why
+    its runs are no pair. margin: in the measure's units. p: of the sign-flip test, 1 until all pairs are there;
+    adjusted: by Holm."""
 
     comparison: Comparison
     pairs: dict[int, tuple[float, float]] = field(default_factory=dict)
+    made_on: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     margin: float = math.nan
     p: float = 1.0
@@ -75,9 +74,19 @@ class Judged:
         return next((said for verdict, said in self.claim.follows.items() if verdict == self.verdict), None)
 
 
-def judge(study: Study, results: Results, premises: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
+@dataclass(frozen=True)
+class _Pair:
+    """Of a seed, on one kind of processor. why: it is none, if it is none. spread: of the other side's start."""
+
+    processor: str
+    numbers: tuple[float, float]
+    why: str
+    spread: float
+
+
+def judge(study: Study, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
     """Every claim of the study. premises: what was measured, by name."""
-    found = {id: [_paired(one, study, results) for one in claim.comparisons] for id, claim in study.claims.items()}
+    found = {id: [_paired(one, study, kept) for one in claim.comparisons] for id, claim in study.claims.items()}
     every = [one for each in found.values() for one in each if one.verdict != "open"]
     for one in every:
         if len(one.pairs) == study.seeds["full"]:
@@ -125,24 +134,36 @@ def _of_claim(claim: Claim, found: Sequence[Found], premise: Mapping[str, Any] |
     return verdicts.pop() if len(verdicts) == 1 else "undecided"
 
 
-def _paired(comparison: Comparison, study: Study, results: Results) -> Found:
-    """The pairs of a comparison among the seeds of the tier ``full``, and why others are none."""
+def _paired(comparison: Comparison, study: Study, kept: Everywhere) -> Found:
+    """The pairs of a comparison among the seeds of the tier ``full``, and why others are none. Where several kinds of
+    processor have a pair of a seed, it is that of the one which has most pairs (the first by name, of several)."""
     found = Found(comparison, verdict="open" if comparison.direction == "open" else "undecided")
-    ours, theirs = comparison.sides
+    seeds = range(study.seeds["full"])
+    by_processor = [
+        {seed: pair for seed in seeds if (pair := _pair(comparison, seed, processor, results))}
+        for processor, results in sorted(kept.items())
+    ]
+    by_processor.sort(key=lambda pairs: sum(not pair.why for pair in pairs.values()), reverse=True)
     spreads = []
-    for seed in range(study.seeds["full"]):
-        sides = [[results.get(arm, {}).get(seed) for arm in side] for side in (ours, theirs)]
-        whole = [[one for one in side if one is not None] for side in sides]
-        if len(whole[0]) < len(ours) or len(whole[1]) < len(theirs):
-            continue
-        numbers, why = _numbers(comparison, whole[0], whole[1])
-        if why:
-            found.refused[seed] = why
-        else:
-            found.pairs[seed] = numbers
-            spreads.append(measures.spread(whole[1][0]))
+    for seed in seeds:
+        made = [pairs[seed] for pairs in by_processor if seed in pairs]
+        if pair := next((one for one in made if not one.why), None):
+            found.pairs[seed], found.made_on[seed] = pair.numbers, pair.processor
+            spreads.append(pair.spread)
+        elif made:
+            found.refused[seed] = made[0].why
     found.margin = _margin(found, spreads)
     return found
+
+
+def _pair(comparison: Comparison, seed: int, processor: str, results: Results) -> _Pair | None:
+    """What a seed's runs on a processor say; None where one of them is missing."""
+    sides = [[results.get(arm, {}).get(seed) for arm in side] for side in comparison.sides]
+    ours, theirs = ([one for one in side if one is not None] for side in sides)
+    if len(ours) + len(theirs) < sum(map(len, sides)):
+        return None
+    numbers, why = _numbers(comparison, ours, theirs)
+    return _Pair(processor, numbers, why, measures.spread(theirs[0]))
 
 
 def _numbers(
@@ -151,7 +172,7 @@ def _numbers(
     """What both sides came to; or why they cannot be compared."""
     nothing = (math.nan, math.nan)
     if len({one.machine for one in (*ours, *theirs)}) > 1:
-        return nothing, "on different processors or compute paths"
+        return nothing, "on different compute paths"
     if len({tuple(sorted(one.libraries.items())) for one in (*ours, *theirs)}) > 1:
         return nothing, "of different versions"
     if measures.evaluated(comparison.measure) and (why := _evaluated_apart([*ours, *theirs])):
