@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Base
+from coevolve.runtime import processor
 from coevolve.types import Sampling
 
 MINISTRAL3 = {
@@ -93,10 +95,10 @@ def test_decoders_of_llamas_kind_are_the_loops(family: str) -> None:
 
 
 def test_it_says_where_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    products: Any = pytest.importorskip("coevolve.compute.cpu.products")
+    pytest.importorskip("numba")
     ours, theirs = (choose(based(FAMILIES["llama"]), asked, "m") for asked in ("cpu", "torch"))  # type: ignore[arg-type]
     for faster in (False, True):
-        monkeypatch.setattr(products, "float32_is_faster", lambda faster=faster: faster)
+        monkeypatch.setattr(processor, "_least_rows", lambda faster=faster: 256 if faster else math.inf)
         said = "cpu, compiled loops" + ", layers of updates multiply bfloat16 in float32" * faster
         assert backend.about(ours, torch.bfloat16) == said
         assert backend.about(ours, torch.float32) == "cpu, compiled loops"

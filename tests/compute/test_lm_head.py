@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,15 @@ from coevolve.compute import logprobs
 from coevolve.compute.logprobs import Operations, action_logps, log_softmax, pieces
 from coevolve.compute.torch_backend import TorchBackend
 from coevolve.interfaces import Reference
+from coevolve.runtime import processor
 
 
-@pytest.fixture(params=["torch", "cpu", "cpu without oneDNN"])
+@pytest.fixture(params=["torch", "torch, bfloat16 in float32", "cpu", "cpu without oneDNN"])
 def use(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Operations:
-    """What each backend makes log-probabilities with."""
-    if request.param == "torch":
+    """What each backend makes log-probabilities with, and what gradients are multiplied in."""
+    least = 0 if "in float32" in request.param else math.inf
+    monkeypatch.setattr(processor, "_least_rows", lambda: least)
+    if request.param.startswith("torch"):
         return logprobs.PLAIN
     if importlib.util.find_spec("numba") is None:
         pytest.skip("numba is not installed")
@@ -260,6 +264,24 @@ def test_the_gradient_of_a_kl_is_what_autograd_finds(
     inputs = [hidden_NW, *layer.parameters()]
     for ours, theirs in zip(*(torch.autograd.grad(loss, inputs) for loss in losses), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("least", [0, math.inf])
+def test_a_gradient_is_multiplied_in_what_is_faster(least: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With AVX2 alone 128 rows of a vocabulary of 49,152 took 65 s in bfloat16 and 0.12 s in float32."""
+    monkeypatch.setattr(processor, "_least_rows", lambda: least)
+    seen: list[torch.dtype] = []
+
+    def times(x: Tensor, weight: Tensor) -> Tensor:
+        seen.extend((x.dtype, weight.dtype))
+        return x @ weight.t()
+
+    layer, hidden_NW = nn.Linear(4, 9).requires_grad_(False), torch.randn(3, 4, requires_grad=True)
+    with computing(torch.bfloat16):
+        use = logprobs.PLAIN._replace(times=times)
+        logp_N, _ = action_logps(layer, hidden_NW, torch.tensor([1, 5, 8]), torch.ones(3), use)
+    logp_N.sum().backward()
+    assert set(seen) == {torch.float32 if least == 0 else torch.bfloat16}
 
 
 def test_a_head_that_is_not_trained_has_no_gradient_and_hands_one_on(use: Operations) -> None:

@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from coevolve.compute import processor, torch_backend
+from coevolve.compute import torch_backend
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.prefix_tree import grow
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
+from coevolve.runtime import processor
 from coevolve.types import Sampling
 
 compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
@@ -270,7 +271,7 @@ def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.Monkey
     layer, x = nn.Linear(48, 40).bfloat16(), torch.randn(8, 40, 48).bfloat16()
     way, found = torch.randn(8, 40, 40).bfloat16(), []
     for faster in (True, False):
-        monkeypatch.setattr(products, "float32_is_faster", lambda faster=faster: faster)
+        monkeypatch.setattr(processor, "_least_rows", lambda faster=faster: 0 if faster else math.inf)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             given = [x.clone().requires_grad_(True), *layer.parameters()]
             y = products.linear(*given)
@@ -286,7 +287,7 @@ def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.Monkey
     for ours, plain, true in zip(*found, exact, strict=True):
         torch.testing.assert_close(ours.double(), true, rtol=2**-8, atol=1e-5)
         torch.testing.assert_close(ours, plain, rtol=2**-6, atol=1e-2)
-    monkeypatch.setattr(products, "float32_is_faster", lambda: True)
+    monkeypatch.setattr(processor, "_least_rows", lambda: 256)
     y = products.linear(
         torch.full((256, 2), 3.0).bfloat16(), torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([0.5])
     )
@@ -296,21 +297,28 @@ def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("has", "intel", "faster"),
+    ("has", "intel", "rows"),
     [
-        ({"amx_bf16": True, "avx512_bf16": True}, True, False),
-        ({"avx512_bf16": True}, True, True),
-        ({"avx512_bf16": True}, False, False),
-        ({"avx2": True}, False, True),
-        ({"architecture": "arm64", "bf16": True}, False, False),
+        ({"amx_bf16": True, "avx512_bf16": True}, True, math.inf),
+        ({"avx512_bf16": True}, True, 256),
+        ({"avx512_bf16": True}, False, math.inf),
+        ({"avx2": True}, False, 8),
+        ({"architecture": "arm64", "bf16": True}, False, math.inf),
     ],
 )
-def test_where_float32_is_faster(
-    has: dict[str, Any], intel: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
+def test_from_how_many_rows_float32_is_faster(
+    has: dict[str, Any], intel: bool, rows: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64"} | has)
-    monkeypatch.setattr(products, "_intel", lambda: intel)
-    assert products.float32_is_faster.__wrapped__() is faster
+    monkeypatch.setattr(processor, "intel", lambda: intel)
+    least = processor._least_rows.__wrapped__
+    monkeypatch.setattr(processor, "_least_rows", least)
+    assert least() == rows
+    for n in (7, 8, 255, 256):
+        in_float32 = processor.multiplied_in(torch.bfloat16, torch.device("cpu"), n) == torch.float32
+        assert in_float32 is (n >= rows)
+    for dtype, device in ((torch.float32, "cpu"), (torch.float16, "cpu"), (torch.bfloat16, "cuda")):
+        assert processor.multiplied_in(dtype, torch.device(device), 1024) == dtype
 
 
 def test_of_a_processor_that_pytorch_does_not_know_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

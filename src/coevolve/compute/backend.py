@@ -21,18 +21,21 @@ from torch import Tensor
 
 from coevolve.compute.attention import NAME, PathAttention
 from coevolve.compute.prefix_tree import Ids, grow
-from coevolve.compute.processor import bfloat16_by
 from coevolve.compute.reference import ReferenceBackend
 from coevolve.compute.torch_backend import RowCache, TorchBackend, tree_hidden
 from coevolve.interfaces import Backend, KVCache
 from coevolve.models.adapters import Adapters
 from coevolve.models.spec import Compute
 from coevolve.models.weights import Base, trunk
+from coevolve.runtime.processor import bfloat16_by, multiplied_in
 
 _ROWS = ((5, 3, 8), (4, 1), ())
 """What three rows that begin alike go on with."""
 
 _COMMON = 12
+
+_MANY = 1024
+"""Rows of an update's layers, of which it is said what they are multiplied in."""
 
 _UNFIT = (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, KeyError, RuntimeError)
 """What a model raises that takes no extra argument, or whose attention is of another kind."""
@@ -61,7 +64,7 @@ def choose(base: Base, asked: Compute, model: str, kept: bool = False) -> Backen
 def about(backend: Backend, dtype: torch.dtype) -> str:
     """What computes in this dtype, in a line."""
     if backend.name == "cpu" and dtype == torch.bfloat16:
-        wide: bool = importlib.import_module("coevolve.compute.cpu.products").float32_is_faster()
+        wide = multiplied_in(dtype, torch.device("cpu"), _MANY) == torch.float32
         return backend.about + ", layers of updates multiply bfloat16 in float32" * wide
     return backend.about
 
@@ -77,10 +80,11 @@ def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = 
     return f"torch; not cpu: {why_not}" if why_not else "cpu, if compiled loops give what the model gives"
 
 
-def slow_dtype(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why an update in this dtype takes many times as long there as in float32, if it does: a product of bfloat16 with
-    1.5 billion parameters' shapes took PyTorch 4 times as long forwards and 150 times backwards with AVX2 alone."""
-    if device.type != "cpu" or dtype != torch.bfloat16 or bfloat16_by() != "nothing":
+def slow_dtype(backend: Backend, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why an update in this dtype takes many times as long there as in float32, if it does: where layers are PyTorch's
+    own, a product of bfloat16 with 1.5 billion parameters' shapes took 4 times as long forwards and 150 times backwards
+    with AVX2 alone."""
+    if backend.name == "cpu" or device.type != "cpu" or dtype != torch.bfloat16 or bfloat16_by() != "nothing":
         return None
     return "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX)"
 

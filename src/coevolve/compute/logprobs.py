@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from coevolve.interfaces import LMHead, Reference
 from coevolve.maths import kl
+from coevolve.runtime.processor import multiplied_in
 
 
 def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
@@ -203,7 +204,8 @@ class _ActionLogps(torch.autograd.Function):
         scale_N, *scales = (None if x is None else x / temperature_N for x in (grad_N, *grad_rest))
         kept_NV = ctx.kept_NV
         logits = None if kept_NV is not None else ctx.use.lm_head(ctx.layer, ctx.dtype)
-        hidden, weight = hidden_NW.to(ctx.dtype), weight_VW.to(ctx.dtype)
+        wide = multiplied_in(ctx.dtype, hidden_NW.device, len(action_N))
+        hidden, weight = hidden_NW.to(ctx.dtype).to(wide), weight_VW.to(ctx.dtype).to(wide)
         parts = pieces(len(action_N), len(weight_VW), hidden_NW.device) if kept_NV is None else (slice(None),)
         for n in parts:
             p_NV = kept_NV
@@ -215,7 +217,7 @@ class _ActionLogps(torch.autograd.Function):
             dz_NV = _logits_gradient(p_NV, action_N[n], None if scale_N is None else scale_N[n], more_NV)
             if dbias_V is not None:
                 dbias_V += dz_NV.sum(0)
-            dz_NV = dz_NV.to(ctx.dtype)
+            dz_NV = dz_NV.to(ctx.dtype).to(wide)
             if dhidden_NW is not None:
                 dhidden_NW[n] = ctx.use.times(dz_NV, weight.t())
             if dweight_VW is not None and kept_NV is None:

@@ -79,17 +79,17 @@ def loaded(
         groups.setdefault(key, []).append(name)
     made: dict[PolicyName, tuple[Any, Weights, Weights | None]] = {}
     for (model, device, dtype, four_bit, compute), names in groups.items():
-        learning = [name for name in names if specs[name].weights != "frozen"]
-        if learning and (why := slow_dtype(device, dtype)):
-            warnings.warn(
-                f"policies {', '.join(learning)}: {why}, so updates may take many times as long as with dtype: float32",
-                stacklevel=2,
-            )
         base = Base(load_base(model, device, dtype if four_bit else None))
         check_model(base.causal, model)
         if any(specs[name].gradient_checkpointing for name in names):
             check_layers(base.causal, model)
         base.backend = choose(base, asked_of(compute, threads), model, keeps_copy([specs[name] for name in names]))
+        learning = [name for name in names if specs[name].weights != "frozen"]
+        if learning and (why := slow_dtype(base.backend, device, dtype)):
+            warnings.warn(
+                f"policies {', '.join(learning)}: {why}, so updates may take many times as long as with dtype: float32",
+                stacklevel=2,
+            )
         weights, start = _weights(base, {name: specs[name] for name in names}, reference, seed)
         tokenizer = load_tokenizer(model)
         check_vocabulary(tokenizer, base.causal, model)

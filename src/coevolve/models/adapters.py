@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from coevolve.runtime.processor import multiplied_in
+
 Stack = tuple[Tensor, Tensor]
 
 
@@ -60,6 +62,10 @@ class Adapters:
         stack = self._stack(layers, y.dtype)
         if stack is None:
             return y
+        if (wide := multiplied_in(y.dtype, y.device, y.numel() // y.shape[-1])) != y.dtype:
+            with torch.autocast(y.device.type, enabled=False):
+                x_MLR = torch.bmm(self._runs(x, y.dtype).to(wide), stack[0].to(wide)).to(y.dtype)
+                return self._plus(y.to(wide), x_MLR.to(wide), stack[1].to(wide)).to(y.dtype)
         if y.dtype == torch.float32 and torch.is_autocast_enabled(y.device.type):  # a base in 4 bits
             with torch.autocast(y.device.type, enabled=False):
                 return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])

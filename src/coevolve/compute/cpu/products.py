@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,15 +20,11 @@ from torch.nn import functional
 
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
-from coevolve.compute.processor import bfloat16_by
 from coevolve.models.adapters import Adapters
+from coevolve.runtime.processor import intel, multiplied_in
 
 _FEW_ROWS = 16
 """Below it the default is as fast."""
-
-_MANY_ROWS = 256
-"""From it on weights in bfloat16 are worth making float32: from 128 where a process keeps memory that it frees, as
-workers do, and from 256 to 512 where it does not."""
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -48,10 +43,9 @@ def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W' + b, differentiable; of many rows of bfloat16 in float32 where that is faster, else under autocast
-    PyTorch's own."""
+    """x W' + b, differentiable; of bfloat16 in float32 where that is faster, else under autocast PyTorch's own."""
     rows = x.numel() // x.shape[-1]
-    if rows >= _MANY_ROWS and x.dtype == weight.dtype == torch.bfloat16 and float32_is_faster():
+    if x.dtype == weight.dtype == torch.bfloat16 and multiplied_in(x.dtype, x.device, rows) == torch.float32:
         wide: Tensor = _Wide.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return wide
     if rows < _FEW_ROWS or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not available(torch.float32):
@@ -77,7 +71,7 @@ def side_by_side(layers: Sequence[Any], x: Tensor, adapters: Adapters | None) ->
 
 def _adapted(layer: Any, x: Tensor, adapters: Adapters | None) -> Tensor:
     base = getattr(layer, "base_layer", layer)
-    y = linear(x, base.weight, base.bias)
+    y = linear(x, base.weight.to(x.dtype), base.bias)
     return y if base is layer or adapters is None else adapters.add([layer], x, y)
 
 
@@ -139,14 +133,6 @@ class _Wide(torch.autograd.Function):
             )
 
 
-@cache
-def float32_is_faster() -> bool:
-    """Than products of many rows in bfloat16: on processors without its instructions, and on Intel's without AMX, where
-    AVX512-BF16 is slower than float32 (82 and 141 GFLOPS of a core at 1,024 rows)."""
-    by = bfloat16_by()
-    return by == "nothing" or (by == "AVX512-BF16" and _intel())
-
-
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return found
@@ -160,16 +146,9 @@ def available(dtype: torch.dtype) -> bool:
 
     Not timed: the same machine must compute the same bits in every run.
     """
-    if torch.backends.cpu.get_cpu_capability() != "AVX512" or (dtype == torch.float32 and _intel()):
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or (dtype == torch.float32 and intel()):
         return False
     return right(dtype)
-
-
-def _intel() -> bool:
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:  # not Linux
-        return False
 
 
 def right(dtype: torch.dtype) -> bool:
