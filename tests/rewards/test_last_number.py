@@ -45,6 +45,28 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("-1/2", Fraction(-1, 2)),
         ("1.5/2", Fraction(3, 4)),
         ("12/05/2020", 2020),
+        ("3 1/2", Fraction(7, 2)),
+        ("It is 3 1/2.", Fraction(7, 2)),
+        ("-3 1/2", Fraction(-7, 2)),
+        ("$1,000 3/4 each", Fraction(4003, 4)),
+        ("10 11/12 hours", Fraction(131, 12)),
+        ("3 5/2", Fraction(5, 2)),  # no fraction of a mixed number
+        ("-3 5/2", Fraction(5, 2)),
+        ("3 2/2", 1),
+        ("3 0/2", 0),
+        ("3 1/2.5", Fraction(2, 5)),
+        ("3 1.5/2", Fraction(3, 4)),
+        ("1/2 1/4", Fraction(1, 4)),
+        ("1.5 1/2", Fraction(1, 2)),
+        ("2,3 1/2", Fraction(1, 2)),
+        ("x3 1/2", Fraction(1, 2)),
+        ("1e3 1/2", Fraction(1, 2)),
+        ("3. 1/2", Fraction(1, 2)),
+        ("3\n1/2", Fraction(1, 2)),
+        ("3  1/2", Fraction(1, 2)),
+        ("3 and 1/2", Fraction(1, 2)),
+        ("3 -1/2", Fraction(-1, 2)),
+        ("3 1", 1),
         ("1.2.3", 3),
         ("1e5", 5),
         ("5th", 5),
@@ -69,6 +91,7 @@ def test_last_number(text: str, value: int | Fraction) -> None:
         ",",
         "/",
         "5/0",
+        "3 5/0",
         "\u0665\u0666",
         "\uff11\uff12",
         "\u00b2",
@@ -80,7 +103,9 @@ def test_no_number(text: str) -> None:
     assert last_number(text) is None
 
 
-@pytest.mark.parametrize("unit", ["9", "-", "1,", "1,111,", "1.", "1/", "/", ".", ",", "- ", "1 ", "((1", "$-"])
+@pytest.mark.parametrize(
+    "unit", ["9", "-", "1,", "1,111,", "1.", "1/", "/", ".", ",", "- ", "1 ", "1 1/", "1 1/2 ", "((1", "$-"]
+)
 def test_a_hundred_thousand_characters(unit: str) -> None:
     assert last_number(unit * (100_000 // len(unit)) + " so 7") == 7
 
@@ -89,12 +114,15 @@ def test_a_number_too_long_to_read_is_none() -> None:
     assert last_number("9" * 1000) == 10**1000 - 1
     assert last_number("9" * 1001) is None
     assert last_number("1/" + "9" * 100_000) is None
+    assert last_number("3 1/" + "9" * 100_000) is None
 
 
 def test_is_right() -> None:
     assert is_right("so it is $1,000.00.", Fraction(1000))
     assert not is_right("1000 or 1001", Fraction(1000))
     assert not is_right("no idea", Fraction(0))
+    assert is_right("3 1/2 cups", Fraction(7, 2))
+    assert not is_right("3 1/2 cups", Fraction(1, 2))
     # 2^53 + 1: as floats these two would be equal.
     assert not is_right("9007199254740993", Fraction(9007199254740992))
 
@@ -103,6 +131,7 @@ def test_gold_of() -> None:
     assert gold_of("7 #### is a sign\n5+5=<<5+5=10>>10\n#### 1,080") == 1080
     assert gold_of("#### -3") == -3
     assert gold_of("#### $4.50 ") == Fraction(9, 2)
+    assert gold_of("#### 4 1/2") == Fraction(9, 2)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +142,7 @@ def test_gold_of() -> None:
         ("#### ", "'' is no number"),
         ("#### 5 6", "'5 6' is no number"),
         ("#### 5/0", "'5/0' is no number"),
+        ("#### 3 5/2", "'3 5/2' is no number"),
     ],
 )
 def test_no_gold(solution: str, why: str) -> None:

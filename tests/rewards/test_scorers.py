@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from transformers import (
     GPT2Config,
     GPT2ForSequenceClassification,
     PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForSequenceClassification,
 )
 
 from coevolve.rewards.classifier import Classifier
@@ -126,8 +129,46 @@ def test_classifier_cuts_texts_at_the_limit_of_the_model(build: Build) -> None:
 def test_classifier_of_nothing(build: Build) -> None:
     score = Classifier(str(build(["negative", "positive"])))
     assert score([]) == []
-    with pytest.raises(ValueError, match="the text '' has no tokens"):
-        score(["good", ""])
+
+
+def test_classifier_cuts_texts_where_positions_begin_behind_the_padding(build: Build) -> None:
+    """Of six positions two lie before the first token's."""
+    folder = build(["negative", "positive"])
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    shape = {"vocab_size": len(WORDS), "pad_token_id": 1, "id2label": {0: "negative", 1: "positive"}}
+    config = RobertaConfig(max_position_embeddings=6, **sizes, **shape)
+    RobertaForSequenceClassification(config).save_pretrained(folder)
+    score = Classifier(str(folder))
+    long, cut = score(["the film was good bad bad bad bad", "the film was good"])
+    assert long == pytest.approx(cut, abs=1e-6)
+    assert score.limit == 4
+
+
+@pytest.mark.parametrize(("decoder", "side"), [(False, "right"), (True, "right"), (True, "left")])
+def test_classifier_reads_a_text_without_tokens_as_its_end(build: Build, decoder: bool, side: str) -> None:
+    folder = build(["negative", "positive"], decoder)
+    score = Classifier(str(_tokenizer(folder, padding_side=side)))
+    want = [_by_hand(folder, ids, 1, decoder) for ids in ([2, 4, 3], [1], [1])]
+    assert score(["good film bad", "", " \n"]) == pytest.approx(want, abs=1e-5)
+
+
+def test_classifier_reads_a_text_without_tokens_as_padding_where_nothing_ends_one(build: Build) -> None:
+    folder = _tokenizer(build(["negative", "positive"]), eos_token=None)
+    want = [_by_hand(folder, ids, 1) for ids in ([2, 4], [0])]
+    assert Classifier(str(folder))(["good film", ""]) == pytest.approx(want, abs=1e-5)
+
+
+def test_classifier_has_nothing_to_read_where_no_token_ends_or_pads(build: Build) -> None:
+    folder = _tokenizer(build(["negative", "positive"]), eos_token=None, pad_token=None)
+    with pytest.raises(ValueError, match="the text '' has no tokens, and the tokenizer no eos_token to read in its"):
+        Classifier(str(folder))([""])
+
+
+def _tokenizer(folder: Path, **changes: Any) -> Path:
+    """The folder, with other settings of its tokenizer."""
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    return folder
 
 
 def test_scorer_by_name(build: Build) -> None:

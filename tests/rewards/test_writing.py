@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -339,8 +339,19 @@ def test_a_cliff_has_no_slope() -> None:
         ({"words": [40, 3]}, r"task.bands: words are \[40, 3\]; want 0 <= fewest <= most"),
         ({"ratio": [1.6, 1.1, 3.2, 5.0]}, r"task.bands: ratio is \[1.6, 1.1, 3.2, 5.0\]; want 0 < zero_low"),
         ({"unique": [0.0, 1.0, 2.0, 3.0]}, r"task.bands: unique is .*; want 0 < zero_low"),
-        ({"jaccard": 0.0}, r"task.bands: want jaccard above 0"),
-        ({"jaccard_pays": -0.1}, r"task.bands: want jaccard above 0, no negative payment"),
+        ({"jaccard": 0.0}, r"task.bands: jaccard is 0.0; want 0 < jaccard <= 1"),
+        ({"jaccard": 1.01}, r"task.bands: jaccard is 1.01; want 0 < jaccard <= 1"),
+        ({"jaccard": inf}, r"task.bands: jaccard is inf; want 0 < jaccard <= 1"),
+        ({"jaccard": nan}, r"task.bands: jaccard is nan; want 0 < jaccard <= 1"),
+        ({"transitions": [0.4, nan]}, r"task.bands: transitions are \[0.4, nan\]; want finite numbers of 0 or more"),
+        ({"transitions": [nan, 0.05]}, r"task.bands: transitions are \[nan, 0.05\]"),
+        ({"transitions": [inf, 0.05]}, r"task.bands: transitions are \[inf, 0.05\]"),
+        ({"jaccard_pays": -0.1}, r"task.bands: jaccard_pays is -0.1; want a finite number of 0 or more"),
+        ({"structure_pays": inf}, r"task.bands: structure_pays is inf; want a finite"),
+        ({"ratio_pays": nan}, r"task.bands: ratio_pays is nan; want a finite"),
+        ({"unique_pays": inf}, r"task.bands: unique_pays is inf; want a finite"),
+        ({"transitions_pay": nan}, r"task.bands: transitions_pay is nan; want a finite"),
+        ({"structure_pays": 0, "ratio_pays": 0, "unique_pays": 0}, r"task.bands: .* are 0; want one of them above"),
         ({"searched": "first"}, r"task.bands: searched"),
     ],
 )

@@ -79,8 +79,12 @@ def test_line_ends_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"entry_point": "cubes"}, "the prompt defines no function 'cubes', its entry_point"),
         ({"prompt": "def squares(n:\n"}, "its prompt does not parse: '\\(' was never closed"),
-        ({"test": "def check(candidate):\n    assert candidate(\n"}, "its tests do not parse: "),
-        ({"test": "def check(candidate):\n    pass\n"}, "its tests have no assert"),
+        ({"test": "def check(candidate):\n    assert candidate(\n"}, "its tests do not parse: '\\(' was never closed"),
+        ({"test": "def check(candidate):\n    pass\n"}, "its tests have no assert, nor call a function of theirs"),
+        (
+            {"test": "def test():\n    assert squares(0) == []\n"},
+            "its tests have an assert in line 2 that never runs: .*; mend the row or leave it out$",
+        ),
         ({"test": ""}, "want text in column 'test'; the row has task_id, prompt"),
         ({"prompt": None}, "want text in column 'prompt'"),
     ],

@@ -15,9 +15,11 @@ class Classifier:
 
     name: whatever ``load_classifier`` finds. device: "auto" is the GPU if there is one. batch_size:
     texts per forward. label: of the class; None is the only one, or the positive one. Texts longer than the model's
-    limit lose their end.
+    limit lose their end. A text without tokens (an empty one, where the tokenizer adds none of its own) is read as one
+    token that ends a text, or that pads it.
 
-    ValueError: the checkpoint has no such class or does not say which one is positive, or a text has no tokens.
+    ValueError: the checkpoint has no such class or does not say which one is positive, or a text has no tokens and the
+    tokenizer neither of these.
     """
 
     def __init__(self, name: str, device: str = "auto", batch_size: int = 64, label: str | None = None) -> None:
@@ -33,8 +35,11 @@ class Classifier:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         if model.config.pad_token_id is None:
             model.config.pad_token_id = self.tokenizer.pad_token_id
-        limit = getattr(model.config, "max_position_embeddings", None)
-        self.limit = min(limit or self.tokenizer.model_max_length, self.tokenizer.model_max_length)
+        self.limit = min(_positions(model) or self.tokenizer.model_max_length, self.tokenizer.model_max_length)
+        eos, pad = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        self.nothing = pad if eos is None else eos
+        if self.nothing == pad:  # decoders look for the last other token, and take the first where there is none
+            self.tokenizer.padding_side = "right"
         self.model = cast(torch.nn.Module, model).to(self.device).eval()  # transformers types these two badly
 
     @torch.no_grad()
@@ -44,8 +49,12 @@ class Classifier:
             return []
         ids = self.tokenizer(list(texts), truncation=True, max_length=self.limit)["input_ids"]
         for text, tokens in zip(texts, ids, strict=True):
-            if not tokens:
-                raise ValueError(f"reward model {self.name!r}: the text {text!r} has no tokens; nothing to score")
+            if not tokens and self.nothing is None:
+                raise ValueError(
+                    f"reward model {self.name!r}: the text {text!r} has no tokens, and the tokenizer no eos_token to "
+                    "read in its place; name one in its tokenizer_config.json"
+                )
+        ids = [tokens or [self.nothing] for tokens in ids]
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))  # rows of one length pad least
         logits = [0.0] * len(ids)
         for at in range(0, len(order), self.batch_size):
@@ -55,6 +64,14 @@ class Classifier:
             for row, logit in zip(chosen, scores, strict=True):
                 logits[row] = logit
         return logits
+
+
+def _positions(model: torch.nn.Module) -> int | None:
+    """How many tokens have a position of their own, if that is limited. Those of RoBERTa begin behind the padding's."""
+    limit = getattr(model.config, "max_position_embeddings", None)
+    tables = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
+    paddings = [table.padding_idx for table in tables if getattr(table, "padding_idx", None) is not None]
+    return limit - paddings[0] - 1 if limit and paddings else limit
 
 
 def _only(name: str, labels: dict[int, str]) -> int:

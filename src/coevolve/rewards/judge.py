@@ -20,7 +20,9 @@ from coevolve.types import Case, Metrics, Problem, Role
 
 JUDGE = "judge"
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")  # of 7-8 no minus
+_NUMBER = re.compile(  # of 7-8 no minus
+    r"(?<![\w.])[-+\u2212]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+\u2212]?\d+)?"
+)
 _PRICED = 1e6
 """Tokens that a price is for."""
 
@@ -111,7 +113,7 @@ class Judge:
 
     def _number(self, text: str) -> float | None:
         """The last number of an answer, with a warning, said once, where there is none."""
-        found = (float(number.replace(",", "")) for number in _NUMBER.findall(text))
+        found = (float(number.replace(",", "").replace("\u2212", "-")) for number in _NUMBER.findall(text))
         numbers = [number for number in found if is_payable(number)]
         if not numbers and not self._told:
             self._told = True

@@ -6,6 +6,8 @@ The last number of a response counts, wherever it stands, and it is compared exa
 - A minus is its sign unless a letter, digit or bracket stands before it: "x = -5" is -5, "3-5" ends in 5.
 - "$", "%" and units are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
 - "a/b" is one number, the fraction; none if b is 0.
+- So is a mixed number, "3 1/2": a whole number, one blank, and a fraction of whole numbers between 0 and 1. "3 5/2" and
+  "3 and 1/2" end in their fractions.
 - No exponents: "1e5" ends in 5. What runs on is cut where the number ends: "1.2.3" ends in 3.
 """
 
@@ -16,8 +18,9 @@ from collections import deque
 from fractions import Fraction
 
 _AMOUNT = r"(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)"
+_WHOLE = r"(?:(?<![\w.,/])(?P<whole>\d+(?:,\d{3})*) (?=\d+/\d))?"
 _NUMBER = re.compile(
-    rf"(?:(?<![\w)\]}}])(?P<minus>[-\u2212]) ?\$?)?(?P<over>{_AMOUNT})(?:/(?P<under>{_AMOUNT}))?", re.ASCII
+    rf"(?:(?<![\w)\]}}])(?P<minus>[-\u2212]) ?\$?)?{_WHOLE}(?P<over>{_AMOUNT})(?:/(?P<under>{_AMOUNT}))?", re.ASCII
 )
 
 _LONGEST = 1000
@@ -45,7 +48,7 @@ def number(text: str) -> Fraction:
     bare = text.strip().strip("$%").strip()
     found = _NUMBER.fullmatch(bare)
     value = None if found is None else _value(found)
-    if value is None:
+    if found is None or value is None or (found["whole"] and not _is_mixed(found)):
         raise ValueError(f"{text.strip()[:60]!r} is no number; want one such as 12, 1,000 or -0.5")
     return value
 
@@ -64,4 +67,14 @@ def _value(found: re.Match[str]) -> Fraction | None:
     over, under = (Fraction(part.replace(",", "")) for part in (found["over"], found["under"] or "1"))
     if under == 0:
         return None
-    return (-1 if found["minus"] else 1) * over / under
+    if not found["whole"]:
+        return (-1 if found["minus"] else 1) * over / under
+    if not _is_mixed(found):  # two numbers beside each other, and the minus is the first one's
+        return over / under
+    return (-1 if found["minus"] else 1) * (Fraction(found["whole"].replace(",", "")) + over / under)
+
+
+def _is_mixed(found: re.Match[str]) -> bool:
+    """Whether a whole number and a fraction behind it are one number."""
+    over, under = found["over"], found["under"]
+    return over.isdigit() and under.isdigit() and 0 < int(over) < int(under)

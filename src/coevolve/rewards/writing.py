@@ -31,6 +31,8 @@ included. Two equal neighbours are a cliff; a last pair of infinities is no uppe
 
 LEVELS = 4
 
+_PAYS = ("structure_pays", "ratio_pays", "unique_pays", "jaccard_pays", "transitions_pay")
+
 _WORD = re.compile(r"\w+")
 
 
@@ -71,13 +73,20 @@ class Bands:
                 )
         if self.searched not in ("second", "both"):
             raise ValueError(f"searched is {self.searched!r}; want second or both")
-        if self.jaccard <= 0 or min(*self.transitions, *self.pays) < 0 or sum(self.pays[:3]) <= 0:
-            raise ValueError("want jaccard above 0, no negative payment, and some for the first three levels")
+        if not 0 < self.jaccard <= 1:  # a similarity is a share: nobody could reach more
+            raise ValueError(f"jaccard is {self.jaccard}; want 0 < jaccard <= 1")
+        if not all(0 <= worth < inf for worth in self.transitions):
+            raise ValueError(f"transitions are {list(self.transitions)}; want finite numbers of 0 or more")
+        for name, pay in zip(_PAYS, self.pays, strict=True):
+            if not 0 <= pay < inf:
+                raise ValueError(f"{name} is {pay}; want a finite number of 0 or more")
+        if sum(self.pays[:3]) <= 0:
+            raise ValueError("structure_pays, ratio_pays and unique_pays are 0; want one of them above")
 
     @property
     def pays(self) -> tuple[float, ...]:
         """The most of each part: structure, ratio, unique, jaccard, transitions."""
-        return self.structure_pays, self.ratio_pays, self.unique_pays, self.jaccard_pays, self.transitions_pay
+        return tuple(getattr(self, name) for name in _PAYS)
 
     def changed(self, changes: Mapping[str, Any]) -> Bands:
         """With what a recipe's ``task.bands`` says in place of some. ValueError: an unknown key, a wrong value."""

@@ -240,6 +240,9 @@ def check_tests(tests: str, where: str) -> None:
     try:
         count = count_tests(tests)
     except ValueError as error:
-        raise ValueError(f"{where}: its tests do not parse: {error}; mend the row or leave it out") from error
+        raise ValueError(f"{where}: its {error}; mend the row or leave it out") from error
     if not count:
-        raise ValueError(f"{where}: its tests have no assert; mend the row or leave it out")
+        raise ValueError(
+            f"{where}: its tests have no assert, nor call a function of theirs by name that has one; mend the row or "
+            "leave it out"
+        )

@@ -73,7 +73,7 @@ class HumanEval(Coding):
     5. In the pipeline and the discussion the others' code is shown without what stands around it.
 
     Raises ValueError, when problems are first used, that names the row for a column that is missing or empty, a prompt
-    without its entry point, tests that do not parse, and for rows that are not there.
+    without its entry point, tests that do not parse or have an assert that never runs, and for rows that are not there.
     """
 
     def __init__(

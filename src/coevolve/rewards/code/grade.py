@@ -177,7 +177,7 @@ def grade(jobs: Sequence[Job], answers: Sequence[Mapping[str, str]], box: Box, *
 
     ``helper`` is both whose answer it is and the name of the function. No answer, whatever is in it, is an error. All
     programs are given to the box at once. Raises ValueError for other keys, and for a prelude or tests that do not
-    parse.
+    parse, or whose asserts never run.
     """
     found = [_judged(job, texts, helper) for job, texts in zip(jobs, answers, strict=True)]
     runs = [i for i, one in enumerate(found) if one.code]

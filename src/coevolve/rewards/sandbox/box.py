@@ -74,7 +74,8 @@ class Sandbox:
     def run(self, programs: Sequence[Program]) -> list[tuple[Verdict, ...]]:
         """A verdict for each test of each program, in order.
 
-        ValueError: tests do not parse, or a prelude does not run. OSError: the machine has no process or thread left.
+        ValueError: tests do not parse or have an assert that never runs, or a prelude does not run. OSError: the
+        machine has no process or thread left.
         """
         for program in programs:
             split(program.tests)

@@ -7,6 +7,9 @@ import symtable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+
+from coevolve.rewards.sandbox.asserts import asserting, is_test, lost_assert
 
 _BINDERS = frozenset({"exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"})
 """With these a source can bind names that no reading of it finds."""
@@ -14,9 +17,9 @@ _BINDERS = frozenset({"exec", "eval", "globals", "locals", "vars", "builtins", "
 
 @dataclass(frozen=True)
 class Plan:
-    """Tests, in order. sources: their text; steps: what the judge runs for each, the statements before it too; opening:
-    what runs before the first; names: what they read and never bind, so all that the solution may be asked for; stars:
-    modules of which they import ``*``.
+    """Tests, in order. sources: their text; steps: what the judge runs for each, the statements before it too, and with
+    the last one those behind it; opening: what runs before the first; names: what they read and never bind, so all that
+    the solution may be asked for; stars: modules of which they import ``*``.
     """
 
     sources: tuple[str, ...]
@@ -30,29 +33,40 @@ class Plan:
 def split(tests: str) -> Plan:
     """The plan of ``Program.tests``. An assert of a constant tests nothing and does not count.
 
-    ValueError: they do not parse, or cannot be run statement by statement (a ``return`` in ``check``).
+    A test is a statement with an assert, or with a call of the tests' own function that asserts. What follows the last
+    one runs with it: that may call what asserts by another name.
+
+    ValueError: they do not parse, cannot be run statement by statement (a ``return`` in ``check``), or have an assert
+    that never runs: their definition alone would pass.
     """
     text = tests.replace("\r\n", "\n").replace("\r", "\n")
     try:
-        return _plan(text)
+        plan, lost = _plan(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"tests do not parse: {error}; they begin {text[:60]!r}") from None
+    if lost is not None:
+        raise ValueError(
+            f"tests have an assert in line {lost} that never runs: it is in a class, a coroutine, a block behind `if "
+            f"__name__` or a function that no statement calls; put it outside, or call the function; they begin "
+            f"{text[:60]!r}"
+        )
+    return plan
 
 
-def _plan(text: str) -> Plan:
+def _plan(text: str) -> tuple[Plan, int | None]:
+    """The plan, and the line of an assert that never runs."""
     tree = ast.parse(text)
     opening, body = _parts(tree.body)
-    sources, steps, waiting = [], [], []
-    for statement in body:
-        waiting.append(statement)
-        if _holds_assert(statement):
-            sources.append(_source(text, statement))
-            steps.append(_joined(waiting))
-            waiting = []
+    functions = asserting([*opening, *body])
+    ends = [end for end, statement in enumerate(body, start=1) if is_test(statement, functions)]
+    sources = [_source(text, body[end - 1]) for end in ends]
+    # Behind the last test nothing gives a verdict of its own.
+    steps = [_joined(body[begin:end]) for begin, end in pairwise([0, *ends[:-1], len(body)])] if ends else []
     read, bound = _names(_joined([*opening, *body]))
     names = () if read & _BINDERS else tuple(sorted(read - bound))
     stars = (node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
-    return Plan(tuple(sources), tuple(steps), _joined(opening), names, tuple(name or "" for name in stars))
+    plan = Plan(tuple(sources), tuple(steps), _joined(opening), names, tuple(name or "" for name in stars))
+    return plan, lost_assert([*opening, *body])
 
 
 @lru_cache(maxsize=4096)
@@ -89,13 +103,17 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def count_tests(tests: str) -> int:
-    """How many verdicts these tests give. ValueError: they do not parse."""
+    """How many verdicts these tests give. ValueError: as of ``split``."""
     return len(split(tests).sources)
 
 
 def _parts(statements: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """(what runs first, what is stepped through): the body of ``check`` where there is one, else everything."""
-    check = next((s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check"), None)
+    """(what runs first, what is stepped through): the body of ``check`` where there is one, else everything.
+
+    A ``check`` of two arguments is the tests' own function: each call of it is a test.
+    """
+    named = (s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check")
+    check = next((s for s in named if len(s.args.args) < 2), None)
     if check is None:
         return [], statements
     return [s for s in statements if s is not check and not _calls_check(s)], check.body
@@ -104,10 +122,6 @@ def _parts(statements: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
 def _calls_check(statement: ast.stmt) -> bool:
     call = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "check"
-
-
-def _holds_assert(statement: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Assert) and not isinstance(n.test, ast.Constant) for n in ast.walk(statement))
 
 
 def _joined(statements: list[ast.stmt]) -> str:

@@ -15,10 +15,11 @@ class Program:
     """Untrusted code and what it is tried on.
 
     code: what is judged, run where it can do no harm. tests: asserts, or ``def check(candidate)`` with them in its
-    body; each statement of the top level (of ``check`` where there is one) that holds an assert is one test, the others
-    are run in between; an assert of a constant tests nothing and is none. entry: what ``candidate`` calls. prelude:
-    trusted code that the tests use, run beside them (imports, helpers that a prompt defines). setup: code that needs
-    the solution's own names, run after it and before the tests; the tests see what it defines.
+    body; each statement of the top level (of ``check`` where there is one) that holds an assert, or calls for nothing
+    else a function of the tests that does, is one test, the others are run in between; an assert of a constant tests
+    nothing and is none, and one that never runs (in a class, say) is an error. entry: what ``candidate`` calls.
+    prelude: trusted code that the tests use, run beside them (imports, helpers that a prompt defines). setup: code that
+    needs the solution's own names, run after it and before the tests; the tests see what it defines.
 
     Tests see plain data: numbers, strings, bytes, None, lists, tuples, sets and dicts of them. Any other object stays
     with the solution: a test can hand it back, call it, iterate over an iterator, and ask whether it is true.

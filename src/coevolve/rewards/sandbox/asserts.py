@@ -1,0 +1,80 @@
+"""Asserts that run: what of the tests can fail when a statement runs, and what nothing ever comes to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeGuard
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def asserting(statements: Sequence[ast.stmt]) -> frozenset[str]:
+    """The functions that these statements come to and that assert something, themselves or through another of them."""
+    bodies = _functions(statements)
+    found = {name for name, nodes in bodies.items() if any(map(_asserts, nodes))}
+    while more := {name for name, nodes in bodies.items() if not found.isdisjoint(_called(nodes))} - found:
+        found |= more
+    return frozenset(found)
+
+
+def is_test(statement: ast.stmt, functions: frozenset[str]) -> bool:
+    """Whether a statement asserts, or calls one of these functions for nothing but that.
+
+    A call whose result is kept is no test: it prepares one, and would pass whatever the solution does.
+    """
+    nodes = list(_run([statement]))
+    calls = (node.value for node in nodes if isinstance(node, ast.Expr))
+    return any(map(_asserts, nodes)) or any(not functions.isdisjoint(_called(_run([call]))) for call in calls)
+
+
+def lost_assert(statements: Sequence[ast.stmt]) -> int | None:
+    """The line of the first assert that no statement comes to; None if there is none."""
+    come_to = {id(node) for nodes in ([*_run(statements)], *_functions(statements).values()) for node in nodes}
+    everything = (node for statement in statements for node in ast.walk(statement))
+    return min((n.lineno for n in everything if _asserts(n) and id(n) not in come_to), default=None)
+
+
+def _asserts(node: ast.AST) -> TypeGuard[ast.Assert]:
+    return isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
+
+
+def _called(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that are called."""
+    return {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+
+
+def _functions(statements: Sequence[ast.stmt]) -> dict[str, list[ast.AST]]:
+    """What the functions run that the statements come to, by name.
+
+    They come to a function where they, or another one that they come to, read its name: it may be called by another.
+    """
+    nodes, known = list(_run(statements)), set[int]()
+    found: dict[str, list[ast.AST]] = {}
+    while True:
+        read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        defined = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name in read and id(n) not in known]
+        if not defined:
+            return found
+        for function in defined:
+            body = list(_run(function.body))
+            found[function.name] = found.get(function.name, []) + body
+            nodes += body
+            known.add(id(function))
+
+
+def _run(roots: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """What runs where these do: not what they only define, nor what hangs on ``__name__``, which is the judge's own."""
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        closed = isinstance(node, _DEFINITIONS) or (isinstance(node, ast.If) and _reads_name(node.test))
+        for field, value in ast.iter_fields(node):
+            if not (closed and field in ("body", "orelse")):
+                parts = value if isinstance(value, list) else [value]
+                waiting += [part for part in parts if isinstance(part, ast.AST)]
+
+
+def _reads_name(test: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))
