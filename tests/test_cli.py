@@ -107,6 +107,8 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
         (["eval", "nowhere", "seed=1"], "seed=1: a run is evaluated as it was trained"),
         (["eval", "nowhere"], "nowhere is no run"),
         (["pretrain", "nowhere.yaml"], "error: no file nowhere.yaml"),
+        (["pretrain", "pretrain-tinny"], "no recipe of the package has that name; did you mean 'pretrain-tiny'?"),
+        (["pretrain", "quickstart"], "quickstart.yaml: kind is None; a pre-training recipe has"),
         (["serve", "team", "--host", ""], "--host is empty; want an address"),
     ],
 )
@@ -157,6 +159,12 @@ def test_a_key_may_be_written_as_an_option(words, made):
     _, commands = cli._parser()
     assert cli.as_overrides(words.split(), commands["train"]) == made.split()
     assert cli.as_overrides(words.split(), commands["chat"]) == words.split()  # which has no overrides
+
+
+def test_a_pretraining_recipe_of_the_package_goes_by_its_name(monkeypatch, capsys):
+    monkeypatch.setattr("coevolve.pretrain.run.main", lambda recipe, overrides, resume: recipe.name)
+    assert cli.main(["pretrain", "pretrain-tiny", "seed=1"]) == 0
+    assert capsys.readouterr().out == "model: pretrain-tiny.yaml\n"
 
 
 def test_runs_for_cross_play_add_up():

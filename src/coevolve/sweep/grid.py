@@ -28,7 +28,8 @@ Axes = dict[str, list[str]]
 def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
     """A checked recipe for each combination of the values, the last key varying fastest, with its folder in output.
 
-    Raises ValueError naming the combination that does not work, or two that are the same, and for far too many.
+    path: of a file, whose name without its end the folders begin with. Raises ValueError naming the combination that
+    does not work, or two that are the same, and for far too many.
     """
     axes = _axes(overrides)
     if (count := math.prod(map(len, axes.values()))) > _MOST:
