@@ -93,6 +93,15 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
         (["train", QUICKSTART, "--stepz", "2"], "unknown key stepz; did you mean 'steps'?"),
         (["train", QUICKSTART, "other.yaml"], "one recipe a training"),
         (["train", "quickstart", "posg-chicken-joint"], "here are quickstart and posg-chicken-joint; `coevolve sweep`"),
+        (["train", "--steps", "3", "quickstart", "seed=1"], "first: coevolve train quickstart steps=3 seed=1\n"),
+        (
+            ["train", "--steps=3", "--dry-run", "quickstart"],
+            "the recipe comes first: coevolve train quickstart steps=3",
+        ),
+        (["sweep", "seed=0..2", "quickstart"], "the recipe comes first: coevolve sweep quickstart seed=0..2"),
+        (["pretrain", "--seed", "1", "mine.yaml"], "the recipe comes first: coevolve pretrain mine.yaml seed=1"),
+        (["eval", "--seed", "1", "quickstart"], "the recipe comes first: coevolve eval quickstart seed=1"),
+        (["train", "steps=3/mine.yaml", "seed=1"], "error: no file steps=3/mine.yaml"),
         (["train", QUICKSTART, "stepz=2"], "unknown key stepz; did you mean 'steps'?"),
         (["train", QUICKSTART, "task.size=2", "--dry-run"], "task: unknown key size"),
         (
