@@ -8,6 +8,7 @@ import json
 import logging
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,19 @@ def test_dry_run_says_what_is_not_installed(monkeypatch, capsys):
     monkeypatch.setattr("coevolve.recipe.schema.find_spec", lambda name: None)
     assert cli.main(["train", QUICKSTART, "--dry-run", "policies.bob.weights=lora"]) == 2
     assert "policies.bob.weights: lora needs the package peft; install coevolve[lora]" in capsys.readouterr().err
+
+
+def test_dry_run_refuses_what_training_refuses_at_once(trained, monkeypatch, capsys):
+    def refused(*more):
+        assert cli.main(["train", QUICKSTART, "--dry-run", *SHRINK, f"output_dir={trained[0]}", *more]) == 2
+        return capsys.readouterr().err
+
+    assert "already holds a run; pass --resume to go on" in refused()
+    assert "is at step 2, beyond the 1 steps asked for" in refused("--resume", "steps=1")
+    assert "threads is 99999; want 1 to" in refused("output_dir=new", "threads=99999")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert "pip install 'coevolve[wandb]'" in refused("output_dir=new", "report_to=wandb")
+    assert cli.main(["train", QUICKSTART, "--dry-run", "--resume", "steps=3", f"output_dir={trained[0]}"]) == 0
 
 
 def test_dry_run_does_not_pretrain(tmp_path, capsys):
