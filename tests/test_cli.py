@@ -8,6 +8,7 @@ import json
 import logging
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,19 @@ def test_dry_run_says_what_is_not_installed(monkeypatch, capsys):
     assert "policies.bob.weights: lora needs the package peft; install coevolve[lora]" in capsys.readouterr().err
 
 
+def test_dry_run_refuses_what_training_refuses_at_once(trained, monkeypatch, capsys):
+    def refused(*more):
+        assert cli.main(["train", QUICKSTART, "--dry-run", *SHRINK, f"output_dir={trained[0]}", *more]) == 2
+        return capsys.readouterr().err
+
+    assert "already holds a run; pass --resume to go on" in refused()
+    assert "is at step 2, beyond the 1 steps asked for" in refused("--resume", "steps=1")
+    assert "threads is 99999; want 1 to" in refused("output_dir=new", "threads=99999")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert "pip install 'coevolve[wandb]'" in refused("output_dir=new", "report_to=wandb")
+    assert cli.main(["train", QUICKSTART, "--dry-run", "--resume", "steps=3", f"output_dir={trained[0]}"]) == 0
+
+
 def test_dry_run_does_not_pretrain(tmp_path, capsys):
     recipe = Path(QUICKSTART).with_name("cory-imdb-tiny.yaml")
     assert cli.main(["train", str(recipe), "--dry-run"]) == 0
@@ -93,6 +107,15 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
         (["train", QUICKSTART, "--stepz", "2"], "unknown key stepz; did you mean 'steps'?"),
         (["train", QUICKSTART, "other.yaml"], "one recipe a training"),
         (["train", "quickstart", "posg-chicken-joint"], "here are quickstart and posg-chicken-joint; `coevolve sweep`"),
+        (["train", "--steps", "3", "quickstart", "seed=1"], "first: coevolve train quickstart steps=3 seed=1\n"),
+        (
+            ["train", "--steps=3", "--dry-run", "quickstart"],
+            "the recipe comes first: coevolve train quickstart steps=3",
+        ),
+        (["sweep", "seed=0..2", "quickstart"], "the recipe comes first: coevolve sweep quickstart seed=0..2"),
+        (["pretrain", "--seed", "1", "mine.yaml"], "the recipe comes first: coevolve pretrain mine.yaml seed=1"),
+        (["eval", "--seed", "1", "quickstart"], "the recipe comes first: coevolve eval quickstart seed=1"),
+        (["train", "steps=3/mine.yaml", "seed=1"], "error: no file steps=3/mine.yaml"),
         (["train", QUICKSTART, "stepz=2"], "unknown key stepz; did you mean 'steps'?"),
         (["train", QUICKSTART, "task.size=2", "--dry-run"], "task: unknown key size"),
         (
@@ -107,6 +130,8 @@ def test_dry_run_does_not_pretrain(tmp_path, capsys):
         (["eval", "nowhere", "seed=1"], "seed=1: a run is evaluated as it was trained"),
         (["eval", "nowhere"], "nowhere is no run"),
         (["pretrain", "nowhere.yaml"], "error: no file nowhere.yaml"),
+        (["pretrain", "pretrain-tinny"], "no recipe of the package has that name; did you mean 'pretrain-tiny'?"),
+        (["pretrain", "quickstart"], "quickstart.yaml: kind is None; a pre-training recipe has"),
         (["serve", "team", "--host", ""], "--host is empty; want an address"),
     ],
 )
@@ -157,6 +182,12 @@ def test_a_key_may_be_written_as_an_option(words, made):
     _, commands = cli._parser()
     assert cli.as_overrides(words.split(), commands["train"]) == made.split()
     assert cli.as_overrides(words.split(), commands["chat"]) == words.split()  # which has no overrides
+
+
+def test_a_pretraining_recipe_of_the_package_goes_by_its_name(monkeypatch, capsys):
+    monkeypatch.setattr("coevolve.pretrain.run.main", lambda recipe, overrides, resume: recipe.name)
+    assert cli.main(["pretrain", "pretrain-tiny", "seed=1"]) == 0
+    assert capsys.readouterr().out == "model: pretrain-tiny.yaml\n"
 
 
 def test_runs_for_cross_play_add_up():

@@ -14,6 +14,7 @@ from toy import __file__ as toy_file
 
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
 from coevolve.evaluate import choose, evaluate
+from coevolve.models.spec import RecipePolicy
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.runs import evaluated
 from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
@@ -226,6 +227,31 @@ def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert (run / "eval.json").read_text() == written
     with pytest.raises(ValueError, match="play: unknown name 'rownds'; did you mean 'rounds'"):
         evaluate_run(run, play="rownds")
+
+
+@pytest.mark.parametrize(
+    ("bob", "alone"),
+    [
+        ({"weights": "lora", "learning_rate": 0.1, "device": "cpu"}, ["ann"]),
+        ({"model": "other"}, ["bob", "ann"]),
+        ({"chat": False}, ["bob", "ann"]),
+        ({"chat": {"enable_thinking": False}}, ["bob", "ann"]),
+        ({"dtype": "bfloat16"}, ["bob", "ann"]),
+        ({"weights": "lora", "load_in_4bit": True}, ["bob", "ann"]),
+        ({"weights": "frozen", "engine": {"name": "openai", "url": "there"}}, ["bob", "ann"]),
+    ],
+)
+def test_start_weights_that_answer_alike_are_tried_once(bob: dict[str, Any], alone: list[str]) -> None:
+    specs = {"ann": RecipePolicy("m"), "bob": RecipePolicy(**{"model": "m", **bob})}
+    assert evaluated._unlike(specs) == alone
+
+
+@pytest.mark.filterwarnings("ignore:policies bob")  # here are processors without instructions for bfloat16
+def test_start_weights_that_answer_unlike_have_rows_of_their_own(run: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(run / "recipe.yaml", ["policies.bob.dtype=bfloat16", "steps=1", f"output_dir={tmp_path}/run"])
+    build(recipe).run(recipe.output_dir, samples=0, recipe=recipe.record())
+    rows = evaluate_run(recipe.output_dir, problems=1)["rows"]
+    assert {row["policy"] for row in rows if (row["weights"], row["setting"]) == ("start", "alone")} == {"ann", "bob"}
 
 
 def test_a_checkpoint_that_a_training_deletes_meanwhile_is_still_read(

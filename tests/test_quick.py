@@ -52,6 +52,8 @@ MISTAKES = {
     "a credit": (["train", QUICKSTART, "algorithm.credit=own_rewrd"], "did you mean 'own_reward'?"),
     "a tracker": (["train", QUICKSTART, "report_to=wandbb"], "report_to: unknown 'wandbb'"),
     "before a plan": (["train", QUICKSTART, "--dry-run", "algorithm.eta=-1"], "eta is -1; want at least 0"),
+    "a tracker, before a plan": (["train", QUICKSTART, "--dry-run", "report_to=wandbb"], "report_to: unknown 'wandbb'"),
+    "a tracker of a sweep": (["sweep", QUICKSTART, "report_to=[wandbb]"], "report_to: unknown 'wandbb'"),
     "of a sweep": (["sweep", QUICKSTART, "algorithm.eta=0.1,-1"], "algorithm.eta=-1: algorithm: eta is -1"),
     "of pre-training": (["pretrain", QUICKSTART], "kind is None; a pre-training recipe has"),
     "a recipe of the package by a path": (["train", "recipes/quickstart.yaml"], "comes with the package; write quicks"),

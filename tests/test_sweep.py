@@ -100,6 +100,14 @@ def test_a_run_is_named_after_what_varies_with_the_seed_last(overrides, found):
     assert names(*overrides) == found
 
 
+@pytest.mark.parametrize("name", ["cory-gsm8k-qwen2.5-1.5b", "cory-gsm8k-qwen2.5-1.5b-8gpu"])
+def test_a_packaged_name_with_dots_is_whole_in_the_names_of_folder_and_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = plan(name, ["seed=0..1"])
+    assert said.startswith(f"runs/{name}-sweep: 2 runs")
+    assert said.endswith(f"  {name}-0: new\n  {name}-1: new")
+
+
 def test_any_value_gives_a_short_name_that_a_file_system_takes():
     ugly = [f"/a b/ü:{'x' * 300}{end}?*" for end in "cd"]
     found = names("policies.ann.model=" + ",".join(json.dumps(one, ensure_ascii=False) for one in ugly))

@@ -68,6 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words[0].startswith("-") and words[0] not in commands:
         parser.error(_no_command(words[0], commands))
     args, rest = parser.parse_known_args(words[:1] + as_overrides(words[1:], commands.get(words[0] if words else "")))
+    if wrong := _recipe_is_late(words[0], args, rest):
+        say(f"error: {wrong}", error=True)
+        return 2
     stray = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(args, "overrides")]
     if stray:
         parser.error(f"unknown argument {stray[0]!r}")
@@ -98,6 +101,17 @@ def _no_command(word: str, commands: Iterable[str]) -> str:
     from coevolve.recipe.inputs import did_you_mean
 
     return f"no command {word!r}{did_you_mean(word, commands)}; `coevolve --help` lists them"
+
+
+def _recipe_is_late(command: str, args: argparse.Namespace, rest: Sequence[str]) -> str:
+    """What to tell where an override stands before the recipe, and so in its place; empty if none does."""
+    first = str(getattr(args, "recipe", None) or getattr(args, "run", ""))
+    after = [*getattr(args, "overrides", ()), *rest]
+    late = [word for word in after if "=" not in word and not word.startswith("-")]
+    if "=" not in first or os.path.exists(first) or not late:
+        return ""
+    after.remove(late[0])
+    return f"the recipe comes first: coevolve {command} {' '.join([late[0], first, *after])}"
 
 
 def as_overrides(words: Sequence[str], command: argparse.ArgumentParser | None) -> list[str]:

@@ -139,6 +139,81 @@ def test_an_evaluation_is_told_and_compared(tmp_path):
     assert "evaluation-2" in found
 
 
+_COMPARED = ("groups", "differences")
+
+
+def evaluated(folder, number, reward, eta=1.0, rewards=(1.0, 2.0), **how):
+    """A run of as many steps as rewards, and what its evaluation found."""
+    alike = {"checkpoint": 2, "problems": 4, "samples": 1, "temperature": 1.0, "max_new_tokens": 8, "seed": 0}
+    rows = [{**GREEDY, "decoding": "sampled", "reward": reward}]
+    written(folder, number, rewards, eta, eval__json=json.dumps({**alike, **how, "rows": rows}))
+
+
+def held_out(folder):
+    """The groups' held-out rewards, the pairs of their difference, and the sentence about the groups."""
+    found = {section.id: section for section in findings(find([folder]))}
+    groups, differences = ([row for row in found[id].rows if row[0] == "held-out reward"] for id in _COMPARED)
+    return {row[1]: tuple(row[2:4]) for row in groups}, sum(row[2] for row in differences), found["groups"].sentence
+
+
+def test_held_out_rewards_of_other_problems_are_not_compared(tmp_path):
+    for seed in (0, 1, 2):
+        evaluated(tmp_path / f"a-{seed}", seed, 2.0, problems=12)
+        evaluated(tmp_path / f"b-{seed}", seed, 3.0 + seed, eta=0.1, problems=4 if seed == 2 else 12)
+    groups, pairs, said = held_out(tmp_path)
+    assert groups == {"a": (3, 2.0), "b": (2, 3.5)}
+    assert pairs == 2
+    assert said.endswith("Held-out reward leaves out b-2: not evaluated as most runs were, by problems.")
+
+
+@pytest.mark.parametrize("how", [{"samples": 8}, {"seed": 7}, {"temperature": 0.5}, {"max_new_tokens": 16}])
+def test_held_out_rewards_of_other_samples_are_not_compared(how, tmp_path):
+    for seed in (0, 1):
+        evaluated(tmp_path / f"a-{seed}", seed, 2.0)
+        evaluated(tmp_path / f"b-{seed}", seed, 3.0, eta=0.1, **(how if seed else {}))
+    groups, pairs, said = held_out(tmp_path)
+    assert groups == {"a": (2, 2.0), "b": (1, 3.0)}
+    assert pairs == 1
+    assert f"leaves out b-1: not evaluated as most runs were, by {next(iter(how))}." in said
+
+
+def test_of_two_ways_as_common_that_of_more_problems_is_compared(tmp_path):
+    for seed in (0, 1):
+        evaluated(tmp_path / f"a-{seed}", seed, 2.0, problems=4)
+        evaluated(tmp_path / f"b-{seed}", seed, 3.0, eta=0.1, problems=12)
+    groups, pairs, said = held_out(tmp_path)
+    assert (groups, pairs) == ({"b": (2, 3.0)}, 0)
+    assert "leaves out a-0 and a-1: " in said
+
+
+def test_an_evaluation_from_before_the_last_step_is_not_compared(tmp_path):
+    for seed in (0, 1):
+        evaluated(tmp_path / f"a-{seed}", seed, 2.0)
+        evaluated(tmp_path / f"b-{seed}", seed, 3.0, eta=0.1, rewards=[1.0, 2.0] * (1 + seed))
+    groups, pairs, said = held_out(tmp_path)
+    assert groups == {"a": (2, 2.0), "b": (1, 3.0)}
+    assert pairs == 1
+    assert said.endswith("Held-out reward leaves out b-1: `coevolve eval` did not see the last step.")
+
+
+def test_what_is_left_out_is_said_where_nothing_is_left(tmp_path):
+    for seed in (0, 1):
+        evaluated(tmp_path / f"a-{seed}", seed, 2.0, rewards=[1.0] * 4)
+    (groups,) = (section for section in findings(find([tmp_path])) if section.id == "groups")
+    assert "held-out reward" not in {row[0] for row in groups.rows}
+    assert "leaves out a-0 and a-1" in groups.sentence
+
+
+def test_evaluations_by_the_random_numbers_of_each_runs_seed_are_alike(tmp_path):
+    """As those of the study."""
+    for seed in (0, 1, 2):
+        evaluated(tmp_path / f"a-{seed}", seed, 2.0, seed=seed)
+        evaluated(tmp_path / f"b-{seed}", seed, 3.0, eta=0.1, seed=seed)
+    groups, pairs, said = held_out(tmp_path)
+    assert (groups, pairs) == ({"a": (3, 2.0), "b": (3, 3.0)}, 3)
+    assert "leaves out" not in said
+
+
 def test_the_paper_has_every_section_and_picture(tmp_path):
     for seed in (0, 1):
         written(tmp_path / "runs" / f"a|b-{seed}", seed, [1.0, 2.0 + seed])

@@ -56,6 +56,15 @@ def test_a_family_is_named_without_eta():
     assert [row[0] for row in areas.rows] == ["cory"]
 
 
+def test_families_of_one_name_are_told_apart_by_what_they_differ_in():
+    """A sweep of two etas, one run of which was trained on to more steps."""
+    runs = [ended(f"cory-eta={eta}", seed, eta, 1.0, 2.0, steps=2) for eta in (0.1, 0.3) for seed in (0, 1)]
+    runs[-1] = ended("cory-eta=0.3", 1, 0.3, 1.0, 2.0, steps=4)
+    _, areas = sections(arms(runs))
+    assert [row[:3] for row in areas.rows] == [("cory steps=2", 2, 1), ("cory steps=4", 1, 1)]
+    assert areas.plot.series[0].x == ["cory steps=2", "cory steps=4"]
+
+
 def test_without_a_second_group_or_kl_there_is_no_frontier():
     one = ended("high", 0, 1.0, 2.0, 3.0)
     assert sections(arms([one])) == []

@@ -21,6 +21,12 @@ ADAPTERS = {1536: 17_057_292, 2048: 27_050_781, 3584: 36_439_732}
 """By hidden size: parameters of rank 16 on all linear layers, by the table's own estimate."""
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run minds runs that are there already, such as this checkout's own."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("shape", "lora", "state", "activations", "sampler", "sent"),
     [

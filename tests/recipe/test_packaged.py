@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from coevolve import cli
 from coevolve.recipe.packaged import about, is_recipe, located, packaged
@@ -55,3 +56,41 @@ def test_they_are_listed_and_shown(capsys):
 def test_every_packaged_name_is_found(name):
     """With a dot in it, too: .7b is no suffix."""
     assert located(name) == packaged()[name]
+
+
+def test_every_recipe_can_be_copied_and_changed(tmp_path, monkeypatch):
+    """What it names beside it, a base or a model's recipe, is that of the package."""
+    monkeypatch.chdir(tmp_path)
+    copy = tmp_path / "mine.yaml"
+    for name in packaged():
+        if not name.startswith("pretrain-"):
+            copy.write_text(packaged()[name].read_text("utf-8"))
+            mine, ours = load_recipe(copy), load_recipe(name)
+            assert mine == ours.model_copy(update={"output_dir": mine.output_dir}), name
+            copy.write_text(yaml.safe_dump(mine.record()))  # as a run has it
+            assert load_recipe(copy) == mine, name
+
+
+def test_a_file_beside_a_recipe_goes_before_that_of_the_package(tmp_path):
+    (tmp_path / "quickstart.yaml").write_text((RECIPES / "posg-chicken-joint.yaml").read_text("utf-8"))
+    (tmp_path / "pretrain-imdb-lm.yaml").touch()
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: quickstart.yaml\ntask: {name: game, more: pretrain-imdb-lm.yaml}")
+    found = load_recipe(mine)
+    assert found.task["name"] == "game"
+    assert found.task["more"] == f"{tmp_path}/pretrain-imdb-lm.yaml"
+
+
+def test_a_base_that_is_nowhere_is_told_as_that(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: quikstart.yaml")
+    said = r"mine\.yaml: its base quikstart\.yaml is not there, .* package; did you mean 'quickstart\.yaml'\?$"
+    with pytest.raises(ValueError, match=said):
+        load_recipe(mine)
+    (tmp_path / "quickstar.yaml").touch()
+    mine.write_text("base: quicksta.yaml")
+    with pytest.raises(ValueError, match=r"did you mean 'quickstar\.yaml'"):
+        load_recipe(mine)
+    mine.write_text("base: folder/quickstart.yaml")  # another one
+    with pytest.raises(ValueError, match=r"its base folder/quickstart\.yaml is not there"):
+        load_recipe(mine)

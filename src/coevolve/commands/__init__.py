@@ -11,6 +11,8 @@ from typing import Any
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 
+RECIPE = "a YAML file, or the name of a packaged recipe (`coevolve recipes`)"
+
 OVERRIDES = "override a key of the recipe: seed=1, or --seed 1"
 
 

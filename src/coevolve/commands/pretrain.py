@@ -5,23 +5,25 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coevolve.commands import OVERRIDES, Commands, command
+from coevolve.commands import OVERRIDES, RECIPE, Commands, command
 from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
     one = command(commands, "pretrain", pretrain, "train a small model from scratch by a recipe")
-    one.add_argument("recipe", type=Path, help="a YAML file")
+    one.add_argument("recipe", type=Path, help=RECIPE)
     one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
     one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
 
 
 def pretrain(args: argparse.Namespace) -> None:
     from coevolve.pretrain.recipe import load
+    from coevolve.recipe.packaged import located
 
-    load(args.recipe, args.overrides)  # a mistake is told before torch comes, which takes seconds
+    recipe = located(args.recipe)
+    load(recipe, args.overrides)  # a mistake is told before torch comes, which takes seconds
     from coevolve.pretrain import run as pretraining
 
     if args.resume:  # in Python, where several may want one model, resume means: if it is there
-        pretraining.check_resume(args.recipe, args.overrides)
-    say(f"model: {pretraining.main(args.recipe, args.overrides, args.resume)}")
+        pretraining.check_resume(recipe, args.overrides)
+    say(f"model: {pretraining.main(recipe, args.overrides, args.resume)}")

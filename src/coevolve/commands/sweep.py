@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coevolve.commands import Commands, command
+from coevolve.commands import RECIPE, Commands, command
 from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
     one = command(commands, "sweep", sweep, "train a recipe with several seeds and settings, several runs at once")
-    one.add_argument("recipe", type=Path, help="a YAML file")
+    one.add_argument("recipe", type=Path, help=RECIPE)
     one.add_argument(
         "overrides",
         nargs="*",

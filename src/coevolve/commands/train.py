@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.commands import OVERRIDES, Commands, command, quiet
+from coevolve.commands import OVERRIDES, RECIPE, Commands, command, quiet
 from coevolve.console import say
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     one = command(commands, "train", train, "train the team of a recipe")
-    one.add_argument("recipe", type=Path, help="a YAML file, or the name of a packaged recipe (`coevolve recipes`)")
+    one.add_argument("recipe", type=Path, help=RECIPE)
     one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
     one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
     one.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the plan, and stop")
@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
 
 def train(args: argparse.Namespace) -> None:
     from coevolve.recipe.packaged import packaged
-    from coevolve.recipe.schema import check, check_taught, load_recipe
+    from coevolve.recipe.schema import check_taught, load_recipe
 
     quiet()
     recipes = packaged()
@@ -39,11 +39,7 @@ def train(args: argparse.Namespace) -> None:
     recipe = load_recipe(args.recipe, args.overrides)
     check_taught(recipe)
     if args.dry_run:
-        check(recipe)  # a mistake is told before torch comes, which takes seconds
-        from coevolve.recipe.plan import plan, problems
-
-        say(plan(recipe))
-        say(problems(recipe))  # last: where the task cannot be built here, the plan has been said
+        _plan(recipe, args.resume)
         return
     if _by_torchrun(recipe):
         from coevolve.runtime.launched import serve
@@ -52,6 +48,24 @@ def train(args: argparse.Namespace) -> None:
             return
     train_recipe(recipe, args.resume)
     _show(recipe.output_dir)
+
+
+def _plan(recipe: Recipe, resume: bool) -> None:
+    """What would be done. Raises ValueError for what training would refuse before its first step, models aside."""
+    from coevolve.recipe.schema import check
+    from coevolve.report import trackers
+    from coevolve.runs.folder import RunDir
+
+    check(recipe)  # a mistake is told before torch comes, which takes seconds
+    RunDir(recipe.output_dir).check(recipe.steps, resume)
+    trackers.check(recipe.report_to)
+    from coevolve.recipe.plan import plan, problems
+    from coevolve.runtime.placement import check_threads
+
+    if recipe.threads is not None:
+        check_threads(recipe.threads)
+    say(plan(recipe))
+    say(problems(recipe))  # last: where the task cannot be built here, the plan has been said
 
 
 def _by_torchrun(recipe: Recipe) -> bool:

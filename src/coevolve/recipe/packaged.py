@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from coevolve.recipe.inputs import did_you_mean
@@ -40,6 +41,14 @@ def located(recipe: str | Path) -> Path:
             f"no file {path}, and no recipe of the package has that name{near} (`coevolve recipes` lists them)"
         )
     return recipes[path.name]
+
+
+def beside(file: str, folder: Path) -> Path:
+    """The file that a recipe in this folder names; if there is none, the packaged recipe of that very name, if there is
+    one: a recipe that was copied out of the package names others of it."""
+    path = (folder / file).absolute()
+    ours = None if os.path.exists(path) else packaged().get(file.removesuffix(".yaml"))
+    return ours if ours is not None and ours.name == file else path
 
 
 def is_recipe(path: Path) -> bool:

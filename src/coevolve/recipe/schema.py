@@ -3,7 +3,8 @@
 A recipe may begin with ``base: other.yaml`` (one level, relative to the recipe): it is laid over that one key by key.
 ``key: null`` removes a key of the base; a component of another name replaces the base's with all its settings.
 A value that ends in ``.yaml`` or ``.txt``, or as a file of rows does (``tasks.tables``), or is ``file.py:Name``, is
-relative to the recipe that it stands in; in a list ``file.py:Name`` alone.
+relative to the recipe that it stands in; in a list ``file.py:Name`` alone. A recipe that is not there, as a base or a
+model, is the packaged one of that name, if there is one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
 from coevolve.engines import ENGINES, FOR_FROZEN
 from coevolve.faults import blame
-from coevolve.files import shown
+from coevolve.files import cut, shown
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners import LEARNERS
 from coevolve.models import names as models
@@ -36,7 +37,7 @@ from coevolve.plays import PLAYS
 from coevolve.recipe import renamed
 from coevolve.recipe.components import component, resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
-from coevolve.recipe.packaged import located
+from coevolve.recipe.packaged import beside, located, packaged
 from coevolve.settings import Workers
 from coevolve.tasks import TASKS
 from coevolve.tasks.roles import check_prompts
@@ -348,7 +349,11 @@ def _over_its_base(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
     over = {key: value for key, value in tree.items() if key != "base"}
     if not isinstance(tree["base"], str):
         raise ValueError(f"{path}: base is {shown(tree['base'])}; want the path of another recipe")
-    base = path.parent / tree["base"]
+    base = beside(tree["base"], path.parent)
+    if not os.path.isfile(base):
+        known = {one.name for one in (*path.parent.glob("*.yaml"), *packaged().values())} - {path.name}
+        near = did_you_mean(cut(tree["base"]), sorted(known))
+        raise ValueError(f"{path}: its base {cut(tree['base'])} is not there, nor a recipe of the package{near}")
     below = _read(base)
     if "base" in below:
         raise ValueError(f"{path}: its base {base} has a base itself; one level is the limit")
@@ -385,7 +390,7 @@ def anchored(value: Any, folder: Path) -> Any:
     if isinstance(value, list):
         return [anchored(one, folder) if isinstance(one, Mapping) or is_code(one, folder) else one for one in value]
     if names_file(value, folder):
-        return str((folder / value).absolute())
+        return str(beside(value, folder))
     return value
 
 

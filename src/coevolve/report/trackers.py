@@ -57,6 +57,12 @@ def trackers(names: Sequence[str], run: Path, recipe: Mapping[str, Any]) -> Iter
         yield [opened.enter_context(use(module, run, recipe)) for _, module, use in found]
 
 
+def check(names: Sequence[str]) -> None:
+    """Raises ValueError for an unknown name or a package that is not installed; opens nothing."""
+    for name in names:
+        _package(name)
+
+
 def _package(name: str) -> tuple[Any, Opener]:
     if name not in TRACKERS:
         known = ", ".join((NONE, *TRACKERS))

@@ -10,6 +10,7 @@ from typing import Any
 
 from coevolve.evaluate import SEED, Row, choose, evaluate
 from coevolve.faults import closed_after
+from coevolve.models.spec import PolicySpec
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
@@ -70,8 +71,8 @@ def measure_run(
         held_out = choose(trainer.task, problems)
         step = step_of(folder)
         cast = trainer.cast(max(step - 1, 0))
-        distinct = {trainer.policies[name].spec.model: name for name in reversed(_speakers(trainer, cast))}
-        before = _evaluated(trainer, cast, list(distinct.values()), held_out, samples, seed)
+        distinct = _unlike({name: trainer.policies[name].spec for name in _speakers(trainer, cast)})
+        before = _evaluated(trainer, cast, distinct, held_out, samples, seed)
         checkpoints.load(trainer, folder)
         trainer.publish(trainer.policies, step)
         after = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples, seed)
@@ -113,6 +114,16 @@ def _speakers(trainer: Trainer, cast: Mapping[Role, PolicyName]) -> list[PolicyN
     """Policies that speak at some step of the run: not critics and judges."""
     seated = {name for step in range(min(trainer.steps, _STEPS)) for name in trainer.cast(step).values()}
     return [name for name in trainer.policies if name in seated or name in cast.values()]
+
+
+def _unlike(specs: dict[PolicyName, PolicySpec]) -> list[PolicyName]:
+    """The policies whose start weights answer unlike each other's, of those that are alike the first."""
+
+    def untrained(spec: PolicySpec) -> str:
+        own = getattr(spec, "engine", None)  # of a policy of a recipe
+        return json.dumps([spec.model, spec.chat, spec.dtype, spec.load_in_4bit, own], sort_keys=True, default=str)
+
+    return list({untrained(spec): name for name, spec in reversed(specs.items())}.values())
 
 
 def _described(

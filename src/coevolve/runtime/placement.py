@@ -29,12 +29,17 @@ _THREADS = 64
 
 
 def set_threads(count: int) -> None:
-    """Let PyTorch compute with so many threads. Raises ValueError for more than this machine could use: those that it
-    cannot start end the process without a word."""
+    """Let PyTorch compute with so many threads. Raises ValueError as ``check_threads``."""
+    check_threads(count)
+    torch.set_num_threads(count)
+
+
+def check_threads(count: int) -> None:
+    """Raises ValueError for more threads than this machine could use: those that it cannot start end the process
+    without a word."""
     most = max(_THREADS, cores())
     if not 1 <= count <= most:
         raise ValueError(f"threads is {count}; want 1 to {most} on this machine of {cores()} cores")
-    torch.set_num_threads(count)
 
 
 def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int:

@@ -14,6 +14,7 @@ import yaml
 
 from coevolve.files import cut, shown
 from coevolve.recipe.schema import Recipe, load_recipe, parts
+from coevolve.report import trackers
 
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
@@ -28,7 +29,8 @@ Axes = dict[str, list[str]]
 def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
     """A checked recipe for each combination of the values, the last key varying fastest, with its folder in output.
 
-    Raises ValueError naming the combination that does not work, or two that are the same, and for far too many.
+    path: of a file, whose name without its end the folders begin with. Raises ValueError naming the combination that
+    does not work, or two that are the same, and for far too many.
     """
     axes = _axes(overrides)
     if (count := math.prod(map(len, axes.values()))) > _MOST:
@@ -53,10 +55,12 @@ def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
 
 
 def _checked(recipe: Recipe) -> Recipe:
-    """Raises ValueError for components that do not exist or cannot be; the task is only built when a run starts."""
+    """Raises ValueError for components and trackers that do not exist or cannot be; the task is only built when a run
+    starts."""
     made = parts(recipe)
     for make in (made.play, made.cast, made.algorithm):
         make()
+    trackers.check(recipe.report_to)
     return recipe
 
 

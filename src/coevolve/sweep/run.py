@@ -12,6 +12,7 @@ from coevolve.console import WIDE, console
 from coevolve.late import torch
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
+from coevolve.recipe.packaged import located
 from coevolve.recipe.schema import Recipe
 from coevolve.runs.folder import RunDir, read_lines, steps_of
 from coevolve.runs.identity import same_recipe
@@ -35,8 +36,7 @@ def sweep(
     Raises ValueError, before anything starts, for a combination that is no recipe and for a folder with a run of
     another recipe; at the end ChildProcessError if runs failed, which stops no others.
     """
-    folder = _folder(recipe, output)
-    recipes = grid(Path(recipe), overrides, folder)
+    folder, recipes = _asked(recipe, overrides, output)
     out = console(WIDE, highlight=False)
     with alone(folder) as lock:
         left = unfinished(recipes)
@@ -62,8 +62,7 @@ def plan(
     recipe: str | Path, overrides: Iterable[str] = (), *, output: str | Path | None = None, jobs: int | None = None
 ) -> str:
     """What ``sweep`` would do. Writes nothing; raises what ``sweep`` would raise before anything starts."""
-    folder = _folder(recipe, output)
-    recipes = grid(Path(recipe), overrides, folder)
+    folder, recipes = _asked(recipe, overrides, output)
     left = unfinished(recipes)
     lines = [_headline(recipes, left, places_for(left, jobs), folder)]
     for one in recipes:
@@ -73,12 +72,13 @@ def plan(
     return "\n".join(lines)
 
 
-def _folder(recipe: str | Path, output: str | Path | None) -> Path:
-    """Of all runs. Raises ValueError if that is a file."""
-    folder = Path("runs") / f"{Path(recipe).stem}-sweep" if output is None else Path(output)
+def _asked(recipe: str | Path, overrides: Iterable[str], output: str | Path | None) -> tuple[Path, list[Recipe]]:
+    """The folder of all runs, and their recipes. Raises ValueError if the folder is a file, and as ``grid`` does."""
+    path = located(recipe)  # of a bare name the stem may be less than the name: qwen2.5-1.5b
+    folder = Path("runs") / f"{path.stem}-sweep" if output is None else Path(output)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output: {folder} is a file; choose another folder")
-    return folder
+    return folder, grid(path, overrides, folder)
 
 
 def unfinished(recipes: Iterable[Recipe]) -> list[Recipe]:

@@ -59,6 +59,7 @@ def of_groups(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
     sentence = (
         f"Means over seeds with bootstrap 95 % intervals: {and_list(counts)}."
         f"{_few(min(len(group.runs) for group in groups))}{_lengths(groups)}"
+        f"{''.join(f' {measure.left_out}' for measure in measures if measure.left_out)}"
     )
     columns = ("measure", "group", "seeds", "mean", "low", "high")
     plot = _plot(measures[0].title, [row[1:] for row in rows if row[0] == measures[0].title]) if rows else None

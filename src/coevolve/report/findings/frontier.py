@@ -24,7 +24,7 @@ _BEYOND = 1.1
 """The reference point's KL, in terms of the largest: a little beyond, so that the farthest point counts too."""
 
 _ETA_SHOWN = re.compile(r"[- ]eta=[0-9.]+(e[-+]?[0-9]+)?")
-"""In the name of a group, which is that of a whole family without it."""
+"""In the name of a run, which is that of a run of the whole family without it."""
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:
@@ -106,7 +106,7 @@ def _volumes(groups: Sequence[Group], reference: Point) -> list[Section]:
         areas = [hypervolume(list(points.values()), reference) for points in ends.values() if len(points) == len(etas)]
         swept |= len(etas) > 1
         if areas:
-            rows.append((_ETA_SHOWN.sub("", family.name), len(etas), *estimate(areas)))
+            rows.append((family.name, len(etas), *estimate(areas)))
     if not swept:
         return []
     sentence = (
@@ -121,9 +121,12 @@ def _volumes(groups: Sequence[Group], reference: Point) -> list[Section]:
 
 
 def _families(runs: Sequence[Run]) -> list[Group]:
-    """The runs grouped as if their recipes did not say eta."""
+    """The runs grouped, and the groups named, as if neither their recipes nor their folders said eta."""
     known = {run.path: run for run in runs}
-    silent = [replace(run, recipe={**run.recipe, "algorithm": _without_eta(run)}) for run in runs]
+    silent = [
+        replace(run, name=_ETA_SHOWN.sub("", run.name), recipe={**run.recipe, "algorithm": _without_eta(run)})
+        for run in runs
+    ]
     return [Group(group.name, [known[run.path] for run in group.runs]) for group in grouped(silent)]
 
 
