@@ -304,6 +304,7 @@ def test_one_problem_of_one_member_is_no_group_either():
         ({"clip": 0.0}, "clip"),
         ({"ratio": "turn"}, "set clip"),
         ({"beta": 1.0, "kl": "reward", "estimator": "exact"}, "as a reward it has no gradient"),
+        ({"decay": 0.5}, "decay is 0.5, and nothing looks at it without baseline: moving; set baseline: moving, or"),
     ],
 )
 def test_settings_out_of_range_are_named(wrong, message):

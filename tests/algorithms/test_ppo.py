@@ -134,11 +134,20 @@ def test_reinforce_pp_is_what_is_to_come_whitened_over_the_batch():
         ({"penalty": "exact", "whiten_rewards": True}, "whiten_rewards divides rewards"),
         ({"clip": [0.2, -1.0]}, "clip"),
         ({"entropy": -1.0}, "entropy"),
+        ({"eta": 0.0, "target_kl": 2.0}, "target_kl multiplies eta, and eta is 0, which stays 0; set eta above 0"),
+        ({"horizon": 10}, "horizon is 10, and nothing looks at it without target_kl; set target_kl, or leave horizon"),
+        ({"critic": False, "value_clip": 0.5}, "value_clip is 0.5, and nothing looks at it without critic: true; set"),
     ],
 )
 def test_settings_that_exclude_each_other_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         ppo(**wrong)
+
+
+def test_defaults_that_nothing_looks_at_are_let_be():
+    """A run's record has them all, and an algorithm that is another one may have others."""
+    assert ppo(horizon=10000, critic=False, value_clip=0.2).settings == ppo(critic=False).settings
+    assert not a2c(critic=False).critic
 
 
 def expected_gradient(penalty):

@@ -35,7 +35,7 @@ from coevolve.maths.kl import ESTIMATORS
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.maths.losses import RATIOS, clipped_policy
 from coevolve.maths.mismatch import BOUNDS
-from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, checked_call
+from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, check_idle, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective, Targets
 
 
@@ -85,6 +85,8 @@ def group_relative(
 def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     """s: the settings of ``group_relative``."""
     check_reuse(s["clip"], s["epochs"], s["minibatch"])
+    if s["baseline"] != "moving":
+        check_idle(group_relative, s, "decay", "baseline: moving")
     if s["clip"] is None and RATIOS[s["ratio"]] is not clipped_policy:
         raise ValueError(f"algorithm: ratio {s['ratio']} is of a clipped ratio; set clip, too")
     if _paid(s) and _whole(s):
@@ -115,9 +117,9 @@ def _caution(std: str, baseline: str) -> str:
     if std == "none" or baseline not in WITHOUT_PEERS:
         return ""
     return (
-        f"std: {std} divides by how far returns are apart, and baseline: {baseline} does not take off what they have in "
-        "common, so returns that hardly differ have huge advantages (1, 1.001 and 1 come to over 2,000 each); set std: "
-        "none, or baseline: mean"
+        f"std: {std} divides by how far returns are apart, and baseline: {baseline} does not take off what they have "
+        "in common, so returns that hardly differ have huge advantages (1, 1.001 and 1 come to over 2,000 each); set "
+        "std: none, or baseline: mean"
     )
 
 

@@ -37,7 +37,7 @@ from coevolve.maths import moments
 from coevolve.maths.kl import adapted
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.maths.mismatch import BOUNDS
-from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
+from coevolve.settings import Count, Fraction, NotNegative, Positive, check_idle, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective
 
 _RESCALES: dict[str, Rescale | None] = {
@@ -104,6 +104,13 @@ def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
         )
     if s["value_norm"] and not s["critic"]:
         raise ValueError("algorithm: value_norm is of a critic's values, and critic is false; leave one of them out")
+    if not s["critic"]:
+        check_idle(ppo, s, "value_clip", "critic: true")  # value_coef may be a2c's own default
+    if s["target_kl"] is None:
+        check_idle(ppo, s, "horizon", "target_kl")
+    elif s["eta"] == 0:
+        raise ValueError("algorithm: target_kl multiplies eta, and eta is 0, which stays 0; set eta above 0, or leave "
+                         "target_kl out")  # fmt: skip
     return Algorithm(
         credit=credit,
         advantage=_advantage(s, held.paid, in_loss),
