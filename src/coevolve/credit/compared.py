@@ -68,7 +68,8 @@ def _asked(compare: Comparator, one: Case, other: Case) -> int:
 def _sign(compare: Comparator, one: Case, other: Case) -> int:
     found = compare(one.problem.data, _texts(one), _texts(other))
     number = _number(found)
-    if not isinstance(number, Real) or number != number:
+    known = isinstance(number, Real) and number == number  # NaN is not itself
+    if not known:
         raise ValueError(f"credit compared: the comparator returned {shown(found)}; want a number")
     return (number > 0) - (number < 0)
 
