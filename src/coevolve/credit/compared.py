@@ -71,7 +71,7 @@ def _sign(compare: Comparator, one: Case, other: Case) -> int:
     known = isinstance(number, Real) and number == number  # NaN is not itself
     if not known:
         raise ValueError(f"credit compared: the comparator returned {shown(found)}; want a number")
-    return (number > 0) - (number < 0)
+    return int(number > 0) - int(number < 0)
 
 
 def _number(found: Any) -> Any:
