@@ -176,7 +176,8 @@ def test_lora():
 
 
 def test_ranges_include_their_ends():
-    assert ppo(gamma=0, lam=0, eta=0, value_coef=0, epochs=1, minibatch=1, horizon=1).settings["lam"] == 0.0
+    assert ppo(gamma=0, lam=0, eta=0, value_coef=0, epochs=1, minibatch=1).settings["lam"] == 0.0
+    assert ppo(target_kl=1, horizon=1).settings["horizon"] == 1
     assert ppo(gamma=1, lam=1).settings["gamma"] == 1.0
     assert magrpo(beta=0).settings["beta"] == 0.0
     assert Sampling(1, temperature=0, top_p=1, top_k=0).max_new_tokens == 1

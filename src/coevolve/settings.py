@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from pydantic import BeforeValidator, Field
@@ -77,6 +77,17 @@ def checked_call(where: str) -> Callable[[Callable[Given, Made]], Callable[Given
         return made
 
     return over
+
+
+def check_idle(factory: Callable[..., Any], settings: Mapping[str, Any], name: str, without: str) -> None:
+    """Raises ValueError for a setting of a value that is not its default, where nothing looks at it. without: the
+    setting that would have it looked at.
+
+    A default that somebody wrote down cannot be told from one that nobody did, and misleads nobody.
+    """
+    if settings[name] != inspect.signature(factory).parameters[name].default:
+        raise ValueError(f"algorithm: {name} is {settings[name]}, and nothing looks at it without {without}; set "
+                         f"{without}, or leave {name} out")  # fmt: skip
 
 
 def check_fields(made: Any, where: str) -> None:

@@ -145,6 +145,19 @@ def test_whitened_by_role_and_round():
     assert targets["a"].adv_BT[:, 0].tolist() == pytest.approx([-1.0, -1.0, 1.0, 1.0])
 
 
+def test_a_turn_that_is_alone_in_its_role_and_round_is_not_whitened_away():
+    # 2 + 1 - 0.5 and 3 - 1: less its own mean each would be 0, and one episode a step would teach an actor nothing
+    rule = iac()
+    given = lesson(rule, [two_rounds()], {"a": [0.5, 1.0], "b": [0.25, 2.0]}, "ab")
+    assert rule.advantage(given, {})[0]["a"].adv_BT[:2, 0].tolist() == [2.5, 2.0]
+    # of two episodes one ends after its first round: those of that round are whitened as ever, the other one stays
+    first = [turn("a", 10, member=1), turn("b", 20, prompt=[6], member=1)]
+    short = Episode(P, 1, first, [Joint(tuple(first), (0.0, 0.0))])
+    values = {"a": [0.5, 1.0, 0.5], "b": [0.25, 2.0, 0.25]}
+    targets, _ = rule.advantage(lesson(rule, [two_rounds(), short], values, "ab"), {})
+    assert targets["a"].adv_BT[:3, 0].tolist() == [1.0, 2.0, -1.0]
+
+
 def test_the_loss_by_hand():
     # rows: two turns, then two values. Policy: -(2.5 * -3 + 2 * -1) / 1 episode; values 0 and 2 against 3 and 3:
     # half of 9 + 1, and it was 0.5 and 1 before: cut off at 0.7 and 1.2, errors 2.3 and 1.8

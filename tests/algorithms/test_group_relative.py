@@ -304,6 +304,7 @@ def test_one_problem_of_one_member_is_no_group_either():
         ({"clip": 0.0}, "clip"),
         ({"ratio": "turn"}, "set clip"),
         ({"beta": 1.0, "kl": "reward", "estimator": "exact"}, "as a reward it has no gradient"),
+        ({"decay": 0.5}, "decay is 0.5, and nothing looks at it without baseline: moving; set baseline: moving, or"),
     ],
 )
 def test_settings_out_of_range_are_named(wrong, message):
@@ -345,3 +346,27 @@ def test_groups_that_are_left_are_numbered_without_gaps():
 def test_one_scale_for_the_team_is_not_of_turns_that_are_dropped():
     with pytest.raises(ValueError, match="drop_flat leaves turns out, and std: team divides by those of all"):
         group_relative(baseline="mean", std="team", drop_flat=True)
+
+
+@pytest.mark.parametrize("baseline", ["none", "moving"])
+def test_groups_that_have_an_advantage_are_not_dropped(baseline):
+    """Equal returns are flat, and against nothing, or the past, they are not 0."""
+    assert all(advantages(group_relative(baseline=baseline), batch([1.0, 1.0], [0, 0])))
+    for make in (dapo, lambda **settings: group_relative(drop_flat=True, **settings)):
+        with pytest.raises(ValueError, match=f"with baseline {baseline} they have an advantage; set baseline") as error:
+            make(baseline=baseline)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("std", ["group", "agent", "team"])
+def test_who_divides_by_a_spread_what_was_not_centred_is_cautioned(std):
+    given = batch([1.0, 1.001, 1.0], [0, 0, 0])
+    for baseline in ("none", "moving"):
+        rule = group_relative(baseline=baseline, std=std)
+        assert min(advantages(rule, given)) > 2e3
+        assert f"std: {std} divides" in rule.caution
+        assert f"baseline: {baseline} does not" in rule.caution
+        assert group_relative(baseline=baseline).caution == ""
+    centred = marloo(std=std)
+    assert max(map(abs, advantages(centred, given))) < 3
+    assert centred.caution == ""

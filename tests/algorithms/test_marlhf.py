@@ -1,5 +1,6 @@
 """A reward model beside the agents: by hand, what it reduces to, what it is not for."""
 
+import itertools
 import math
 
 import pytest
@@ -47,6 +48,24 @@ def test_by_hand():
     assert loss.item() == pytest.approx(math.log1p(math.exp(0.75)))
     want = 1 / (1 + math.exp(-0.75))
     assert torch.autograd.grad(loss, value_BT)[0][:, 0].tolist() == pytest.approx([-want, want])
+
+
+def test_a_joint_response_is_preferred_by_what_all_its_roles_are_paid():
+    """The second one is wrong at first and right in the end: paid -1 and 5, beside 1 and 1. Whose pay is whose is no
+    preference, whatever the order of a sum does to its last bit."""
+    rule = marlhf(judge="judge", agents="ppo", pairs=None)  # credit: own_reward
+    pays = [(1.0, 1.0), (-1.0, 5.0)]
+    episodes = [
+        paid(two, spoke("x", "ann", "C", member=m), spoke("y", "bob", "C", member=m)) for m, two in enumerate(pays)
+    ]
+    given = scored_with_reference(rule, episodes, [0.0, 1.0])
+    assert given.batches["judge"].credit_B.tolist() == [1.0, 2.0]
+    assert rule.advantage(given, rule.start)[0]["judge"].metrics == {"pairs": 1.0, "agreed": 1.0}
+    names = ("ann", "bob", "cleo")
+    for pays in (itertools.permutations((0.1, 0.2, -0.3)), [(0.1, 0.1, 0.1)]):
+        episodes = [paid(three, *(spoke(name, name, "C", member=m) for name in names)) for m, three in enumerate(pays)]
+        [credit] = set(lesson(rule, episodes).batches["judge"].credit_B.double().tolist())
+    assert credit == torch.tensor(0.1).item()
 
 
 def test_a_judge_who_says_the_reward_is_the_reward():

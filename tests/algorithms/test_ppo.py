@@ -127,6 +127,15 @@ def test_reinforce_pp_is_what_is_to_come_whitened_over_the_batch():
     assert "loss/value" not in metrics
 
 
+def test_without_a_critic_every_token_has_what_is_still_to_come():
+    """A credit of 1 behind 20 tokens, and by gamma alone it is less for the first of them."""
+    given = batch([[0.0] * 20], [[0.0] * 20], [[0.0] * 20], [1.0]).replace(value_BT=None)
+    for gamma in (1.0, 0.9):
+        adv_BT = targets_of(ppo(critic=False, eta=0.0, whiten=False, gamma=gamma), given).adv_BT
+        assert adv_BT[0].tolist() == pytest.approx([gamma ** (19 - token) for token in range(20)])
+    assert ppo(critic=False).settings["lam"] == reinforce_pp().settings["lam"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -134,11 +143,21 @@ def test_reinforce_pp_is_what_is_to_come_whitened_over_the_batch():
         ({"penalty": "exact", "whiten_rewards": True}, "whiten_rewards divides rewards"),
         ({"clip": [0.2, -1.0]}, "clip"),
         ({"entropy": -1.0}, "entropy"),
+        ({"eta": 0.0, "target_kl": 2.0}, "target_kl multiplies eta, and eta is 0, which stays 0; set eta above 0"),
+        ({"horizon": 10}, "horizon is 10, and nothing looks at it without target_kl; set target_kl, or leave horizon"),
+        ({"critic": False, "lam": 0.95}, "lam is 0.95, which weighs a critic's values, and critic is false; leave lam"),
+        ({"critic": False, "value_clip": 0.5}, "value_clip is 0.5, and nothing looks at it without critic: true; set"),
     ],
 )
 def test_settings_that_exclude_each_other_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         ppo(**wrong)
+
+
+def test_defaults_that_nothing_looks_at_are_let_be():
+    """A run's record has them all, and an algorithm that is another one may have others."""
+    assert ppo(horizon=10000, critic=False, value_clip=0.2).settings == ppo(critic=False).settings
+    assert not a2c(critic=False).critic
 
 
 def expected_gradient(penalty):
@@ -252,11 +271,12 @@ def test_defaults_are_the_papers_but_for_the_penalty():
         name: parameter.default for name, parameter in inspect.signature(ppo).parameters.items() if name != "minibatch"
     }
     assert found == {
-        "eta": 0.3, "target_kl": None, "horizon": 10000, "gamma": 1.0, "lam": 0.95, "clip": 0.2, "value_clip": 0.2,
+        "eta": 0.3, "target_kl": None, "horizon": 10000, "gamma": 1.0, "lam": None, "clip": 0.2, "value_clip": 0.2,
         "value_coef": 0.1, "value_norm": False, "epochs": 4, "score_clip": None, "whiten_rewards": False,
         "whiten": True, "credit": "own_reward", "rescale": "none", "loss_aggregation": "token", "penalty": "exact",
         "entropy": 0.0, "critic": True, "mismatch": "none",
     }  # fmt: skip
+    assert ppo().settings["lam"] == 0.95
 
 
 def test_the_loss_literal():

@@ -1,6 +1,11 @@
 """Credit by comparisons: by hand, and what contradicts itself."""
 
+import math
+from fractions import Fraction
+
+import numpy as np
 import pytest
+import torch
 from lesson_cases import no_reward, paid, spoke
 
 from coevolve.credit import CREDITS, compared
@@ -23,6 +28,25 @@ def longer(problem, first, second):
 def test_wins_less_losses_within_a_problem():
     episodes = [*said(("a", "b"), ("aaa", "b"), ("a", "a")), *said(("long", "long"), problem="q")]
     assert compared(by=longer)(episodes, no_reward) == [[-1, -1], [2, 2], [-1, -1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    "number", [np.int64, np.float32, np.asarray, torch.tensor, lambda x: torch.tensor([float(x)]), Fraction]
+)
+def test_any_number_says_which_is_better(number):
+    """What a model or an array has computed is one, too."""
+    episodes = said(("a", "b"), ("aaa", "b"), ("a", "a"))
+    by_number = compared(by=lambda problem, first, second: number(longer(problem, first, second)))
+    assert by_number(episodes, no_reward) == [[-1, -1], [2, 2], [-1, -1]]
+
+
+def test_a_comparison_of_numpys_is_a_number():
+    def more(problem, first, second):
+        return np.float64(len(first["x"])) > len(second["x"])  # and no sign: np.bool
+
+    with pytest.raises(ValueError, match=r"it says \+0 and, the other way round, \+1; want the opposite sign"):
+        compared(by=more)(said(("a", "b"), ("aaa", "b")), no_reward)
+    assert compared(by=more)(said(("a", "b"), ("a", "c")), no_reward) == [[0, 0], [0, 0]]
 
 
 def test_it_is_asked_about_every_pair_in_both_orders_with_the_columns():
@@ -55,6 +79,9 @@ def test_of_a_file(tmp_path):
         (lambda p, a, b: int(a["x"] == "a"), r"it says \+1 and, the other way round, \+0; want the opposite sign"),
         (lambda p, a, b: "first", "the comparator returned 'first'; want a number"),
         (lambda p, a, b: float("nan"), "the comparator returned nan; want a number"),
+        (lambda p, a, b: torch.tensor(math.nan), r"the comparator returned tensor\(nan\); want a number"),
+        (lambda p, a, b: np.zeros(2), r"the comparator returned array\(\[0., 0.\]\); want a number"),
+        (lambda p, a, b: torch.zeros(2), r"the comparator returned tensor\(\[0., 0.\]\); want a number"),
     ],
 )
 def test_comparators_that_nobody_can_learn_from(by, message):

@@ -53,6 +53,8 @@ BASELINES: dict[str, Compare] = {
     "shrunk": _shrunk,
     "moving": as_it_is,  # ``less_moving`` has been there before
 }
+WITHOUT_PEERS = ("none", "moving")
+"""Baselines that no peer is in: so a group of equal returns has an advantage, however large beside its spread."""
 SCALES: dict[str, groups.Scale] = {
     "none": groups.no_scale,
     "group": groups.group_std,

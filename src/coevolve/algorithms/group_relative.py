@@ -15,6 +15,7 @@ from coevolve.algorithms.baselines import (
     BASELINES,
     SCALES,
     WITHIN_ROLES,
+    WITHOUT_PEERS,
     alone_in_role,
     less_moving,
     over_team,
@@ -34,7 +35,7 @@ from coevolve.maths.kl import ESTIMATORS
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.maths.losses import RATIOS, clipped_policy
 from coevolve.maths.mismatch import BOUNDS
-from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, checked_call
+from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, check_idle, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective, Targets
 
 
@@ -72,10 +73,10 @@ def group_relative(
     that has no gradient (CISPO). loss_aggregation: see ``maths.loss_aggregation``. beta: weight of the KL to the start
     model, none at 0; kl: as a term of the loss, or taken from the return before it is compared; estimator:
     ``maths.kl``, or exact, over the whole vocabulary, in the loss only. entropy: weight of a bonus in the loss.
-    drop_flat: the policy gradient is as if groups of equal returns were not in the batch (DAPO); their KL and entropy
-    count where these are in the loss. resample: how many times a step plays
-    other problems in place of those that were paid alike whatever was said (``dynamic_sampling``). mismatch: what makes
-    up for a sampler whose numbers differ from the learner's (``maths.mismatch``).
+    drop_flat: the policy gradient is as if groups of equal returns were not in the batch (DAPO), for baselines of the
+    group; their KL and entropy count where these are in the loss. resample: how many times a step plays other problems
+    in place of those that were paid alike whatever was said (``dynamic_sampling``). mismatch: what makes up for a
+    sampler whose numbers differ from the learner's (``maths.mismatch``).
     Raises ValueError for settings out of range, and for two that exclude each other.
     """
     return _group_relative({**locals(), "credit": credit_name(credit)}, credit_of(credit))
@@ -84,11 +85,16 @@ def group_relative(
 def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     """s: the settings of ``group_relative``."""
     check_reuse(s["clip"], s["epochs"], s["minibatch"])
+    if s["baseline"] != "moving":
+        check_idle(group_relative, s, "decay", "baseline: moving")
     if s["clip"] is None and RATIOS[s["ratio"]] is not clipped_policy:
         raise ValueError(f"algorithm: ratio {s['ratio']} is of a clipped ratio; set clip, too")
     if _paid(s) and _whole(s):
         raise ValueError("algorithm: the exact KL is the same for every token that may be drawn, so as a reward it has "
                          "no gradient; set kl: loss, or estimator: k1")  # fmt: skip
+    if s["drop_flat"] and s["baseline"] in WITHOUT_PEERS:
+        raise ValueError(f"algorithm: drop_flat leaves groups of equal returns out, and with baseline {s['baseline']} "
+                         "they have an advantage; set baseline: mean, or drop_flat: false and resample: 0")  # fmt: skip
     if s["drop_flat"] and s["std"] == "team":
         raise ValueError("algorithm: drop_flat leaves turns out, and std: team divides by those of all; set std: "
                          "agent, or drop_flat: false")  # fmt: skip
@@ -101,8 +107,19 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
         objective=_objective(s),
         reference=s["beta"] > 0,
         resample=s["resample"],
+        caution=_caution(s["std"], s["baseline"]),
         logp_old=BOUNDS[s["mismatch"]] is not None and reused(s["epochs"], s["minibatch"]),
         settings=s,
+    )
+
+
+def _caution(std: str, baseline: str) -> str:
+    if std == "none" or baseline not in WITHOUT_PEERS:
+        return ""
+    return (
+        f"std: {std} divides by how far returns are apart, and baseline: {baseline} does not take off what they have "
+        "in common, so returns that hardly differ have huge advantages (1, 1.001 and 1 come to over 2,000 each); set "
+        "std: none, or baseline: mean"
     )
 
 

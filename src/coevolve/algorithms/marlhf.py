@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import mean
 from typing import Any
 
 from coevolve.algorithms.a2c import a2c, reinforce_pp
@@ -64,9 +65,10 @@ def marlhf(
 
     For plays of one joint response (``rounds``, ``chain``), with at least two ``members``. agents: what the agents
     learn by, as ``algorithm`` would be given it (``magrpo``, ``{name: ppo, eta: 0.02}``, an ``Algorithm``); its credit
-    is what a response is preferred by: the task's reward, or ``{name: compared, by: file.py:name}``. judge: the policy
-    that scores; its model has the agents' tokenizer. warmup: first steps, in which the judge learns alone. pairs: as in
-    ``madpo``. Raises ValueError for a play of several joint responses, and a judge that plays a role or does not learn.
+    is what a response is preferred by, as the mean over its turns: the task's reward, or ``{name: compared, by:
+    file.py:name}``. judge: the policy that scores; its model has the agents' tokenizer. warmup: first steps, in which
+    the judge learns alone. pairs: as in ``madpo``. Raises ValueError for a play of several joint responses, and a judge
+    that plays a role or does not learn.
     """
     inner = _algorithm(agents)
     if inner.follow is not None or not isinstance(inner.critic, bool):
@@ -106,18 +108,20 @@ def _rows(episodes: Sequence[Episode], rows: Sequence[Row], *, judge: PolicyName
         raise ValueError(
             f"marlhf: the judge, policy {judge!r}, plays the role {roles[0]!r}; it is to read and not to speak"
         )
-    first: dict[int, Row] = {}
+    said: dict[int, list[Row]] = {}
     for row in rows:
-        first.setdefault(row.episode, row)
+        said.setdefault(row.episode, []).append(row)
     read = []
-    for number, row in first.items():
-        turns = episodes[number].turns
+    for number, together in said.items():
+        row, turns = together[0], episodes[number].turns
+        # Everybody's pay counts. Exact, so that who is paid what of a sum makes no preference, and equal pay stays.
+        credit = mean(float(one.credit) for one in together)
         ids = [*turns[0].prompt_ids, *(token for turn in turns for token in turn.action_ids)]
         peers = ("judged", row.turn.problem.id)
         turn = dataclasses.replace(
             row.turn, policy=judge, prompt_ids=ids, action_ids=ids[-1:], logps=[0.0], peers=peers, weight=1.0
         )
-        read.append(dataclasses.replace(row, turn=turn))
+        read.append(dataclasses.replace(row, turn=turn, credit=credit))
     return [*(more(episodes, rows) if more else ()), *read]
 
 

@@ -5,7 +5,7 @@ Equations: rewards -eta KL_t at every token and the credit at the last (CORY, ar
 early TRL:
 
 1. A mini-batch whose mean ratio exceeds 10 is trained on like any other; that code silently replaces its loss by 0.
-2. The value head starts at zero, so the first advantages are those of plain reward-to-go.
+2. The value head starts at zero, so the first advantages are rewards to go, discounted by gamma lambda.
 3. Ratios are taken against the distribution that was sampled; a repetition penalty is off unless asked for.
 4. eta is fixed unless ``target_kl`` is given. That code always adapts it (target 6), by at most 0.5 % an iteration.
 5. ``whiten_rewards`` leaves padding at 0. That code adds the mean to padding as well, from where it leaks into the
@@ -37,7 +37,7 @@ from coevolve.maths import moments
 from coevolve.maths.kl import adapted
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.maths.mismatch import BOUNDS
-from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
+from coevolve.settings import Count, Fraction, NotNegative, Positive, check_idle, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective
 
 _RESCALES: dict[str, Rescale | None] = {
@@ -54,7 +54,7 @@ def ppo(
     target_kl: Positive | None = None,
     horizon: Count = 10000,
     gamma: Fraction = 1.0,
-    lam: Fraction = 0.95,
+    lam: Fraction | None = None,
     clip: Positive | tuple[Positive, Positive] | None = 0.2,
     value_clip: Positive = 0.2,
     value_coef: NotNegative = 0.1,
@@ -74,22 +74,34 @@ def ppo(
 ) -> Algorithm:
     """PPO as a value. Defaults are the IMDB column of the paper's table 1.
 
-    eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. clip: of the ratio,
-    one number or (below, above); None: no ratio, for one pass over each batch (A2C). value_norm: values, and
-    ``value_clip``, in standard deviations of the returns so far. minibatch: turns per optimiser step, all of them if
-    None. whiten: advantages to mean 0, variance 1 over the batch's tokens. credit: what a turn is paid, a rule of
-    ``coevolve.credit``. rescale: credit divided by its running standard deviation ("normalise" also centres it).
-    score_clip: credit, rescaled or not, is at most this far from 0. whiten_rewards: the tokens' rewards, KL included,
-    divided by their standard deviation over the batch around their mean, which stays.
-    loss_aggregation: does every token count alike, or every turn. penalty: what eta multiplies at each token: exact,
-    the KL over the vocabulary of later positions, and that of its own in the loss, for a forward of the reference in
-    every pass; the log-ratio of the sampled token, with the same expected gradient and more variance; or full (the
-    paper), the KL of its own position as a reward, which has no gradient where it stands. entropy: weight of a bonus in
-    the loss. critic: False has no value head, so that an advantage is what is still to come. mismatch: what makes up
-    for a sampler whose numbers differ from the learner's (``maths.mismatch``).
+    eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. lam: GAE's, None is
+    0.95 with a critic and 1 without. clip: of the ratio, one number or (below, above); None: no ratio, for one pass
+    over each batch (A2C). value_norm: values, and ``value_clip``, in standard deviations of the returns so far.
+    minibatch: turns per optimiser step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's
+    tokens. credit: what a turn is paid, a rule of ``coevolve.credit``. rescale: credit divided by its running standard
+    deviation ("normalise" also centres it). score_clip: credit, rescaled or not, is at most this far from 0.
+    whiten_rewards: the tokens' rewards, KL included, divided by their standard deviation over the batch around their
+    mean, which stays. loss_aggregation: does every token count alike, or every turn. penalty: what eta multiplies at
+    each token: exact, the KL over the vocabulary of later positions, and that of its own in the loss, for a forward of
+    the reference in every pass; the log-ratio of the sampled token, with the same expected gradient and more variance;
+    or full (the paper), the KL of its own position as a reward, which has no gradient where it stands. entropy: weight
+    of a bonus in the loss. critic: False has no value head, so that an advantage is what is still to come,
+    discounted by ``gamma``. mismatch: what makes up for a sampler whose numbers differ from the learner's
+    (``maths.mismatch``).
     Raises ValueError for a setting out of range, and for two that exclude each other.
     """
-    return _ppo({**locals(), "credit": credit_name(credit)}, credit_of(credit))
+    return _ppo({**locals(), "credit": credit_name(credit), "lam": _lam(lam, critic)}, credit_of(credit))
+
+
+def _lam(lam: float | None, critic: bool) -> float:
+    """Lambda weighs what a critic says against what came of it; of a critic that says 0 it would be a second discount,
+    by which the first of 20 tokens had .38 of the credit."""
+    if lam is None:
+        return 0.95 if critic else 1.0
+    if lam != 1 and not critic:
+        raise ValueError(f"algorithm: lam is {lam}, which weighs a critic's values, and critic is false; leave lam "
+                         "out, or discount by gamma")  # fmt: skip
+    return lam
 
 
 def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
@@ -104,6 +116,13 @@ def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
         )
     if s["value_norm"] and not s["critic"]:
         raise ValueError("algorithm: value_norm is of a critic's values, and critic is false; leave one of them out")
+    if not s["critic"]:
+        check_idle(ppo, s, "value_clip", "critic: true")  # value_coef may be a2c's own default
+    if s["target_kl"] is None:
+        check_idle(ppo, s, "horizon", "target_kl")
+    elif s["eta"] == 0:
+        raise ValueError("algorithm: target_kl multiplies eta, and eta is 0, which stays 0; set eta above 0, or leave "
+                         "target_kl out")  # fmt: skip
     return Algorithm(
         credit=credit,
         advantage=_advantage(s, held.paid, in_loss),

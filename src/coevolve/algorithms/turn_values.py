@@ -67,4 +67,6 @@ def _by_turn(
 def _whitened(adv_B: Tensor, turns: Sequence[Turn]) -> Tensor:
     numbers: dict[object, int] = {}
     kind_B = torch.tensor([numbers.setdefault((t.role, t.round), len(numbers)) for t in turns])
-    return groups.less_mean(adv_B, kind_B) / groups.group_std(adv_B, kind_B)
+    whitened_B = groups.less_mean(adv_B, kind_B) / groups.group_std(adv_B, kind_B)
+    # Less its own mean nothing would be left of a turn that is alone; it has its critic for a baseline.
+    return torch.where(groups.size(kind_B) == 1, adv_B, whitened_B)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from coevolve.credit.at_once import groups_of
@@ -66,9 +67,19 @@ def _asked(compare: Comparator, one: Case, other: Case) -> int:
 
 def _sign(compare: Comparator, one: Case, other: Case) -> int:
     found = compare(one.problem.data, _texts(one), _texts(other))
-    if not isinstance(found, int | float) or found != found:
+    number = _number(found)
+    known = isinstance(number, Real) and number == number  # NaN is not itself
+    if not known:
         raise ValueError(f"credit compared: the comparator returned {shown(found)}; want a number")
-    return (found > 0) - (found < 0)
+    return int(number > 0) - int(number < 0)
+
+
+def _number(found: Any) -> Any:
+    """The number that an array or a tensor of one holds; anything else as it is."""
+    try:
+        return found.item() if hasattr(found, "item") else found
+    except (RuntimeError, ValueError):  # it holds several
+        return found
 
 
 def _texts(case: Case) -> dict[str, str]:
