@@ -18,8 +18,8 @@ rows where a process keeps memory that it frees, as workers do, and from 256 to 
 
 def multiplied_in(dtype: torch.dtype, device: torch.device, rows: int) -> torch.dtype:
     """What so many rows of numbers in dtype are to be multiplied in there. Float32 has all products of bfloat16, so
-    what differs is how fast it is: with AVX2 alone a gradient in bfloat16 took 7 to 140 times as long (8 and 128 rows
-    by 1536 x 8960 weights)."""
+    what differs is how fast it is: with AVX2 alone a gradient in bfloat16 took 15 to 140 times as long (8 and 256
+    rows by 1536 x 8960 weights, on a busy Zen 3)."""
     if dtype != torch.bfloat16 or device.type != "cpu" or rows < _least_rows():
         return dtype
     return torch.float32
