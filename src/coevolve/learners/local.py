@@ -21,7 +21,7 @@ from coevolve.compute.backend import about
 from coevolve.compute.checkpointing import checkpointing
 from coevolve.compute.logprobs import log_softmax, pieces
 from coevolve.interfaces import Reference
-from coevolve.learners.gate import Gap, check_versions
+from coevolve.learners.gate import Gap, check_versions, sampled_first
 from coevolve.learners.optim import adamw, check_state, lr_factor, set_rates
 from coevolve.maths import kl
 from coevolve.maths.minibatches import mini_batches
@@ -150,7 +150,8 @@ class LocalLearner(Policy):
         seen, entropy = list[Metrics](), 0.0
         for epoch in range(objective.epochs):
             names = ("minibatch", self.seed, self.name, step, epoch)
-            for rows_B in mini_batches(batch.peers_B, objective.minibatch, objective.together, *names):
+            found = mini_batches(batch.peers_B, objective.minibatch, objective.together, *names)
+            for rows_B in found if epoch else sampled_first(found, batch.extra_B):
                 mini = batch.select(rows_B)
                 aims = targets.select(rows_B, mini.mask_BT.shape[1])
                 seen.append(self._learn(mini, aims, objective, step, gate=not seen))
