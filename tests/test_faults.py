@@ -193,6 +193,12 @@ def test_a_reward_that_lacks_memory_is_no_fault_of_the_users(mine, capsys):
     assert f"error: the reward of Mine, step sample: out of memory (MemoryError ({where})" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("told", [blame, faults.during])
+def test_ranks_that_are_lost_stay_that_wherever_they_are_missed(told):
+    with pytest.raises(faults.RanksLostError, match=r"^step 3: rank 0 of 2 died$"), told("step 3"):
+        raise faults.RanksLostError("rank 0 of 2 died")
+
+
 def test_memory_that_is_really_not_there_is_said(micro_model):
     def ask():
         with faults.during("here"):

@@ -146,9 +146,13 @@ def during(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         if line := lacking(error):
-            kind = type(error) if isinstance(error, ShortageError) else ShortageError
-            raise kind(f"{where}: {line}") from error
+            raise _kind(error)(f"{where}: {line}") from error
         raise
+
+
+def _kind(error: BaseException) -> type[ShortageError]:
+    """What a shortage is raised as: ranks that were lost stay that, for a training goes on without them."""
+    return type(error) if isinstance(error, ShortageError) else ShortageError
 
 
 @contextmanager
@@ -164,7 +168,7 @@ def blame(where: str) -> Iterator[None]:
         if is_interrupt(error):
             raise
         if lack := lacking(error):
-            raise ShortageError(f"{where}: {lack}") from error
+            raise _kind(error)(f"{where}: {lack}") from error
         if isinstance(error, ValueError):  # its message is for people
             line = user_line(error)
             raise ValueError(f"{where}: {error}{f' ({line})' if line else ''}") from error

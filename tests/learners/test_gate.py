@@ -16,7 +16,8 @@ from toy import toy
 
 from coevolve.engines.local import LocalEngine
 from coevolve.interfaces import Published
-from coevolve.learners.gate import BOUNDS, Gap, check_versions
+from coevolve.learners.gate import BOUNDS, Gap, check_versions, sampled_first
+from coevolve.maths.minibatches import mini_batches
 from coevolve.models.spec import PolicySpec
 from coevolve.types import Batch, Sampling
 
@@ -139,3 +140,32 @@ def test_a_publish_that_half_arrived_stops_the_run(
     ):
         trainer.step(1)
     assert all(map(torch.equal, before, trainer.policies["ann"].parameters))
+
+
+def test_rows_that_an_algorithm_added_do_not_open_the_gate(build_policy: Build) -> None:
+    policy = build_policy(learning_rate=0.1)
+    batch = turns_to_batch(LocalEngine({"a": policy}).generate({"a": make_says(ragged(6, 3), Sampling(5))})["a"])
+    drawn_first, *_ = mini_batches(batch.peers_B, 2, "row", "minibatch", policy.seed, policy.name, 0, 0)
+    extra_B = torch.zeros(6, dtype=torch.bool)
+    extra_B[drawn_first] = True
+    added, before = batch.replace(extra_B=extra_B), [parameter.clone() for parameter in policy.parameters]
+    aims, rule = make_targets(batch, 1), make_rule(minibatch=2)
+    with pytest.raises(ValueError, match="policy 'a', step 0: its turns were not sampled by the weights that learn"):
+        policy.update(added.replace(logp_BT=batch.logp_BT - 0.2), aims, rule, 0)
+    assert all(map(torch.equal, before, policy.parameters))
+    far_BT = torch.where(extra_B[:, None], batch.logp_BT - 9.0, batch.logp_BT)  # nobody sampled these so
+    assert 0 < policy.update(added.replace(logp_BT=far_BT), aims, rule, 0)["drift"] < 1e-4
+
+
+def test_only_a_mini_batch_that_nobody_sampled_gives_way_to_the_first_that_somebody_did() -> None:
+    rows = [torch.tensor([4, 1]), torch.tensor([0, 3]), torch.tensor([2, 5])]
+
+    def order(*extra: int) -> list[list[int]]:
+        extra_B = torch.zeros(6, dtype=torch.bool)
+        extra_B[list(extra)] = True
+        return [rows_B.tolist() for rows_B in sampled_first(iter(rows), extra_B)]
+
+    as_drawn = [[4, 1], [0, 3], [2, 5]]
+    assert order() == order(4) == order(0, 3, 1) == order(0, 1, 2, 3, 4, 5) == as_drawn
+    assert order(1, 4) == order(1, 4, 0) == [[0, 3], [4, 1], [2, 5]]
+    assert order(0, 1, 3, 4) == [[2, 5], [4, 1], [0, 3]]

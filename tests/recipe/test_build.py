@@ -1,6 +1,11 @@
 """What a recipe says is what its trainer has."""
 
 import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from toy import RECIPE
 
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.types import Sampling
@@ -13,3 +18,17 @@ def test_every_number_of_a_recipe_reaches_the_trainer(tmp_path):
     trainer = build(recipe)
     assert {key: getattr(trainer, key) for key in said} == said
     assert dataclasses.asdict(trainer.sampling) == dataclasses.asdict(Sampling(max_new_tokens=9))
+
+
+@pytest.mark.parametrize(("threads", "samples"), [(2, "torch"), (1, "cpu")])
+def test_the_threads_of_a_recipe_are_those_where_the_engine_loads_a_policy(threads, samples, micro_model, tmp_path):
+    pytest.importorskip("numba")
+    toy = Path(__file__).parents[1] / "toy.py"
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(toy=toy, model=micro_model, out=tmp_path / "run"))
+    frozen = ["policies.bob.weights=frozen", "policies.bob.engine=local", "cast=fixed", "workers=false"]
+    try:
+        computing = build(load_recipe(tmp_path / "recipe.yaml", [*frozen, f"threads={threads}"])).computing()
+    finally:
+        torch.set_num_threads(1)
+    assert computing["threads"] == threads
+    assert f"a copy of bob: {samples}" in computing["engine"]

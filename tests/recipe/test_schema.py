@@ -1,5 +1,6 @@
 """Recipes: strict keys and types, overrides, bases, components, files of the user's own."""
 
+import warnings
 from pathlib import Path
 from textwrap import dedent
 
@@ -63,6 +64,7 @@ def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
         ("batchsize=3", "unknown key batchsize; did you mean 'batch_size'?"),
         ("policies.ann.learning_rat=1", "unknown key policies.ann.learning_rat; did you mean 'learning_rate'?"),
         ("policies.ann.lora.rnk=1", "unknown key policies.ann.lora.rnk; did you mean 'rank'?"),
+        ("policies.ann.lora={rank: 16}", "policies.ann: lora is set and weights is left out, which trains all of them"),
         ("sampling={max_new_tokens: 4, temprature: 1}", "sampling.temprature; did you mean 'temperature'?"),
         ("steps=many", "steps: input should be a valid integer, unable to parse string as an integer, found 'many'"),
         ("steps=0", "steps is 0; want above 0"),
@@ -200,6 +202,19 @@ def test_a_recipe_is_laid_over_its_base(recipe):
     assert (found.policies["ann"].model, found.policies["ann"].learning_rate) == ("coevolve-tiny", 1.0)
     assert found.batch_size == 4
     assert found.output_dir == Path("runs/child-0")
+
+
+@pytest.mark.parametrize("weights", ["full", "frozen"])
+def test_weights_that_are_said_may_leave_the_adapter_of_the_base_out(recipe, weights):
+    base = MINIMAL.replace("ann: coevolve-tiny", "ann: {model: coevolve-tiny, weights: lora, lora: {rank: 4}}")
+    recipe(base, "base.yaml")
+    path = recipe(f"base: base.yaml\npolicies: {{ann: {{weights: {weights}}}}}", "child.yaml")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = load_recipe(path)
+    assert found.policies["ann"].weights == weights
+    said = ["policy of coevolve-tiny: weights is full and lora is set, which is not used; say weights: lora if an"]
+    assert [str(one.message).removesuffix(" adapter is to be trained") for one in told] == said * (weights == "full")
 
 
 def test_null_removes_what_the_base_has(recipe):

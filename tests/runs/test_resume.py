@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 from toy import Lucky, toy, without_times
 
 from coevolve import PolicySpec, Trainer, chain, cory, fixed, marlhf, rounds
+from coevolve.commands.train import _run as train_or_go_on
+from coevolve.faults import RanksLostError
 from coevolve.plays import tools
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, read_lines
@@ -358,6 +360,30 @@ def test_a_full_disk_leaves_the_run_loadable(micro_model, run, monkeypatch):
     monkeypatch.undo()
     assert not list(run.glob(".checkpoint*"))
     assert checkpoint.load(toy(micro_model), run / "checkpoint-4") == 4
+
+
+def test_ranks_that_are_lost_while_a_checkpoint_is_written_are_no_full_disk(micro_model, tmp_path, capsys):
+    trainer, saved = toy(micro_model, steps=4), []
+    save = trainer.policies["ann"].save
+
+    def lost_once(folder):
+        saved.append(folder)
+        if len(saved) == 2:
+            assert list((tmp_path / "run").glob(".checkpoint-4*"))
+            raise RanksLostError("rank 0 of 2 of policy 'ann' died")
+        save(folder)
+
+    trainer.policies["ann"].save = lost_once
+    run = RunDir(tmp_path / "run")
+
+    def attempt(resume):
+        assert not list(run.path.glob(".checkpoint*"))
+        trainer.run(run.path, resume=resume, save_every=2, listeners=[])
+
+    train_or_go_on(run, attempt, resume=False)
+    assert "rank 0 of 2 of policy 'ann' died; all policies go on from" in capsys.readouterr().out
+    whole = toy(micro_model, steps=4).run(tmp_path / "whole", save_every=2)
+    assert lines(run.path) == lines(whole)
 
 
 def test_everything_comes_back(micro_model, tmp_path):

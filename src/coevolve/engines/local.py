@@ -212,7 +212,8 @@ def _loaded(news: Published) -> Policy:
     base = Base(load_base(spec.model, device_of(spec.device), DTYPES[spec.dtype] if spec.load_in_4bit else None))
     check_model(base.causal, spec.model)
     base.backend = choose(base, spec.compute, spec.model)
-    use_threads(None, one=base.backend.name == "cpu")
+    if base.backend.name == "cpu":  # else what learns has said how many threads there are
+        use_threads(None, one=True)
     if spec.weights == "lora":
         base.add("agent", spec.lora, seed=0)
     return Policy(news.name, spec, news.tokenizer, Weights(base, "agent" if spec.weights == "lora" else None))

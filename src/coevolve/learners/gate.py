@@ -8,6 +8,8 @@ from an engine, and there is nothing to compare. Letters: B rows, T action token
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,17 @@ def check_versions(where: str, version: int, batch: Batch, before: int | None = 
             f"{where}: version {version} of the weights would learn from {len(others)} turns of version "
             f"{int(others[0])}; no weight was changed; the engine has to sample what was published last"
         )
+
+
+def sampled_first(mini_batches: Iterable[Tensor], extra_B: Tensor) -> list[Tensor]:
+    """The mini-batches of the first epoch, the first of them with a row that was sampled before those that have none.
+
+    The gate is passed before the first optimiser step, and rows that an algorithm added have nothing to be compared
+    with. All others keep their order.
+    """
+    found = list(mini_batches)
+    first = next((number for number, rows_B in enumerate(found) if not extra_B[rows_B].all()), 0)
+    return [found[first], *found[:first], *found[first + 1 :]]
 
 
 class Gap:

@@ -21,7 +21,8 @@ from coevolve.compute.backend import about
 from coevolve.compute.checkpointing import checkpointing
 from coevolve.compute.logprobs import log_softmax, pieces
 from coevolve.interfaces import Reference
-from coevolve.learners.gate import Gap, check_versions
+from coevolve.learners.gate import Gap, check_versions, sampled_first
+from coevolve.learners.loss import loss_of, token_weights
 from coevolve.learners.optim import adamw, check_state, lr_factor, set_rates
 from coevolve.maths import kl
 from coevolve.maths.minibatches import mini_batches
@@ -135,10 +136,10 @@ class LocalLearner(Policy):
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
         """Learn from the batch: the objective's epochs of its mini-batches, each one optimiser step.
 
-        Returns the loss's metrics and grad_norm, averaged over the mini-batches; updates, how many there were; lr;
-        entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt already); and
-        drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute difference
-        per token), which is rounding alone. Raises ValueError, before the weights change, if turns were
+        Returns the loss's metrics and grad_norm, averaged over the mini-batches that have them; updates, how many there
+        were; lr; entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt
+        already); and drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute
+        difference per token), which is rounding alone. Raises ValueError, before the weights change, if turns were
         sampled by other weights (``learners.gate``; by those before, where the objective allows it, drift is the last
         update's, too) or a loss or gradient is not finite.
         """
@@ -150,14 +151,14 @@ class LocalLearner(Policy):
         seen, entropy = list[Metrics](), 0.0
         for epoch in range(objective.epochs):
             names = ("minibatch", self.seed, self.name, step, epoch)
-            for rows_B in mini_batches(batch.peers_B, objective.minibatch, objective.together, *names):
+            found = mini_batches(batch.peers_B, objective.minibatch, objective.together, *names)
+            for rows_B in found if epoch else sampled_first(found, batch.extra_B):
                 mini = batch.select(rows_B)
                 aims = targets.select(rows_B, mini.mask_BT.shape[1])
                 seen.append(self._learn(mini, aims, objective, step, gate=not seen))
                 entropy += seen[-1].pop("entropy") * (epoch == 0)
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
-        mean = {key: _over_steps(key, [metrics[key] for metrics in seen]) for key in seen[0]}
-        return mean | {
+        return _over_steps(seen) | {
             "entropy": entropy / int(batch.mask_BT.sum()),
             "drift": drift,
             "lr": self.spec.learning_rate * factor,
@@ -168,7 +169,8 @@ class LocalLearner(Policy):
         """One optimiser step on one mini-batch, its gradient added up over micro-batches. gate: whether the mini-batch
         has to pass it."""
         assert self.optimizer is not None
-        weight_BT = objective.loss_aggregation(mini)
+        where = f"policy {self.name!r}, step {step}"
+        weight_BT = token_weights(objective, mini, where)
         tally = _Tally(weight_BT.sum(), Gap(self.version), gate, self.device)
         self.optimizer.zero_grad(set_to_none=True)
         with self._learning(objective.kl) as outputs:
@@ -178,13 +180,13 @@ class LocalLearner(Policy):
                 aims = targets.select(rows_B, actions).to(self.device)
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
                 out = outputs(micro)
-                loss, metrics = objective.loss(out, placed, aims, weight)
+                loss, metrics = loss_of(objective, out, placed, aims, weight, where)
                 (loss if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
                 if counts:
                     tally.add(placed, out, {"loss": loss.detach(), **metrics})
         total, entropy, drift, tally.gap.sums = self._of_all(tally.metrics, tally.entropy, tally.drift, tally.gap.sums)
         if gate:
-            tally.gap.check(f"policy {self.name!r}, step {step}", self.spec.dtype, mini)
+            tally.gap.check(where, self.spec.dtype, mini)
         return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / _sampled(mini))}
 
     def _shares(self, batch: Batch, together: Literal["row", "peers"]) -> list[tuple[Tensor, bool]]:
@@ -360,13 +362,17 @@ class _Tally:
 def _joined(key: str, before: Any, value: Tensor, whole: Tensor) -> Any:
     """A metric of the micro-batches so far and of one more; whole: the weight of all of them."""
     if key.endswith("/max"):
-        return value if before is None else torch.maximum(before, value)
+        return value if before is None else torch.maximum(*map(torch.as_tensor, (before, value)))
     return (0.0 if before is None else before) + (value if key.startswith("loss") else value / whole)
 
 
-def _over_steps(key: str, values: Sequence[float]) -> float:
-    """A metric of several mini-batches."""
-    return max(values) if key.endswith("/max") else sum(values) / len(values)
+def _over_steps(steps: Sequence[Metrics]) -> Metrics:
+    """The metrics of several mini-batches as those of all, each of the mini-batches that have it."""
+    found: dict[str, list[float]] = {}
+    for metrics in steps:
+        for key, value in metrics.items():
+            found.setdefault(key, []).append(value)
+    return {key: max(some) if key.endswith("/max") else sum(some) / len(some) for key, some in found.items()}
 
 
 def _sampled(batch: Batch) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from coevolve.files import shown
 from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, check_fields
@@ -87,6 +89,13 @@ class PolicySpec:
             raise ValueError(f"device {shown(self.device)} is unknown; use auto, cpu, cuda, or cuda:1")
         if self.load_in_4bit and self.weights == "full":
             raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
+        if self.weights == "full" and self.lora != LoraSpec():
+            # No error: a base that has it may be laid over, and a sweep may compare the two.
+            warnings.warn(
+                f"policy of {self.model}: weights is full and lora is set, which is not used; say weights: lora if an "
+                "adapter is to be trained",
+                stacklevel=3,
+            )
         if isinstance(self.chat, dict) and (ours := _OURS & set(self.chat)):
             raise ValueError(f"chat.{min(ours)} cannot be set; chat holds what the template itself reads")
 
@@ -99,6 +108,14 @@ class RecipePolicy(PolicySpec):
     """
 
     engine: dict[str, Any] | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _weights_are_said(cls, given: Any, made_of: Callable[[Any], Any]) -> Any:
+        made = made_of(given)  # which tells wrong keys and settings first
+        if isinstance(given, Mapping) and "lora" in given and "weights" not in given:
+            raise ValueError("lora is set and weights is left out, which trains all of them; say weights: lora")
+        return made
 
     @property
     def elsewhere(self) -> bool:

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -261,7 +261,7 @@ def check_taught(recipe: Recipe) -> None:
 def _learners(recipe: Recipe, algorithm: Algorithm) -> Mapping[PolicyName, Callable[[], Learner]]:
     """A learner of the recipe's own kind for every policy, or one without weights where these are not here."""
     if recipe.learner is None:
-        return {name: partial(_elsewhere, name, spec) for name, spec in recipe.policies.items() if spec.elsewhere}
+        return {name: partial(_elsewhere, recipe, name) for name, spec in recipe.policies.items() if spec.elsewhere}
     needs = {"reference": algorithm.reference, "steps": recipe.steps, "seed": recipe.seed}
     return {
         name: resolve(
@@ -271,10 +271,12 @@ def _learners(recipe: Recipe, algorithm: Algorithm) -> Mapping[PolicyName, Calla
     }
 
 
-def _elsewhere(name: PolicyName, spec: PolicySpec) -> Learner:
+def _elsewhere(recipe: Recipe, name: PolicyName) -> Learner:
     from coevolve.learners.elsewhere import FrozenElsewhere  # and with it torch
 
-    return FrozenElsewhere(name, spec)
+    spec = recipe.policies[name]
+    # The engine that loads it is told no threads, and by itself would choose what computes with one.
+    return FrozenElsewhere(name, replace(spec, compute=asked_of(spec.compute, recipe.threads)))
 
 
 def check(recipe: Recipe) -> Parts:

@@ -29,7 +29,7 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve.checks import plain_state
-from coevolve.faults import ShortageError, lacking
+from coevolve.faults import RanksLostError, ShortageError, lacking
 from coevolve.names import inside
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, one_line
@@ -54,7 +54,8 @@ _STATE = "trainer.json"
 
 
 def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
-    """Write checkpoint-<step>, keep the newest ``keep_last``. Raises OSError (a full disk) with the run intact."""
+    """Write checkpoint-<step>, keep the newest ``keep_last``. Raises OSError (a full disk) with the run intact;
+    RanksLostError where a policy's ranks are lost meanwhile, as they may be at any time."""
     target = run.path / f"checkpoint-{step}"
     beside = run.path / f".{target.name}.tmp"
     shutil.rmtree(beside, ignore_errors=True)
@@ -65,6 +66,8 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
     except Exception as error:
         free = shutil.disk_usage(run.path).free >> 20
         shutil.rmtree(beside, ignore_errors=True)
+        if isinstance(error, RanksLostError):
+            raise  # the disk has nothing to do with it, and the training goes on from the checkpoint before
         # torch, tokenizers and safetensors report a full disk as errors of their own.
         why = lacking(error)
         if not isinstance(error, OSError | RuntimeError | SafetensorError) and not why:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -60,11 +61,28 @@ def keeps_copy(specs: Iterable[PolicySpec]) -> bool:
     return held and cores() <= FEW_CORES
 
 
+@dataclass
+class _Threads:
+    """Of PyTorch in this process. ours: as many as were set here last. before: as many as there were, by PyTorch's
+    default or because the program around us said so."""
+
+    ours: int | None = None
+    before: int = 1
+
+
+_threads = _Threads()
+
+
 def use_threads(threads: int | None, one: bool) -> None:
     """Have PyTorch compute with so many threads in this process. None: one, where a backend wants that (``one``), else
-    as many as PyTorch finds right."""
+    as many as there were before this was asked for the first time."""
+    if (now := torch.get_num_threads()) != _threads.ours:  # nobody asked yet, or the program has said since
+        _threads.before = now
     if threads is not None or one:
         set_threads(threads or 1)
+    elif now != _threads.before:  # of a team before this one, which is no reason for this one's
+        torch.set_num_threads(_threads.before)
+    _threads.ours = torch.get_num_threads()
 
 
 def side_by_side(
