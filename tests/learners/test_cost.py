@@ -118,12 +118,16 @@ def test_a_dry_run_says_what_goes_where(
     assert f"a publish writes 6,175 MB, {copied}; a checkpoint 12,350 MB more" in found
 
 
-def planned(capsys: pytest.CaptureFixture[str], model: str, *changes: str) -> str:
-    """What two policies of a model take together, as a recipe for one GPU has them but for the changes."""
+def planned(
+    capsys: pytest.CaptureFixture[str], model: str, *changes: str, told: str = "together", workers: str = "auto"
+) -> str:
+    """What two policies of a model take together, as a recipe for one GPU has them but for the changes; nothing if no
+    line is told so."""
     changed = [f"policies.{policy}.{key}" for policy in ("ann", "bob") for key in (f"model={model}", *changes)]
-    cli.main(["train", str(RECIPES / "cory-gsm8k-qwen2.5-1.5b.yaml"), "--dry-run", *changed])
-    [told] = [line for line in capsys.readouterr().out.splitlines() if "together" in line]
-    return told.partition(": at most ")[2]
+    recipe = str(RECIPES / "cory-gsm8k-qwen2.5-1.5b.yaml")
+    cli.main(["train", recipe, "--dry-run", f"workers={workers}", *changed])
+    found = [line for line in capsys.readouterr().out.splitlines() if told in line]
+    return "".join(found).partition(": at most ")[2]
 
 
 def test_a_pair_fits_a_card_of_80_gb(qwen: str, large: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,6 +153,37 @@ def test_what_is_frozen_is_there_once_and_learns_nothing(
     for cores, held in {2: "7.94 GiB: 6.19 held", 3: "5.06 GiB: 3.31 held"}.items():
         monkeypatch.setattr(placement, "cores", lambda cores=cores: cores)
         assert planned(capsys, qwen, "weights=frozen", "device=cpu") == held + cache
+
+
+def test_what_worker_processes_take_is_told_where_they_would_start(
+    qwen: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 processes have gradients of their own, of 1,543,714,304 weights, and 7 add them to buffers for each of the two
+    policies that learn at a time: 22 x 4 bytes. 7 more work, each as one that is alone, with 12.17 GiB."""
+
+    def beside(*changes: str, workers: str = "auto") -> str:
+        return planned(capsys, qwen, "device=cpu", *changes, told="in 8 worker processes", workers=workers)
+
+    monkeypatch.setattr("coevolve.recipe.plan.cores", lambda: 8)
+    full = "weights=full", "micro_tokens=2048", "compute=torch"
+    assert beside(*full) == beside(*full, workers="true") == "211.68 GiB (gradients 126.52, work 85.16)"
+    assert beside(*full, workers="false") == ""
+    assert beside("load_in_4bit=true", "compute=torch", workers="true") == ""  # which stays in this process
+    assert beside("weights=frozen", "compute=torch") == "12.25 GiB (work 12.25)"  # a cache of 1.75 each
+    monkeypatch.setattr("coevolve.recipe.plan.cores", lambda: 1)
+    assert planned(capsys, qwen, *full, told="worker processes", workers="true") == ""
+
+
+def test_each_worker_process_keeps_the_copy_that_compiled_loops_sample(
+    qwen: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    for module in ("runtime.placement", "recipe.plan"):
+        monkeypatch.setattr(f"coevolve.{module}.cores", lambda: 2)
+    # 2 x 2 bytes each of 1,310,195,712 and 233,373,696, once for both policies, and the cache of one
+    assert planned(capsys, qwen, "weights=frozen", "device=cpu", told="worker processes") == (
+        "7.50 GiB (work 1.75, copies 5.75)"
+    )
 
 
 def test_frozen_policies_have_no_ranks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,3 +214,15 @@ def test_ranks_of_torchrun_are_planned(capsys: pytest.CaptureFixture[str]) -> No
 def test_ranks_are_asked_for_by_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", str(RECIPES / "quickstart.yaml"), "--dry-run", "learner=fsdp"]) == 2
     assert "learner: ranks" in capsys.readouterr().err
+
+
+def test_a_learner_of_the_users_has_no_worker_processes_and_any_device(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text("def mine(name, spec, reference, critic, steps, seed): ...\n")
+    device = [f"policies.{name}.device=cuda:7" for name in ("ann", "bob")]
+    learner = f"learner={tmp_path / 'mine.py'}:mine"
+    assert cli.main(["train", str(RECIPES / "quickstart.yaml"), "--dry-run", learner, *device]) == 0
+    found = capsys.readouterr().out
+    assert "together, device cuda:7" in found
+    assert "worker processes" not in found

@@ -25,7 +25,8 @@ from coevolve.models.load import device_of, load_config
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.rollout import Stage, rollout
-from coevolve.runtime.placement import keeps_copy
+from coevolve.runtime.placement import keeps_copy, processes
+from coevolve.runtime.pool import AT_ONCE, cores
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
@@ -114,6 +115,7 @@ def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
     lines = ["memory, by formulas (a base or reference of the same model is there once):"]
     devices: dict[str, _Device] = {}
+    moved = _Moved()
     for name, spec in recipe.policies.items():
         if spec.elsewhere:
             lines.append(f"  {name}: nothing, its weights are not here")
@@ -128,9 +130,20 @@ def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         bytes_of["copy"] = base["copy"] = _kept(recipe, spec, made)
         here = devices.setdefault(spec.device, _Device())
         here.add(spec, bytes_of, sum(base.values()), shape_of(made), _positions(spec.engine or recipe.engine))
+        if not recipe.learner and device_of(spec.device).type == "cpu" and not spec.load_in_4bit:
+            moved.add(spec, bytes_of, shape_of(made), _positions(spec.engine or recipe.engine))
         detail = ", ".join(f"{part} {size / _MIB:.0f}" for part, size in bytes_of.items() if size or part != "copy")
         lines.append(f"  {name}: {count:,} parameters, {sum(bytes_of.values()) / _MIB:.0f} MiB ({detail})")
-    return lines + [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
+    lines += [f"  together, device {name}: {device.sum()}" for name, device in devices.items()]
+    count = _processes(recipe, algorithm, moved.parameters)
+    return lines + [f"  beside that, in {count} worker processes: {moved.more(count)}"] * bool(count)
+
+
+def _processes(recipe: Recipe, algorithm: Algorithm, parameters: int) -> int:
+    """How many worker processes would start. parameters: of all models that they would have."""
+    turns = recipe.batch_size * recipe.members * len(parts(recipe).cast()(0))
+    tokens = turns * recipe.sampling.length_range[1] * algorithm.objective.epochs
+    return processes(recipe.workers, cores(), parameters, tokens) if parameters else 0
 
 
 def _kept(recipe: Recipe, spec: RecipePolicy, made: Any) -> int:
@@ -145,6 +158,11 @@ def _positions(engine: Mapping[str, Any] | None) -> int:
     if engine is not None and engine["name"] != "local":
         return 0
     return int((engine or {}).get("max_tokens", defaults.MAX_TOKENS))
+
+
+def _cache(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
+    """Bytes of the keys and values of so many positions."""
+    return 2 * (2 if spec.dtype == "bfloat16" else 4) * shape.layers * shape.kv * positions
 
 
 @dataclass
@@ -165,8 +183,7 @@ class _Device:
             self.held += base
         if spec.weights != "frozen":
             self.learning = max(self.learning, cost.learning(shape, spec), key=lambda parts: sum(parts.values()))
-        bytes_each = 2 if spec.dtype == "bfloat16" else 4
-        self.cache = max(self.cache, 2 * bytes_each * shape.layers * shape.kv * positions)
+        self.cache = max(self.cache, _cache(spec, shape, positions))
 
     def sum(self) -> str:
         """In a line."""
@@ -175,6 +192,44 @@ class _Device:
         learns = f"; while one learns {parts}" * bool(parts)
         samples = f"; while they are sampled a cache of at most {self.cache / _GIB:.2f}" * bool(self.cache)
         return f"at most {most / _GIB:.2f} GiB: {self.held / _GIB:.2f} held{learns}{samples}"
+
+
+@dataclass
+class _Moved:
+    """The policies that worker processes would compute for, and what of theirs each process has for itself, in bytes;
+    their weights are there once for all."""
+
+    parameters: int = 0
+    bases: set[tuple[object, ...]] = field(default_factory=set)
+    learners: int = 0
+    gradients: int = 0
+    copies: int = 0
+    work: int = 0
+
+    def add(self, spec: PolicySpec, state: Mapping[str, int], shape: cost.Shape, positions: int) -> None:
+        """One of them. state, positions: as of ``_Device``."""
+        key = (spec.model, spec.dtype, spec.compute)
+        if spec.weights == "full" or key not in self.bases:
+            self.parameters += shape.parameters
+            self.copies += state["copy"]
+        if spec.weights != "full":
+            self.bases.add(key)
+        if spec.weights != "frozen":
+            self.learners += 1
+            self.gradients = max(self.gradients, state["gradients"])
+            self.work = max(self.work, sum(cost.learning(shape, spec).values()))
+        self.work = max(self.work, _cache(spec, shape, positions))
+
+    def more(self, count: int) -> str:
+        """What so many processes take that one would not, in a line: the work of one is counted where it is alone.
+
+        Each makes gradients, and adds them to buffers that all see, of those policies that learn at the same time; one
+        buffer of each is its gradients', which are counted.
+        """
+        gradients = self.gradients * (count + min(AT_ONCE, self.learners) * (count - 1))
+        found = {"gradients": gradients, "work": self.work * (count - 1), "copies": self.copies * count}
+        detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in found.items() if size)
+        return f"at most {sum(found.values()) / _GIB:.2f} GiB ({detail})"
 
 
 def _on_ranks(recipe: Recipe) -> bool:
