@@ -123,6 +123,8 @@ class Trainer:
         """The episodes of the last step."""
         self.lessons: Lessons = {}
         """What each policy learnt from at the last step."""
+        self.begun: int | None = None
+        """The last step of which an update has begun, whether or not it came to its end."""
 
     def step(self, i: int) -> Metrics:
         """Play, pay, and update every trained policy of this step's cast from its own turns."""
@@ -187,6 +189,7 @@ class Trainer:
         follow = self.algorithm.follow
 
         def update(name: PolicyName) -> Metrics:
+            self.begun = i
             return self.policies[name].update(lesson.batches[name], targets[name], objective, i)
 
         if follow is None:
@@ -327,10 +330,12 @@ class Trainer:
         return run.path
 
     def _check_fresh(self, restored: bool) -> None:
-        """Raises ValueError where a run is to begin, and the weights are those of steps that were learnt before."""
-        if not restored and (learnt := max(self.versions.values())):
+        """Raises ValueError where a run is to begin, and the weights are those of updates that were begun before."""
+        learnt = max(self.versions.values())
+        if not restored and (learnt or self.begun is not None):
+            what = f"{learnt} steps" if learnt else f"a part of step {self.begun}"
             raise ValueError(
-                f"this trainer has learnt {learnt} steps already, and a run begins with the weights it was made with; "
+                f"this trainer has learnt {what} already, and a run begins with the weights it was made with; "
                 "make another trainer, or resume the run that has its checkpoints"
             )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged
+from policy_cases import EOS, TOKENS, Build, make_says, plain, ragged, shaken
 
 from coevolve import noise
 from coevolve.compute.torch_backend import RowCache
@@ -17,7 +17,7 @@ from coevolve.engines.local import LocalEngine, chunks
 from coevolve.engines.routed import RoutedEngine
 from coevolve.learners.build import build_policies
 from coevolve.models.adapters import Adapters
-from coevolve.models.spec import PolicySpec
+from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.types import Sampling, Say, Turn
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -259,6 +259,21 @@ def test_devices_answer_side_by_side(micro_model: str) -> None:
     turns = LocalEngine(policies).generate(says)
     assert list(turns) == ["cpu", "cpu:0"]
     assert [t.action_ids for t in turns["cpu"]] == [t.action_ids for t in turns["cpu:0"]]
+
+
+def test_local_engines_that_share_a_base_take_turns(micro_model: str) -> None:
+    """Asked side by side, each says what it says alone, bit for bit: with its own adapter and in its own batches."""
+    lora = PolicySpec(micro_model, weights="lora", lora=LoraSpec(rank=4))
+    policies = build_policies({"a": lora, "b": lora}, reference=False, critic=False, steps=1, seed=0)
+    for number, policy in enumerate(policies.values()):
+        shaken(policy, number)
+    engine = RoutedEngine({"a": LocalEngine(max_tokens=1024)}, LocalEngine())
+    engine.publish([policy.published(0) for policy in policies.values()])
+    says = {name: make_says([[5, 6, 7, 8]] * 32, Sampling(60), name) for name in policies}
+    alone = {name: engine.of(name).generate({name: says[name]})[name] for name in policies}
+    assert [t.action_ids for t in alone["a"]] != [t.action_ids for t in alone["b"]]
+    for _ in range(3):
+        assert engine.generate(says) == alone
 
 
 def test_diverged_weights_are_named(build_policy: Build) -> None:

@@ -80,7 +80,19 @@ def test_an_engine_that_samples_too_little_or_nothing_is_told(build_policy: Buil
         def sample(self, says: Any) -> Any:
             return {name: [Sample([5], [-1.0], True)] * len(some) for name, some in says.items()}
 
+    class Cut(BaseEngine):
+        """Stops before the end, and before what was asked."""
+
+        def sample(self, says: Any) -> Any:
+            return {name: [Sample([5, 6], [-1.0] * 2, False)] * len(some) for name, some in says.items()}
+
+    class Silent(Cut):
+        """Gives no log-probabilities, so that nobody learns from it."""
+
+        scores = False
+
     told: list[tuple[Any, str]] = [
+        (Cut(), "sampled 2 ids, finished: False, where 1 were asked for; want so many, or fewer up to the end"),
         (Stray(), "1 ids with 1 log-probabilities, finished: True"),
         (Short(), "Short was asked for 2 turns and sampled 1"),
         (BaseEngine(), "has no `sample`"),
@@ -89,6 +101,9 @@ def test_an_engine_that_samples_too_little_or_nothing_is_told(build_policy: Buil
         engine.publish([policy.published(0)])
         with pytest.raises((ValueError, NotImplementedError), match=said):
             engine.generate(asked)
+    silent = Silent()
+    silent.publish([policy.published(0)])
+    assert [turn.action_ids for turn in silent.generate(asked)["a"]] == [[5, 6]] * 2
 
 
 def test_a_trainer_takes_learners_and_engines_and_says_what_others_lack(micro_model: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -33,6 +34,7 @@ from coevolve.play import Roles, score
 from coevolve.plays import rounds
 from coevolve.rollout import Stage, rollout
 from coevolve.runs.folder import read_lines
+from coevolve.runtime.requests import FailedError
 from coevolve.types import Case, Problem, Sampling, Turn
 
 pytestmark = pytest.mark.slow
@@ -138,7 +140,12 @@ def test_a_publish_that_was_forgotten_stops_the_run(served: Serve, micro_model: 
         trainer.step(1)
 
 
-ASKED_AGAIN = ["500", "reset", "half", "no json", '{"choices": []}']
+LOGPS = {"content": [{"logprob": -1.0}] * 3}
+GIVEN_UP, SHORT = (
+    {"choices": [{"token_ids": [7, 8, 9], "logprobs": LOGPS, "finish_reason": reason}]}
+    for reason in ("abort", "length")
+)
+ASKED_AGAIN = ["500", "reset", "half", "no json", '{"choices": []}', json.dumps(GIVEN_UP)]
 
 
 @pytest.mark.parametrize("mishap", ASKED_AGAIN)
@@ -154,6 +161,53 @@ def test_a_request_that_fails_is_made_again_once(
     with pytest.raises(ShortageError, match=r"^policy 'a', version 3, problem 'p0': vLLM .* failed twice: ") as told:
         engine.generate(asked)
     assert "\n" not in str(told.value) and fake.mishaps == []
+
+
+@pytest.mark.parametrize("most", [40, 2])
+def test_a_turn_that_is_not_as_long_as_was_asked_is_told(
+    most: int, served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    engine, inbox = served(), SimpleQueue[Callable[[], None]]()
+    engine.publish([build_policy(**LORA).published(3)])
+    [say] = make_says([[5, 6]], Sampling(most))
+    said = rf"problem 'p0': the engine sampled 3 ids, finished: False, where {most} were asked for; want so many, or"
+    fake.mishaps = [json.dumps(SHORT)] * 2
+    with pytest.raises(ValueError, match=said):
+        engine.generate({"a": [say]})
+    with engine.overlapped(inbox) as ask:
+        ask(say, lambda turn: None)
+        with pytest.raises(ValueError, match=said):
+            inbox.get()()
+
+
+@pytest.mark.parametrize(
+    ("routes", "answer"),
+    [
+        (VLLM, GIVEN_UP),
+        (SGLANG, {"meta_info": {"output_token_logprobs": [[-1.0, 7, None]], "finish_reason": {"type": "abort"}}}),
+        (OPENAI, {"choices": [{"text": "a b", "finish_reason": "abort"}]}),
+    ],
+)
+def test_what_a_server_gave_up_is_no_turn(routes: Routes, answer: Any, build_policy: Build) -> None:
+    with pytest.raises(FailedError, match=r"it gave the turn up \(finish_reason 'abort'\)"):
+        routes.reads(answer, build_policy(**LORA).published(0))
+
+
+@pytest.mark.parametrize("model", [None, "base"])
+def test_what_is_too_long_for_the_server_is_told_before_it_is_asked(
+    model: str | None, served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    listed = [{"id": "a", "parent": "base", "max_model_len": 9}, {"id": "base", "parent": None, "max_model_len": 20}]
+    fake.models = 200, {"data": listed}
+    engine = served(model=model)
+    engine.publish([build_policy(**LORA).published(3)])
+    assert engine.context("a") == 20
+    fits, too_long = make_says([[5] * 15, [5] * 16], Sampling(5))
+    assert len(engine.generate({"a": [fits]})["a"]) == 1
+    fake.asked.clear()
+    with pytest.raises(ValueError, match=r"16 tokens and 5 new ones exceed the max_model_len of 20 of vLLM .* at http"):
+        engine.generate({"a": [too_long]})
+    assert fake.asked == []
 
 
 def test_what_a_server_refuses_or_leaves_is_told(served: Serve, fake: FakeServer, build_policy: Build) -> None:

@@ -162,11 +162,11 @@ class Recited(BaseEngine):
 def test_no_token_of_a_result_is_trained_on(tokenizer: Any) -> None:
     """The whole of what the learner gets, token by token: a row a turn, of which only what was sampled is masked in."""
     spec = PolicySpec("x")
-    engine = Recited([f"{CALL % 'north'}<end>", f"{CALL % 'south'}", "heads<end>"])
+    engine = Recited([f"{CALL % 'north'}<end>", f"{CALL % 'south'}north", "heads<end>"])
     save: Any = None
     engine.publish([Published("ann", 0, spec, tokenizer, 64, frozenset({1}), save)])
     task = Rows(data=[{"coin": "north"}], test=[{"coin": "x"}], prompts={"s": "{coin}"}, reward=lambda s: 2.0)
-    stage = Stage({"s": "ann"}, task, engine, Sampling(4))
+    stage = Stage({"s": "ann"}, task, engine, Sampling(2))
     episodes = rollout(tools([look]), task.train, stage)
     rows = rows_of(episodes, grpo().credit, task.reward)
     batch = collate(rows, "ann")
@@ -177,7 +177,7 @@ def test_no_token_of_a_result_is_trained_on(tokenizer: Any) -> None:
     prompt = ["<tools>", "<user>", "north", "<end>", "<assistant>"]
     first = [CALL % "north", "<end>"]
     told = ["<tool>", "heads", "<end>", "<assistant>"]  # behind the end that it sampled
-    cut = [CALL % "south"]  # did not end, so the template ends it
+    cut = [CALL % "south", "north"]  # did not end, so the template ends it
     more = ["<end>", "<tool>", "tails", "<end>", "<assistant>"]
     last = ["heads", "<end>"]
     assert words == [
@@ -194,16 +194,16 @@ def test_no_token_of_a_result_is_trained_on(tokenizer: Any) -> None:
     assert batch.credit_B.tolist() == [2.0, 2.0, 2.0]  # who called answers for the answer
 
 
-@pytest.mark.parametrize(("context", "turns"), [(15, 1), (16, 2)])
+@pytest.mark.parametrize(("context", "turns"), [(17, 1), (18, 2)])
 def test_results_that_exceed_the_context_are_left_out(tokenizer: Any, context: int, turns: int) -> None:
-    """5 tokens of prompt, 3 said, 7 of two results and the next answer's beginning, 1 to be sampled: 16."""
+    """5 tokens of prompt, 3 said, 7 of two results and the next answer's beginning, 3 to be sampled: 18."""
     engine = Recited([f"{CALL % 'north'}{CALL % 'south'}<end>", "heads<end>"])
     save: Any = None
     engine.publish([Published("ann", 0, PolicySpec("x"), tokenizer, context, frozenset({1}), save)])
     task = Rows(data=[{"coin": "north"}], test=[{"coin": "x"}], prompts={"s": "{coin}"}, reward=lambda s: 2.0)
 
     def spoken() -> Any:
-        return rollout(tools([look]), task.train, Stage({"s": "ann"}, task, engine, Sampling(1)))
+        return rollout(tools([look]), task.train, Stage({"s": "ann"}, task, engine, Sampling(3)))
 
     if turns == 2:
         [episode] = spoken()

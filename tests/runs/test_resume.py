@@ -457,3 +457,36 @@ def test_a_trainer_that_has_learnt_begins_no_run(micro_model, tmp_path):
     with pytest.raises(ValueError, match="this trainer has learnt 1 steps already, and a run begins with the weights"):
         trainer.run(tmp_path / "two", listeners=[])
     assert not list((tmp_path / "two").glob("*.jsonl"))  # nothing was begun
+
+
+def test_a_trainer_that_failed_inside_its_first_update_begins_no_run(micro_model, tmp_path):
+    """Who learnt before the failure has other weights, though no version says so."""
+    trainer = toy(micro_model, steps=1, workers=False)
+    honest = trainer.policies["bob"].update
+
+    def failing(*given):
+        raise KeyboardInterrupt
+
+    trainer.policies["bob"].update = failing
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run(tmp_path / "one", listeners=[])
+    trainer.policies["bob"].update = honest
+    assert set(trainer.versions.values()) == {0}
+    with pytest.raises(ValueError, match="this trainer has learnt a part of step 0 already, and a run begins with the"):
+        trainer.run(tmp_path / "two", listeners=[])
+
+
+def test_a_trainer_that_failed_before_its_first_update_may_begin_again(micro_model, tmp_path):
+    trainer = toy(micro_model, steps=1, workers=False)
+    honest = trainer.task.reward
+
+    def failing(cases):
+        raise ValueError("not yet")
+
+    trainer.task.reward = failing
+    with pytest.raises(ValueError, match="not yet"):
+        trainer.run(tmp_path / "one", samples=1, listeners=[])
+    trainer.task.reward = honest
+    again = trainer.run(tmp_path / "two", samples=1, listeners=[])
+    fresh = toy(micro_model, steps=1, workers=False).run(tmp_path / "three", samples=1, listeners=[])
+    assert lines(again) == lines(fresh)

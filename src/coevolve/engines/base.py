@@ -58,7 +58,8 @@ class BaseEngine:
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
         """One turn per say, in the order given.
 
-        Raises ValueError for a prompt too long for the context, and for probabilities that are not finite.
+        Raises ValueError for a prompt too long for the context, for turns that are not as long as was asked, and for
+        probabilities that are not finite.
         """
         for asked in says.values():
             for say in asked:
@@ -126,6 +127,14 @@ def _check(say: Say, row: Sample, speaker: Published, scores: bool) -> None:
             f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the engine sampled {ids} ids with "
             f"{logps} log-probabilities, finished: {row.finished}; want at least one, as many of both, and the end of "
             "sequence as the last id of those that finished and of no others"
+        )
+    most = say.sampling.length_range[1]
+    # Who gives no log-probabilities counts by another tokenizer, and nobody learns from that.
+    if scores and (ids > most or (ids < most and not row.finished)):
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the engine sampled {ids} ids, "
+            f"finished: {row.finished}, where {most} were asked for; want so many, or fewer up to the end of sequence: "
+            "a turn that was cut short would be learnt from as a whole one"
         )
     if scores and not math.isfinite(sum(row.logps)):
         raise ValueError(

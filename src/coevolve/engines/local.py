@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +33,9 @@ _ROWS = 32
 _PADDING = 64
 """Prompts this much longer than 1.5 times the shortest of a chunk go to the next chunk."""
 
+_IN_USE: dict[torch.device, AbstractContextManager[bool]] = {}
+"""By device: the lock of the engine that samples on it."""
+
 
 class LocalEngine(BaseEngine):
     """Samples turns on this machine: of policies that are here where they are, in this process or in the pool of each;
@@ -39,6 +44,7 @@ class LocalEngine(BaseEngine):
     policies: published at once. max_tokens: positions (prompt padding and new tokens included) decoded at
     a time, by each process if there are several; it bounds the cache's memory. In a pool, the rows of a base are split
     while there are cores and rows for them. All is the same but for rounding.
+    On each device one engine samples at a time, whichever thread asks: others wait.
     Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
     """
 
@@ -73,7 +79,9 @@ class LocalEngine(BaseEngine):
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Sample]]:
         """What the policies on one device say, base by base, or in processes."""
-        with during(f"policies {', '.join(names)}"):
+        # A base computes for the adapters that were set last, and a pool's processes answer whoever asks: two engines
+        # that share one would say what neither of them was asked.
+        with _alone(self.policies[names[0]].device), during(f"policies {', '.join(names)}"):
             return self._by_base(names, says)
 
     def _by_base(
@@ -119,6 +127,11 @@ class LocalEngine(BaseEngine):
         for name in names:
             groups.setdefault(id(self.policies[name].weights.base), []).append(name)
         return list(groups.values())
+
+
+def _alone(device: torch.device) -> AbstractContextManager[bool]:
+    """Inside, no other thread samples on this device."""
+    return _IN_USE.setdefault(device, threading.RLock())
 
 
 def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, range]]:

@@ -15,7 +15,8 @@ from coevolve.types import Asked, PolicyName, Say, Turn
 class RoutedEngine:
     """Hands what is asked for each policy to that policy's engine; engines sample side by side.
 
-    own: the engines of policies that have one, which several may share. others: the engine of all other policies.
+    Local engines take turns where they sample on one device. own: the engines of policies that have one, which several
+    may share. others: the engine of all other policies.
     """
 
     def __init__(self, own: Mapping[PolicyName, Engine], others: Engine) -> None:

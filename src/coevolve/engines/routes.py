@@ -14,6 +14,7 @@ from typing import Any
 
 from coevolve.engines.base import Sample
 from coevolve.interfaces import Published
+from coevolve.runtime.requests import FailedError
 from coevolve.types import Sampling, Say
 
 Body = dict[str, Any]
@@ -22,7 +23,7 @@ Body = dict[str, Any]
 @dataclass(frozen=True)
 class Routes:
     """One kind of server. asks: (the speaker's adapter if it has one, the base, both as the server calls them, the
-    speaker, the say) -> body. reads: (answer, speaker) -> sample.
+    speaker, the say) -> body. reads: (answer, speaker) -> sample; raises FailedError for a turn that was given up.
 
     load, unload: of an adapter, each with the body that a name and a folder make. reload: of all weights, every route
     in turn with the body that a folder makes. hints: by route, how a server comes to have it. schema: whether
@@ -57,6 +58,12 @@ def _changed(sampling: Sampling) -> Body:
     return {key: getattr(sampling, key) for key in keys if getattr(sampling, key) != getattr(plain, key)}
 
 
+def _check_whole(reason: str | None) -> None:
+    """Raises FailedError where the server gave a turn up, of which it may send the tokens so far."""
+    if reason in ("abort", "error"):
+        raise FailedError(f"it gave the turn up (finish_reason {reason!r})")
+
+
 def _sample(ids: Sequence[int], logps: Sequence[float], speaker: Published) -> Sample:
     return Sample(list(ids), list(logps), bool(ids) and ids[-1] in speaker.eos)
 
@@ -76,6 +83,7 @@ def _ask_vllm(adapter: str | None, base: str | None, speaker: Published, say: Sa
 
 def _read_vllm(answer: Any, speaker: Published) -> Sample:
     [choice] = answer["choices"]
+    _check_whole(choice.get("finish_reason"))
     return _sample(choice["token_ids"], [token["logprob"] for token in choice["logprobs"]["content"]], speaker)
 
 
@@ -93,6 +101,7 @@ def _ask_sglang(adapter: str | None, base: str | None, speaker: Published, say: 
 
 
 def _read_sglang(answer: Any, speaker: Published) -> Sample:
+    _check_whole((answer["meta_info"].get("finish_reason") or {}).get("type"))
     said = answer["meta_info"]["output_token_logprobs"]  # (log-probability, id, text) each
     return _sample([one[1] for one in said], [one[0] for one in said], speaker)
 
@@ -105,6 +114,7 @@ def _ask_openai(adapter: str | None, base: str | None, speaker: Published, say: 
 def _read_openai(answer: Any, speaker: Published) -> Sample:
     """Its text, made ids by the policy's tokenizer; how probable each was, nobody says."""
     [choice] = answer["choices"]
+    _check_whole(choice["finish_reason"])
     ids = [int(i) for i in speaker.tokenizer(choice["text"], add_special_tokens=False).input_ids]
     end = speaker.tokenizer.eos_token_id
     if choice["finish_reason"] == "stop" and end is not None and (not ids or ids[-1] not in speaker.eos):

@@ -69,6 +69,7 @@ class ServerEngine(BaseEngine):
         self.about = routes.name
         """What samples, in a line."""
         self._base: str | None = None  # what the server calls it
+        self._longest: int | None = None  # prompt and turn, as it was started; None where it does not say
         self._begun = self._revived = False
         self._nonce, self._attempts = secrets.token_hex(4), itertools.count()
         self._there: dict[PolicyName, tuple[str | None, Path]] = {}
@@ -82,6 +83,23 @@ class ServerEngine(BaseEngine):
         _check_team(self.routes, list(self.published.values()))
         self._revived = False
         self._kept_up(lambda: self._publish(news))
+
+    def context(self, policy: PolicyName) -> int:
+        """Positions that a policy's model has, or as many as the server was started for, if these are fewer."""
+        model = super().context(policy)
+        return model if self._longest is None else min(model, self._longest)
+
+    def check_context(self, say: Say) -> None:
+        """Raises ValueError for a prompt that leaves no room for the new tokens, by the model or by the server, which
+        might cut the turn short."""
+        prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
+        if self._longest is not None and prompt + new > self._longest:
+            raise ValueError(
+                f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: a prompt of {prompt} tokens "
+                f"and {new} new ones exceed the max_model_len of {self._longest} of {self.about}; start the server "
+                "with a larger one, shorten the task's prompts, or lower sampling.max_new_tokens"
+            )
+        super().check_context(say)
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
         """One sample per say. A request that fails is made again, once: the same key gives the same turn."""
@@ -154,24 +172,33 @@ class ServerEngine(BaseEngine):
         run(self._take(news))
 
     async def _greet(self) -> None:
-        """Find out what the server calls its base, and what it is. Raises ValueError for a route that it has not."""
+        """Find out what the server calls its base, how much fits into it, and what it is. Raises ValueError for a route
+        that it has not."""
         self.about = f"{self.routes.name} at {self.url}{', started here' if self.ours else ''}"
         async with self._requests(lambda: f"{self.about} did not say what it can do") as client:
             try:
                 if self.routes.schema:
                     await self._check_routes(client)
-                self._base = self.model or await self._first_model(client)
+                self._base, self._longest = await self._listed(client)
             except FailedError as error:
                 raise ShortageError(f"{self.about} does not answer: {error}") from error
 
-    async def _first_model(self, client: Any) -> str:
-        """The first that it lists and that is no adapter."""
+    async def _listed(self, client: Any) -> tuple[str, int | None]:
+        """What the server calls its base, the first that it lists and that is no adapter, and the ``max_model_len`` of
+        that, if it says so."""
         said = ""
         try:
             answer = await sent(client, "/v1/models")
             said = cut(answer)
-            return next(str(one["id"]) for one in answer.json()["data"] if not one.get("parent"))
-        except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+            bases = {str(one["id"]): one.get("max_model_len") for one in answer.json()["data"] if not one.get("parent")}
+            base = self.model or next(iter(bases))
+            longest = bases.get(base)
+            return base, longest if isinstance(longest, int) else None
+        except (FailedError, ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+            if self.model is not None:
+                return self.model, None  # who says it, needs no list
+            if isinstance(error, FailedError):
+                raise
             raise ValueError(
                 f"the server at {self.url} lists no model at /v1/models ({said or error}); say what it calls the base, "
                 "engine.model, or name another url"

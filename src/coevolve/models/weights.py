@@ -97,7 +97,8 @@ class Base:
 
     @contextmanager
     def speaking(self, names: Sequence[str | None]) -> Iterator[Adapters]:
-        """Inside, the model computes for these adapters at once (None: the bare base)."""
+        """Inside, the model computes for these adapters at once (None: the bare base), whichever thread asks it: so one
+        thread at a time."""
         before, self.adapters = self.adapters, Adapters(names, self.causal.device)
         try:
             yield self.adapters
