@@ -231,8 +231,11 @@ def test_what_is_paired_anywhere_is_not_made_again(here):
     ours = done["a far one"]["toys"][0]
     done["a far one"]["others"] = {0: ours.model_copy(update={"arm": "others"})}
     assert run._jobs(book, ["T1"], [0], done) == ([], [])
+    bare = ours.model_copy(update={"arm": "others", "curves": {"reward": [float("nan")]}})
+    done["a far one"]["others"] = {0: bare}
+    assert run._jobs(book, ["T1"], [0], done) == ([], [])  # refused for what it says; another one would say it, too
     done["a far one"]["others"] = {0: ours.model_copy(update={"arm": "others", "versions": {"torch": "1"}})}
-    assert run._jobs(book, ["T1"], [0], done) == ([], [])  # refused; making it here would not undo that
+    assert len(run._jobs(book, ["T1"], [0], done)[0]) == 2  # refused for how it was made
 
 
 def test_a_result_lies_where_its_processor_says(here, capsys):

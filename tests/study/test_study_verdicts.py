@@ -224,8 +224,12 @@ def test_a_pair_that_one_processor_refuses_may_be_of_another():
     assert (one.found[0].refused, one.found[0].pairs[0]) == ({}, (0.8, 0.5))
 
 
-def test_what_is_drawn_is_of_the_processor_that_made_most():
+def test_of_several_processors_each_seed_is_of_the_one_that_made_most():
     found, there = pairs([0.1] * 3), pairs([0.2] * 2, machine=FAR)
+    later = {arm: {seed + 2: one for seed, one in seeds.items()} for arm, seeds in there.items()}
+    one = of_any(everywhere(found) | {"z, far": later})["a"]
+    assert one == found["a"] | {3: later["a"][3]}
+    assert of_any(everywhere(found) | {"z, far": later}, first="z, far")["a"] == found["a"] | later["a"]
     assert of_any(everywhere(found) | {"z, far": there}) == found
     assert of_any({"a, near": there} | everywhere(found)) == found
     assert of_any({}) == {}

@@ -57,7 +57,6 @@ def _plan(recipe: Recipe, resume: bool) -> None:
     from coevolve.runs.folder import RunDir
 
     check(recipe)  # a mistake is told before torch comes, which takes seconds
-    RunDir(recipe.output_dir).check(recipe.steps, resume)
     trackers.check(recipe.report_to)
     from coevolve.recipe.plan import plan, problems
     from coevolve.runtime.placement import check_threads
@@ -65,7 +64,9 @@ def _plan(recipe: Recipe, resume: bool) -> None:
     if recipe.threads is not None:
         check_threads(recipe.threads)
     say(plan(recipe))
-    say(problems(recipe))  # last: where the task cannot be built here, the plan has been said
+    # Last: the plan has been said where the task cannot be built here, and of a run that is there or goes on just now.
+    say(problems(recipe))
+    RunDir(recipe.output_dir).check(recipe.steps, resume)
 
 
 def _by_torchrun(recipe: Recipe) -> bool:

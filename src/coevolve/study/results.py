@@ -143,13 +143,16 @@ Everywhere = Mapping[str, Results]
 """Processor -> its results. Only results of one kind of processor are compared with each other."""
 
 
-def of_any(everywhere: Everywhere) -> Results:
-    """Of each arm what the kind of processor has that made most of its seeds (the first by name, of several)."""
+def of_any(everywhere: Everywhere, first: str | None = None) -> Results:
+    """One result of each arm and seed: of the processor ``first`` if it has one, else of the one that made most seeds
+    of the arm (the first by name, of several)."""
     found: dict[str, Mapping[int, Result]] = {}
-    for _, results in sorted(everywhere.items()):
-        for arm, seeds in results.items():
-            if len(seeds) > len(found.get(arm, {})):
-                found[arm] = seeds
+    for arm in dict.fromkeys(arm for results in everywhere.values() for arm in results):
+        made = {name: results[arm] for name, results in everywhere.items() if arm in results}
+        seeds: dict[int, Result] = {}
+        for name in sorted(made, key=lambda name: (name != first, -len(made[name]), name)):
+            seeds = {**made[name], **seeds}
+        found[arm] = dict(sorted(seeds.items()))
     return found
 
 

@@ -28,7 +28,7 @@ from coevolve.runs.lock import alone
 from coevolve.study import results
 from coevolve.study.claims import Arm, Book
 from coevolve.study.results import Everywhere, Result, Results, of_any
-from coevolve.study.verdicts import Found, judge
+from coevolve.study.verdicts import MADE_APART, Found, judge
 from coevolve.sweep.pool import LOG, train_all
 from coevolve.sweep.run import places_for, unfinished
 from coevolve.sweep.show import progress
@@ -93,7 +93,7 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int
         if not todo:
             say("nothing to run")
             return
-        collect = _Collect(book, todo, {**of_any(done), **done.get(results.processor(), {})})
+        collect = _Collect(book, todo, of_any(done, first=results.processor()))
         say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
         try:
             failed = _train(todo, jobs, lock, collect)
@@ -112,7 +112,7 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
     An interrupted one goes on. Raises ValueError for a run that has no result to compare with.
     """
     done, here = kept(book), results.processor()
-    first = {**of_any(done), **done.get(here, {})}.get(arm, {}).get(seed)
+    first = of_any(done, first=here).get(arm, {}).get(seed)
     if first is None:
         raise ValueError(f"{arm}, seed {seed} has no result in {book.results}; run its claim first")
     job = Job(arm, book.recipe(arm, seed, RUNS / "again" / f"{arm}-{seed}"))
@@ -149,8 +149,10 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
 
 
 def _missing(found: Sequence[Found], seed: int) -> list[str]:
-    """The arms of a claim's comparisons that no processor has made all runs of, with this seed."""
-    open_ones = [one.comparison for one in found if seed not in one.pairs and seed not in one.refused]
+    """The arms of a claim's comparisons that no processor has made a pair of, with this seed. Runs that are no pair for
+    what they say are none anywhere; for how they were made, they may be one here."""
+    settled = [one for one in found if seed in one.pairs or one.refused.get(seed, MADE_APART[0]) not in MADE_APART]
+    open_ones = [one.comparison for one in found if one not in settled]
     return list(dict.fromkeys(arm for one in open_ones for side in one.sides for arm in side))
 
 

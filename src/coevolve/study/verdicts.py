@@ -29,6 +29,9 @@ from coevolve.study import measures
 from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
 from coevolve.study.results import Everywhere, Result, Results
 
+MADE_APART = ("on different compute paths", "of different versions")
+"""Why runs are no pair that may be one where both are made anew."""
+
 SLOPE, GAIN = 0.3, 0.0
 """A premise holds at this slope and above this gain."""
 
@@ -172,9 +175,9 @@ def _numbers(
     """What both sides came to; or why they cannot be compared."""
     nothing = (math.nan, math.nan)
     if len({one.machine for one in (*ours, *theirs)}) > 1:
-        return nothing, "on different compute paths"
+        return nothing, MADE_APART[0]
     if len({tuple(sorted(one.libraries.items())) for one in (*ours, *theirs)}) > 1:
-        return nothing, "of different versions"
+        return nothing, MADE_APART[1]
     if measures.evaluated(comparison.measure) and (why := _evaluated_apart([*ours, *theirs])):
         return nothing, why
     matched = comparison.matched

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def asserting(statements: Sequence[ast.stmt]) -> frozenset[str]:
@@ -29,9 +29,13 @@ def is_test(statement: ast.stmt, functions: frozenset[str]) -> bool:
 
 
 def lost_assert(statements: Sequence[ast.stmt]) -> int | None:
-    """The line of the first assert that no statement comes to; None if there is none."""
+    """The line of the first assert that no statement comes to; None if there is none. A function whose name is read
+    nowhere, and which is not named as a test, is a helper that these tests do not need."""
     come_to = {id(node) for nodes in ([*_run(statements)], *_functions(statements).values()) for node in nodes}
-    everything = (node for statement in statements for node in ast.walk(statement))
+    everything = [node for statement in statements for node in ast.walk(statement)]
+    read = {node.id for node in everything if isinstance(node, ast.Name)}
+    spare = [s for s in statements if isinstance(s, ast.FunctionDef) and s.name not in read]
+    come_to |= {id(n) for s in spare if not s.name.startswith("test") and s.name != "check" for n in ast.walk(s)}
     return min((n.lineno for n in everything if _asserts(n) and id(n) not in come_to), default=None)
 
 
@@ -44,20 +48,35 @@ def _called(nodes: Iterable[ast.AST]) -> set[str]:
     return {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
 
 
-def _functions(statements: Sequence[ast.stmt]) -> dict[str, list[ast.AST]]:
-    """What the functions run that the statements come to, by name.
+def _is_generator(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Whether calling it runs nothing."""
+    yields = (isinstance(part, ast.Yield | ast.YieldFrom) for part in _run(node.body))
+    return isinstance(node, ast.FunctionDef) and any(yields)
 
-    They come to a function where they, or another one that they come to, read its name: it may be called by another.
+
+def _body(node: ast.FunctionDef | ast.ClassDef) -> list[ast.AST]:
+    """What runs when a function is called; of a class its own statements and all methods."""
+    nodes = list(_run(node.body))
+    methods = (one for one in nodes if isinstance(node, ast.ClassDef) and isinstance(one, ast.FunctionDef))
+    return [*nodes, *(part for method in methods for part in _run(method.body))]
+
+
+def _functions(statements: Sequence[ast.stmt]) -> dict[str, list[ast.AST]]:
+    """What the functions and classes run that the statements come to, by name.
+
+    They come to one where they, or another one that they come to, read its name, or decorate it: it may be called by
+    another.
     """
     nodes, known = list(_run(statements)), set[int]()
     found: dict[str, list[ast.AST]] = {}
     while True:
         read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-        defined = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name in read and id(n) not in known]
+        named = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef) and id(n) not in known]
+        defined = [n for n in named if (n.name in read or n.decorator_list) and not _is_generator(n)]
         if not defined:
             return found
         for function in defined:
-            body = list(_run(function.body))
+            body = _body(function)
             found[function.name] = found.get(function.name, []) + body
             nodes += body
             known.add(id(function))

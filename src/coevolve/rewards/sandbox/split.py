@@ -46,9 +46,9 @@ def split(tests: str) -> Plan:
         raise ValueError(f"tests do not parse: {error}; they begin {text[:60]!r}") from None
     if lost is not None:
         raise ValueError(
-            f"tests have an assert in line {lost} that never runs: it is in a class, a coroutine, a block behind `if "
-            f"__name__` or a function that no statement calls; put it outside, or call the function; they begin "
-            f"{text[:60]!r}"
+            f"tests have an assert in line {lost} that never runs: it is in a coroutine, a generator, a block behind "
+            f"`if __name__`, or a class or test function that no statement calls; put it outside, or call it; they "
+            f"begin {text[:60]!r}"
         )
     return plan
 
