@@ -137,6 +137,19 @@ def test_it_wants_an_algorithm_that_corrects_it_and_an_engine_with_weights_of_it
         team(micro_model, RoutedEngine({"ann": Behind()}, LocalEngine()))
 
 
+def test_whoever_plays_the_team_itself_changes_nothing(micro_model: str) -> None:
+    """An engine of a callback's own publishes the versions of now once more."""
+    lines = []
+    for plays in (False, True):
+        trainer = team(micro_model, Behind(), steps=4)
+        lines.append([])
+        for i in range(4):
+            lines[-1].append(without_times(trainer.step(i)))
+            if plays:
+                LocalEngine(trainer.policies)  # type: ignore[arg-type]
+    assert lines[0] == lines[1]
+
+
 def test_a_failure_ahead_is_told_of_its_step(micro_model: str) -> None:
     trainer = team(micro_model, Behind(), steps=3)
     honest = trainer.task.reward
