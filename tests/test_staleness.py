@@ -17,6 +17,7 @@ from toy import toy, without_times
 from coevolve import magrpo
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
+from coevolve.faults import ShortageError
 from coevolve.learners.gate import Gap, check_versions
 from coevolve.measure import Clock
 from coevolve.runs.folder import read_lines
@@ -137,6 +138,19 @@ def test_it_wants_an_algorithm_that_corrects_it_and_an_engine_with_weights_of_it
         team(micro_model, RoutedEngine({"ann": Behind()}, LocalEngine()))
 
 
+def test_whoever_plays_the_team_itself_changes_nothing(micro_model: str) -> None:
+    """An engine of a callback's own publishes the versions of now once more."""
+    lines = []
+    for plays in (False, True):
+        trainer = team(micro_model, Behind(), steps=4)
+        lines.append([])
+        for i in range(4):
+            lines[-1].append(without_times(trainer.step(i)))
+            if plays:
+                LocalEngine(trainer.policies)  # type: ignore[arg-type]
+    assert lines[0] == lines[1]
+
+
 def test_a_failure_ahead_is_told_of_its_step(micro_model: str) -> None:
     trainer = team(micro_model, Behind(), steps=3)
     honest = trainer.task.reward
@@ -149,6 +163,19 @@ def test_a_failure_ahead_is_told_of_its_step(micro_model: str) -> None:
     trainer.task.reward = reward  # type: ignore[method-assign]
     trainer.step(0)
     with pytest.raises(ValueError, match=r"step 1: .*no more rewards"):
+        trainer.step(1)
+
+
+def test_a_want_ahead_is_told_of_its_step_once(micro_model: str) -> None:
+    class Lost(Behind):
+        def generate(self, says: Any) -> Any:
+            if threading.current_thread().name.startswith("ahead"):
+                raise ShortageError("the server died")
+            return super().generate(says)
+
+    trainer = team(micro_model, Lost(), steps=3)
+    trainer.step(0)
+    with pytest.raises(ShortageError, match=r"^step 1: the server died$"):
         trainer.step(1)
 
 

@@ -22,11 +22,12 @@ from toy import toy, without_times
 
 from coevolve import cli
 from coevolve.algorithms import maac
+from coevolve.engines import server
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
 from coevolve.engines.routes import OPENAI, SGLANG, VLLM, Routes
 from coevolve.engines.server import ServerEngine
-from coevolve.engines.started import flags_of
+from coevolve.engines.started import flags_of, serve
 from coevolve.faults import ShortageError
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
@@ -34,6 +35,7 @@ from coevolve.play import Roles, score
 from coevolve.plays import rounds
 from coevolve.rollout import Stage, rollout
 from coevolve.runs.folder import read_lines
+from coevolve.runtime.child import Child
 from coevolve.runtime.requests import FailedError
 from coevolve.types import Case, Problem, Sampling, Turn
 
@@ -530,6 +532,26 @@ def test_a_server_that_cannot_start_is_told(build_policy: Build, program: Callab
     with pytest.raises(ShortageError, match=r"did not answer in 0.5 s; it said last '(loading)?', and all") as told:
         ServerEngine(seconds=0.5).publish([policy])
     Path(str(told.value).rpartition(" in ")[2]).unlink()
+
+
+def test_a_server_that_lacks_a_route_is_ended(build_policy: Build, program: Callable[[str], None]) -> None:
+    """At once: the engine may publish again, and would start another one."""
+    program(f"#!{sys.executable} -IS\n{CANNED.replace('/v1/load_lora_adapter', '/v1/other')}")
+    policy, engine = build_policy(**LORA).published(0), ServerEngine(seconds=60.0)
+    started = list[Child]()
+
+    def noted(*given: Any) -> tuple[Child, str]:
+        child, url = serve(*given)
+        started.append(child)
+        return child, url
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "serve", noted)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="has no route /v1/load_lora_adapter"):
+                engine.publish([policy])
+    assert engine.child is None and len(started) == 2
+    assert all(gone(child.process.pid) and not child.log.exists() for child in started)
 
 
 def test_flags_are_those_of_the_team(build_policy: Build) -> None:

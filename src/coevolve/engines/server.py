@@ -167,7 +167,11 @@ class ServerEngine(BaseEngine):
         if not self._begun:
             if self.ours:
                 self.child, self.url = serve(list(self.published.values()), self.start or {}, self.seconds)
-            run(self._greet())
+            try:
+                run(self._greet())
+            except BaseException:
+                self.close()  # or the next publish would start another one, and nobody could end this one
+                raise
             self._begun = True
         run(self._take(news))
 

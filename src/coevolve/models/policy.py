@@ -55,8 +55,9 @@ class Policy:
         )
 
     def mark(self, version: int) -> None:
-        """The weights of now are this version."""
-        self.version_before, self.version = self.version, version
+        """The weights of now are this version. Marked as it again, they still come after the same one."""
+        if version != self.version:
+            self.version_before, self.version = self.version, version
 
     def save_model(self, folder: Path) -> None:
         """A folder that transformers (full, frozen) or peft (lora) loads alone, with the tokenizer."""
