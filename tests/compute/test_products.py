@@ -26,7 +26,7 @@ needs_onednn = pytest.mark.skipif(
 def not_asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process on a processor with AVX-512, not Intel's, that has not yet asked what there is."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    monkeypatch.setattr(products, "_intel", lambda: False)
+    monkeypatch.setattr(products, "intel", lambda: False)
     products.available.cache_clear()
     yield
     products.available.cache_clear()
@@ -37,7 +37,7 @@ def test_with_shorter_vectors_and_on_intels_processors_products_are_pytorchs(
     capability: str, intel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(products, "_intel", lambda: intel)
+    monkeypatch.setattr(products, "intel", lambda: intel)
     shapes = counted(monkeypatch)
     layer, x = nn.Linear(24, 33), torch.randn(40, 24)
     torch.testing.assert_close(products.linear(x, layer.weight, layer.bias), layer(x))

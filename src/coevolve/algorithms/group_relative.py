@@ -15,12 +15,12 @@ from coevolve.algorithms.baselines import (
     BASELINES,
     SCALES,
     WITHIN_ROLES,
-    WITHOUT_PEERS,
     alone_in_role,
     less_moving,
     over_team,
     within_roles,
 )
+from coevolve.algorithms.exclusions import check_left_out, uncentred
 from coevolve.algorithms.losses import (
     check_reuse,
     policy_gradient,
@@ -35,7 +35,7 @@ from coevolve.maths.kl import ESTIMATORS
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.maths.losses import RATIOS, clipped_policy
 from coevolve.maths.mismatch import BOUNDS
-from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, check_idle, checked_call
+from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Positive, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective, Targets
 
 
@@ -85,41 +85,21 @@ def group_relative(
 def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
     """s: the settings of ``group_relative``."""
     check_reuse(s["clip"], s["epochs"], s["minibatch"])
-    if s["baseline"] != "moving":
-        check_idle(group_relative, s, "decay", "baseline: moving")
+    check_left_out(group_relative, s)
     if s["clip"] is None and RATIOS[s["ratio"]] is not clipped_policy:
         raise ValueError(f"algorithm: ratio {s['ratio']} is of a clipped ratio; set clip, too")
     if _paid(s) and _whole(s):
         raise ValueError("algorithm: the exact KL is the same for every token that may be drawn, so as a reward it has "
                          "no gradient; set kl: loss, or estimator: k1")  # fmt: skip
-    if s["drop_flat"] and s["baseline"] in WITHOUT_PEERS:
-        raise ValueError(f"algorithm: drop_flat leaves groups of equal returns out, and with baseline {s['baseline']} "
-                         "they have an advantage; set baseline: mean, or drop_flat: false and resample: 0")  # fmt: skip
-    if s["drop_flat"] and s["std"] == "team":
-        raise ValueError("algorithm: drop_flat leaves turns out, and std: team divides by those of all; set std: "
-                         "agent, or drop_flat: false")  # fmt: skip
-    if s["resample"] and not (s["drop_flat"] and s["group"] == "peers"):
-        raise ValueError("algorithm: resample plays others in place of groups that drop_flat leaves out; set "
-                         "drop_flat: true and group: peers, or resample: 0")  # fmt: skip
     return Algorithm(
         credit=credit,
         advantage=_advantage(s),
         objective=_objective(s),
         reference=s["beta"] > 0,
         resample=s["resample"],
-        caution=_caution(s["std"], s["baseline"]),
+        caution=uncentred(s["std"], s["baseline"]),
         logp_old=BOUNDS[s["mismatch"]] is not None and reused(s["epochs"], s["minibatch"]),
         settings=s,
-    )
-
-
-def _caution(std: str, baseline: str) -> str:
-    if std == "none" or baseline not in WITHOUT_PEERS:
-        return ""
-    return (
-        f"std: {std} divides by how far returns are apart, and baseline: {baseline} does not take off what they have "
-        "in common, so returns that hardly differ have huge advantages (1, 1.001 and 1 come to over 2,000 each); set "
-        "std: none, or baseline: mean"
     )
 
 

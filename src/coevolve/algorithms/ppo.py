@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Literal
 
 from coevolve.algorithms.advantages import Rescale, against_critic, per_policy, rescaled, without_critic
+from coevolve.algorithms.exclusions import check_critic
 from coevolve.algorithms.losses import (
     check_reuse,
     policy_gradient,
@@ -37,7 +38,7 @@ from coevolve.maths import moments
 from coevolve.maths.kl import adapted
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.maths.mismatch import BOUNDS
-from coevolve.settings import Count, Fraction, NotNegative, Positive, check_idle, checked_call
+from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
 from coevolve.types import Advantage, Algorithm, Batch, Credit, Objective
 
 _RESCALES: dict[str, Rescale | None] = {
@@ -114,15 +115,7 @@ def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
             f"algorithm: whiten_rewards divides rewards, and penalty {s['penalty']} has a part in the loss too; "
             "set penalty: sampled"
         )
-    if s["value_norm"] and not s["critic"]:
-        raise ValueError("algorithm: value_norm is of a critic's values, and critic is false; leave one of them out")
-    if not s["critic"]:
-        check_idle(ppo, s, "value_clip", "critic: true")  # value_coef may be a2c's own default
-    if s["target_kl"] is None:
-        check_idle(ppo, s, "horizon", "target_kl")
-    elif s["eta"] == 0:
-        raise ValueError("algorithm: target_kl multiplies eta, and eta is 0, which stays 0; set eta above 0, or leave "
-                         "target_kl out")  # fmt: skip
+    check_critic(ppo, s)
     return Algorithm(
         credit=credit,
         advantage=_advantage(s, held.paid, in_loss),

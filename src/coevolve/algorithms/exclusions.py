@@ -1,0 +1,49 @@
+"""Settings that exclude each other, or that nothing looks at beside others, told before anything is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coevolve.algorithms.baselines import WITHOUT_PEERS
+from coevolve.settings import check_idle
+
+
+def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
+    """Of ``group_relative``: which turns are left out of a step, beside how they are compared. Raises ValueError."""
+    if s["baseline"] != "moving":
+        check_idle(factory, s, "decay", "baseline: moving")
+    if s["drop_flat"] and s["baseline"] in WITHOUT_PEERS:
+        raise ValueError(f"algorithm: drop_flat leaves groups of equal returns out, and with baseline {s['baseline']} "
+                         "they have an advantage; set baseline: mean, or drop_flat: false and resample: 0")  # fmt: skip
+    if s["drop_flat"] and s["std"] == "team":
+        raise ValueError("algorithm: drop_flat leaves turns out, and std: team divides by those of all; set std: "
+                         "agent, or drop_flat: false")  # fmt: skip
+    if s["resample"] and not (s["drop_flat"] and s["group"] == "peers"):
+        raise ValueError("algorithm: resample plays others in place of groups that drop_flat leaves out; set "
+                         "drop_flat: true and group: peers, or resample: 0")  # fmt: skip
+
+
+def uncentred(std: str, baseline: str) -> str:
+    """A caution where returns are divided by their spread and not centred; empty if they are."""
+    if std == "none" or baseline not in WITHOUT_PEERS:
+        return ""
+    return (
+        f"std: {std} divides by how far returns are apart, and baseline: {baseline} does not take off what they have "
+        "in common, so returns that hardly differ have huge advantages (1, 1.001 and 1 come to over 2,000 each); set "
+        "std: none, or baseline: mean"
+    )
+
+
+def check_critic(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
+    """Of ``ppo``: what is of a critic where there is none, and of a weight of the KL that adapts where it does not.
+    Raises ValueError."""
+    if s["value_norm"] and not s["critic"]:
+        raise ValueError("algorithm: value_norm is of a critic's values, and critic is false; leave one of them out")
+    if not s["critic"]:
+        check_idle(factory, s, "value_clip", "critic: true")  # value_coef may be a2c's own default
+    if s["target_kl"] is None:
+        check_idle(factory, s, "horizon", "target_kl")
+    elif s["eta"] == 0:
+        raise ValueError("algorithm: target_kl multiplies eta, and eta is 0, which stays 0; set eta above 0, or leave "
+                         "target_kl out")  # fmt: skip
