@@ -151,9 +151,8 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
 def _missing(found: Sequence[Found], seed: int) -> list[str]:
     """The arms of a claim's comparisons that no processor has made a pair of, with this seed. Runs that are no pair for
     what they say are none anywhere; for how they were made, they may be one here."""
-    settled = [one for one in found if seed in one.pairs or one.refused.get(seed, MADE_APART[0]) not in MADE_APART]
-    open_ones = [one.comparison for one in found if one not in settled]
-    return list(dict.fromkeys(arm for one in open_ones for side in one.sides for arm in side))
+    unpaired = [one for one in found if seed not in one.pairs and one.refused.get(seed, MADE_APART[0]) in MADE_APART]
+    return list(dict.fromkeys(arm for one in unpaired for side in one.comparison.sides for arm in side))
 
 
 def _apart(partners: Sequence[Result]) -> str:
