@@ -20,9 +20,23 @@ from coevolve.compute import backend
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import PolicySpec
-from coevolve.runtime import pool
+from coevolve.runtime import placement, pool
 
-torch.set_num_threads(1)
+
+def _set_one_thread() -> None:
+    torch.set_num_threads(1)
+    placement._threads = placement._Threads()
+
+
+_set_one_thread()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A test, and what is made for its module, begin with one thread of PyTorch, whatever those before asked for."""
+    _set_one_thread()
+    yield
+    _set_one_thread()
 
 
 @pytest.fixture(scope="session", autouse=True)

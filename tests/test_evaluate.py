@@ -283,13 +283,10 @@ def test_a_recipe_is_played_untrained(run: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_recipes_threads_are_used(run: Path) -> None:
-    try:
-        evaluate_recipe(run / "recipe.yaml", ["threads=3"], problems=1, trust_code=True)
-        assert torch.get_num_threads() == 3
-        evaluate_recipe(run / "recipe.yaml", problems=1, trust_code=True)  # says nothing: compiled loops want one
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(1)
+    evaluate_recipe(run / "recipe.yaml", ["threads=3"], problems=1, trust_code=True)
+    assert torch.get_num_threads() == 3
+    evaluate_recipe(run / "recipe.yaml", problems=1, trust_code=True)  # says nothing: compiled loops want one
+    assert torch.get_num_threads() == 1
 
 
 def test_an_earlier_checkpoint(run: Path) -> None:

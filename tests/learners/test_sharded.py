@@ -144,7 +144,8 @@ def test_more_are_learnt_but_for_the_order_of_sums(synchronous: Twins, rule: Any
     metrics = [learn(learner, batch, 1, **rule) for learner in (one, two)]
     assert metrics[1] == pytest.approx(metrics[0], rel=1e-4, abs=1e-6)
     after = [saved(learner, tmp_path / name) for learner, name in zip((one, two), "ab", strict=True)]
-    assert distance(*after) <= 1e-5 * distance(before, after[0])
+    # A gradient near Adam's epsilon has steps that follow its last digits.
+    assert distance(*after) <= 1e-4 * distance(before, after[0])
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 4, 5])

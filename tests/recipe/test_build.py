@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-import torch
 from toy import RECIPE
 
 from coevolve.recipe.schema import build, load_recipe
@@ -26,9 +25,6 @@ def test_the_threads_of_a_recipe_are_those_where_the_engine_loads_a_policy(threa
     toy = Path(__file__).parents[1] / "toy.py"
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(toy=toy, model=micro_model, out=tmp_path / "run"))
     frozen = ["policies.bob.weights=frozen", "policies.bob.engine=local", "cast=fixed", "workers=false"]
-    try:
-        computing = build(load_recipe(tmp_path / "recipe.yaml", [*frozen, f"threads={threads}"])).computing()
-    finally:
-        torch.set_num_threads(1)
+    computing = build(load_recipe(tmp_path / "recipe.yaml", [*frozen, f"threads={threads}"])).computing()
     assert computing["threads"] == threads
     assert f"a copy of bob: {samples}" in computing["engine"]

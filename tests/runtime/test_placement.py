@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from policy_cases import Build
@@ -11,17 +9,13 @@ from toy import toy
 
 from coevolve.engines.local import LocalEngine
 from coevolve.models.spec import PolicySpec
-from coevolve.runtime import placement
 from coevolve.runtime.placement import use_threads
 
 
 @pytest.fixture(autouse=True)
-def threads_of_the_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def threads_of_the_program(one_thread: None) -> None:
     """Three, before anybody has asked for others."""
-    monkeypatch.setattr(placement, "_threads", placement._Threads())
     torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(1)
 
 
 def test_a_team_leaves_no_threads_to_the_next() -> None:
