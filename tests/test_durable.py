@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from coevolve.runs import durable
+from coevolve.runs import durable, lock
 
 
 def test_a_file_is_replaced_at_once_or_not_at_all(tmp_path, monkeypatch):
@@ -35,7 +35,7 @@ def test_a_folder_that_cannot_be_deleted_is_gone_by_name_first(tmp_path, monkeyp
             durable.remove(folder)
     assert not folder.exists()
     assert [one.name for one in tmp_path.iterdir()] == [".checkpoint-1.removed"]
-    durable.sweep_up(tmp_path)
+    lock.sweep_up(tmp_path)
     assert not list(tmp_path.iterdir())
     durable.remove(folder)  # that is not there
 

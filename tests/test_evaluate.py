@@ -16,7 +16,7 @@ from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
 from coevolve.evaluate import choose, evaluate
 from coevolve.models.spec import RecipePolicy
 from coevolve.recipe.schema import build, load_recipe
-from coevolve.runs import evaluated
+from coevolve.runs import evaluated, lock
 from coevolve.runs.evaluated import evaluate_recipe, evaluate_run
 from coevolve.types import Batch
 
@@ -263,6 +263,7 @@ def test_a_checkpoint_that_a_training_deletes_meanwhile_is_still_read(
 
     def slow(*given: Any) -> Any:
         shutil.rmtree(copy / "checkpoint-4", ignore_errors=True)
+        lock.sweep_up(copy)  # as a training does that goes on
         return measured(*given)
 
     monkeypatch.setattr(evaluated, "_evaluated", slow)

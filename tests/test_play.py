@@ -1,6 +1,7 @@
 """Plays with the scripted engine: who heard what, in which order, in how many calls, with which peers."""
 
 import asyncio
+import dataclasses
 import threading
 import time
 
@@ -265,6 +266,23 @@ def test_forgetting_to_score_and_scoring_twice_are_named():
         played(forgets)
     with pytest.raises(ValueError, match=r"problem 'p0': scores the same turns \(pioneer\) twice"):
         played(twice)
+
+
+def test_turns_that_this_episode_did_not_speak_are_not_scored():
+    """Nobody who learns from it would see their pay."""
+    kept = []
+
+    async def changes(p, team):
+        await score(team, [await team["pioneer"](), dataclasses.replace(await team["observer"](), text="tidy")])
+
+    async def keeps(p, team):
+        kept.append(await team["pioneer"]())
+        await score(team, [kept[0]])
+
+    with pytest.raises(ValueError, match=r"problem 'p0': scores a turn of role 'observer' that was not spoken in this"):
+        played(changes)
+    with pytest.raises(ValueError, match=r"problem 'p1': scores a turn of role 'pioneer' that was not spoken in this"):
+        played(keeps, problems=[Problem("p0"), Problem("p1")])
 
 
 def test_a_play_that_breaks_is_named():

@@ -188,7 +188,20 @@ def recipes(count, threads=None, device="auto"):
     ],
 )
 def test_runs_share_cores_and_gpus(runs, jobs, cores, gpus, found):
-    assert slots(runs, jobs, cores, gpus) == found
+    assert slots(runs, len(runs), jobs, cores, gpus) == found
+
+
+def test_the_last_runs_have_the_threads_of_the_first():
+    assert [slots(recipes(9, threads=2), left, 2, 2, []) for left in (9, 1)] == [[Slot(1)] * 2, [Slot(1)]]
+    assert slots(recipes(9, threads=2), 9, 1, 2, []) == [Slot(2)]
+
+
+def test_a_recipe_with_a_learner_is_given_no_threads(tmp_path, monkeypatch):
+    recipe = load_recipe(QUICKSTART, ["learner={name: fsdp, ranks: 2}", f"output_dir={tmp_path}/run"])
+    monkeypatch.setattr(pool.subprocess, "Popen", lambda *args, **how: None)
+    with alone(tmp_path) as lock:
+        pool._start(recipe, Slot(2), lock)
+    assert load_recipe(tmp_path / "run" / "recipe.yaml").learner == recipe.learner
 
 
 def test_a_slot_says_its_threads_and_its_gpu():

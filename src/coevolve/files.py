@@ -22,6 +22,21 @@ def read_text(file: Path, content: bytes | None = None) -> str:
         raise ValueError(f"{file} is not UTF-8 text ({byte}); save it as UTF-8") from error
 
 
+def check_place(file: Path, key: str) -> None:
+    """Raises ValueError, which begins with the key, for a file that cannot be written because a folder has its name or
+    a file has that of a folder above it."""
+    if file.is_dir():
+        raise ValueError(f"{key} {file} is a folder; name a file")
+    check_folder(file.parent, key)
+
+
+def check_folder(folder: Path, key: str) -> None:
+    """Raises ValueError, which begins with the key, for a folder whose name, or that of one above it, a file has."""
+    for one in (folder, *folder.parents):
+        if one.exists() and not one.is_dir():
+            raise ValueError(f"{key}: {one} is a file; choose another folder")
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises ValueError, naming file and line, for no file and for anything else in it."""
     if not file.is_file():

@@ -146,7 +146,14 @@ class _Live:
         return True
 
     def parent(self, effect: Scoring) -> int | None:
-        """The position of the joint that this one continues. Raises ValueError if there is no such joint."""
+        """The position of the joint that this one continues. Raises ValueError if there is no such joint, and for
+        turns that were not spoken in this episode: whoever learns from it would not see their pay."""
+        spoken = {id(turn) for turn in self.episode.turns}
+        if strange := [turn.role for turn in effect.turns if id(turn) not in spoken]:
+            raise ValueError(
+                f"scores a turn of role {strange[0]!r} that was not spoken in this episode: a changed copy, or one of "
+                "another episode; score what `await team[role](...)` returned"
+            )
         if effect.after is None:
             if len(self.scored) > 1:
                 raise ValueError("scores without `after` where several joints were scored at once before; say which")

@@ -334,7 +334,7 @@ def test_flat_groups_that_are_dropped_are_as_if_not_there(std, loss_aggregation)
 
 
 def test_groups_that_are_left_are_numbered_without_gaps():
-    rule = group_relative(baseline="shrunk", drop_flat=True)
+    rule = group_relative(baseline="length", drop_flat=True)
     batch = make_batch(6, seed=5).replace(
         credit_B=torch.tensor([1.0, 1.0, 0.0, 2.0, 1.0, 5.0]), peers_B=torch.tensor([0, 0, 1, 1, 2, 2])
     )
@@ -356,6 +356,37 @@ def test_groups_that_have_an_advantage_are_not_dropped(baseline):
         with pytest.raises(ValueError, match=f"with baseline {baseline} they have an advantage; set baseline") as error:
             make(baseline=baseline)
         assert "\n" not in str(error.value)
+
+
+def test_groups_that_are_drawn_towards_others_are_not_dropped():
+    with pytest.raises(ValueError, match="with baseline shrunk they have an advantage"):
+        group_relative(baseline="shrunk", drop_flat=True)
+    group_relative(baseline="shrunk", group="role", drop_flat=True)  # where it is leave-one-out
+
+
+@pytest.mark.parametrize("baseline", ["loo", "length", "shrunk"])
+def test_what_is_left_of_a_role_may_be_of_one_episode(baseline):
+    rule = group_relative(baseline=baseline, group="role", drop_flat=True)
+    given = batch([1.0, 1.0, 1.0, 0.0, 2.0], [0] * 5).replace(
+        role_B=torch.tensor([0, 0, 0, 1, 1]), roles=("a", "b"), episode_B=torch.tensor([0, 1, 2, 3, 3])
+    )
+    assert advantages(rule, given) == [0.0] * 5
+    with pytest.raises(ValueError, match="all turns of this policy at this step are of one"):
+        targets_of(rule, given.replace(episode_B=torch.zeros(5, dtype=torch.long)))
+
+
+def test_a_kl_that_is_paid_and_hardly_felt_is_cautioned():
+    assert "estimator: k3 as a reward hardly holds" in marloo(beta=0.1, kl="reward").caution
+    for felt in (marloo(kl="reward"), marloo(beta=0.1), marloo(beta=0.1, kl="reward", estimator="k1"), rloo(beta=0.1)):
+        assert felt.caution == ""
+
+
+@pytest.mark.parametrize("make", [marloo, grpo, dr_grpo])
+def test_turns_that_count_for_nothing_teach_nothing(make):
+    given = batch([1.0, 0.0], [0, 0]).replace(weight_B=torch.zeros(2))
+    logp = torch.tensor([[0.1], [0.2]], requires_grad=True)
+    loss, _ = loss_of(make(beta=0.0), Outputs(logp), given)
+    assert torch.autograd.grad(loss, logp)[0].tolist() == [[0.0], [0.0]]
 
 
 @pytest.mark.parametrize("std", ["group", "agent", "team"])

@@ -86,7 +86,24 @@ def test_the_objective_is_compared_at_equal_eta_only():
     other = [run(f"c-{s}", s, recipe(s, 1.0, steps=9), reward=[0.0, 1.0], objective=[0.0, 2.0]) for s in (0, 1)]
     found = compared(group("a", 1.0, [1.0, 2.0]), group("b", 0.5, [1.0, 2.0]), other)
     assert [one[1] for one in found.rows if one[0] == "r - eta*KL"] == ["c - a"]
-    assert "r - eta*KL is not compared between groups that differ in algorithm.eta." in found.sentence
+    assert "r - eta*KL is not compared between groups that differ in the weight of the KL." in found.sentence
+
+
+def test_the_weight_of_the_kl_is_the_one_that_was_used():
+    """Recipes leave defaults out, and call it eta or beta."""
+
+    def runs(name, algorithm, weight):
+        return [
+            run(f"{name}-{s}", s, recipe(s) | {"algorithm": algorithm}, reward=[0.0, 1.0], objective=[0.0, 2.0],
+                ann__eta=[weight, 9.0])
+            for s in (0, 1)
+        ]  # fmt: skip
+
+    said, silent = runs("said", {"name": "ppo", "eta": 0.3}, 0.3), runs("silent", {"name": "ppo"}, 0.3)
+    low, high = (runs(f"beta{beta}", {"name": "rloo", "beta": beta}, beta) for beta in (0.02, 0.3))
+    found = compared(said, silent, low, high)
+    rows = {one[1] for one in found.rows if one[0] == "r - eta*KL"}
+    assert rows == {"silent - said", "beta0.3 - said", "beta0.3 - silent"}
 
 
 def test_a_group_and_its_copy_do_not_differ():

@@ -65,6 +65,20 @@ def test_families_of_one_name_are_told_apart_by_what_they_differ_in():
     assert areas.plot.series[0].x == ["cory steps=2", "cory steps=4"]
 
 
+def test_a_run_and_its_copy_are_of_two_families():
+    runs = [ended(f"cory-eta={eta}", seed, eta, 1.0, 2.0) for eta in (0.1, 0.3) for seed in (0, 1)]
+    copy = ended("cory-eta=0.1", 0, 0.1, 9.0, 7.0)
+    _, areas = sections(arms([*runs, copy]))
+    assert [row[:3] for row in areas.rows] == [("cory", 2, 2), ("cory (2)", 1, 1)]
+
+
+def test_an_algorithm_may_be_a_name_alone():
+    runs = [
+        run(f"{name}-0", 0, recipe(0) | {"algorithm": name}, reward=[1.0, 2.0], kl=[0.0, 1.0]) for name in ("a", "b")
+    ]
+    assert [section.id for section in sections(arms(runs))] == ["frontier"]
+
+
 def test_without_a_second_group_or_kl_there_is_no_frontier():
     one = ended("high", 0, 1.0, 2.0, 3.0)
     assert sections(arms([one])) == []

@@ -35,6 +35,11 @@ def test_a_turn_beyond_the_cap_teaches_nothing():
     assert said["masked"].sum() == 5
 
 
+def test_a_ratio_that_no_number_holds_is_left_out():
+    for bound in (icepop, sequence):
+        assert bound(torch.full((1, 2), 90.0))[1].tolist() == [[0.0, 0.0]]
+
+
 def test_equal_numbers_have_weight_one():
     for bound in (tis, icepop, sequence):
         found_BT, said = weight(OLD, OLD, MASK, bound)

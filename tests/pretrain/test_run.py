@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from coevolve import cli
+from coevolve.pretrain import checkpoint
 from coevolve.pretrain.run import main as pretrain
 from coevolve.runs.lock import alone
 
@@ -104,6 +106,27 @@ def test_resume_after_any_checkpoint_ends_in_the_same_weights(
     resumed = pretrain(recipe, [f"output_dir={cut}"], resume=True)
     _assert_same(whole, resumed)
     assert _losses(resumed) == _losses(whole)
+
+
+def test_a_line_of_losses_is_of_all_its_steps_behind_a_resume(recipe: Path, tmp_path: Path) -> None:
+    every = ["steps=6", "log_every=3", "checkpoint_every=2"]
+    whole = pretrain(recipe, [f"output_dir={tmp_path / 'whole'}", *every], resume=False)
+    cut = tmp_path / "cut"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save", _stopping(checkpoint.save))
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(recipe, [f"output_dir={cut}", *every], resume=False)
+    resumed = pretrain(recipe, [f"output_dir={cut}", *every], resume=True)
+    assert _losses(resumed) == _losses(whole)
+    assert [step for step, _ in _losses(whole)] == [3, 6]
+
+
+def _stopping(save: Any) -> Any:
+    def saved(*given: Any) -> None:
+        save(*given)
+        raise KeyboardInterrupt
+
+    return saved
 
 
 def test_a_run_killed_by_the_system_resumes_to_the_same_weights(tmp_path: Path) -> None:

@@ -243,6 +243,24 @@ def test_two_who_share_processes_get_their_own_answers() -> None:
     pool.close()
 
 
+def test_who_waits_for_a_process_holds_none_that_somebody_waits_for() -> None:
+    pool = Pool(2)
+    pool([echo(1), echo(2)])
+    first, second = pool._running
+    second.lock.acquire()  # of a share, which then wants the first one, too
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(pool, [echo(number) for number in range(3)])
+        while not (first.lock.locked() or asking.done()):
+            time.sleep(0.001)
+        there = first.lock.acquire(timeout=20)
+        second.lock.release()
+        if there:
+            first.lock.release()
+        found = [answer.outputs["n"] for answer in asking.result(60)]
+    assert there and found == [0, 1, 2]
+    pool.close()
+
+
 def test_no_more_processes_start_than_have_work() -> None:
     pool = Pool(16)
     with pool.shared() as first, pool.shared() as second:

@@ -320,6 +320,7 @@ def test_an_arm_is_evaluated_by_the_play_and_the_random_numbers_it_names(here, m
         (["--seeds", "0..6"], "want some of 0..5"),
         (["--again", "toys"], "want an arm of claims.yaml and a seed"),
         (["--again", "toys/3"], "toys, seed 3 has no result"),
+        (["--page", "claims.yaml/page.md"], "--page: claims.yaml is a file"),
         (["--page", "page.txt"], "want a name that ends in .md or .html"),
         (["--study", "none.yaml"], "no file none.yaml"),
     ],

@@ -121,6 +121,13 @@ def test_many_at_once_say_what_they_say_alone(made: Any) -> None:
     assert together[2] != together[0]  # a second sample
 
 
+def test_problems_that_begin_alike_have_random_numbers_of_their_own(made: Any) -> None:
+    team = Team.load(made("quickstart", "cast.every=1")[1])
+    ids = [team._problem({"query": f"I saw this film at the cinema with friends and {said} it"}).id for said in "ab"]
+    assert len(set(ids)) == 2 and all(len(id) < 60 for id in ids)
+    assert team._problem({"query": QUERY}).id == QUERY
+
+
 def test_nobody_is_paid_and_nobody_learns(made: Any) -> None:
     team = Team.load(made("cory-sentiment-lora")[1])
     episode = team.play(QUERY)

@@ -72,11 +72,6 @@ def _other_episodes_by_length(credit_B: Tensor, batch: Batch) -> Tensor:
 
 
 def _elsewhere(credit_B: Tensor, batch: Batch, weight_B: Tensor) -> Tensor:
-    if bool((batch.episode_B == batch.episode_B[0]).all()):
-        raise ValueError(
-            "group: role compares a turn with those of other episodes, and all turns of this policy at this step are "
-            "of one; raise batch_size or members"
-        )
     return groups.less_weighted(credit_B, batch.peers_B, weight_B, batch.episode_B)
 
 
@@ -87,11 +82,23 @@ WITHIN_ROLES: dict[str, Compare] = BASELINES | {
 }
 """The same where a group is all of a role's turns. An episode may have several of them, and what a turn has led to must
 not be in its baseline: the others are those of other episodes."""
+OF_OTHER_EPISODES = ("loo", "length", "shrunk")
+"""Those of them that want turns of other episodes."""
 
 
 def within_roles(batch: Batch) -> Batch:
     """The batch with all turns of a role for one group: a policy's turns in that role, in all episodes of the step."""
     return batch.replace(peers_B=torch.unique(batch.role_B, return_inverse=True)[1])
+
+
+def check_other_episodes(batch: Batch) -> None:
+    """Of a whole batch; where turns are left out of it, those that are left may well be of one episode. Raises
+    ValueError where nobody has anybody to be compared with, but by a baseline that a turn itself is in."""
+    if bool((batch.episode_B == batch.episode_B[0]).all()):
+        raise ValueError(
+            "group: role compares a turn with those of other episodes, and all turns of this policy at this step are "
+            "of one; raise batch_size or members"
+        )
 
 
 def alone_in_role(batch: Batch) -> Tensor:

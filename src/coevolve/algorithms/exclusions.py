@@ -13,7 +13,7 @@ def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
     """Of ``group_relative``: which turns are left out of a step, beside how they are compared. Raises ValueError."""
     if s["baseline"] != "moving":
         check_idle(factory, s, "decay", "baseline: moving")
-    if s["drop_flat"] and s["baseline"] in WITHOUT_PEERS:
+    if s["drop_flat"] and (s["baseline"] in WITHOUT_PEERS or (s["baseline"], s["group"]) == ("shrunk", "peers")):
         raise ValueError(f"algorithm: drop_flat leaves groups of equal returns out, and with baseline {s['baseline']} "
                          "they have an advantage; set baseline: mean, or drop_flat: false and resample: 0")  # fmt: skip
     if s["drop_flat"] and s["std"] == "team":
@@ -32,6 +32,17 @@ def uncentred(std: str, baseline: str) -> str:
         f"std: {std} divides by how far returns are apart, and baseline: {baseline} does not take off what they have "
         "in common, so returns that hardly differ have huge advantages (1, 1.001 and 1 come to over 2,000 each); set "
         "std: none, or baseline: mean"
+    )
+
+
+def unfelt(s: Mapping[str, Any]) -> str:
+    """A caution, of ``group_relative``'s settings, where a KL is paid that near the start has hardly a gradient; empty
+    if there is none."""
+    if s["beta"] == 0 or s["kl"] != "reward" or s["estimator"] == "k1":
+        return ""
+    return (
+        f"estimator: {s['estimator']} as a reward hardly holds a policy to its start: 2 % of the KL's gradient at a KL "
+        "of .001, 10 % at .03; set estimator: k1, or kl: loss"
     )
 
 

@@ -13,14 +13,16 @@ from typing import Any, Literal
 from coevolve.algorithms.advantages import Rule, against_peers, per_policy, where_it_differs
 from coevolve.algorithms.baselines import (
     BASELINES,
+    OF_OTHER_EPISODES,
     SCALES,
     WITHIN_ROLES,
     alone_in_role,
+    check_other_episodes,
     less_moving,
     over_team,
     within_roles,
 )
-from coevolve.algorithms.exclusions import check_left_out, uncentred
+from coevolve.algorithms.exclusions import check_left_out, uncentred, unfelt
 from coevolve.algorithms.losses import (
     check_reuse,
     policy_gradient,
@@ -97,7 +99,7 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
         objective=_objective(s),
         reference=s["beta"] > 0,
         resample=s["resample"],
-        caution=uncentred(s["std"], s["baseline"]),
+        caution=uncentred(s["std"], s["baseline"]) or unfelt(s),
         logp_old=BOUNDS[s["mismatch"]] is not None and reused(s["epochs"], s["minibatch"]),
         settings=s,
     )
@@ -119,16 +121,19 @@ def _advantage(s: Mapping[str, Any]) -> Advantage:
     baselines = BASELINES if s["group"] == "peers" else WITHIN_ROLES
     rule = against_peers(baselines[s["baseline"]], SCALES[s["std"]], penalty)
     rule = where_it_differs(rule, LOSS_AGGREGATIONS[s["loss_aggregation"]]) if s["drop_flat"] else rule
-    rule = rule if s["group"] == "peers" else _among_roles(rule)
+    rule = rule if s["group"] == "peers" else _among_roles(rule, s["baseline"] in OF_OTHER_EPISODES)
     advantage = per_policy(rule, s["beta"])
     advantage = less_moving(advantage, s["decay"]) if s["baseline"] == "moving" else advantage
     return over_team(advantage) if s["std"] == "team" else advantage
 
 
-def _among_roles(rule: Rule) -> Rule:
-    """The rule with all turns of a role for one group, in which those of the same episode are no peers."""
+def _among_roles(rule: Rule, elsewhere: bool) -> Rule:
+    """The rule with all turns of a role for one group, in which those of the same episode are no peers. elsewhere: it
+    wants others."""
 
     def among(batch: Batch, eta: float) -> Targets:
+        if elsewhere:
+            check_other_episodes(batch)
         targets = rule(within_roles(batch), eta)
         if "groups_of_one" not in targets.metrics:  # nobody is compared with anybody
             return targets

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from coevolve.commands import Commands, command
 from coevolve.console import say
+from coevolve.files import check_place
 
 if TYPE_CHECKING:
     from coevolve.report.runs import Run
@@ -46,6 +47,7 @@ def report(args: argparse.Namespace) -> None:
     output = args.output or _inside(args.runs) / "report.html"
     if output.suffix not in _FORMS:
         raise ValueError(f"--output {output}: want a name that ends in {', '.join(_FORMS)}")
+    check_place(output, "--output")
     runs = find(args.runs)
     with alone(output.parent, wait=True, name=f".{output.name}{LOCK}"):  # of its own: a training may hold the run's
         written = _write(runs, output)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from coevolve.commands import Commands, command, quiet
 from coevolve.console import say
+from coevolve.files import check_place
 
 if TYPE_CHECKING:
     from coevolve.study.claims import Book
@@ -122,10 +123,12 @@ def _write_both(book: Book) -> None:
 
 
 def _write(book: Book, file: Path) -> None:
-    from coevolve.runs.durable import write_text
+    from coevolve.runs.durable import make_folder, write_text
     from coevolve.study import page
     from coevolve.study.run import kept, premises
 
+    check_place(file, "--page")
     for one, text in page.files(book, kept(book), premises(book), file).items():
+        make_folder(one.parent)
         write_text(one, text)
     say(f"page: {file}")

@@ -25,6 +25,7 @@ from coevolve.learners.gate import Gap, check_versions, sampled_first
 from coevolve.learners.loss import loss_of, token_weights
 from coevolve.learners.optim import adamw, check_state, lr_factor, set_rates
 from coevolve.maths import kl
+from coevolve.maths.loss_aggregation import TINY
 from coevolve.maths.minibatches import mini_batches
 from coevolve.models.exact import check_same, read
 from coevolve.models.policy import Policy
@@ -110,7 +111,8 @@ class LocalLearner(Policy):
         """
         if self.reference is None and self.value_head is None:
             return batch
-        if (most := int(batch.length_B.max())) > self.context:  # a row that an algorithm added, which nobody sampled
+        # A row that an algorithm added, which nobody sampled. Its last token is not read.
+        if (most := int(batch.length_B.max()) - 1) > self.context:
             raise ValueError(
                 f"policy {self.name!r} would read {most} tokens, and its model has {self.context} positions; use a "
                 "model with more, or an algorithm that makes it read less"
@@ -343,7 +345,7 @@ class _Tally:
     are compared with the sampler's, in the gap and by the drift."""
 
     def __init__(self, whole: Tensor, gap: Gap, gate: bool, device: torch.device) -> None:
-        self.whole, self.gap, self.gate = whole, gap, gate
+        self.whole, self.gap, self.gate = whole.clamp(min=TINY), gap, gate
         self.metrics: dict[str, Any] = {}
         self.entropy = self.drift = torch.zeros((), device=device)
 

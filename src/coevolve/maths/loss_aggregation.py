@@ -8,16 +8,19 @@ from __future__ import annotations
 from coevolve.late import Tensor
 from coevolve.types import Batch, LossAggregation
 
+TINY = 1e-30
+"""Instead of 0, where all turns count for nothing."""
+
 
 def per_token(batch: Batch) -> Tensor:
     """Every token of the batch alike, weights of sum 1: long turns weigh more than short ones."""
     weight_BT = batch.mask_BT * batch.weight_B[:, None]
-    return weight_BT / weight_BT.sum()
+    return weight_BT / weight_BT.sum().clamp(min=TINY)
 
 
 def per_turn(batch: Batch) -> Tensor:
     """Every turn alike, weights of sum 1: a token weighs 1 / (tokens of its turn)."""
-    each_B = batch.weight_B / batch.mask_BT.sum(1).clamp(min=1) / batch.weight_B.sum()
+    each_B = batch.weight_B / batch.mask_BT.sum(1).clamp(min=1) / batch.weight_B.sum().clamp(min=TINY)
     return batch.mask_BT * each_B[:, None]
 
 

@@ -24,13 +24,13 @@ def tis(apart_BT: Tensor, cap: float = 2.0) -> tuple[Tensor, Tensor]:
 def icepop(apart_BT: Tensor, low: float = 0.5, high: float = 5.0) -> tuple[Tensor, Tensor]:
     """The ratio from low to high, else 0: tokens that the two see too differently teach nothing (IcePop)."""
     ratio_BT = apart_BT.exp()
-    return ratio_BT, ratio_BT * ((ratio_BT >= low) & (ratio_BT <= high))
+    return ratio_BT, ratio_BT.where((ratio_BT >= low) & (ratio_BT <= high), 0.0)
 
 
 def sequence(apart_BT: Tensor, cap: float = 3.0) -> tuple[Tensor, Tensor]:
     """One ratio a turn, the product of its tokens', and 0 where it is above the cap (TRL's ``sequence_mask``)."""
     ratio_BT = apart_BT.sum(1, keepdim=True).exp().expand(apart_BT.shape)
-    return ratio_BT, ratio_BT * (ratio_BT <= cap)
+    return ratio_BT, ratio_BT.where(ratio_BT <= cap, 0.0)
 
 
 BOUNDS: dict[str, Bound | None] = {"none": None, "tis": tis, "icepop": icepop, "sequence": sequence}

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from coevolve.runs.folder import lines_before
 NAME = "checkpoint.pt"
 
 
-def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Stores the state after `step` updates."""
+def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, losses: Sequence[float]) -> None:
+    """Stores the state after `step` updates. losses: of those that no line of metrics has yet."""
     beside = folder / (NAME + ".new")
     try:
-        torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, beside)
+        state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state | {"losses": list(losses)}, beside)
         durable.publish(beside, folder / NAME)
     except (OSError, RuntimeError) as error:  # the latter is torch's word for a full disk
         free = shutil.disk_usage(folder).free >> 20
@@ -30,18 +32,19 @@ def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optim
         raise ShortageError(f"{said}: {lacking(error) or one_line(error)}") from error
 
 
-def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Loads the stored state and answers how many updates it holds; 0 if nothing was stored yet."""
+def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, list[float]]:
+    """Loads the stored state and answers how many updates it holds, 0 if nothing was stored yet, and the losses of
+    those that no line of metrics has."""
     path = folder / NAME
     if not path.is_file():
-        return 0
+        return 0, []
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     except (RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as error:
         raise ValueError(f"{path}: not a checkpoint of this recipe ({error}); delete the run to start over") from error
-    return int(state["step"])
+    return int(state["step"]), [float(loss) for loss in state.get("losses", ())]
 
 
 def drop_metrics_after(path: Path, step: int) -> None:

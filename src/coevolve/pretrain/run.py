@@ -19,7 +19,7 @@ from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, folder_of, load
 from coevolve.pretrain.training import train
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import durable
-from coevolve.runs.lock import LOCK, alone
+from coevolve.runs.lock import LOCK, alone, sweep_up
 from coevolve.runtime.placement import set_threads
 
 
@@ -34,7 +34,7 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     folder = folder_of(recipe, resolved)
     _check(folder)
     with alone(folder, wait=resume):  # several trainings that start side by side may all want this model
-        durable.sweep_up(folder)
+        sweep_up(folder)
         _claim(folder, resolved, resume)
         if not (folder / "model").is_dir():
             with _threads(resolved.threads):

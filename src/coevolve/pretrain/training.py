@@ -26,11 +26,10 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
     Raises ValueError, before the update, when a loss is not finite.
     """
     optimizer = _optimizer(model, recipe)
-    first = checkpoint.restore(folder, model, optimizer)
+    first, window = checkpoint.restore(folder, model, optimizer)
     metrics = folder / "metrics.jsonl"
     checkpoint.drop_metrics_after(metrics, first)
     model.train()
-    window: list[float] = []
     began = time.monotonic()
     for step in range(first, recipe.steps):
         rate = learning_rate(step, recipe)
@@ -42,7 +41,7 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
         if done % recipe.checkpoint_every == 0 or done == recipe.steps:
             if metrics.exists():  # a checkpoint says that the lines before it are there
                 durable.sync(metrics)
-            checkpoint.save(folder, done, model, optimizer)
+            checkpoint.save(folder, done, model, optimizer, window)
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:

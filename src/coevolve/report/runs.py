@@ -67,8 +67,8 @@ class Group:
 def find(paths: Iterable[Path]) -> list[Run]:
     """The runs at these paths: run directories, or folders (of a sweep) with run directories in them.
 
-    Runs in a folder that have not finished a step are left out. Raises ValueError for a path without runs, and for a
-    run, or all runs of a folder, that have not finished a step.
+    Runs in a folder that have not finished a step, or pre-train a model, are left out. Raises ValueError for a path
+    without runs, and for a run, or all runs of a folder, that are such.
     """
     runs: dict[Path, Run] = {}
     for path in paths:
@@ -76,6 +76,8 @@ def find(paths: Iterable[Path]) -> list[Run]:
         inside = [path] if one else sorted(file.parent for file in path.glob("*/metrics.jsonl"))
         if not inside:
             raise ValueError(f"{path} is no run directory and has none in it: no metrics.jsonl")
+        if not (inside := [folder for folder in inside if one or not _pretrains(folder)]):
+            raise ValueError(f"{path}: the runs in it pre-train models, of which there is no report")
         begun = [folder for folder in inside if one or read_lines(RunDir(folder).metrics)]
         if not begun:
             raise ValueError(f"{path}: none of the runs in it has metrics yet: they have not finished a step")
@@ -84,8 +86,17 @@ def find(paths: Iterable[Path]) -> list[Run]:
     return list(runs.values())
 
 
+def _pretrains(folder: Path) -> bool:
+    """Whether a folder is of `coevolve pretrain`, whose recipes say which kind of model."""
+    file = folder / "recipe.yaml"
+    return file.is_file() and "kind" in load_yaml(file)
+
+
 def read(folder: Path) -> Run:
-    """One run. Raises ValueError if it has not finished a step, or is somebody else's and leads out of itself."""
+    """One run. Raises ValueError if it has not finished a step, pre-trains a model, or is somebody else's and leads out
+    of itself."""
+    if _pretrains(folder):
+        raise ValueError(f"{folder} pre-trains a model, of which there is no report; its metrics.jsonl has the loss")
     check_stays(folder, folder.glob("*.*"))
     lines = read_lines(RunDir(folder).metrics)
     if not lines:

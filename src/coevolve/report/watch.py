@@ -37,8 +37,9 @@ def serving(paths: Sequence[Path], port: int = 0) -> Iterator[str]:
             raise ValueError(f"{path} does not exist; start the training, then watch it")
     try:
         server = _Server(paths, port)
-    except OSError as error:
-        raise ValueError(f"--port {port}: {error.strerror}; choose another, or leave it out") from error
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or "a port is a number from 0 to 65535"
+        raise ValueError(f"--port {port}: {why}; choose another, or leave it out") from error
     with answering(server) as address:
         yield address
 

@@ -5,7 +5,7 @@
       trainer.json              step, the algorithm's state (KL weights, reward statistics), the recipe it belongs to
       agents/<policy>/          a Hugging Face or PEFT folder that loads alone, and its value head
       training/<policy>.pt      optimiser
-      training/rng.pt           generator states, for user code that draws from them
+      generators.pt             generator states, for user code that draws from them
 
 A checkpoint is written beside its place, synced and renamed, and loses its name before it is deleted: after a kill or a
 power cut at any moment each one is whole or not there. Cast and sampler positions are
@@ -33,7 +33,7 @@ from coevolve.faults import RanksLostError, ShortageError, lacking
 from coevolve.names import inside
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, one_line
-from coevolve.runs import durable, shapes
+from coevolve.runs import durable, lock, shapes
 from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.identity import same_recipe
 
@@ -51,6 +51,7 @@ class Resumable(Protocol):
 
 
 _STATE = "trainer.json"
+_GENERATORS = "generators.pt"
 
 
 def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
@@ -90,7 +91,7 @@ def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_la
     ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
     """
     run.check_resume(trainer.steps)
-    durable.sweep_up(run.path)
+    lock.sweep_up(run.path)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
         same_recipe(run.path, renamed.recipe(load_yaml(recipe)), plain(identity))
@@ -119,7 +120,8 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
             policy.load(folder / "agents" / name, _read(folder / "training" / f"{name}.pt"))
         trainer.state = plain_state(state["state"])
         trainer.versions = {name: int(state.get("versions", {}).get(name, state["step"])) for name in trainer.policies}
-        _set_generators(_read(folder / "training" / "rng.pt"))
+        generators = folder / _GENERATORS
+        _set_generators(_read(generators if generators.is_file() else folder / "training" / "rng.pt"))  # an older one's
         return int(state["step"])
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         # Its checksums are right, so it was written like this: by another version, or by hand.
@@ -155,7 +157,7 @@ def _write(trainer: Resumable, folder: Path, step: int, identity: Mapping[str, A
     for name, policy in trainer.policies.items():
         policy.save(folder / "agents" / name)
         torch.save(policy.training_state(), folder / "training" / f"{name}.pt")
-    torch.save(_generators(), folder / "training" / "rng.pt")
+    torch.save(_generators(), folder / _GENERATORS)
     state = {"step": step, "policies": list(trainer.policies), "state": trainer.state, "identity": plain(identity)}
     state["versions"] = dict(trainer.versions)
     state["compute"] = {name: policy.compute for name, policy in trainer.policies.items()}

@@ -55,12 +55,6 @@ def is_left_over(name: str) -> bool:
     return name.startswith(".") and name.endswith((_REMOVED, ".tmp"))
 
 
-def sweep_up(folder: Path) -> None:
-    """Delete what a kill left."""
-    for left in [one for one in folder.iterdir() if is_left_over(one.name)]:
-        shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-
-
 def make_folder(folder: Path) -> None:
     """``mkdir -p``, so that the names of the new folders are on the disk."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]

@@ -105,7 +105,7 @@ class RunDir:
         """Make the folder for a new run; returns its first step, 0. Raises ValueError as ``check_free``."""
         self.check_free()
         durable.make_folder(self.path)
-        durable.sweep_up(self.path)
+        lock.sweep_up(self.path)
         self.truncate(0)
         return 0
 

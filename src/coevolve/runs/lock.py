@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shlex
+import shutil
 import socket
 import sys
 import warnings
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from coevolve.console import say
-from coevolve.runs.durable import make_folder
+from coevolve.runs.durable import is_left_over, make_folder
 
 LOCK = ".lock"
 """The file in a folder that is locked; it says who holds it, and stays when nobody does."""
@@ -64,6 +65,23 @@ def check(folder: Path) -> None:
         except OSError as error:  # whoever is going to write there is warned by ``alone``
             if error.errno not in (*_UNABLE, errno.EBADF):
                 raise
+
+
+def sweep_up(folder: Path) -> None:
+    """Delete what a kill left in a folder, and not what somebody holds (``trained.kept``)."""
+    for left in [one for one in folder.iterdir() if is_left_over(one.name)]:
+        if not left.is_dir():
+            left.unlink(missing_ok=True)
+        elif not _held_by_others(left):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _held_by_others(folder: Path) -> bool:
+    try:
+        check(folder)
+    except ValueError:
+        return True
+    return False
 
 
 def _opened(lock: Path) -> IO[str]:

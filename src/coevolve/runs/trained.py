@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from coevolve.recipe import renamed
@@ -14,6 +14,7 @@ from coevolve.recipe.inputs import load_yaml, validate
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.runs.folder import RunDir
+from coevolve.runs.lock import alone
 from coevolve.runs.signature import not_own
 
 
@@ -45,18 +46,15 @@ def check_whole(run: RunDir, recipe: Recipe) -> None:
 def kept(folder: Path) -> Iterator[Path]:
     """A checkpoint under links of its own, since a run that still trains deletes its old ones; the checkpoint itself
     where there can be no links."""
-    room = None
-    try:
-        room = Path(tempfile.mkdtemp(prefix=".reading-", suffix=".tmp", dir=folder.parent))
-        shutil.copytree(folder, room / folder.name, copy_function=_linked)
-        there = room / folder.name
-    except OSError:
+    with ExitStack() as stack:
         there = folder
-    try:
+        with suppress(OSError):
+            room = Path(tempfile.mkdtemp(prefix=".reading-", suffix=".tmp", dir=folder.parent))
+            stack.callback(shutil.rmtree, room, ignore_errors=True)
+            stack.enter_context(alone(room))  # or who goes on with the run would take it for a kill's
+            shutil.copytree(folder, room / folder.name, copy_function=_linked)
+            there = room / folder.name
         yield there
-    finally:
-        if room is not None:
-            shutil.rmtree(room, ignore_errors=True)
 
 
 def _linked(file: str, there: str) -> None:

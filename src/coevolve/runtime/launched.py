@@ -14,7 +14,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
@@ -116,10 +115,19 @@ def _met() -> tuple[Store, int]:
     return store, number
 
 
-@cache
+_free: list[list[Connection]] = []
+"""To all processes that nobody has yet, in one list, once they have come."""
+
+
 def _processes(seconds: float) -> list[Connection]:
     """Connections to all processes that nobody has yet, this one's thread the first. Raises ShortageError for some that
-    are not there in so many seconds."""
+    are not there in so many seconds, when they are asked for the first time."""
+    if not _free:
+        _free.append(_all_processes(seconds))
+    return _free[0]
+
+
+def _all_processes(seconds: float) -> list[Connection]:
     store, _ = _met()
     count, key = int(os.environ["WORLD_SIZE"]), os.urandom(16)
     here, there = Pipe()

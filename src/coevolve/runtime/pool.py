@@ -153,8 +153,9 @@ class Pool:
             waiting, free = [*enumerate(jobs)], self._running[:count]
             while waiting or busy:
                 while waiting and free:
+                    if not free[0].lock.acquire(blocking=not busy):  # whoever has it may wait for one that is busy here
+                        break
                     (number, job), worker = waiting.pop(0), free.pop(0)
-                    worker.lock.acquire()
                     busy[worker.connection] = number, worker
                     worker.ask(job, threads)
                 for connection in wait(list(busy)):

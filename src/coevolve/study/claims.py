@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -100,6 +100,10 @@ class Comparison(_Strict):
     def sides(self) -> tuple[list[str], list[str]]:
         """The arms of both sides."""
         return _list(self.arm), _list(self.arm if self.than is None else self.than)
+
+    def meets(self, arms: Collection[str]) -> bool:
+        """Whether it is a comparison with some of these, at equal responses."""
+        return self.matched == "responses" and set(self.sides[1]) <= set(arms)
 
     @property
     def counts(self) -> Margin:
@@ -217,6 +221,14 @@ class Study(_Strict):
             for one in claim.comparisons:
                 for arm in (*one.sides[0], *one.sides[1]):
                     _known(arm, self.arms, f"claims.{id}.comparisons")
+        return self
+
+    @model_validator(mode="after")
+    def _what_should_beat_a_paper_meets_it(self) -> Study:
+        for id in self.beyond.claims if self.beyond else ():
+            assert self.beyond is not None
+            if not any(one.meets(arms) for one in self.claims[id].comparisons for arms in self.beyond.rules.values()):
+                raise ValueError(f"beyond.claims: {id} is compared with no arm of beyond.rules at equal responses")
         return self
 
     @model_validator(mode="after")

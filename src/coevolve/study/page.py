@@ -134,8 +134,7 @@ def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
 
 def _against(one: Judged, arms: Sequence[str]) -> list[Found]:
     """Its comparisons with these arms at equal responses."""
-    compared = [found for found in one.found if found.comparison.matched == "responses"]
-    return [found for found in compared if set(found.comparison.sides[1]) <= set(arms)]
+    return [found for found in one.found if found.comparison.meets(arms)]
 
 
 def _clear(found: Found, full: int) -> bool:

@@ -186,7 +186,7 @@ def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
 
 def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) -> dict[Path, str]:
     """Train and collect; returns folder -> why, of those that failed."""
-    left = unfinished([job.recipe for job in todo])
+    left = _left(todo)
     waiting = {recipe.output_dir for recipe in left}
     collect({job.recipe.output_dir: None for job in todo if job.recipe.output_dir not in waiting})
     with progress(len(todo) - len(left), len(todo), console(WIDE, highlight=False)) as show:
@@ -195,7 +195,20 @@ def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) 
             show(running, ended)
             collect(ended)
 
-        return train_all(left, places_for(left, jobs), lock, watch)
+        return train_all(left, places_for([job.recipe for job in todo], len(left), jobs), lock, watch)
+
+
+def _left(todo: Sequence[Job]) -> list[Recipe]:
+    """Those that have not reached their last step. Raises ValueError for a folder with a run of other settings."""
+    found = list[Recipe]()
+    for job in todo:
+        try:
+            found += unfinished([job.recipe])
+        except ValueError as error:
+            folder = job.recipe.output_dir
+            said = f"{job.name}: {folder} has a run of other settings; delete that folder to make it anew ({error})"
+            raise ValueError(said) from error
+    return found
 
 
 class _Collect:

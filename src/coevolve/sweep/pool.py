@@ -72,9 +72,11 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
 def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     run = recipe.output_dir
     # The run reads what was checked, not the file that somebody may be editing meanwhile.
-    # Its runs are a sweep's processes, so they start none of their own unless told to.
-    workers = False if recipe.workers == "auto" else recipe.workers
-    record = recipe.record() | {"threads": slot.threads_of(recipe), "workers": workers}
+    record = recipe.record()
+    if recipe.learner is None:  # another one's threads and processes are its own affair
+        # Its runs are a sweep's processes, so they start none of their own unless told to.
+        record["workers"] = False if recipe.workers == "auto" else recipe.workers
+        record["threads"] = slot.threads_of(recipe)
     # What computes is what the recipe says, not what the machine's cores leave for each run.
     for name, spec in recipe.policies.items():
         record["policies"][name]["compute"] = asked_of(spec.compute, recipe.threads)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coevolve import faults
 from coevolve.console import WIDE, console
+from coevolve.files import check_folder
 from coevolve.late import torch
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
@@ -40,7 +41,7 @@ def sweep(
     out = console(WIDE, highlight=False)
     with alone(folder) as lock:
         left = unfinished(recipes)
-        places = places_for(left, jobs)
+        places = places_for(recipes, len(left), jobs)
         out.print(_headline(recipes, left, places, folder), soft_wrap=True)
         try:
             with progress(len(recipes) - len(left), len(recipes), out) as watch:
@@ -64,7 +65,7 @@ def plan(
     """What ``sweep`` would do. Writes nothing; raises what ``sweep`` would raise before anything starts."""
     folder, recipes = _asked(recipe, overrides, output)
     left = unfinished(recipes)
-    lines = [_headline(recipes, left, places_for(left, jobs), folder)]
+    lines = [_headline(recipes, left, places_for(recipes, len(left), jobs), folder)]
     for one in recipes:
         done = _done(one)
         state = "done" if done >= one.steps else f"goes on at step {done} of {one.steps}" if done else "new"
@@ -76,8 +77,7 @@ def _asked(recipe: str | Path, overrides: Iterable[str], output: str | Path | No
     """The folder of all runs, and their recipes. Raises ValueError if the folder is a file, and as ``grid`` does."""
     path = located(recipe)  # of a bare name the stem may be less than the name: qwen2.5-1.5b
     folder = Path("runs") / f"{path.stem}-sweep" if output is None else Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output: {folder} is a file; choose another folder")
+    check_folder(folder, "output")
     return folder, grid(path, overrides, folder)
 
 
@@ -96,10 +96,11 @@ def _done(recipe: Recipe) -> int:
     return max(map(steps_of, run.checkpoints()), default=0)
 
 
-def places_for(left: Sequence[Recipe], jobs: int | None) -> list[Slot]:
+def places_for(recipes: Sequence[Recipe], left: int, jobs: int | None) -> list[Slot]:
+    """For so many of these that are left."""
     from coevolve.runtime.pool import cores  # a combination that is no recipe is told of without torch
 
-    return slots(left, jobs, cores(), visible(os.environ, torch.cuda.device_count()))
+    return slots(recipes, left, jobs, cores(), visible(os.environ, torch.cuda.device_count()))
 
 
 def _headline(recipes: Sequence[Recipe], left: Sequence[Recipe], places: Sequence[Slot], folder: Path) -> str:

@@ -29,12 +29,13 @@ class Slot:
         return threads if self.gpu is None else threads | {_VISIBLE: self.gpu}
 
 
-def slots(recipes: Sequence[Recipe], jobs: int | None, cores: int, gpus: Sequence[str]) -> list[Slot]:
+def slots(recipes: Sequence[Recipe], left: int, jobs: int | None, cores: int, gpus: Sequence[str]) -> list[Slot]:
     """As many places as runs go at once, with the threads and GPUs divided among them.
 
-    jobs: how many; None is one per GPU, or as many as the cores have threads for. Threads are cut where all of them
-    together are more than the cores. Where policies name a GPU (``cuda:1``) all runs would use it, so None is one.
-    Raises ValueError for less than one job.
+    recipes: of all runs, of which so many are ``left``: the last of them get no more threads than they would have had
+    beside the others. jobs: how many at once; None is one per GPU, or as many as the cores have threads for. Threads
+    are cut where all of them together are more than the cores. Where policies name a GPU (``cuda:1``) all runs would
+    use it, so None is one. Raises ValueError for less than one job.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; want at least 1")
@@ -43,9 +44,8 @@ def slots(recipes: Sequence[Recipe], jobs: int | None, cores: int, gpus: Sequenc
     wanted = max((recipe.threads or 1 for recipe in recipes), default=1)
     one_gpu = any(device.startswith("cuda:") for device in devices)
     most = jobs or (1 if one_gpu else len(spread) or max(1, cores // wanted))
-    count = max(1, min(most, len(recipes)))
-    threads = max(1, min(wanted, cores // count))
-    return [Slot(threads, spread[i % len(spread)] if spread else None) for i in range(count)]
+    threads = max(1, min(wanted, cores // max(1, min(most, len(recipes)))))
+    return [Slot(threads, spread[i % len(spread)] if spread else None) for i in range(max(1, min(most, left)))]
 
 
 def visible(environment: Mapping[str, str], count: int) -> list[str]:

@@ -27,8 +27,8 @@ class MiniCoop(Coding):
     A problem is a function of a whole number: "f(x): add 3, then multiply by 2" (decomposable), or one such step
     (atomic), with 3 to 5 asserts. ``aux`` writes a helper of that name and ``main`` the function, which may call it; a
     ``coder`` writes all of it alone. The steps of a held-out problem came together neither in pre-training nor in a
-    training problem. Functions repeat with other tests, which prompts do not show: there are few of one step, and the 64
-    held-out problems of that kind are 10 functions.
+    training problem. Functions repeat with other tests, which prompts do not show: there are few of one step, and
+    the 64 held-out problems of that kind are 10 functions.
 
     kinds: which problems there are; by default three decomposable ones to an atomic one. bonuses, feedback, sandbox:
     as in ``Coding``; the notes are a few words, those of pre-training. Raises ValueError for an unknown kind, one given

@@ -12,6 +12,8 @@ Playing needs neither the training data nor a reward: nobody is paid.
 from __future__ import annotations
 
 import dataclasses
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,7 @@ HERE = "./"
 _STEP = "team"
 """In the names of the random numbers, where training has the step."""
 
-_NAME = 40  # characters of a problem that it is called by in messages
+_NAME = 40  # characters of a problem that it is called by
 
 
 class Exported(BaseModel):
@@ -182,11 +184,15 @@ class Team:
         return {self.asks[0]: problem}
 
     def _problem(self, columns: Mapping[str, Any]) -> Problem:
-        """Called by the beginning of its first column: in messages, and in the names of its random numbers."""
+        """Called by its first column, in messages and in the names of its random numbers; behind the beginning of what
+        is longer, or is not all of it, comes a number that is of all columns."""
         if missing := [name for name in self.asks or () if name not in columns]:
             given = ", ".join(columns) or "none"
             raise ValueError(f"no column {', '.join(missing)}, which {self.task.name} asks for; were given {given}")
-        return Problem(str(next(iter(columns.values()), ""))[:_NAME], dict(columns))
+        first = str(next(iter(columns.values()), ""))
+        whole = len(columns) < 2 and len(first) <= _NAME
+        number = zlib.crc32(json.dumps(dict(columns), sort_keys=True, default=str).encode())
+        return Problem(first if whole else f"{first[:_NAME]} ({number:08x})", dict(columns))
 
 
 class _Played:

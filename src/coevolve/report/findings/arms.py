@@ -35,6 +35,14 @@ def setting(group: Group, key: str) -> Any:
     return flat(group.runs[0].recipe).get(key)
 
 
+def kl_weights(group: Group) -> set[Any]:
+    """The weights of the KL that its policies began with, as their first steps say: recipes call them by other names
+    from rule to rule, and leave defaults out. What the recipe says, of runs that do not."""
+    columns = [run.column(f"agents/{policy}/eta") for run in group.runs for policy in run.policies]
+    known = [[weight for weight in column if weight is not None] for column in columns]
+    return {weights[0] for weights in known if weights} or {setting(group, ETA)}
+
+
 def task(group: Group) -> str:
     """The task's name; empty where there is no recipe."""
     return str(setting(group, "task.name") or setting(group, "task") or "")

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from coevolve.report.findings.arms import setting
 from coevolve.report.findings.measures import Measure
 from coevolve.report.findings.statistics import FEWEST, Estimate, estimate, holm, sign_flip
 from coevolve.report.runs import Group
@@ -118,8 +117,7 @@ def _differences(groups: Sequence[Group], measures: Sequence[Measure]) -> list[D
 
 
 def _same_meaning(measure: Measure, first: Group, second: Group) -> bool:
-    agree = measure.agree is None or setting(first, measure.agree) == setting(second, measure.agree)
-    return measure.tested and agree
+    return measure.tested and (measure.agree is None or measure.agree[0](first) == measure.agree[0](second))
 
 
 def _between(measure: Measure, first: Group, second: Group) -> list[float]:
@@ -172,5 +170,5 @@ def _unpaired(groups: Sequence[Group], measures: Sequence[Measure]) -> Iterator[
         shown = "; ".join(f"{name} has {those}" for name, those in seeds.items())
         yield f"Only seeds that both groups of a pair have are compared: {shown}."
     for measure in measures:
-        if measure.agree and len({str(setting(group, measure.agree)) for group in groups}) > 1:
-            yield f"{measure.title} is not compared between groups that differ in {measure.agree}."
+        if measure.agree and any(measure.agree[0](group) != measure.agree[0](groups[0]) for group in groups):
+            yield f"{measure.title} is not compared between groups that differ in {measure.agree[1]}."

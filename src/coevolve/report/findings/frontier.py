@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -127,11 +127,30 @@ def _families(runs: Sequence[Run]) -> list[Group]:
         replace(run, name=_ETA_SHOWN.sub("", run.name), recipe={**run.recipe, "algorithm": _without_eta(run)})
         for run in runs
     ]
-    return [Group(group.name, [known[run.path] for run in group.runs]) for group in grouped(silent)]
+    found = [(group.name, [known[run.path] for run in group.runs]) for group in grouped(silent)]
+    return [
+        Group(f"{name} ({i + 1})" if i else name, one) for name, those in found for i, one in enumerate(_once(those))
+    ]
 
 
-def _without_eta(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in run.recipe.get("algorithm", {}).items() if f"algorithm.{key}" != ETA}
+def _once(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs in as many parts as any seed and eta is there: a run and its copy are two."""
+    times: dict[tuple[int, str], int] = {}
+    found: list[list[Run]] = []
+    for run in runs:
+        earlier = times.setdefault((run.seed, _eta(run)), 0)
+        if earlier == len(found):
+            found.append([])
+        found[earlier].append(run)
+        times[run.seed, _eta(run)] = earlier + 1
+    return found
+
+
+def _without_eta(run: Run) -> Any:
+    algorithm = run.recipe.get("algorithm", {})
+    if not isinstance(algorithm, Mapping):  # a name alone
+        return algorithm
+    return {key: value for key, value in algorithm.items() if f"algorithm.{key}" != ETA}
 
 
 def _eta(run: Run) -> str:

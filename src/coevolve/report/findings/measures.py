@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coevolve.report.findings.arms import ETA, by_seed
+from coevolve.report.findings.arms import by_seed, kl_weights
 from coevolve.report.findings.curves import column, final, mean, peak, smooth, start, window
 from coevolve.report.findings.matched import Matched
 from coevolve.report.runs import Group, Run
@@ -19,6 +19,7 @@ _HOW = ("problems", "samples", "temperature", "max_new_tokens", "seed")
 """Keys of ``eval.json`` in which two evaluations must agree for their rewards to mean the same."""
 
 _OWN = "each run's own"
+_WEIGHTS = kl_weights, "the weight of the KL"
 
 Way = tuple[Any, ...]
 """Values of ``_HOW``."""
@@ -26,13 +27,14 @@ Way = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Measure:
-    """One number per run: group -> seed -> number. agree: a key of the recipe that two groups must share for it to mean
-    the same. tested: whether differences in it are tests. left_out: a sentence on runs that have it and are not in it.
+    """One number per run: group -> seed -> number. agree: what two groups must share for it to mean the same, and what
+    it is called. tested: whether differences in it are tests. left_out: a sentence on runs that have it and are not in
+    it.
     """
 
     title: str
     values: Mapping[str, Mapping[int, float]]
-    agree: str | None = None
+    agree: tuple[Callable[[Group], Any], str] | None = None
     tested: bool = True
     left_out: str = ""
 
@@ -43,7 +45,7 @@ def measures(groups: Sequence[Group], matched: Sequence[Matched]) -> list[Measur
         _measure("final reward", groups, lambda run: final(column(run, "reward"))),
         _measure("peak reward", groups, lambda run: peak(column(run, "reward"))),
         _measure("mean reward over training", groups, lambda run: float(mean(column(run, "reward")))),
-        _measure("r - eta*KL", groups, lambda run: final(column(run, "objective")), agree=ETA),
+        _measure("r - eta*KL", groups, lambda run: final(column(run, "objective")), _WEIGHTS),
         _held_out(groups),
         *(_at_equal(one) for one in matched if len(one.grid) and not one.alike),
         _half_way(groups),
@@ -51,7 +53,12 @@ def measures(groups: Sequence[Group], matched: Sequence[Matched]) -> list[Measur
     return [measure for measure in found if any(measure.values.values()) or measure.left_out]
 
 
-def _measure(title: str, groups: Sequence[Group], of: Callable[[Run], float], agree: str | None = None) -> Measure:
+def _measure(
+    title: str,
+    groups: Sequence[Group],
+    of: Callable[[Run], float],
+    agree: tuple[Callable[[Group], Any], str] | None = None,
+) -> Measure:
     values = {group.name: {seed: of(run) for seed, run in by_seed(group).items()} for group in groups}
     return Measure(title, {name: _finite(seeds) for name, seeds in values.items()}, agree)
 
