@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from coevolve import cli
 from coevolve.console import console
 from coevolve.progress import progress
 from coevolve.report.evaluation import show_evaluation
@@ -230,3 +231,38 @@ def test_a_dialogue_shows_what_a_turn_was_told(tmp_path):
     show_samples(tmp_path, console(file=out))
     lines = [" ".join(text.split()) for text in out.getvalue().splitlines()]
     assert lines.index("[Write more.]") == lines.index("short (ann, +1.00): so much") - 1
+
+
+def test_models_that_are_pre_trained_beside_runs_have_no_report(tmp_path):
+    from coevolve.report.runs import find
+
+    trained, other = tmp_path / "cory-0", tmp_path / "pretrain-0"
+    for folder, recipe, line in (
+        (trained, "seed: 0", {"step": 0, "reward": 1.0}),
+        (other, "kind: causal_lm", {"loss": 2}),
+    ):
+        folder.mkdir()
+        (folder / "recipe.yaml").write_text(recipe)
+        (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    assert [run.name for run in find([tmp_path])] == ["cory-0"]
+    with pytest.raises(ValueError, match="pretrain-0 pre-trains a model, of which there is no report"):
+        find([other])
+    (trained / "metrics.jsonl").unlink()
+    with pytest.raises(ValueError, match="the runs in it pre-train models, of which there is no report"):
+        find([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "run", "-o", "file/x.html"], "--output: file is a file; choose another folder"),
+        (["report", "run", "-o", "d.html"], "--output d.html is a folder; name a file"),
+        (["sweep", "quickstart", "seed=0..1", "--output", "file/x"], "output: file is a file; choose another folder"),
+    ],
+)
+def test_where_nothing_can_be_written_is_told(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "d.html").mkdir()
+    assert cli.main(words) == 2
+    assert said in capsys.readouterr().err

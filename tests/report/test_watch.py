@@ -115,6 +115,8 @@ def test_a_taken_port_and_a_missing_folder_are_named(tmp_path):
         port = int(address.rstrip("/").rpartition(":")[2])
         with pytest.raises(ValueError, match=rf"--port {port}: .*choose another"):
             watch([tmp_path], port)
+    with pytest.raises(ValueError, match="--port 99999: a port is a number from 0 to 65535; choose another"):
+        watch([tmp_path], 99999)
     with pytest.raises(ValueError, match="nowhere does not exist; start the training"):
         watch([tmp_path / "nowhere"])
 

@@ -100,6 +100,28 @@ def test_a_longer_run_goes_on_where_a_shorter_one_ended(micro_model, run, tmp_pa
     assert lines(run) == lines(whole)
 
 
+def test_a_policy_may_be_called_rng(micro_model, tmp_path):
+    """Whose optimiser is beside the state of generators."""
+    made = {
+        "policies": {name: PolicySpec(model=str(micro_model), learning_rate=1e-2) for name in ("rng", "bob")},
+        "cast": fixed({"pioneer": "rng", "observer": "bob"}),
+    }
+    toy(micro_model, steps=1, **made).run(tmp_path / "run", save_every=1)
+    toy(micro_model, steps=2, **made).run(tmp_path / "run", resume=True, save_every=1)
+    toy(micro_model, steps=2, **made).run(tmp_path / "whole", save_every=1)
+    assert lines(tmp_path / "run") == lines(tmp_path / "whole")
+
+
+def test_generators_of_an_older_checkpoint_are_read(micro_model, run):
+    folder = run / "checkpoint-4"
+    os.rename(folder / "generators.pt", folder / "training" / "rng.pt")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["training/rng.pt"] = manifest.pop("generators.pt")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    toy(micro_model, steps=5).run(run, resume=True, save_every=5)
+    assert [line["step"] for line in lines(run)] == list(range(5))
+
+
 def test_a_run_is_never_overwritten(micro_model, run):
     before = (run / "metrics.jsonl").read_text()
     with pytest.raises(ValueError, match=r"already holds a run.*--resume"):

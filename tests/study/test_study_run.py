@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import toy
+import yaml
 
 from coevolve import cli
 from coevolve.commands.reproduce import _compared
@@ -162,6 +163,17 @@ def test_a_result_of_other_settings_is_refused(here, capsys):
     assert cli.main(words("--list")) == 2
     said = capsys.readouterr().err
     assert f"{file.relative_to(here)} was made by other settings than toys has now: batch_size is 8 there and 9" in said
+
+
+def test_a_run_of_other_settings_is_named(here):
+    """Of an arm whose result was deleted, as one is told to, when its settings changed."""
+    job = run.Job("toys", read(here / "claims.yaml").recipe("toys", 0, run.RUNS))
+    folder = job.recipe.output_dir
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(job.recipe.record() | {"batch_size": 99}))
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    with pytest.raises(ValueError, match="toys, seed 0: .*toys-0 has a run of other settings; delete that folder to"):
+        run._left([job])
 
 
 @pytest.mark.parametrize(
