@@ -14,6 +14,7 @@ from toy import toy
 
 from coevolve import cli
 from coevolve.report.runs import find
+from coevolve.runs import lock
 from coevolve.runs.folder import read_lines
 from coevolve.runs.lock import LOCK, alone, check
 
@@ -164,3 +165,16 @@ def test_reports_of_one_name_are_written_one_after_the_other(micro_model, tmp_pa
     process.communicate()
     assert process.returncode == 0
     assert (run / "report.html").is_file()
+
+
+def test_a_folder_that_cannot_be_asked_is_left_where_it_is(tmp_path, monkeypatch):
+    """Another user's, say, who reads a checkpoint there."""
+    (tmp_path / ".reading-a.tmp").mkdir()
+    (tmp_path / ".old.tmp").touch()
+    monkeypatch.setattr(lock, "check", refused)
+    lock.sweep_up(tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == [".reading-a.tmp"]
+
+
+def refused(folder):
+    raise PermissionError(13, "Permission denied", str(folder))

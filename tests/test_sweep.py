@@ -198,6 +198,8 @@ def test_the_last_runs_have_the_threads_of_the_first():
 
 def test_a_recipe_with_a_learner_is_given_no_threads(tmp_path, monkeypatch):
     recipe = load_recipe(QUICKSTART, ["learner={name: fsdp, ranks: 2}", f"output_dir={tmp_path}/run"])
+    assert slots([recipe] * 3, 3, None, 8, ["0", "1"]) == [Slot(1)]  # which sees all cards
+    assert Slot(2).environment(recipe) == {}
     monkeypatch.setattr(pool.subprocess, "Popen", lambda *args, **how: None)
     with alone(tmp_path) as lock:
         pool._start(recipe, Slot(2), lock)

@@ -95,13 +95,16 @@ def test_the_weight_of_the_kl_is_the_one_that_was_used():
     def runs(name, algorithm, weight):
         return [
             run(f"{name}-{s}", s, recipe(s) | {"algorithm": algorithm}, reward=[0.0, 1.0], objective=[0.0, 2.0],
-                ann__eta=[weight, 9.0])
+                ann__eta=[None, weight])
             for s in (0, 1)
         ]  # fmt: skip
 
+    adapts = [
+        run(f"adapts-{s}", s, recipe(s), reward=[0.0, 1.0], objective=[0.0, 2.0], ann__eta=[0.3, 0.4]) for s in (0, 1)
+    ]
     said, silent = runs("said", {"name": "ppo", "eta": 0.3}, 0.3), runs("silent", {"name": "ppo"}, 0.3)
     low, high = (runs(f"beta{beta}", {"name": "rloo", "beta": beta}, beta) for beta in (0.02, 0.3))
-    found = compared(said, silent, low, high)
+    found = compared(said, silent, low, high, adapts)
     rows = {one[1] for one in found.rows if one[0] == "r - eta*KL"}
     assert rows == {"silent - said", "beta0.3 - said", "beta0.3 - silent"}
 

@@ -22,7 +22,7 @@ from policy_cases import (
     turns_to_batch,
 )
 
-from coevolve.algorithms import ppo
+from coevolve.algorithms import grpo, ppo
 from coevolve.compute import logprobs as head
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.local import LocalLearner
@@ -369,3 +369,14 @@ def test_rows_too_long_for_the_model_are_told(build_policy: Build) -> None:
     whole = make_batch(8, seed=1)
     policy.context = int(whole.length_B.max()) - 1  # the last token is not read
     assert policy.describe(whole).value_BT is not None
+
+
+def test_turns_that_count_for_nothing_have_numbers_all_the_same(build_policy: Build) -> None:
+    batch = make_batch(4, seed=5).replace(weight_B=torch.zeros(4))
+    policy = build_policy(learning_rate=1e-2)
+    before = copy.deepcopy(policy.training_state())
+    aims = Targets(torch.ones(batch.mask_BT.shape), None)
+    metrics = policy.update(batch, aims, grpo(beta=0.0, epochs=2).objective, 0)
+    assert all(math.isfinite(float(value)) for value in metrics.values())
+    assert metrics["loss"] == metrics["grad_norm"] == 0
+    assert before.keys() == policy.training_state().keys()

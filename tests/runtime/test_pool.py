@@ -247,17 +247,23 @@ def test_who_waits_for_a_process_holds_none_that_somebody_waits_for() -> None:
     pool = Pool(2)
     pool([echo(1), echo(2)])
     first, second = pool._running
-    second.lock.acquire()  # of a share, which then wants the first one, too
-    with ThreadPoolExecutor(1) as threads:
-        asking = threads.submit(pool, [echo(number) for number in range(3)])
-        while not (first.lock.locked() or asking.done()):
-            time.sleep(0.001)
-        there = first.lock.acquire(timeout=20)
-        second.lock.release()
-        if there:
-            first.lock.release()
-        found = [answer.outputs["n"] for answer in asking.result(60)]
-    assert there and found == [0, 1, 2]
+    asked = list[tuple[bool, bool]]()
+
+    class OfAShare:
+        """The second one's lock, which a share has when it is asked for, and lets go once it has the first one."""
+
+        inner = second.lock
+
+        def acquire(self, blocking: bool = True) -> bool:
+            asked.append((blocking, first.lock.locked()))
+            return self.inner.acquire() if blocking or len(asked) > 1 else False
+
+        def release(self) -> None:
+            self.inner.release()
+
+    second.lock = OfAShare()  # type: ignore[assignment]
+    assert [there.outputs["n"] for there in pool([echo(number) for number in range(4)])] == [0, 1, 2, 3]
+    assert asked[0] == (False, True) and (True, True) not in asked
     pool.close()
 
 

@@ -167,12 +167,14 @@ def test_a_result_of_other_settings_is_refused(here, capsys):
 
 def test_a_run_of_other_settings_is_named(here):
     """Of an arm whose result was deleted, as one is told to, when its settings changed."""
-    job = run.Job("toys", read(here / "claims.yaml").recipe("toys", 0, run.RUNS))
+    job = run.Job("toys", read(here / "claims.yaml").recipe("toys", 0, run.RUNS / "toys-0"))
     folder = job.recipe.output_dir
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(job.recipe.record() | {"batch_size": 99}))
-    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
-    with pytest.raises(ValueError, match="toys, seed 0: .*toys-0 has a run of other settings; delete that folder to"):
+    (folder / "metrics.jsonl").write_text('{"step": 0, "reward": 1.0}\n')
+    with pytest.raises(
+        ValueError, match=r"toys, seed 0: .*belongs to another recipe: batch_size is 99.*; or delete runs/study/toys-0"
+    ):
         run._left([job])
 
 

@@ -126,6 +126,8 @@ def test_problems_that_begin_alike_have_random_numbers_of_their_own(made: Any) -
     ids = [team._problem({"query": f"I saw this film at the cinema with friends and {said} it"}).id for said in "ab"]
     assert len(set(ids)) == 2 and all(len(id) < 60 for id in ids)
     assert team._problem({"query": QUERY}).id == QUERY
+    odd = [team._problem({"query": QUERY, "more": {1: object(), "b": (2, {(3, 4): last})}}).id for last in (5, 5, 6)]
+    assert odd[0] == odd[1] != odd[2]
 
 
 def test_nobody_is_paid_and_nobody_learns(made: Any) -> None:

@@ -47,4 +47,4 @@ def weight(old_BT: Tensor, sampled_BT: Tensor, mask_BT: Tensor, bound: Bound) ->
     apart_BT = (old_BT - sampled_BT).detach().masked_fill(~mask_BT, 0.0)
     ratio_BT, left_BT = bound(apart_BT)
     said = {"kl": torch.expm1(apart_BT) - apart_BT, "masked": (left_BT != ratio_BT).float(), "max": ratio_BT}
-    return left_BT.masked_fill(~mask_BT, 1.0), {name: x_BT * mask_BT for name, x_BT in said.items()}
+    return left_BT.masked_fill(~mask_BT, 1.0), {name: x_BT.masked_fill(~mask_BT, 0.0) for name, x_BT in said.items()}

@@ -30,14 +30,15 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
     metrics = folder / "metrics.jsonl"
     checkpoint.drop_metrics_after(metrics, first)
     model.train()
-    began = time.monotonic()
+    began, before = time.monotonic(), len(window)  # updates of another process, which took their time there
     for step in range(first, recipe.steps):
         rate = learning_rate(step, recipe)
         window.append(_update(model, optimizer, loss, step, rate, recipe))
         done = step + 1
         if done % recipe.log_every == 0 or done == recipe.steps:
-            _log(metrics, done, sum(window) / len(window), rate, (time.monotonic() - began) / len(window), recipe)
-            window, began = [], time.monotonic()
+            seconds = (time.monotonic() - began) / (len(window) - before)
+            _log(metrics, done, sum(window) / len(window), rate, seconds, recipe)
+            window, began, before = [], time.monotonic(), 0
         if done % recipe.checkpoint_every == 0 or done == recipe.steps:
             if metrics.exists():  # a checkpoint says that the lines before it are there
                 durable.sync(metrics)

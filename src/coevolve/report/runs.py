@@ -87,17 +87,17 @@ def find(paths: Iterable[Path]) -> list[Run]:
 
 
 def _pretrains(folder: Path) -> bool:
-    """Whether a folder is of `coevolve pretrain`, whose recipes say which kind of model."""
+    """Whether a folder is of `coevolve pretrain`, whose recipes say which kind of model, and has begun."""
     file = folder / "recipe.yaml"
-    return file.is_file() and "kind" in load_yaml(file)
+    return RunDir(folder).metrics.stat().st_size > 0 and file.is_file() and "kind" in load_yaml(file)
 
 
 def read(folder: Path) -> Run:
     """One run. Raises ValueError if it has not finished a step, pre-trains a model, or is somebody else's and leads out
     of itself."""
+    check_stays(folder, folder.glob("*.*"))
     if _pretrains(folder):
         raise ValueError(f"{folder} pre-trains a model, of which there is no report; its metrics.jsonl has the loss")
-    check_stays(folder, folder.glob("*.*"))
     lines = read_lines(RunDir(folder).metrics)
     if not lines:
         raise ValueError(f"{folder} has no metrics yet: it has not finished a step")

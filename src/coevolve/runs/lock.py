@@ -79,7 +79,7 @@ def sweep_up(folder: Path) -> None:
 def _held_by_others(folder: Path) -> bool:
     try:
         check(folder)
-    except ValueError:
+    except (ValueError, OSError):  # the latter of a folder of another user's
         return True
     return False
 

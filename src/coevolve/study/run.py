@@ -206,8 +206,7 @@ def _left(todo: Sequence[Job]) -> list[Recipe]:
             found += unfinished([job.recipe])
         except ValueError as error:
             folder = job.recipe.output_dir
-            said = f"{job.name}: {folder} has a run of other settings; delete that folder to make it anew ({error})"
-            raise ValueError(said) from error
+            raise ValueError(f"{job.name}: {error}; or delete {folder}, to make the run anew") from error
     return found
 
 

@@ -25,7 +25,7 @@ class Slot:
 
     def environment(self, recipe: Recipe) -> dict[str, str]:
         """What the run's process is told by its environment."""
-        threads = {"OMP_NUM_THREADS": str(self.threads_of(recipe))}
+        threads = {"OMP_NUM_THREADS": str(self.threads_of(recipe))} if recipe.learner is None else {}
         return threads if self.gpu is None else threads | {_VISIBLE: self.gpu}
 
 
@@ -35,15 +35,17 @@ def slots(recipes: Sequence[Recipe], left: int, jobs: int | None, cores: int, gp
     recipes: of all runs, of which so many are ``left``: the last of them get no more threads than they would have had
     beside the others. jobs: how many at once; None is one per GPU, or as many as the cores have threads for. Threads
     are cut where all of them together are more than the cores. Where policies name a GPU (``cuda:1``) all runs would
-    use it, so None is one. Raises ValueError for less than one job.
+    use it, and a ``learner`` has processes and cards of its own, so None is one. Raises ValueError for less than one
+    job.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; want at least 1")
     devices = {spec.device for recipe in recipes for spec in recipe.policies.values()}
-    spread = list(gpus) if devices & _ANY and devices <= _ANY | {"cpu"} else []
+    all_of_it = any(recipe.learner is not None for recipe in recipes)  # whose processes and cards are its own affair
+    spread = list(gpus) if devices & _ANY and devices <= _ANY | {"cpu"} and not all_of_it else []
     wanted = max((recipe.threads or 1 for recipe in recipes), default=1)
     one_gpu = any(device.startswith("cuda:") for device in devices)
-    most = jobs or (1 if one_gpu else len(spread) or max(1, cores // wanted))
+    most = jobs or (1 if one_gpu or all_of_it else len(spread) or max(1, cores // wanted))
     threads = max(1, min(wanted, cores // max(1, min(most, len(recipes)))))
     return [Slot(threads, spread[i % len(spread)] if spread else None) for i in range(max(1, min(most, left)))]
 

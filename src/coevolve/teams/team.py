@@ -189,10 +189,19 @@ class Team:
         if missing := [name for name in self.asks or () if name not in columns]:
             given = ", ".join(columns) or "none"
             raise ValueError(f"no column {', '.join(missing)}, which {self.task.name} asks for; were given {given}")
-        first = str(next(iter(columns.values()), ""))
-        whole = len(columns) < 2 and len(first) <= _NAME
-        number = zlib.crc32(json.dumps(dict(columns), sort_keys=True, default=str).encode())
-        return Problem(first if whole else f"{first[:_NAME]} ({number:08x})", dict(columns))
+        name = str(next(iter(columns.values()), ""))
+        if len(columns) > 1 or len(name) > _NAME:
+            name = f"{name[:_NAME]} ({zlib.crc32(json.dumps(_told(columns)).encode()):08x})"
+        return Problem(name, dict(columns))
+
+
+def _told(value: Any) -> Any:
+    """A column's value as JSON that is the same in every process: of what is no plain data only its type."""
+    if isinstance(value, Mapping):
+        return sorted([str(key), json.dumps(_told(one))] for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return [_told(one) for one in value]
+    return value if isinstance(value, str | int | float | None) else type(value).__name__
 
 
 class _Played:

@@ -36,11 +36,10 @@ def setting(group: Group, key: str) -> Any:
 
 
 def kl_weights(group: Group) -> set[Any]:
-    """The weights of the KL that its policies began with, as their first steps say: recipes call them by other names
-    from rule to rule, and leave defaults out. What the recipe says, of runs that do not."""
+    """The weights of the KL that its policies learnt with, as their steps say: recipes call them by other names from
+    rule to rule, leave defaults out, and may let them adapt. What the recipe says, of runs that do not."""
     columns = [run.column(f"agents/{policy}/eta") for run in group.runs for policy in run.policies]
-    known = [[weight for weight in column if weight is not None] for column in columns]
-    return {weights[0] for weights in known if weights} or {setting(group, ETA)}
+    return {weight for column in columns for weight in column if weight is not None} or {setting(group, ETA)}
 
 
 def task(group: Group) -> str:
