@@ -88,8 +88,8 @@ def find(paths: Iterable[Path]) -> list[Run]:
 
 def _pretrains(folder: Path) -> bool:
     """Whether a folder is of `coevolve pretrain`, whose recipes say which kind of model, and has begun."""
-    file = folder / "recipe.yaml"
-    return RunDir(folder).metrics.stat().st_size > 0 and file.is_file() and "kind" in load_yaml(file)
+    file, metrics = folder / "recipe.yaml", RunDir(folder).metrics
+    return metrics.is_file() and metrics.stat().st_size > 0 and file.is_file() and "kind" in load_yaml(file)
 
 
 def read(folder: Path) -> Run:
