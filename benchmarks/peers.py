@@ -44,6 +44,8 @@ from peers_limits import Machine, limits, measure
 from peers_work import SIZES, Case, save_model
 from transformers import AutoConfig
 
+from coevolve.runtime.processor import bfloat16_by
+
 OURS, OURS_BF16, TRL, COMLRL = "ours", "ours bf16", "trl", "comlrl"
 EVERYBODY = (OURS, OURS_BF16, COMLRL, TRL)
 PEERS = {"comlrl": "1.4.3", "trl": "1.16.0"}
@@ -229,6 +231,9 @@ def main() -> None:
         against_limits(asked)
         return
     names = (OURS, OURS_BF16) if asked.ours else EVERYBODY
+    if bfloat16_by() == "nothing":
+        print("without ours in bfloat16, for which this processor has no instructions")
+        names = tuple(name for name in names if name != OURS_BF16)
     if not asked.ours:
         need_peers()
     chosen = rows(centre(asked))
