@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from made_up import STUDY, everywhere, pairs, result
+from made_up import HERE, STUDY, everywhere, pairs, result
 
 from coevolve.report.section import Plot, Section, Series
 from coevolve.study import layout, page
@@ -76,7 +76,7 @@ def test_ends_of_arms_are_points_in_the_order_of_x(book):
         "a": {seed: result("a", seed, reward=[0.0, 0.5], kl=[0.0, kl]) for seed, kl in enumerate((3.0, 5.0))},
         "b": {0: result("b", 0, reward=[0.0, 0.25], kl=[0.0, 1.0])},
     }
-    (one,) = drawn(book, kept)
+    (one,) = drawn(book, {"p": kept})
     (series,) = one.plot.series
     assert (list(series.x), list(series.y), series.points) == ([1.0, 4.0], [0.25, 0.5], True)
     assert one.rows == [
@@ -89,19 +89,19 @@ def test_ends_of_arms_are_points_in_the_order_of_x(book):
 def test_a_curve_is_the_mean_over_seeds_and_runs_are_each_their_own(book):
     lines = {name: {"arm": name, "x": "responses", "y": "reward"} for name in ("a", "b")}
     kept = {"a": {seed: result("a", seed, reward=[0.0, float(seed)], turns=[4, 4]) for seed in (0, 1)}}
-    (one,) = drawn(with_figure(book, draws="curve", lines=lines), kept)
+    (one,) = drawn(with_figure(book, draws="curve", lines=lines), {"p": kept})
     (series,) = one.plot.series
     assert (series.x, series.y) == ([4.0, 8.0], [0.0, 0.5])
     assert (series.low, series.high) == ([0.0, 0.0], [0.0, 1.0])  # of two values all resamples
     assert one.missing == ["b"]
-    (one,) = drawn(with_figure(book, draws="runs", lines=lines), kept)
+    (one,) = drawn(with_figure(book, draws="runs", lines=lines), {"p": kept})
     assert one.plot.series[0].x == [4.0, 8.0, 8.0, 4.0, 8.0]
     assert one.plot.series[0].y == [0.0, 0.0, None, 0.0, 1.0]
 
 
 def test_a_figure_of_a_metric_that_is_not_there_is_told(book):
     with pytest.raises(ValueError, match="a figure draws kl of a, whose results have no such curve"):
-        drawn(book, {"a": {0: result("a", 0, reward=[0.0, 0.5])}})
+        drawn(book, {"p": {"a": {0: result("a", 0, reward=[0.0, 0.5])}}})
 
 
 def test_a_curve_has_no_points_where_a_seed_does_not_know(book):
@@ -109,8 +109,25 @@ def test_a_curve_has_no_points_where_a_seed_does_not_know(book):
     two.curves["kl"][0] = None
     lines = {"a": {"arm": "a", "x": "kl", "y": "reward"}}
     for draws, x, y in (("curve", [1.0], [1.0]), ("runs", [0.5, 1.0, 1.0, 1.0], [0.0, 1.0, None, 1.0])):
-        (found,) = drawn(with_figure(book, draws=draws, lines=lines), {"a": {0: one, 1: two}})
+        (found,) = drawn(with_figure(book, draws=draws, lines=lines), {"p": {"a": {0: one, 1: two}}})
         assert (found.plot.series[0].x, found.plot.series[0].y) == (x, y)
+
+
+def test_a_figure_is_of_the_processor_that_made_most_of_it_and_says_so_where_others_made_the_rest(book):
+    old, new = (HERE.model_copy(update={"processor": name}) for name in ("old", "new"))
+
+    def of(machine, arm, seeds, kl):
+        return {arm: {seed: result(arm, seed, machine=machine, reward=[0.0, 0.5], kl=[0.0, kl]) for seed in seeds}}
+
+    everywhere = {"new": of(new, "a", (0, 1), 3.0), "old": of(old, "a", (0,), 9.0) | of(old, "b", (0, 1, 2), 1.0)}
+    (one,) = drawn(book, everywhere)
+    # of a, seed 1 is new's alone
+    assert [row[2:4] for row in one.rows] == [["2", "6.00 [3.00, 9.00]"], ["3", "1.00 [1.00, 1.00]"]]
+    assert one.apart == "Runs of several processors, which are no pairs: new and old."
+    del everywhere["old"]["a"], everywhere["new"]["a"][1]
+    everywhere["old"] |= of(old, "a", (0,), 9.0)
+    (one,) = drawn(book, everywhere)
+    assert (one.plot.series[0].x, one.apart) == ([1.0, 9.0], "")
 
 
 def test_a_figure_without_results_is_left_out(book):

@@ -14,10 +14,10 @@ import numpy as np
 from coevolve.report.findings.curves import column, smooth
 from coevolve.report.findings.statistics import Floats, bootstrap, estimate
 from coevolve.report.section import Plot, Series
-from coevolve.report.wording import number, within
+from coevolve.report.wording import and_list, number, within
 from coevolve.study.claims import Book, Figure, Line
 from coevolve.study.measures import AXES
-from coevolve.study.results import Result, Results
+from coevolve.study.results import Everywhere, Result, Results, of_any
 
 RESPONSES = "responses"
 
@@ -25,13 +25,14 @@ RESPONSES = "responses"
 @dataclass(frozen=True)
 class Drawn:
     """A figure with what there is to draw. rows: its lines in numbers: name, arms, seeds, where it ends.
-    missing: arms without results."""
+    missing: arms without results. apart: which processors, if the runs are of several and so no pairs."""
 
     id: str
     figure: Figure
     plot: Plot
     rows: Sequence[Sequence[str]]
     missing: Sequence[str]
+    apart: str
 
     @property
     def says(self) -> str:
@@ -40,19 +41,32 @@ class Drawn:
         return f"{self.figure.reads} {self.plot.x} and {self.plot.y} at the end. {lines}."
 
 
-def drawn(book: Book, kept: Results) -> list[Drawn]:
+def drawn(book: Book, everywhere: Everywhere) -> list[Drawn]:
     """Every figure for which there is a result."""
     found = []
     for id, figure in book.study.figures.items():
+        arms = list(dict.fromkeys(arm for line in figure.lines.values() for arm in line.arms))
+        kept = _of_most(everywhere, arms)
         lines = {name: line for name, line in figure.lines.items() if any(arm in kept for arm in line.arms)}
         if not lines:
             continue
         series = [_series(figure, name, line, kept) for name, line in lines.items()]
         rows = [row for name, line in lines.items() for row in _rows(name, line, kept)]
-        arms = dict.fromkeys(arm for line in figure.lines.values() for arm in line.arms)
         missing = [arm for arm in arms if arm not in kept]
-        found.append(Drawn(id, figure, Plot(figure.x, figure.y, series), rows, missing))
+        found.append(Drawn(id, figure, Plot(figure.x, figure.y, series), rows, missing, _apart(kept)))
     return found
+
+
+def _of_most(everywhere: Everywhere, arms: Sequence[str]) -> Results:
+    """A result of each seed of these arms: of the processor that made most of them all, where that has one."""
+    made = {name: sum(len(results.get(arm, {})) for arm in arms) for name, results in everywhere.items()}
+    any_of = of_any(everywhere, first=max(sorted(made), key=made.__getitem__, default=None))
+    return {arm: any_of[arm] for arm in arms if arm in any_of}
+
+
+def _apart(kept: Results) -> str:
+    processors = sorted({one.machine.processor for seeds in kept.values() for one in seeds.values()})
+    return f"Runs of several processors, which are no pairs: {and_list(processors)}." if len(processors) > 1 else ""
 
 
 def _series(figure: Figure, name: str, line: Line, kept: Results) -> Series:

@@ -18,7 +18,7 @@ from coevolve.study import layout
 from coevolve.study.claims import Beyond, Book, Comparison
 from coevolve.study.figures import drawn
 from coevolve.study.layout import BREAK, Chapter, Picture
-from coevolve.study.results import Everywhere, Result, Results, of_any
+from coevolve.study.results import Everywhere, Result, Results
 from coevolve.study.run import in_words
 from coevolve.study.svg import svg
 from coevolve.study.verdicts import GAIN, SLOPE, Found, Judged, holds, judge
@@ -53,7 +53,7 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
         Chapter(_claims(book, claims)),
         *([Chapter(_beyond(beyond, claims, book.study.seeds["full"]))] if (beyond := book.study.beyond) else []),
         Chapter(_open([one for one in judged if one.verdict == "open"])),
-        _pictures(book, of_any(kept)),
+        _pictures(book, kept),
         *([Chapter(_premises(book, premises))] if premises else []),
         Chapter(_how(book), [_detail(book, one, kept) for one in judged]),
         *([Chapter(_runs(book, kept))] if kept else []),
@@ -185,13 +185,14 @@ def _how_far(found: Found, full: int) -> str:
     return "begun" if found.pairs else "not run"
 
 
-def _pictures(book: Book, kept: Results) -> Chapter:
+def _pictures(book: Book, kept: Everywhere) -> Chapter:
     inner, pictures = [], {}
     for one in drawn(book, kept):
         missing = f" Not run yet: {and_list(one.missing)}." if one.missing else ""
+        apart = f" {one.apart}" if one.apart else ""
         id = f"figure-{one.id}"
         columns = ("line", "arm", "seeds", f"{one.plot.x}, at the end", f"{one.plot.y}, at the end")
-        inner.append(Section(id, one.figure.title, f"{one.figure.reads}{missing}", columns, one.rows))
+        inner.append(Section(id, one.figure.title, f"{one.figure.reads}{missing}{apart}", columns, one.rows))
         pictures[id] = Picture(svg(one.plot, one.figure.title, one.says), one.figure.title)
     sentence = "As the papers drew them. Bands and whiskers are 95 % intervals of the mean over seeds."
     return Chapter(Section("pictures", "Pictures", sentence), inner, pictures)
