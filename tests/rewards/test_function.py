@@ -211,6 +211,12 @@ def test_another_number_of_results(results: Any, found: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("paid", "said"), [(10**400, "a whole number of 1329 bits"), (1e300, "1e\\+300")])
+def test_a_number_that_no_learner_can_count_with_is_refused(paid: float, said: str) -> None:
+    with pytest.raises(ValueError, match=rf"on problem 'p1' returned {said}; want a finite number"):
+        user_reward(lambda short: paid)([PAIR])
+
+
 def test_one_bad_number_of_a_batch_names_its_problem() -> None:
     said = message(lambda: user_reward(batched(lambda short: [0.0, math.nan]))(PAIRS))
     assert said.startswith("reward '<lambda>' on problem 'p2' returned nan; want a finite number")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,9 @@ class Endpoint:
                 endpoint.asked.append(body)
                 word = body["messages"][0]["content"].split()[3].rstrip(",")
                 text = "I cannot say" if word == "odd" else f"Out of 10, I say {len(word)}.5"
-                choice = {"message": {"role": "assistant", "content": text}, "index": 0, "finish_reason": "stop"}
+                ends = "length" if word == "cut" and body["max_tokens"] < 100 else "stop"
+                said = None if word == "silent" else text
+                choice = {"message": {"role": "assistant", "content": said}, "index": 0, "finish_reason": ends}
                 usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
                 sent = json.dumps(
                     {
@@ -177,6 +181,29 @@ def test_what_was_paid_for_is_kept_if_another_request_fails(endpoint: Endpoint, 
         judge(endpoint, cache=file)([case(a="yes", b="fails")])
     assert judge(endpoint, cache=file)([case(a="yes")]) == [[3.5]]
     assert [body["messages"][0]["content"].split()[3] for body in endpoint.asked].count("yes,") == 1
+
+
+@pytest.mark.parametrize(("word", "later"), [("cut", 3.5), ("silent", 0.0)])
+def test_an_answer_that_was_cut_short_is_no_number_and_not_kept(
+    endpoint: Endpoint, tmp_path: Path, word: str, later: float
+) -> None:
+    file = str(tmp_path / "answers.sqlite")
+    rewards = judge(endpoint, cache=file, max_tokens=7)
+    with pytest.warns(UserWarning, match=r"not to its end within 7 tokens, which is paid 0; set max_tokens above 7"):
+        assert rewards([case(a=word)]) == [[0.0]]
+    assert rewards.parts()([case(a=word)])[0]["judge_unclear"] == 1
+    asked = len(endpoint.asked)
+    assert judge(endpoint, cache=file, max_tokens=7)([case(a=word)]) == [[0.0]]
+    assert len(endpoint.asked) == asked + 1  # asked again
+    assert judge(endpoint, cache=file, max_tokens=100)([case(a=word)]) == [[later]]
+
+
+def test_a_table_of_another_kind_is_no_cache(endpoint: Endpoint, tmp_path: Path) -> None:
+    file = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(file)) as base:
+        base.execute("CREATE TABLE answers (id, said)")
+    with pytest.raises(ValueError, match=r"^task.reward, judge: cache .*other.sqlite: no such column: key; name"):
+        judge(endpoint, cache=str(file))([case(a="yes")])
 
 
 def test_a_file_that_is_no_cache(endpoint: Endpoint, tmp_path: Path) -> None:

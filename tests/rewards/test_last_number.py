@@ -35,7 +35,13 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("x = -5", -5),
         ("--5", -5),
         ("-$5", -5),
-        ("- 5", -5),
+        ("- 5", 5),  # the dash of a list
+        ("So she has:\n\n- 18 eggs", 18),
+        ("Answer - $42", 42),
+        ("x = - 5", -5),
+        ("x =- 5", -5),
+        ("(- 5)", -5),
+        ("-$ 5", -5),
         ("\u22125", -5),  # the sign of mathematics
         ("3-5", 5),
         ("(8)-5", 5),

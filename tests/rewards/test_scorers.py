@@ -13,6 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    BloomConfig,
+    BloomForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
     PreTrainedTokenizerFast,
@@ -124,6 +126,26 @@ def test_classifier_cuts_texts_at_the_limit_of_the_model(build: Build) -> None:
     score = Classifier(str(build(["negative", "positive"], limit=4)))
     long, cut = score(["the film was good bad bad bad bad", "the film was good"])
     assert long == pytest.approx(cut, abs=1e-6)
+
+
+def test_classifier_reads_behind_padding_that_the_model_was_not_saved_with(build: Build) -> None:
+    """The model's own padding id is another token's, so a decoder would take the padding for the text's end."""
+    folder = build(["negative", "positive"], decoder=True)
+    config = GPT2Config.from_pretrained(folder, pad_token_id=5)
+    config.save_pretrained(folder)
+    score = Classifier(str(_tokenizer(folder, pad_token="<pad>")))
+    want = [_by_hand(folder, ids, 1, decoder=True) for ids in ([2], [5, 2, 5, 3, 5, 4])]
+    assert score(["good", "the good the bad the film"]) == pytest.approx(want, abs=1e-5)
+
+
+def test_classifier_without_a_limit_reads_all(build: Build) -> None:
+    """Neither the model nor the tokenizer says how many tokens they take."""
+    folder = build(["negative", "positive"])
+    sizes = {"hidden_size": 8, "n_layer": 1, "n_head": 1, "vocab_size": len(WORDS), "pad_token_id": 0}
+    BloomForSequenceClassification(BloomConfig(id2label={0: "negative", 1: "positive"}, **sizes)).save_pretrained(
+        folder
+    )
+    assert len(Classifier(str(folder))(["the film was good", "bad"])) == 2
 
 
 def test_classifier_of_nothing(build: Build) -> None:

@@ -234,8 +234,13 @@ def test_mawps_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [p.data["gold"] for p in (*found.train, *found.test)] == [1000]
 
 
+def word(i: int) -> str:
+    """Another one for each number, without digits."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(i))
+
+
 def test_a_split_by_content() -> None:
-    made = [Problem(str(i), {"question": f"What is {i}?"}) for i in range(1000)]
+    made = [Problem(str(i), {"question": f"What is {word(i)}?"}) for i in range(1000)]
     train, test = split(made, 0.3)
     # Binomial(1000, 0.3): 300 +- 14.5; five standard deviations.
     assert 228 < len(test) < 372
@@ -246,10 +251,25 @@ def test_a_split_by_content() -> None:
 
 @pytest.mark.parametrize("name", ["svamp", "mawps"])
 def test_three_tenths_are_held_out(name: str, put: Put) -> None:
-    put(name, [{"question": f"What is {i}?", "body": "So.", "answer": 2.0} for i in range(1000)])
+    put(name, [{"question": f"What is {word(i)}?", "body": f"So {word(i)}.", "answer": 2.0} for i in range(1000)])
     made: Any = component({"name": name}, TASKS, "task")
     assert len(made.train) + len(made.test) == 1000
     assert 228 < len(made.test) < 372  # as above
+
+
+@pytest.mark.parametrize("name", ["svamp", "mawps"])
+def test_what_differs_in_numbers_only_is_on_one_side(name: str, put: Put) -> None:
+    """For svamp what is told, whatever is asked of it; each of 40 stories has five problems."""
+    told = [(f"{word(i)} has {n} nuts.", f"How many {word(n)}?" if name == "svamp" else "How many?")
+            for i in range(40) for n in range(10, 60, 10)]  # fmt: skip
+    rows = [{"body": body, "question": asked if name == "svamp" else f"{body} {asked}", "answer": 2.0}
+            for body, asked in told]  # fmt: skip
+    put(name, rows)
+    made: Any = component({"name": name}, TASKS, "task")
+    sides = [{p.data["question"].split()[0] for p in side} for side in (made.train, made.test)]
+    assert [bool(side) for side in sides] == [True, True]
+    assert len(made.train) + len(made.test) == 200
+    assert sides[0].isdisjoint(sides[1])
 
 
 def test_a_question_that_repeats_is_kept_once() -> None:

@@ -94,6 +94,11 @@ def test_a_game_of_moves() -> None:
     assert played(task, {"leader": ["D"], "follower": ["C"]})[0].joints[0].rewards == (0.0, 0.0)
 
 
+def test_a_move_is_a_word_of_its_own() -> None:
+    task = PettingZoo(env=Follow, actions=["hit", "C"])
+    assert [task._action(text, None) for text in ("C, Chit", "a white lie", "(hit)", "C or hit.")] == [1, None, 0, 0]
+
+
 def test_agents_that_move_at_once_do_not_see_each_other() -> None:
     task = PettingZoo(env=Auction, seed=3, games=2, held_out=1)
     episode, engine = played(task, {"ann": ["aa", "a"], "bob": ["b", "bbb"]})

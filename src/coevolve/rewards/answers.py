@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
+_SELECT = "SELECT key, text, asked, answered FROM answers"
+_INSERT = "INSERT OR REPLACE INTO answers (key, text, asked, answered) VALUES (?, ?, ?, ?)"
+
 
 class Answer(NamedTuple):
     """text: what was answered. asked, answered: tokens of the question and of the answer."""
@@ -41,11 +44,11 @@ class Answers:
         if self._file is not None and answers:
             rows = [(self._key(question), *answer) for question, answer in answers.items()]
             with self._opened() as base, base:
-                base.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+                base.executemany(_INSERT, rows)
 
     def _read(self, keys: Iterable[str]) -> list[tuple[str, Answer]]:
         with self._opened() as base:
-            found = [base.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone() for key in keys]
+            found = [base.execute(f"{_SELECT} WHERE key = ?", (key,)).fetchone() for key in keys]
         return [(key, Answer(*answer)) for key, *answer in filter(None, found)]
 
     def _opened(self) -> closing[sqlite3.Connection]:
@@ -53,6 +56,7 @@ class Answers:
         try:
             base = sqlite3.connect(self._file, timeout=60)
             base.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text, asked, answered)")
+            base.execute(f"{_SELECT} LIMIT 1")  # not another one's table
         except sqlite3.Error as error:
             raise ValueError(f"task.reward, judge: cache {self._file}: {error}; name another file") from error
         return closing(base)

@@ -9,6 +9,9 @@ import torch
 
 from coevolve.models.load import check_vocabulary, load_classifier, load_tokenizer
 
+_ENDLESS = 1_000_000
+"""Tokens of the longest text that is read whole where neither model nor tokenizer says how many they take."""
+
 
 class Classifier:
     """The raw logit of one class of a text-classification checkpoint, a function of texts.
@@ -33,9 +36,8 @@ class Classifier:
         self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         if self.tokenizer.pad_token is None:  # decoders have none; the mask hides it and the model must know its id
             self.tokenizer.pad_token = self.tokenizer.eos_token
-        if model.config.pad_token_id is None:
-            model.config.pad_token_id = self.tokenizer.pad_token_id
-        self.limit = min(_positions(model) or self.tokenizer.model_max_length, self.tokenizer.model_max_length)
+        model.config.pad_token_id = self.tokenizer.pad_token_id  # decoders look for the last other token
+        self.limit = min(_positions(model) or _ENDLESS, self.tokenizer.model_max_length, _ENDLESS)
         eos, pad = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
         self.nothing = pad if eos is None else eos
         if self.nothing == pad:  # decoders look for the last other token, and take the first where there is none

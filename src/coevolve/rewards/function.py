@@ -16,12 +16,12 @@ async def reward(completion, answer):                 # one agent, one case at a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, TypeVar
 
+from coevolve.files import shown
+from coevolve.pay import is_payable
 from coevolve.play import Feedback
 from coevolve.rewards.calling import BATCHED, Log, UserFunction, by_turn, last_texts, plain, read
 from coevolve.rewards.waiting import Paid, Started, finished
@@ -144,13 +144,13 @@ def _paid(name: str, case: Case, result: Any) -> list[float] | None:
     else:
         paid = list(value) if isinstance(value, list | tuple) else [value] * turns
     numbers = [plain(number) for number in paid or ()]
-    if len(numbers) != turns or not all(isinstance(n, Real) and math.isfinite(n) for n in numbers):
+    if len(numbers) != turns or not all(map(is_payable, numbers)):
         raise ValueError(_unfit(name, case, value))
     return [float(number) for number in numbers]
 
 
 def _unfit(name: str, case: Case, value: Any) -> str:
     return (
-        f"{name} on problem {case.problem.id!r} returned {value!r}; want a finite number for the team, a dict of them "
-        f"with exactly the roles {', '.join(last_texts(case))}, or a list of {len(case.turns)}, one per turn"
+        f"{name} on problem {case.problem.id!r} returned {shown(value)}; want a finite number for the team, a dict of "
+        f"them with exactly the roles {', '.join(last_texts(case))}, or a list of {len(case.turns)}, one per turn"
     )

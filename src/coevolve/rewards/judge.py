@@ -39,8 +39,9 @@ class Judge:
     max_tokens: of its answer.
 
     Logged, each the mean over cases: ``judge_tokens`` and, with a price, ``judge_cost`` of requests that were made,
-    ``judge_asked`` (how many), ``judge_unclear`` (answers without a number). Raises ValueError if the package
-    ``openai`` is missing, and ShortageError where the endpoint does not answer.
+    ``judge_asked`` (how many), ``judge_unclear`` (answers without a number, and those that ``max_tokens`` or a filter
+    cut short, which are not kept). Raises ValueError if the package ``openai`` is missing, and ShortageError where the
+    endpoint does not answer.
     """
 
     tells = True
@@ -77,7 +78,7 @@ class Judge:
 
     async def _judge(self, questions: Sequence[Sequence[str]]) -> list[Paid]:
         distinct = list(dict.fromkeys(question for one in questions for question in one))
-        known = self._answers.of(distinct)
+        known = {question: answer for question, answer in self._answers.of(distinct).items() if answer.text}
         new = [question for question in distinct if question not in known]
         asked = dict(zip(new, await each(partial(self._ask, question) for question in new), strict=True))
         found: list[Paid] = []
@@ -102,13 +103,15 @@ class Judge:
             answer = await self._client.chat.completions.create(
                 messages=[{"role": "user", "content": question}], **self._how
             )
-            text, usage = answer.choices[0].message.content or "", answer.usage
+            choice, usage = answer.choices[0], answer.usage
+            text = "" if choice.finish_reason == "length" else choice.message.content or ""
         except Exception as error:  # of the library, its HTTP client, or an answer of another form
             key = "" if os.environ.get(self._api_key_env) else f" ({self._api_key_env} is not set)"
             why = f"{type(error).__name__}: {one_line(error)[:200]}{key}"
             raise ShortageError(f"the judge {self._how['model']!r} does not answer: {why}; --resume goes on") from error
         found = Answer(text, getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0)
-        self._answers.keep({question: found})  # at once: it is paid for, whatever becomes of the others
+        if text:  # another run may give it room to end
+            self._answers.keep({question: found})  # at once: it is paid for, whatever becomes of the others
         return found
 
     def _number(self, text: str) -> float | None:
@@ -118,11 +121,16 @@ class Judge:
         if not numbers and not self._told:
             self._told = True
             warnings.warn(
-                f"the judge {self._how['model']!r} answered without a number, {text[:100]!r}, which is paid 0; ask for "
-                "one (said once; see parts/judge_unclear)",
+                f"the judge {self._how['model']!r} answered {self._without(text)} (said once; see parts/judge_unclear)",
                 stacklevel=2,
             )
         return numbers[-1] if numbers else None
+
+    def _without(self, text: str) -> str:
+        if text:
+            return f"without a number, {text[:100]!r}, which is paid 0; ask for one"
+        most = self._how["max_tokens"]
+        return f"nothing, or not to its end within {most} tokens, which is paid 0; set max_tokens above {most}"
 
     @cached_property
     def _client(self) -> Any:

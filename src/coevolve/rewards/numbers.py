@@ -3,7 +3,8 @@
 The last number of a response counts, wherever it stands, and it is compared exactly. What a number is:
 
 - ASCII digits with a decimal part ("12.50", ".5") and commas before groups of three ("1,000"); another comma separates.
-- A minus is its sign unless a letter, digit or bracket stands before it: "x = -5" is -5, "3-5" ends in 5.
+- A minus is its sign unless a letter, digit or bracket stands before it: "x = -5" is -5, "3-5" ends in 5. With a blank
+  behind it it is one behind "=" or an opening bracket only: "x = - 5" is -5, and the dash of a list is no sign.
 - "$", "%" and units are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
 - "a/b" is one number, the fraction; none if b is 0.
 - So is a mixed number, "3 1/2": a whole number, one blank, and a fraction of whole numbers between 0 and 1. "3 5/2" and
@@ -19,9 +20,8 @@ from fractions import Fraction
 
 _AMOUNT = r"(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)"
 _WHOLE = r"(?:(?<![\w.,/])(?P<whole>\d+(?:,\d{3})*) (?=\d+/\d))?"
-_NUMBER = re.compile(
-    rf"(?:(?<![\w)\]}}])(?P<minus>[-\u2212]) ?\$?)?{_WHOLE}(?P<over>{_AMOUNT})(?:/(?P<under>{_AMOUNT}))?", re.ASCII
-)
+_MINUS = r"(?P<minus>(?:(?<=[=(\[{])|(?<=[=(\[{] ))[-\u2212] ?|(?<![\w)\]}])[-\u2212])(?:\$ ?)?"
+_NUMBER = re.compile(rf"(?:{_MINUS})?{_WHOLE}(?P<over>{_AMOUNT})(?:/(?P<under>{_AMOUNT}))?", re.ASCII)
 
 _LONGEST = 1000
 """Characters of a number. Python refuses to read integers of more than 4,300 digits, and no answer is that long."""

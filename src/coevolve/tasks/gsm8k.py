@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from typing import Any
 
 from coevolve.rewards.numbers import gold_of
 from coevolve.tasks import data
@@ -36,5 +36,5 @@ def _problems(split: str) -> list[Problem]:
     return problems(rows, f"gsm8k, split {split!r}", _read)
 
 
-def _read(row: data.Row) -> tuple[str, Fraction]:
-    return text(row, "question"), gold_of(text(row, "answer"))
+def _read(row: data.Row) -> dict[str, Any]:
+    return {"question": text(row, "question"), "gold": gold_of(text(row, "answer"))}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 from coevolve import noise
 from coevolve.recipe.inputs import did_you_mean
@@ -39,8 +40,9 @@ class Numbers:
 
     train, test: problems whose data hold ``question`` and ``gold``, the right number as a Fraction. judge:
     "last-number", the rule of CORY's GSM8K runs (``rewards.numbers``), or "math-verify", which reads formulas too
-    (``rewards.equivalence``). An answer is judged whole: what a model adds behind its answer, such as a question that
-    it made up, counts, and that is how the paper's PPO runs collapse.
+    (``rewards.equivalence``). By the last number an answer is judged whole: what a model adds behind its answer, such
+    as a question that it made up, counts, and that is how the paper's PPO runs collapse. math-verify prefers a
+    ``\\boxed{}``, a formula or what follows "the final answer is", wherever it stands, to the end of the text.
 
     Roles have no names of their own: whoever has heard nobody gets the example and the question, whoever has heard
     others gets their last answers too, as references. ValueError: no such judge.
@@ -101,18 +103,17 @@ def asked(p: Problem, role: Role, heard: Sequence[Turn | str], example: str = ""
     return [heard[own], Instruction("\n\n" + (references + notes or AGAIN) + ANSWER)]
 
 
-def problems(rows: Sequence[data.Row], where: str, read: Callable[[data.Row], tuple[str, Fraction]]) -> list[Problem]:
-    """Rows as problems, named by their column ``id`` or else by position. read: row -> question and right number.
+def problems(rows: Sequence[data.Row], where: str, read: Callable[[data.Row], dict[str, Any]]) -> list[Problem]:
+    """Rows as problems, named by their column ``id`` or else by position. read: row -> the problem's data.
 
     ValueError, naming the row, where ``read`` raises one.
     """
     found = []
     for position, row in enumerate(rows):
         try:
-            question, gold = read(row)
+            found.append(Problem(str(row.get("id", position)), read(row)))
         except ValueError as error:
             raise ValueError(f"{where}, row {position}: {error}") from error
-        found.append(Problem(str(row.get("id", position)), {"question": question, "gold": gold}))
     return found
 
 
@@ -133,15 +134,17 @@ def value(row: data.Row, *columns: str) -> Fraction:
 
 
 def split(problems: Sequence[Problem], share: float) -> tuple[list[Problem], list[Problem]]:
-    """(train, test) of a set that has no split of its own: about this share of the problems is held out.
+    """(train, test) of a set that has no split of its own: about this share of the stories is held out.
 
-    A hash of the question's letters and digits decides, so neither their order nor their source matters. Of questions
-    that repeat, but for spaces and punctuation, the first is kept.
+    A hash of the letters of its ``story``, or else of its question, decides, so neither their order nor their source
+    matters, and problems that differ in numbers only are on one side. Of questions that repeat, but for spaces and
+    punctuation, the first is kept.
     """
     first: dict[str, Problem] = {}
     for problem in problems:
         first.setdefault(re.sub(r"[\W_]+", "", problem.data["question"].lower()), problem)
     parts: tuple[list[Problem], list[Problem]] = ([], [])
-    for key, problem in first.items():
-        parts[noise.integer(1, 1000, "held out", key) <= 1000 * share].append(problem)
+    for problem in first.values():
+        story = re.sub(r"[\W\d_]+", "", (problem.data.get("story") or problem.data["question"]).lower())
+        parts[noise.integer(1, 1000, "held out", story) <= 1000 * share].append(problem)
     return parts

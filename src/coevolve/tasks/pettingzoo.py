@@ -134,7 +134,7 @@ class PettingZoo:
         if self._actions is None:
             return text
         names = sorted(self._actions, key=len, reverse=True)
-        said = re.findall("|".join(map(re.escape, names)), text)
+        said = re.findall(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", text)
         number = self._actions.index(said[-1]) if said else None
         return None if number is None or (mask is not None and not mask[number]) else number
 

@@ -64,6 +64,21 @@ def test_blocks_are_joined_in_their_order():
     assert extract(text) == f"import math\n{CODE}\ndef f(x):\n    return +x"
 
 
+def test_a_broken_block_takes_nothing_from_the_others():
+    draft = "def f(x):\n    y = x\n    z = y\n    w = z\n    return w"
+    text = f"```python\n{draft}\n```\nor\n```\nf(1) -> 2, f(\n```\nso\n```python\n{CODE}\n```"
+    assert extract(text) == f"{draft}\n{CODE}"  # the later one is in force
+
+
+def test_what_a_model_thinks_is_no_answer():
+    thought = "<think>\n```python\ndef f(x):\n    return 0\n```\nor f(x) = x?\n"
+    assert extract(f"{thought}</think>\n\n```python\n{CODE}\n```") == CODE
+    assert extract(f"{thought}</think>\n{CODE}") == CODE
+    assert extract(f"{thought}</think>\n") == "def f(x):\n    return 0"  # nothing else was said
+    code = "def f(x):\n    return x.split('</think>')[1]"
+    assert extract(code) == code
+
+
 def test_output_shown_in_a_block_is_no_code():
     assert extract(f"```python\n{CODE}\n```\nf(2), f(3) give\n```\n2 3 (as wanted)\n```") == CODE
 

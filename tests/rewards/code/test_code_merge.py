@@ -126,6 +126,17 @@ def test_the_helpers_aux_stays_whatever_main_defines(own):
     assert _run(code)["f"](1) == 4
 
 
+@pytest.mark.parametrize("said", ["Evaluate and execute it.", "Takes modules.", "aux"])
+def test_a_docstring_reaches_nothing(said):
+    code = judged(f'def f(x):\n    """{said}"""\n    return eval("aux(x) + 2")').code
+    assert _run(code)["f"](1) == 4
+
+
+def test_words_that_contain_others_reach_nothing():
+    assert "f" in _run(judged("def f(x):\n    return eval('aux(x)') + len('executed')").code)
+    assert "f" not in _run(judged("def f(x):\n    eval('exec(str(x))')\n    return aux(x)").code)
+
+
 def test_a_main_function_that_replaces_aux_is_not_run():
     assert "f" not in _run(judged("def f(x):\n    global aux\n    aux = abs\n    return aux(x) + 2").code)
     read = judged("def f(x):\n    global aux\n    return aux(x) + 2")

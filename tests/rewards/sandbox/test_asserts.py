@@ -93,6 +93,19 @@ def test_an_assert_of_a_constant_is_no_test_in_a_function_either():
     assert count_tests("class A:\n    def fail(self):\n        assert False\nassert f(1) == 2") == 1
 
 
+def test_an_error_that_is_to_come_is_a_test(box):
+    tests = "try:\n    f(-1)\n    assert False\nexcept ValueError:\n    pass\nassert f(1) == 2"
+    assert count_tests(tests) == 2
+    assert passed(box, "def f(n):\n    if n < 0:\n        raise ValueError\n    return n + 1", tests) == [True, True]
+    assert passed(box, RIGHT, tests) == [False, True]
+
+
+def test_the_solution_is_what_check_is_given_by_whatever_name(box):
+    tests = "def check(fn):\n    assert fn(1) == 2\n    assert [fn(n) for n in (2, 3)] == [3, 4]\ncheck(f)"
+    assert passed(box, RIGHT, tests) == [True, True]
+    assert passed(box, WRONG + "\ndef fn(n):\n    return n + 1", tests) == [False, False]
+
+
 def test_check_may_be_called_behind_if_name(box):
     tests = "def check(candidate):\n    assert candidate(1) == 2\nif __name__ == '__main__':\n    check(f)"
     assert passed(box, RIGHT, tests) == [True]

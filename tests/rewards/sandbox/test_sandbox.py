@@ -285,6 +285,20 @@ def test_results_are_in_order_and_remembered(box, monkeypatch):
     assert box.run(programs) == found[:6]
 
 
+def test_what_another_thread_drops_meanwhile_is_still_told(monkeypatch):
+    known, new = (Program("def f(x):\n    return x + 1", f"assert f({n}) == {n + 1}", "f") for n in (1, 2))
+    with Sandbox(workers=1) as box:
+        first = box.run([known])
+        run = Sandbox._one
+
+        def while_others_run(self, program):
+            self._cache.clear()
+            return run(self, program)
+
+        monkeypatch.setattr(Sandbox, "_one", while_others_run)
+        assert box.run([known, new])[0] == first[0]
+
+
 def test_it_starts_again_after_close():
     box = Sandbox(timeout=2.0, workers=1)
     assert kinds(box, "def f(): return 1", "assert f() == 1") == ["passed"]

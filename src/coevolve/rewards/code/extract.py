@@ -35,17 +35,22 @@ def extract(text: str) -> str:
     Line ends become ``\\n``, null bytes and a chat format's special tokens go, and what UTF-8 cannot hold becomes "?".
     A text that parses is taken as it is. Otherwise its fenced blocks are joined in their order: one that defines a
     function again, an improved version or the like, then replaces the earlier one as in any Python file, and one that
-    goes on from an earlier one has it. Blocks tagged as another language count only if there are no others. What does
-    not parse even so is cut to its longest run of lines that does, if that defines a function. Else it is broken code
-    rather than prose around code, and is returned from the first line that looks like code, for others to say what is
-    wrong with it.
+    goes on from an earlier one has it. Blocks tagged as another language count only if there are no others, and what a
+    model thought, up to ``</think>``, only if nothing follows. Of blocks that do not parse together those count that do
+    alone, if one defines a function. What does not parse even so is cut to its longest run of lines that does, if that
+    defines a function. Else it is broken code rather than prose around code, and is returned from the first line that
+    looks like code, for others to say what is wrong with it.
     """
     uncut = _clean(text)
-    text = next((part for part in _SPECIAL.split(uncut) if part.strip()), "")
-    fenced = _fenced(text)
-    for whole in dict.fromkeys((_dedent(uncut), _dedent(text), text.strip(), fenced, _fenced(uncut))):
+    text = next((part for part in _SPECIAL.split(_said(uncut)) if part.strip()), "")
+    blocks = _blocks(text)
+    fenced = "\n".join(blocks)
+    for whole in dict.fromkeys((_dedent(uncut), _dedent(text), text.strip(), fenced, "\n".join(_blocks(uncut)))):
         if whole and (body := _body(whole)) is not None:
             return _shaved(whole, body)
+    alone = "\n".join(block for block in blocks if _body(block) is not None)
+    if (body := _body(alone)) is not None and _defines(body):
+        return _shaved(alone, body)
     return _longest_run(fenced or _dedent(text))
 
 
@@ -54,8 +59,10 @@ def _clean(text: str) -> str:
     return text.replace("\0", "").replace("\ufeff", "")
 
 
-def _fenced(text: str) -> str:
-    return "\n".join(_blocks(text))
+def _said(text: str) -> str:
+    """What stands behind the thoughts of a model that thinks aloud; all of it if nothing does."""
+    behind = text.rpartition("</think>")[2]
+    return behind if behind.strip() else text
 
 
 def _dedent(text: str) -> str:
@@ -114,16 +121,16 @@ def _shaved(code: str, body: list[ast.stmt]) -> str:
 def _longest_run(text: str) -> str:
     """The longest run of lines that parses, if it defines a function; else all from the first line of code."""
     runs = [(run, body) for run in _runs(text) if (body := _body(run)) is not None]
-    defining = [
-        _shaved(run, body)
-        for run, body in runs
-        if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in body)
-    ]
+    defining = [_shaved(run, body) for run, body in runs if _defines(body)]
     if defining:
         return max(defining, key=lambda code: code.count("\n"))
     lines = text.split("\n")
     start = next((i for i, line in enumerate(lines) if _CODE.match(line)), len(lines))
     return "\n".join(lines[start:]).rstrip()
+
+
+def _defines(body: list[ast.stmt]) -> bool:
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in body)
 
 
 def _runs(text: str) -> Iterator[str]:

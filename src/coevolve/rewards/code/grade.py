@@ -35,6 +35,7 @@ Everything is read from syntax trees. The released code works with regular expre
    Cooperation is paid if one passes, also where the sandbox gave up on slow ones (there the log says that it is not,
    and it is).
 9. The prompt's own functions and imports are there.
+10. Programs have the standard library and no other package. There they have what the trainer's process has.
 """
 
 from __future__ import annotations

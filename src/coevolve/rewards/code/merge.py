@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ _TRIES = {"__name__", "print", "input"}
 _REACHES = {"globals", "exec"}
 _REACHING = {"__globals__", "f_globals", "modules", "__code__", "__defaults__", "__kwdefaults__"}
 """Names and attributes with which a function can, when it is called, put other code behind a name of the program."""
+_REACHED = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(_REACHES | _REACHING))})(?!\w)")
 _BY_TEXT = {"locals", "vars", "eval", "setattr", "__dict__"}
 """So can these, with a text that says which name."""
 
@@ -91,8 +93,10 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
     used, attributes = _names(node), {part.attr for part in reached}
     if used & _REACHES or attributes & _REACHING:
         return True
-    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-    says = any(text in names or any(word in text for word in _REACHES | _REACHING) for text in texts)
+    idle = {id(part.value) for part in parts if isinstance(part, ast.Expr)}  # docstrings
+    said = [part for part in parts if isinstance(part, ast.Constant) and id(part) not in idle]
+    texts = [part.value for part in said if isinstance(part.value, str)]
+    says = any(text in names or _REACHED.search(text) for text in texts)
     return bool((used | attributes) & _BY_TEXT) and (says or not isinstance(node, _DEFINES))
 
 

@@ -19,13 +19,15 @@ def asserting(statements: Sequence[ast.stmt]) -> frozenset[str]:
 
 
 def is_test(statement: ast.stmt, functions: frozenset[str]) -> bool:
-    """Whether a statement asserts, or calls one of these functions for nothing but that.
+    """Whether a statement asserts, expects an error, or calls one of these functions for nothing but that.
 
     A call whose result is kept is no test: it prepares one, and would pass whatever the solution does.
     """
     nodes = list(_run([statement]))
     calls = (node.value for node in nodes if isinstance(node, ast.Expr))
-    return any(map(_asserts, nodes)) or any(not functions.isdisjoint(_called(_run([call]))) for call in calls)
+    if any(_asserts(node) or _expects_error(node) for node in nodes):
+        return True
+    return any(not functions.isdisjoint(_called(_run([call]))) for call in calls)
 
 
 def lost_assert(statements: Sequence[ast.stmt]) -> int | None:
@@ -41,6 +43,13 @@ def lost_assert(statements: Sequence[ast.stmt]) -> int | None:
 
 def _asserts(node: ast.AST) -> TypeGuard[ast.Assert]:
     return isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
+
+
+def _expects_error(node: ast.AST) -> bool:
+    """Whether it is ``try: f(-1); assert False``, the way to say that an error is to come."""
+    return isinstance(node, ast.Try) and any(
+        isinstance(one, ast.Assert) and isinstance(one.test, ast.Constant) and not one.test.value for one in node.body
+    )
 
 
 def _called(nodes: Iterable[ast.AST]) -> set[str]:

@@ -85,7 +85,8 @@ class Sandbox:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers, "sandbox")
             pool = self._pool
-            fresh = [program for program in dict.fromkeys(programs) if program not in self._cache]
+            known = {program: self._cache[program] for program in programs if program in self._cache}
+            fresh = [program for program in dict.fromkeys(programs) if program not in known]
         try:
             found = dict(zip(fresh, pool.map(self._one, fresh), strict=True))
         except RuntimeError as error:
@@ -95,13 +96,12 @@ class Sandbox:
         except CancelledError:
             raise ValueError("the sandbox was closed while it ran programs; close it when all is done") from None
         with self._lock:
-            self._cache |= found
-            result = [self._cache[program] for program in programs]
-            for program in programs:
+            for program, verdicts in (known | found).items():  # another thread may have dropped what was known
+                self._cache[program] = verdicts
                 self._cache.move_to_end(program)
             while len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
-        return result
+        return [(known | found)[program] for program in programs]
 
     def close(self) -> None:
         """End the processes; the next ``run`` starts others."""

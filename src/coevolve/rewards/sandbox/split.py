@@ -31,7 +31,8 @@ class Plan:
 
 @lru_cache(maxsize=4096)
 def split(tests: str) -> Plan:
-    """The plan of ``Program.tests``. An assert of a constant tests nothing and does not count.
+    """The plan of ``Program.tests``. An assert of a constant tests nothing and does not count,
+    but for ``assert False`` in a ``try``.
 
     A test is a statement with an assert, or with a call of the tests' own function that asserts. What follows the last
     one runs with it: that may call what asserts by another name.
@@ -110,13 +111,15 @@ def count_tests(tests: str) -> int:
 def _parts(statements: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
     """(what runs first, what is stepped through): the body of ``check`` where there is one, else everything.
 
-    A ``check`` of two arguments is the tests' own function: each call of it is a test.
+    A ``check`` of two arguments is the tests' own function: each call of it is a test. That of one has the solution in
+    it, by whatever name.
     """
     named = (s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check")
     check = next((s for s in named if len(s.args.args) < 2), None)
     if check is None:
         return [], statements
-    return [s for s in statements if s is not check and not _calls_check(s)], check.body
+    given = [ast.parse(f"{one.arg} = candidate").body[0] for one in check.args.args if one.arg != "candidate"]
+    return [*(s for s in statements if s is not check and not _calls_check(s)), *given], check.body
 
 
 def _calls_check(statement: ast.stmt) -> bool:
