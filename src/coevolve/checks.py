@@ -17,6 +17,8 @@ from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import Algorithm, Batch, Cast, Lesson, Metrics, PolicyName, Problem, Role, Sampling, State, Targets
 
 MOST_STEPS = 100_000
+GREEDY = "sampling.temperature is 0: training needs samples; greedy is for evaluation"
+ALL_FROZEN = "all policies are frozen, so nobody learns; give one other weights than frozen"
 """Of which the cast is looked at before the first."""
 
 _MOST_TURNS = 1 << 24
@@ -60,7 +62,7 @@ def check_parts(engine: Any, **parts: Any) -> None:
     if missing := [part for part in _ENGINE if not hasattr(engine, part)]:
         raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
     if parts["sampling"].temperature == 0:
-        raise ValueError("sampling.temperature is 0: training needs samples; greedy is for evaluation")
+        raise ValueError(GREEDY)
 
 
 def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> None:
@@ -126,7 +128,7 @@ def check_learner(name: PolicyName, given: Any, algorithm: Algorithm) -> None:
 def check_learning(policies: Mapping[PolicyName, Learner], critics: bool | tuple[PolicyName, ...]) -> None:
     """Raises ValueError unless somebody learns, and so do those who are critics by name."""
     if not any(policy.trainable for policy in policies.values()):
-        raise ValueError("all policies are frozen, so nobody learns; give one other weights than frozen")
+        raise ValueError(ALL_FROZEN)
     for name in () if isinstance(critics, bool) else critics:
         if name not in policies:
             raise ValueError(f"algorithm: critic names the policy {name!r}; there are {', '.join(policies)}")

@@ -375,7 +375,8 @@ def test_what_is_left_of_a_role_may_be_of_one_episode(baseline):
         targets_of(rule, given.replace(episode_B=torch.zeros(5, dtype=torch.long)))
 
 
-def test_a_kl_that_is_paid_and_hardly_felt_is_cautioned():
+def test_a_kl_that_is_hardly_felt_is_cautioned():
+    assert "estimator: k1 in the loss does not hold" in magrpo(beta=0.1, estimator="k1").caution
     assert "estimator: k3 as a reward hardly holds" in marloo(beta=0.1, kl="reward").caution
     for felt in (marloo(kl="reward"), marloo(beta=0.1), marloo(beta=0.1, kl="reward", estimator="k1"), rloo(beta=0.1)):
         assert felt.caution == ""

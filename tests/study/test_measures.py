@@ -18,6 +18,8 @@ def test_curves_by_hand():
     assert amount(one, "halfway reward") == 2 / 4
     assert amount(one, "noise reward") == pytest.approx(math.sqrt(((1 - 4 / 3) ** 2 * 2 + (2 - 4 / 3) ** 2) / 2 / 2))
     assert math.isnan(amount(one, "end nothing"))
+    assert amount(one, "end reward / 4") == 1
+    assert amount(one, "mean kl / 11") == 1 / 4
 
 
 def test_a_budget_is_as_far_as_both_went():
@@ -107,7 +109,20 @@ def test_areas_share_their_corner():
 
 
 @pytest.mark.parametrize(
-    "text", ["ends reward", "reward", "end", "end/ann reward", "bare/ann", "hyper volume", "end a+b", "bare a+"]
+    "text",
+    [
+        "ends reward",
+        "reward",
+        "end",
+        "end/ann reward",
+        "bare/ann",
+        "hyper volume",
+        "end a+b",
+        "bare a+",
+        "end a / 0",
+        "end a /4",
+        "end a / b",
+    ],
 )
 def test_what_is_no_measure_is_named(text):
     with pytest.raises(ValueError, match="no measure"):
@@ -115,5 +130,11 @@ def test_what_is_no_measure_is_named(text):
 
 
 def test_measures_are_let_through():
-    for text in ("hypervolume", "end reward/pioneer", "bare/ann best@8", "held-out parts/return", "end agents/bob/kl"):
+    for text in (
+        "hypervolume",
+        "end reward/pioneer",
+        "bare/ann best@8",
+        "held-out parts/return",
+        "end turn/1/reward / 4",
+    ):
         assert check_measure(text) == text

@@ -117,6 +117,18 @@ def asked(task: Rows, play: Play, says: Mapping[tuple[str, int], str]) -> tuple[
     return [engine.read(say.prompt_ids) for call in engine.calls for say in call["llm"]], episodes[0]
 
 
+def test_a_template_that_shows_nothing_of_what_is_heard_is_told_once(write: Callable[..., str]) -> None:
+    task = Rows(data=[{"q": "a"}, {"q": "b"}], test=0.5, prompts={"x": "{q}?", "y": "So {q}."}, reward=lambda x, y: 0.0)
+    [problem] = task.train
+    heard = Turn("x", "llm", problem, 0, 0, (), (), (), "I say", True)
+    with pytest.warns(UserWarning, match=r"task.prompts.y shows nothing of it; put \{heard\} where it belongs"):
+        assert task.prompt(problem, "y", [heard]) == Instruction(f"So {problem.data['q']}.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task.prompt(problem, "y", [heard])
+        task.prompt(problem, "x", [])
+
+
 def test_a_chain(write: Callable[..., str]) -> None:
     def reward(short, detailed, likes):
         return {"short": len(short), "detailed": likes}

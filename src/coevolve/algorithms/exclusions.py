@@ -36,10 +36,15 @@ def uncentred(std: str, baseline: str) -> str:
 
 
 def unfelt(s: Mapping[str, Any]) -> str:
-    """A caution, of ``group_relative``'s settings, where a KL is paid that near the start has hardly a gradient; empty
-    if there is none."""
-    if s["beta"] == 0 or s["kl"] != "reward" or s["estimator"] == "k1":
+    """A caution, of ``group_relative``'s settings, where a KL has no gradient, or hardly one near the start; empty if
+    there is none."""
+    if s["beta"] == 0 or (s["kl"] == "reward") == (s["estimator"] == "k1"):
         return ""
+    if s["kl"] == "loss":
+        return (
+            "estimator: k1 in the loss does not hold a policy to its start: of a policy's own samples the mean of its "
+            "gradient is 0, and only noise is left; set estimator: k2, or kl: reward"
+        )
     return (
         f"estimator: {s['estimator']} as a reward hardly holds a policy to its start: 2 % of the KL's gradient at a KL "
         "of .001, 10 % at .03; set estimator: k1, or kl: loss"

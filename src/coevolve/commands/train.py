@@ -29,6 +29,7 @@ def add(commands: Commands) -> None:
 def train(args: argparse.Namespace) -> None:
     from coevolve.recipe.packaged import packaged
     from coevolve.recipe.schema import check_taught, load_recipe
+    from coevolve.recipe.unused import warn_of_unused
 
     quiet()
     recipes = packaged()
@@ -38,6 +39,7 @@ def train(args: argparse.Namespace) -> None:
         )
     recipe = load_recipe(args.recipe, args.overrides)
     check_taught(recipe)
+    warn_of_unused(recipe)
     if args.dry_run:
         _plan(recipe, args.resume)
         return

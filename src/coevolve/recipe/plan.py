@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from coevolve import defaults
+from coevolve.cautions import Cautions
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame
@@ -55,6 +56,7 @@ def plan(recipe: Recipe) -> str:
 
     The task is another matter (``problems``); models, and plays that do not work on it, are found out in training."""
     algorithm = parts(recipe).algorithm()
+    Cautions().of_settings(recipe.sampling, algorithm)
     lines = [
         f"would write {recipe.output_dir}",
         "",
@@ -77,7 +79,10 @@ def problems(recipe: Recipe) -> str:
     with blame("task"):
         task = parts(recipe).task()
         check_prompts(task, recipe.roles)
-        return f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
+        found = f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
+        if len(task.train) < recipe.batch_size:
+            found += f"; a step takes {recipe.batch_size}, so that problems repeat within it"
+        return found
 
 
 def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:

@@ -25,6 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeI
 from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
+from coevolve.checks import ALL_FROZEN, GREEDY
 from coevolve.engines import ENGINES, FOR_FROZEN
 from coevolve.faults import blame
 from coevolve.files import cut, shown
@@ -248,7 +249,11 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
 
 
 def check_taught(recipe: Recipe) -> None:
-    """Raises ValueError naming the first policy that cannot learn because of what samples it."""
+    """Raises ValueError where nobody can learn, and naming the first policy that cannot because of what samples it."""
+    if recipe.sampling.temperature == 0:
+        raise ValueError(GREEDY)
+    if all(spec.weights == "frozen" for spec in recipe.policies.values()):
+        raise ValueError(ALL_FROZEN)
     for name, spec in recipe.policies.items():
         engine = spec.engine or recipe.engine
         if engine is not None and engine.get("name") in FOR_FROZEN and spec.weights != "frozen":

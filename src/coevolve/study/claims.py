@@ -128,7 +128,8 @@ class Comparison(_Strict):
 
 
 class Line(_Strict):
-    """Of a figure: what one arm, or each of several, came to. x, y: metrics of its runs, or ``responses``."""
+    """Of a figure: what one arm, or each of several, came to. x, y: metrics of its runs, divided by a number if
+    they say one (``turn/1/reward / 4``), or ``responses``."""
 
     arm: str | list[str]
     x: str

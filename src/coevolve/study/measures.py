@@ -1,6 +1,7 @@
 """From results to numbers: what an arm came to, at what it spent, and beside another arm at equal cost.
 
-A measure is two words, how and what: ``end reward/pioneer``, ``held-out parts/tests``.
+A measure is two words, how and what: ``end reward/pioneer``, ``held-out parts/tests``; of another scale than what it is
+compared with, a number behind them: ``end turn/1/reward / 4``.
 
     end NAME         the smoothed metric where the budget ends; mean NAME: over the run up to there; rise NAME: end less
                      start
@@ -44,7 +45,9 @@ _SAME = 0.01
 _EARLY = 5  # the fifth part of a run
 _BEYOND = 1.1  # of the largest KL: the corner that areas of a frontier reach to
 
-_MEASURE = re.compile(r"([a-z-]+)(?:/([\w.-]+))? ([\w./@-]+(?:\+[\w./@-]+)*)")
+_SCALE = r"(?: / ([1-9]\d*))?"
+_MEASURE = re.compile(rf"([a-z-]+)(?:/([\w.-]+))? ([\w./@-]+(?:\+[\w./@-]+)*){_SCALE}")
+_METRIC = re.compile(rf"([^ ]+){_SCALE}")
 
 
 def _updates(run: Run) -> Floats:
@@ -161,13 +164,23 @@ def amount(result: Result, measure: str, budget: Budget | None = None) -> float:
     """What an arm came to; NaN where the run does not say."""
     found = _MEASURE.fullmatch(measure)
     assert found, measure
-    how, policy, what = found.groups()
+    how, policy, what, scale = found.groups()
+    return _unscaled(result, how, policy, what, budget) / int(scale or 1)
+
+
+def _unscaled(result: Result, how: str, policy: str | None, what: str, budget: Budget | None) -> float:
     if how in _ROWS:
         return sum(_of_rows(result, *_ROWS[how], policy, name) for name in what.split("+"))
     run = result.run
     if what not in run.keys:
         return math.nan
     return _ALONG[how](run, what, budget) if how in _ALONG else _WHOLE[how](run, what)
+
+
+def metric(text: str) -> tuple[str, int]:
+    """A metric as figures name it, ``parts/return`` or ``turn/1/reward / 4``: its name, and what it is divided by."""
+    found = _METRIC.fullmatch(text)
+    return (found[1], int(found[2] or 1)) if found else (text, 1)
 
 
 def _of_rows(result: Result, weights: str, setting: str, policy: str | None, what: str) -> float:

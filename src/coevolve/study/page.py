@@ -123,7 +123,7 @@ def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
         links = [_link(one) for one, found in against if found and all(_clear(each, full) for each in found)]
         stand.append(f"{paper}: {and_list(links) if links else 'none'}")
         for one, found in against:
-            rows += [[_link(one), paper, _difference(e), "yes" if _clear(e, full) else "no"] for e in found if e.pairs]
+            rows += [[_link(one), paper, _difference(e), _stands(e, full)] for e in found if e.pairs]
     sentence = (
         f"Which of ours beat what the papers themselves train, at equal generated responses, by {full} seeds and "
         f"intervals beyond zero? Against {'; against '.join(stand)}. These intervals are one by one; verdicts, which "
@@ -135,6 +135,12 @@ def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
 def _against(one: Judged, arms: Sequence[str]) -> list[Found]:
     """Its comparisons with these arms at equal responses."""
     return [found for found in one.found if found.comparison.meets(arms)]
+
+
+def _stands(found: Found, full: int) -> str:
+    if len(found.pairs) < full:
+        return f"{len(found.pairs)} of {full} seeds"
+    return "yes" if _clear(found, full) else "no"
 
 
 def _clear(found: Found, full: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import string
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -73,6 +74,8 @@ class Rows:
             if _HEARD not in of and [prompts[role]] == [f"{{{c}}}" for c in of]
         }
         """Roles whose template is one column and nothing else, which may hold messages."""
+        self._deaf: set[Role] = set()
+        """Roles of whom it was said that their templates show nothing of what they hear."""
         self.asks = tuple(dict.fromkeys(c for named in self._columns.values() for c in named if c != _HEARD))
         splits = sources.Later(lambda: self._splits(data, test, id, seed))
         self.train, self.test = sources.Later(lambda: splits[0]), sources.Later(lambda: splits[1])
@@ -102,6 +105,8 @@ class Rows:
             near = did_you_mean(role, self.prompts)
             raise UnknownRoleError(f"task.prompts has no role {role!r}{near}; it has {', '.join(self.prompts)}")
         own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
+        if own is None and _HEARD not in self._columns[role]:
+            self._warn_of_deaf(role, heard)
         if own is None and role in self._alone and isinstance(talk := p.data[self._alone[role]], list):
             return talk
         if own is None:
@@ -109,6 +114,15 @@ class Rows:
         others = [item for item in heard[:own] if isinstance(item, Turn) and item.role != role]
         told = _joined([*others, *heard[own + 1 :]]) or self.revise
         return [heard[own], Instruction(f"\n\n{told}\n\n")]
+
+    def _warn_of_deaf(self, role: Role, heard: Sequence[Turn | str]) -> None:
+        if role not in self._deaf and any(isinstance(item, Turn) for item in heard):
+            self._deaf.add(role)
+            warnings.warn(
+                f"the play lets role {role!r} hear what others said, and task.prompts.{role} shows nothing of it; put "
+                "{heard} where it belongs",
+                stacklevel=2,
+            )
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """What the user's functions pay: one number per turn."""

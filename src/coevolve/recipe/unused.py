@@ -1,0 +1,44 @@
+"""Settings of a recipe that do nothing beside its others. They break nothing, so they are said and not refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+from coevolve.checks import MOST_STEPS
+from coevolve.recipe.schema import Recipe, parts
+from coevolve.types import Algorithm, Cast
+
+_SWITCHES = {"beta": ("kl", "estimator"), "eta": ("penalty",), "critic": ("value_coef",)}
+"""Settings of an algorithm that may be off, and those that then do nothing."""
+
+
+def warn_of_unused(recipe: Recipe) -> None:
+    """A warning for each. Raises ValueError for a recipe whose parts cannot be made."""
+    made = parts(recipe)
+    algorithm = made.algorithm()
+    for line in (*_of_algorithm(recipe, algorithm), *_of_policies(recipe, algorithm), *_of_steps(recipe, made.cast())):
+        warnings.warn(line, stacklevel=2)
+
+
+def _of_algorithm(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
+    for switch, keys in _SWITCHES.items():
+        if not algorithm.settings.get(switch, True):
+            for key in (key for key in keys if key in recipe.algorithm):
+                yield f"algorithm.{key} does nothing while {switch} is {algorithm.settings[switch]}"
+
+
+def _of_policies(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
+    for name, spec in recipe.policies.items():
+        if spec.value_learning_rate is not None and not algorithm.has_critic(name):
+            yield f"policies.{name}.value_learning_rate does nothing: the algorithm gives this policy no critic"
+        if 0 < recipe.steps <= spec.warmup_steps:
+            yield f"policies.{name}.warmup_steps is {spec.warmup_steps} of {recipe.steps} steps, so its rate only rises"
+
+
+def _of_steps(recipe: Recipe, cast: Cast) -> Iterator[str]:
+    if recipe.reset_every is not None and recipe.reset_every >= recipe.steps:
+        yield f"reset_every is {recipe.reset_every}, and with {recipe.steps} steps nothing is ever reset"
+    first = cast(0)
+    if recipe.cast["name"] != "fixed" and all(cast(step) == first for step in range(min(recipe.steps, MOST_STEPS))):
+        yield f"cast: {recipe.cast['name']} changes nothing: who plays what is the same in all {recipe.steps} steps"
