@@ -64,6 +64,7 @@ def test_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "batch_size: 8" in said
     assert "would write runs/quickstart-0" in said
+    assert "algorithm, with what the recipe leaves to it: cory, eta: 0.3, target_kl: None, " in said
     # 8 problems x 2 members = 16 turns of at most 16 tokens, 4 epochs of training
     assert "ann: 16 turns, at most 256 tokens sampled and 1024 trained on" in said
     assert "bob: 16 turns, at most 256 tokens sampled and 0 trained on" in said

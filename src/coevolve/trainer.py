@@ -301,7 +301,7 @@ class Trainer:
             if start:
                 for version in sorted(set(self.versions.values())):  # who did not learn last is of an earlier one
                     self.publish([name for name, its in self.versions.items() if its == version], version)
-            run.begin(identity, self.seed, self.computing(), fresh=start == 0)
+            run.begin(identity, self.seed, self.computing(), self.settings(), fresh=start == 0)
             tell = Told((*self.callbacks, *check_callbacks(callbacks)), args, start, trainer=self)
             tell("on_train_begin")
             if start == 0:
@@ -369,6 +369,11 @@ class Trainer:
             "engine": getattr(self.engine, "about", type(self.engine).__name__),
             "threads": torch.get_num_threads(),
         }
+
+    def settings(self) -> dict[str, Any]:
+        """Of algorithm and play, the defaults too: a recipe has those that it names."""
+        of_play = getattr(self.play, "settings", {})
+        return {"algorithm": _named(self.algorithm.settings), "play": _named(of_play)}
 
     def tokenizers(self) -> dict[PolicyName, Any]:
         """Each policy's."""

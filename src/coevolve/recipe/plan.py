@@ -57,8 +57,11 @@ def plan(recipe: Recipe) -> str:
     The task is another matter (``problems``); models, and plays that do not work on it, are found out in training."""
     algorithm = parts(recipe).algorithm()
     Cautions().of_settings(recipe.sampling, algorithm)
+    whole = _shown({"name": recipe.algorithm["name"], **algorithm.settings})
     lines = [
         f"would write {recipe.output_dir}",
+        "",
+        f"algorithm, with what the recipe leaves to it: {whole}",
         "",
         *_work(recipe, algorithm),
         "",

@@ -121,13 +121,25 @@ class RunDir:
             if file.exists():
                 durable.sync(file)
 
-    def begin(self, recipe: Mapping[str, Any], seed: int, compute: Mapping[str, Any], *, fresh: bool) -> None:
-        """Write what this run is, what it runs on and what computes; a resumed run adds where it went on."""
+    def begin(
+        self,
+        recipe: Mapping[str, Any],
+        seed: int,
+        compute: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        *,
+        fresh: bool,
+    ) -> None:
+        """Write what this run is, what it runs on and what computes; a resumed run adds where it went on.
+
+        settings: of algorithm and play, with those that the recipe leaves to them.
+        """
         text = yaml.safe_dump(plain(recipe), sort_keys=False)
         durable.write_text(self.path / "recipe.yaml", text)
         if own := signature.signature(text, recipe):
             durable.write_text(self.path / signature.FILE, own)
-        file, here = self.path / "environment.json", environment() | {"seed": seed, "compute": dict(compute)}
+        file = self.path / "environment.json"
+        here = environment() | {"seed": seed, "compute": dict(compute), "settings": plain(settings)}
         if not fresh and file.exists():
             first = shapes.read(file)
             here = first | {"resumed": [*first.get("resumed", []), here]}
