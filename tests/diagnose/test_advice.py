@@ -109,7 +109,7 @@ def test_the_second_ones_luck():
 
 def test_what_is_said_of_a_chain():
     reads = {"slope": 0.6, "gain": 0.2}
-    assert "algorithm: {name: cory, credit: to_go" in advice._said_of_reading(reads)[-1]
+    assert "algorithm: {name: cory, credit: to_go}, by theory; not measured" in advice._said_of_reading(reads)[-1]
     for deaf in ({"slope": 0.1, "gain": 0.2}, {"slope": 0.6, "gain": -0.1}, {"slope": float("nan"), "gain": 0.1}):
         assert "algorithm: hindsight" in advice._said_of_reading(deaf)[-1]
     assert "50% is the second one's luck; best number of observers 1.00" in advice._said_of_luck(1.0, 1.0, 1.0)[0]

@@ -228,7 +228,8 @@ def _said_of_luck(own: float, luck: float, best: float) -> list[str]:
 def _said_of_reading(read: Row) -> list[str]:
     line = f"slope of r2 on r1 {read['slope']:.2f} (wants {READS}), gain of reading {read['gain']:+.3f} (wants above 0)"
     if read["slope"] >= READS and read["gain"] > 0:
-        return [line, "the second one reads: play: chain; algorithm: {name: cory, credit: to_go}"]
+        theory = "by theory; not measured where observers read, see O7 of the study"
+        return [line, f"the second one reads: play: chain; algorithm: {{name: cory, credit: to_go}}, {theory}"]
     return [
         line,
         "too little is gained by reading, and what the first is paid for it is noise; play: chain, one policy in both "

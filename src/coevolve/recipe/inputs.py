@@ -256,6 +256,25 @@ _OF_TRL = {
 }
 """TRL's word -> what it is in a recipe; docs/from-trl.md has them all."""
 
+_OF_VERL = {
+    "kl_coef": "eta of ppo and cory, beta (with kl: reward) of the others",
+    "kl_loss_coef": "beta of the algorithm (ppo and cory have eta)",
+    "lr": "learning_rate of a policy",
+    "n": "members",
+    "total_epochs": "steps (an epoch is problems / batch_size of them)",
+}
+"""Likewise verl's, without the sections that they stand in."""
+
+
+def _in_our_words(word: str, known: Sequence[str]) -> str:
+    """``"; TRL's max_steps is steps"``, or nothing for a word that is neither TRL's nor verl's. An ``n`` is verl's
+    where members or sampling are set: plays have their own."""
+    if word in _OF_TRL:
+        return f"; TRL's {word} is {_OF_TRL[word]}"
+    if word in _OF_VERL and (word != "n" or {"members", "max_new_tokens"} & set(known)):
+        return f"; verl's {word} is {_OF_VERL[word]}"
+    return ""
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"``, or nothing if no known word is near."""
@@ -275,7 +294,7 @@ def _explain(error: ValidationError, schema: Any) -> str:
     path, known = _locate(schema, first["loc"])
     if first["type"] in _UNKNOWN_KEY:
         word = str(first["loc"][-1])
-        near = f"; TRL's {word} is {_OF_TRL[word]}" if word in _OF_TRL else did_you_mean(word, known)
+        near = _in_our_words(word, known) or did_you_mean(word, known)
         return f"unknown key {path}{near}; known: {', '.join(known) or 'none'}"
     if want := _want(first):
         return f"{path} is {shown(first['input'])}; want {want}"
