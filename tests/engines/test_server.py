@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from fake_server import FakeServer
-from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+from policy_cases import EOS, Build, make_batch, make_rule, make_says, make_targets, ragged
 from toy import toy, without_times
 
 from coevolve import cli
@@ -85,6 +85,16 @@ def test_turns_are_the_local_engines(served: Serve, fake: FakeServer, build_poli
     engine.close()
     assert fake.adapters == {}
     assert engine.generate(asked)["a"] != there  # the weights of now, under another name: closed engines come back
+
+
+@pytest.mark.parametrize("routes", [VLLM, SGLANG])
+def test_a_turn_ends_at_its_end_of_sequence(routes: Routes, served: Serve, build_policy: Build) -> None:
+    policy, engine = build_policy(**LORA), served(routes)
+    engine.publish([policy.published(0)])
+    turns = engine.generate({"a": make_says(ragged(24, seed=3), Sampling(30))})["a"]
+    assert {turn.finished for turn in turns} == {True, False}
+    assert min(len(turn.action_ids) for turn in turns if turn.finished) < 30
+    assert all(turn.finished or len(turn.action_ids) == 30 for turn in turns)
 
 
 def team(model: str, **settings: Any) -> dict[str, PolicySpec]:
@@ -180,6 +190,18 @@ def test_a_turn_that_is_not_as_long_as_was_asked_is_told(
         ask(say, lambda turn: None)
         with pytest.raises(ValueError, match=said):
             inbox.get()()
+
+
+def test_what_comes_behind_an_end_of_sequence_is_told(served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    """Whatever a server was asked: the last id alone does not tell."""
+    engine, [say] = served(), make_says([[5, 6]], Sampling(3))
+    engine.publish([build_policy(**LORA).published(3)])
+    for ids in ([7, EOS, 9], [7, EOS, EOS]):
+        fake.mishaps = [json.dumps({"choices": [{"token_ids": ids, "logprobs": LOGPS, "finish_reason": "length"}]})]
+        with pytest.raises(
+            ValueError, match=r"problem 'p0': the engine sampled on behind an end of sequence, id 1; want"
+        ):
+            engine.generate({"a": [say]})
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,7 @@ def _ask_sglang(adapter: str | None, base: str | None, speaker: Published, say: 
         "max_new_tokens": say.sampling.length_range[1],
         "temperature": say.sampling.temperature,
         "sampling_seed": say.key % (1 << 31),
-        "stop_token_ids": sorted(speaker.eos),
-        "ignore_eos": True,
+        "stop_token_ids": sorted(speaker.eos),  # which it would not look at with ignore_eos
         **_changed(say.sampling),
     }
     whose = {} if adapter is None else {"lora_path": adapter}
