@@ -106,8 +106,14 @@ def _read_sglang(answer: Any, speaker: Published) -> Sample:
 
 
 def _ask_openai(adapter: str | None, base: str | None, speaker: Published, say: Say) -> Body:
-    how = {"max_tokens": say.sampling.length_range[1], "temperature": say.sampling.temperature, "seed": _seed(say)}
-    return {"model": base, "prompt": list(say.prompt_ids), **how, **_changed(say.sampling)}
+    how = {
+        "max_tokens": say.sampling.length_range[1],
+        "temperature": say.sampling.temperature,
+        "top_p": say.sampling.top_p,  # left out, vLLM's would be that of the model's generation_config.json
+        "seed": _seed(say),
+        **_changed(say.sampling),
+    }
+    return {"model": base, "prompt": list(say.prompt_ids), **how}
 
 
 def _read_openai(answer: Any, speaker: Published) -> Sample:

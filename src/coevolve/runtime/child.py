@@ -14,10 +14,10 @@ from pathlib import Path
 _GOES = 15.0
 """Seconds that it has to end by itself."""
 
-_TORCHRUN = frozenset(
-    ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"]
-    + ["GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE"]
-)
+_TORCHRUN = frozenset({
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+})  # fmt: skip
 _ONE_THREAD = ("OMP_NUM_THREADS", "1")
 """What torchrun sets where nothing was set; a 1 of the user's own looks alike."""
 
