@@ -360,7 +360,7 @@ def test_teams_and_settings_that_no_server_can_serve(served: Serve, build_policy
         (({},), {}, r"policy 'a': on GPUs vLLM computes adapters in bfloat16, .* policies\.a\.dtype: bfloat16"),
         (({"dtype": "bfloat16"},), {"devices": "1"}, None),
         (({},), {"devices": ""}, None),
-        (({"weights": "full", "lora": None},), {}, None),
+        (({"weights": "full", "lora": LoraSpec()},), {}, None),
     ],
 )
 def test_what_a_server_of_ours_would_sample_otherwise_is_refused(
