@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from policy_cases import Build, make_family, make_rule, make_targets, shaken
+from policy_cases import Build, make_family, make_rule, make_says, make_targets, shaken
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import OPTConfig, OPTForCausalLM
 
 from coevolve.compute.checkpointing import check_layers, checkpointing
+from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import PolicySpec
-from coevolve.types import Batch
+from coevolve.models.weights import trunk
+from coevolve.types import Batch, Sampling
 
 
 def gradients(policy: LocalLearner, batch: Batch) -> tuple[list[torch.Tensor], int]:
@@ -47,6 +49,24 @@ def test_the_gradient_is_the_same_to_the_bit_and_less_is_kept(
     (plain, much), (again, little) = made
     assert len(plain) > 5 and all(torch.equal(x, y) for x, y in zip(plain, again, strict=True))
     assert little < 0.8 * much, "the micro model has two layers only, and an output layer"
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_weights_that_are_needed_once_are_not_kept_rounded(on: bool, build_policy: Build) -> None:
+    """By autocast, until a whole forward is done; while it samples, each is needed at every token."""
+    policy = build_policy(
+        compute="torch", dtype="bfloat16", gradient_checkpointing=on, reference=True, learning_rate=1e-2
+    )
+    kept: list[bool] = []
+    trunk(policy.weights.base.causal).layers[0].mlp.register_forward_pre_hook(
+        lambda *_: kept.append(torch.is_autocast_cache_enabled())
+    )
+    batch = make_family(2, seed=1).replace(version_B=None)
+    policy.update(policy.describe(batch), make_targets(batch, 0), make_rule(), 0)
+    assert kept == [False] * (3 if on else 2)  # described, learnt from, and again for the gradient
+    kept.clear()
+    LocalEngine({"a": policy}).generate({"a": make_says([[5, 6]], Sampling(3))})
+    assert kept and all(kept)
 
 
 def test_no_dropout_and_no_mode_stays_behind() -> None:

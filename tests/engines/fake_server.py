@@ -109,6 +109,7 @@ class FakeServer:
             return 404, {"error": {"message": f"The model `{name}` does not exist."}}
         with self.lock:
             known = name if name in self.engine.published else "base"
+            self.engine.policies[known].eos = self.ends(route, body.get("sampling_params", {}))
             [said] = self.engine.sample({known: [_say(known, body)]})[known]
         reason = "stop" if said.finished else "length"
         if route == "/v1/completions":
@@ -119,6 +120,13 @@ class FakeServer:
             return 200, {"text": "", "meta_info": {"output_token_logprobs": pairs, "finish_reason": {"type": reason}}}
         logps = {"content": [{"logprob": logp} for logp in said.logps]}
         return 200, {"choices": [{"token_ids": said.action_ids, "logprobs": logps, "finish_reason": reason}]}
+
+    def ends(self, route: str, how: Mapping[str, Any]) -> frozenset[int]:
+        """Ids that end a turn: with ignore_eos vLLM looks at stop_token_ids alone, and SGLang at nothing."""
+        asked = frozenset(how.get("stop_token_ids", ()))
+        if how.get("ignore_eos"):
+            return frozenset() if route == "/generate" else asked
+        return self.start.eos | asked
 
 
 def _say(name: str, body: Mapping[str, Any]) -> Say:

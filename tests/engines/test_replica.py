@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
 from toy import toy, without_times
 
@@ -42,6 +43,16 @@ def test_a_copy_says_what_the_policy_says(
     assert [turn.logps for turn in turns] != [turn.logps for turn in start]
     assert {turn.version for turn in start} == {0} and {turn.version for turn in turns} == {5}
     assert copied.generate(asked)["a"] == turns
+
+
+@pytest.mark.parametrize("weights", ["full", "lora", "frozen"])
+def test_a_copy_holds_in_bfloat16_what_the_policy_does(weights: str, build_policy: Build) -> None:
+    policy = build_policy(weights=weights, dtype="bfloat16", compute="torch")
+    here, copied = LocalEngine({"a": policy}), Copying({"a": policy})
+    ours, copies = ([p.dtype for p in found.weights.base.causal.parameters()] for found in (policy, copied.copies["a"]))
+    assert ours == copies and (torch.bfloat16 in copies) == (weights != "full")
+    asked = {"a": make_says(ragged(7, seed=3), Sampling(9))}
+    assert copied.generate(asked) == here.generate(asked)
 
 
 def test_a_training_from_copies_is_the_same(micro_model: str) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 from fake_server import FakeServer
-from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
+from policy_cases import EOS, Build, make_batch, make_rule, make_says, make_targets, ragged
 from toy import toy, without_times
 
 from coevolve import cli
@@ -27,7 +28,7 @@ from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
 from coevolve.engines.routes import OPENAI, SGLANG, VLLM, Routes
 from coevolve.engines.server import ServerEngine
-from coevolve.engines.started import flags_of, serve
+from coevolve.engines.started import check_started, flags_of, serve
 from coevolve.faults import ShortageError
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
@@ -85,6 +86,16 @@ def test_turns_are_the_local_engines(served: Serve, fake: FakeServer, build_poli
     engine.close()
     assert fake.adapters == {}
     assert engine.generate(asked)["a"] != there  # the weights of now, under another name: closed engines come back
+
+
+@pytest.mark.parametrize("routes", [VLLM, SGLANG])
+def test_a_turn_ends_at_its_end_of_sequence(routes: Routes, served: Serve, build_policy: Build) -> None:
+    policy, engine = build_policy(**LORA), served(routes)
+    engine.publish([policy.published(0)])
+    turns = engine.generate({"a": make_says(ragged(24, seed=3), Sampling(30))})["a"]
+    assert {turn.finished for turn in turns} == {True, False}
+    assert min(len(turn.action_ids) for turn in turns if turn.finished) < 30
+    assert all(turn.finished or len(turn.action_ids) == 30 for turn in turns)
 
 
 def team(model: str, **settings: Any) -> dict[str, PolicySpec]:
@@ -182,6 +193,18 @@ def test_a_turn_that_is_not_as_long_as_was_asked_is_told(
             inbox.get()()
 
 
+def test_what_comes_behind_an_end_of_sequence_is_told(served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    """Whatever a server was asked: the last id alone does not tell."""
+    engine, [say] = served(), make_says([[5, 6]], Sampling(3))
+    engine.publish([build_policy(**LORA).published(3)])
+    for ids in ([7, EOS, 9], [7, EOS, EOS]):
+        fake.mishaps = [json.dumps({"choices": [{"token_ids": ids, "logprobs": LOGPS, "finish_reason": "length"}]})]
+        with pytest.raises(
+            ValueError, match=r"problem 'p0': the engine sampled on behind an end of sequence, id 1; want"
+        ):
+            engine.generate({"a": [say]})
+
+
 @pytest.mark.parametrize(
     ("routes", "answer"),
     [
@@ -250,6 +273,30 @@ def test_a_name_is_used_once_and_the_servers_refusal_is_told(
     assert not any(tmp_path.iterdir())  # nobody would take away what no server has
 
 
+def test_an_adapter_that_was_replaced_is_forgotten_whatever_fails_meanwhile(
+    served: Serve, fake: FakeServer, build_policy: Build
+) -> None:
+    ann, bob, engine = build_policy(**LORA), build_policy(**LORA), served()
+    bob.name = "b"
+    engine.publish([ann.published(0), bob.published(0)])
+
+    def fails(folder: Path) -> None:
+        raise OSError("no space left on device")
+
+    def publish(save: Callable[[Path], None]) -> None:
+        engine.publish([ann.published(1), dataclasses.replace(bob.published(1), save=save)])
+
+    with pytest.raises(OSError, match="no space"):
+        publish(fails)
+    assert len(fake.adapters) == 3
+    publish(bob.save_model)
+    assert sorted(name[0] for name in fake.adapters) == ["a", "b"]
+    with pytest.raises(OSError, match="no space"):
+        publish(fails)
+    engine.close()
+    assert fake.adapters == {}
+
+
 @pytest.mark.parametrize(
     ("missing", "how", "said"),
     [
@@ -302,6 +349,39 @@ def test_teams_and_settings_that_no_server_can_serve(served: Serve, build_policy
     for wrong, said in (({"url": "here:80"}, "url is 'here:80'"), ({"url": "http://x", "start": {}}, "remove one")):
         with pytest.raises(ValueError, match=said):
             ServerEngine(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("specs", "start", "said"),
+    [
+        (({}, {"dtype": "bfloat16"}), {}, "policy 'a' has float32 and policy 'b' bfloat16; say the same dtype"),
+        (({"load_in_4bit": True},), {}, "policy 'a' has a base in 4 bits .* remove load_in_4bit"),
+        (({"load_in_4bit": True, "dtype": "bfloat16"},), {"quantization": "bitsandbytes"}, None),
+        (({},), {}, r"policy 'a': on GPUs vLLM computes adapters in bfloat16, .* policies\.a\.dtype: bfloat16"),
+        (({"dtype": "bfloat16"},), {"devices": "1"}, None),
+        (({},), {"devices": ""}, None),
+        (({"weights": "full", "lora": LoraSpec()},), {}, None),
+    ],
+)
+def test_what_a_server_of_ours_would_sample_otherwise_is_refused(
+    specs: Sequence[dict[str, Any]], start: dict[str, Any], said: str | None, build_policy: Build,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Where there is a GPU."""
+    policy = build_policy(**LORA).published(0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    team = [
+        dataclasses.replace(policy, name=name, spec=dataclasses.replace(policy.spec, **changes))
+        for name, changes in zip("ab", specs, strict=False)
+    ]
+    with nullcontext() if said is None else pytest.raises(ValueError, match=said):
+        check_started(team, start)
+
+
+@pytest.mark.parametrize("devices", ["0;1", "cuda:1", "1,", True, 0.5, -1])
+def test_cards_that_are_none_are_told(devices: Any) -> None:
+    with pytest.raises(ValueError, match=r"start\.devices is .*; want the cards .* such as \"4,5\""):
+        ServerEngine(start={"devices": devices})
 
 
 def test_each_policy_is_sampled_by_its_own_engine(served: Serve, fake: FakeServer, micro_model: str) -> None:
@@ -532,6 +612,31 @@ def test_a_server_that_cannot_start_is_told(build_policy: Build, program: Callab
     with pytest.raises(ShortageError, match=r"did not answer in 0.5 s; it said last '(loading)?', and all") as told:
         ServerEngine(seconds=0.5).publish([policy])
     Path(str(told.value).rpartition(" in ")[2]).unlink()
+
+
+@pytest.mark.parametrize(
+    ("start", "cards"), [({}, "7"), ({"devices": 4}, "4"), ({"devices": "4,GPU-1a-2b"}, "4,GPU-1a-2b")]
+)
+def test_a_server_sees_the_cards_that_it_is_given(
+    start: dict[str, Any],
+    cards: str,
+    build_policy: Build,
+    program: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    program("#!/bin/sh\necho $CUDA_VISIBLE_DEVICES $*\nexit 2\n")
+    with pytest.raises(ShortageError, match=f"said last '{cards} serve ") as told:
+        ServerEngine(start=start).publish([build_policy(**LORA).published(0)])
+    assert "devices" not in str(told.value)
+    Path(str(told.value).rpartition(" in ")[2]).unlink()
+
+
+def test_a_plain_server_is_asked_for_the_models_own_distribution(build_policy: Build) -> None:
+    """vLLM takes what is left out from the model's generation_config.json."""
+    [say] = make_says([[5, 6]], Sampling(5))
+    body = OPENAI.asks(None, "base", build_policy(**LORA).published(0), say)
+    assert (body["temperature"], body["top_p"]) == (1.0, 1.0)
 
 
 def test_a_server_that_lacks_a_route_is_ended(build_policy: Build, program: Callable[[str], None]) -> None:

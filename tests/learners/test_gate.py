@@ -59,6 +59,15 @@ def test_a_low_temperature_makes_rounding_larger_and_the_bound_with_it() -> None
             checked(batch.replace(temperature_B=torch.full((2,), temperature)), batch.logp_BT + apart)
 
 
+def test_a_vllm_that_scores_what_it_did_not_sample_is_thought_of() -> None:
+    """Without that flag its log-probabilities are those at temperature 1."""
+    batch, flag = batch_of_two(), "--logprobs-mode processed_logprobs"
+    for temperature in (1.0, 0.5):
+        with pytest.raises(ValueError, match="apart in the mean") as told:
+            checked(batch.replace(temperature_B=torch.full((2,), temperature)), batch.logp_BT + 9)
+        assert (flag in str(told.value)) == (temperature != 1)
+
+
 def test_turns_of_another_version_are_told() -> None:
     with pytest.raises(ValueError, match="step 7: version 3 of the weights would learn from 1 turns of version 2"):
         checked(batch_of_two(version=2), batch_of_two().logp_BT)

@@ -278,9 +278,15 @@ def test_bfloat16_trains_float32_weights(build_policy: Build) -> None:
     )
     seen = policy.describe(batch)
     assert seen.kl_BT.abs().max() == 0 and seen.kl_BT.dtype == torch.float32
-    metrics = policy.update(seen, make_targets(batch, 17), make_rule(), 0)
-    assert math.isfinite(metrics["grad_norm"])
-    assert all(p.dtype == torch.float32 and p.grad.dtype == torch.float32 for p in policy.parameters)
+    found = update_gradient(policy, seen, make_targets(batch, 17))
+    assert len(found) == len(policy.parameters)
+    assert all(x.dtype == torch.float32 and x.isfinite().all() for x in (*policy.parameters, *found.values()))
+
+
+def test_gradients_take_memory_only_while_a_policy_learns(build_policy: Build) -> None:
+    policy, batch = build_policy(critic=True), make_batch(6, seed=16)
+    policy.update(batch, make_targets(batch, 17), make_rule(epochs=2), 0)
+    assert all(p.grad is None for p in policy.parameters)
 
 
 def test_a_bfloat16_gradient_is_float32s_but_for_rounding(build_policy: Build) -> None:

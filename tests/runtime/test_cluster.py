@@ -104,6 +104,16 @@ def test_more_ranks_than_the_cluster_has_room_for_are_refused_at_once(ranks: Cal
         ranks("ann", count=9)
 
 
+def test_ranks_beside_those_of_another_policy_are_refused_at_once(ranks: Callable[..., Ranks]) -> None:
+    """Which keeps what it has for as long as the run is: nothing is worth waiting for."""
+    ann = ranks("ann")
+    told = "policy 'bob': 2 ranks need 2 CPU, the cluster has 3, 2 of them for ann; want fewer ranks, or more machines"
+    with pytest.raises(ShortageError, match=told):
+        ranks("bob", seconds=2.0)
+    ann.close()
+    ranks("bob").close()
+
+
 def test_a_rank_that_dies_is_told_and_its_place_is_free_again(ranks: Callable[..., Ranks]) -> None:
     ann = ranks("ann")
     assert [answer[0] for answer in ann.ask("of step 1", "total", 5)] == [15, 15]

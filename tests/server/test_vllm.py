@@ -23,7 +23,7 @@ from coevolve.trainer import Trainer
 from coevolve.types import Case, Sampling
 
 MODEL = "coevolve-tiny"
-SMALL = {"max-model-len": 256, "max-num-seqs": 32, "enforce-eager": True}
+SMALL = {"max-model-len": 256, "max-num-seqs": 32, "enforce-eager": True, "devices": ""}
 """Of the machine; nothing that decides numbers."""
 
 

@@ -32,16 +32,6 @@ class Attention(Protocol):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor: ...
 
 
-class TreeAttention(Attention, Protocol):
-    """Attention over the packed tokens of a prefix tree; ids_N and position_N: what is fed."""
-
-    @property
-    def ids_N(self) -> Tensor: ...
-
-    @property
-    def position_N(self) -> Tensor: ...
-
-
 class PathAttention:
     """Packed tokens, filled up, and attention over their tree: the tokens of every segment over its path, segments of
     similar length side by side."""

@@ -52,8 +52,14 @@ class TorchBackend:
         yield TorchSampler(self.base, adapters, self.lm_head(dtype))
 
     def hidden(self, batch: Batch) -> Tensor:
-        """[N, W] on the model's device."""
-        return self._packed(batch) if self.uses_prefix_tree else self._padded(batch)
+        """[N, W] on the model's device. Weights that autocast rounds are needed once here: it does not keep them, or
+        layers that are computed again for the gradient would save less."""
+        cached = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)
+        try:
+            return self._packed(batch) if self.uses_prefix_tree else self._padded(batch)
+        finally:
+            torch.set_autocast_cache_enabled(cached)
 
     def logprobs(
         self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None

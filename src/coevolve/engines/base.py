@@ -128,6 +128,11 @@ def _check(say: Say, row: Sample, speaker: Published, scores: bool) -> None:
             f"{logps} log-probabilities, finished: {row.finished}; want at least one, as many of both, and the end of "
             "sequence as the last id of those that finished and of no others"
         )
+    if scores and (early := [i for i in row.action_ids[:-1] if i in speaker.eos]):
+        raise ValueError(
+            f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the engine sampled on behind an "
+            f"end of sequence, id {early[0]}; want it as the last id alone: what comes behind it is no part of a turn"
+        )
     most = say.sampling.length_range[1]
     # Who gives no log-probabilities counts by another tokenizer, and nobody learns from that.
     if scores and (ids > most or (ids < most and not row.finished)):

@@ -21,6 +21,7 @@ from coevolve.engines.decode import decode
 from coevolve.faults import during
 from coevolve.interfaces import Published
 from coevolve.models.load import device_of
+from coevolve.models.narrow import narrow
 from coevolve.models.policy import DTYPES, Policy
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
 from coevolve.runtime.placement import side_by_side, use_threads
@@ -227,6 +228,10 @@ def _loaded(news: Published) -> Policy:
     base.backend = choose(base, spec.compute, spec.model)
     if base.backend.name == "cpu":  # else what learns has said how many threads there are
         use_threads(None, one=True)
+    if spec.weights != "full":
+        base.causal.requires_grad_(False)
     if spec.weights == "lora":
         base.add("agent", spec.lora, seed=0)
+    if spec.weights != "full" and DTYPES[spec.dtype] == torch.bfloat16 and not spec.load_in_4bit:
+        narrow(base.causal)
     return Policy(news.name, spec, news.tokenizer, Weights(base, "agent" if spec.weights == "lora" else None))

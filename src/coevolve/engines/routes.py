@@ -92,8 +92,7 @@ def _ask_sglang(adapter: str | None, base: str | None, speaker: Published, say: 
         "max_new_tokens": say.sampling.length_range[1],
         "temperature": say.sampling.temperature,
         "sampling_seed": say.key % (1 << 31),
-        "stop_token_ids": sorted(speaker.eos),
-        "ignore_eos": True,
+        "stop_token_ids": sorted(speaker.eos),  # which it would not look at with ignore_eos
         **_changed(say.sampling),
     }
     whose = {} if adapter is None else {"lora_path": adapter}
@@ -107,8 +106,14 @@ def _read_sglang(answer: Any, speaker: Published) -> Sample:
 
 
 def _ask_openai(adapter: str | None, base: str | None, speaker: Published, say: Say) -> Body:
-    how = {"max_tokens": say.sampling.length_range[1], "temperature": say.sampling.temperature, "seed": _seed(say)}
-    return {"model": base, "prompt": list(say.prompt_ids), **how, **_changed(say.sampling)}
+    how = {
+        "max_tokens": say.sampling.length_range[1],
+        "temperature": say.sampling.temperature,
+        "top_p": say.sampling.top_p,  # left out, vLLM's would be that of the model's generation_config.json
+        "seed": _seed(say),
+        **_changed(say.sampling),
+    }
+    return {"model": base, "prompt": list(say.prompt_ids), **how}
 
 
 def _read_openai(answer: Any, speaker: Published) -> Sample:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from coevolve import defaults
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.routes import VLLM, Routes
-from coevolve.engines.started import ALIVE, Flags, answers, serve
+from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, serve
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
 from coevolve.runtime.child import Child
@@ -39,10 +39,11 @@ class ServerEngine(BaseEngine):
     """Samples by a server: ids in, ids and log-probabilities out, all agents' requests in flight together.
 
     url: of a server that runs; without one, ``vllm serve`` is started for this team, and ended with it. start: further
-    flags for that. folder: where weights are written, on a disk that the server sees (None: a temporary one). model:
-    what the server calls its base (None: the first one it lists). seconds: the deadline of a start, of a publish
-    and of a sweep. staleness: 1 samples a step while the one before is learnt from (``interfaces.Engine``). Raises
-    ValueError for a url that is none, or together with flags.
+    flags for that, and ``devices``, the cards that it sees. folder: where weights are written, on a disk that the
+    server sees (None: a temporary one). model: what the server calls its base (None: the first one it lists). seconds:
+    the deadline of a start, of a publish and of a sweep. staleness: 1 samples a step while the one before is learnt
+    from (``interfaces.Engine``). Raises ValueError for a url that is none, or together with flags, and for devices
+    that are none.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ServerEngine(BaseEngine):
             )
         if url is not None and not url.startswith(("http://", "https://")):
             raise ValueError(f"url is {url!r}; want one such as http://127.0.0.1:8000")
+        check_devices(start or {})
         self.routes, self.url, self.start, self.folder, self.model = routes, url, start, folder, model
         self.seconds, self.ours, self.scores, self.staleness = seconds, url is None, routes.scores, staleness
         self.child: Child | None = None
@@ -74,13 +76,17 @@ class ServerEngine(BaseEngine):
         self._nonce, self._attempts = secrets.token_hex(4), itertools.count()
         self._there: dict[PolicyName, tuple[str | None, Path]] = {}
         """By policy: its adapter, if it is one, as the server calls it, and the folder that its weights came in."""
+        self._replaced: list[tuple[str | None, Path]] = []  # by those, and not forgotten yet
         self._room: Path | None = None
 
     def publish(self, news: Sequence[Published]) -> None:
         """See ``BaseEngine``. Raises ValueError for a team that one server cannot hold, and naming the first route that
         this one lacks."""
         super().publish(news)
-        _check_team(self.routes, list(self.published.values()))
+        team = list(self.published.values())
+        _check_team(self.routes, team)
+        if self.ours:
+            check_started(team, self.start or {})
         self._revived = False
         self._kept_up(lambda: self._publish(news))
 
@@ -133,15 +139,16 @@ class ServerEngine(BaseEngine):
 
     def close(self) -> None:
         """End the server if it is ours; take our adapters off one that is not."""
+        self._replaced += self._there.values()
         if self.child is not None:
             self.child.close()
         elif self._begun:
             with suppress(OSError, ValueError):
-                run(self._forget(list(self._there.values()), ALIVE))
-        for left in (self._room, *(folder for _, folder in self._there.values())):
+                run(self._forget(ALIVE))
+        for left in (self._room, *(folder for _, folder in self._replaced)):
             if left is not None:
                 shutil.rmtree(left, ignore_errors=True)
-        self.child, self._begun, self._room, self._there = None, False, None, {}
+        self.child, self._begun, self._room, self._there, self._replaced = None, False, None, {}, []
 
     def _kept_up(self, work: Callable[[], T]) -> T:
         """What it comes to; a server of ours that dies meanwhile is started again, once a step, with all weights."""
@@ -226,7 +233,6 @@ class ServerEngine(BaseEngine):
 
     async def _take(self, news: Sequence[Published]) -> None:
         """Have the server take these weights over, then forget those before."""
-        before = [self._there[new.name] for new in news if new.name in self._there]
         for new in news:
             if new.spec.weights == "frozen" or not self.scores:
                 continue  # it plays as it starts
@@ -242,15 +248,19 @@ class ServerEngine(BaseEngine):
             except BaseException:  # the next attempt has a name of its own
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
+            if new.name in self._there:
+                self._replaced.append(self._there[new.name])
             self._there[new.name] = adapter, folder
-        await self._forget(before, self.seconds)
+        await self._forget(self.seconds)
 
-    async def _forget(self, before: Sequence[tuple[str | None, Path]], seconds: float) -> None:
-        """Take adapters off the server, and what was written off the disk."""
-        for adapter, folder in before:
+    async def _forget(self, seconds: float) -> None:
+        """Take adapters that were replaced off the server, and what was written off the disk."""
+        while self._replaced:
+            adapter, folder = self._replaced[0]
             if adapter is not None:
                 await self._posted({self.routes.unload: {"lora_name": adapter}}, f"adapter {adapter}", seconds)
             shutil.rmtree(folder, ignore_errors=True)
+            del self._replaced[0]
 
     async def _posted(self, calls: Mapping[str, Any], whose: str, seconds: float | None = None) -> None:
         """Requests one after the other, none of them twice: nobody knows how far the first one came."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import torch
 
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
@@ -15,11 +18,12 @@ from coevolve.runtime.child import Child, free_port
 from coevolve.runtime.requests import is_well
 
 Flags = Mapping[str, bool | int | float | str]
-"""Of ``vllm serve``, without the dashes."""
+"""Of ``vllm serve``, without the dashes; and ``devices``, the cards that it sees."""
 
 ALIVE = 5.0
 """Seconds in which a server that is well says so."""
 _ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
+_CARD = r"(\d+|(GPU|MIG)-[\w/-]+)"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM's ``max-lora-rank`` may be."""
 
@@ -27,10 +31,11 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Child, str]:
     """One for this team, that answers, and its url. Raises ShortageError, with what it said last, for one that does not
     in so many seconds."""
-    flags = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
+    flags: dict[str, Any] = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
+    cards = {"CUDA_VISIBLE_DEVICES": str(flags.pop("devices"))} if "devices" in flags else {}
     command = ["vllm", "serve", str(models.resolve(team[0].spec.model))]
     try:
-        child = Child([*command, *itertools.starmap(_flag, flags.items())], _ENVIRONMENT)
+        child = Child([*command, *itertools.starmap(_flag, flags.items())], _ENVIRONMENT | cards)
     except FileNotFoundError as error:
         raise ShortageError(
             "there is no program vllm on the PATH to start a server with; install vLLM (in an environment of its "
@@ -69,6 +74,37 @@ def flags_of(team: Sequence[Published]) -> dict[str, Any]:
         rank = next((size for size in _RANKS if size >= max(ranks)), max(ranks))
         flags |= {"enable-lora": True, "max-loras": len(ranks) + 1, "max-lora-rank": rank}
     return flags
+
+
+def check_devices(start: Flags) -> None:
+    """Raises ValueError for what names no cards."""
+    devices = start.get("devices", "")
+    if isinstance(devices, bool | float) or not re.fullmatch(f"({_CARD}(,{_CARD})*)?", str(devices)):
+        raise ValueError(
+            f"start.devices is {devices!r}; want the cards that the server may use as CUDA_VISIBLE_DEVICES names them, "
+            'such as "4,5", or "" for none'
+        )
+
+
+def check_started(team: Sequence[Published], further: Flags) -> None:
+    """Raises ValueError for a team that one server of ours cannot sample as it learns."""
+    first = team[0]
+    if other := next((new for new in team if new.spec.dtype != first.spec.dtype), None):
+        raise ValueError(
+            f"one server computes in one dtype, and policy {first.name!r} has {first.spec.dtype} and policy "
+            f"{other.name!r} {other.spec.dtype}; say the same dtype, or give each a server: policies.X.engine"
+        )
+    if "quantization" not in further and (small := next((new for new in team if new.spec.load_in_4bit), None)):
+        raise ValueError(
+            f"policy {small.name!r} has a base in 4 bits (load_in_4bit), and the server that is started for it would "
+            "sample one that is not; remove load_in_4bit, or sample with the local engine"
+        )
+    adapted = [new.name for new in team if new.spec.weights == "lora" and new.spec.dtype == "float32"]
+    if adapted and further.get("devices") != "" and torch.cuda.is_available():
+        raise ValueError(
+            f"policy {adapted[0]!r}: on GPUs vLLM computes adapters in bfloat16, not in float32; say "
+            f'policies.{adapted[0]}.dtype: bfloat16 (or engine.start.devices: "" for a vLLM of CPUs)'
+        )
 
 
 def _flag(key: str, value: Any) -> str:

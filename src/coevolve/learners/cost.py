@@ -67,11 +67,6 @@ def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool
     }
 
 
-def train_state(parameters: int, trained: int, copy: int = 2) -> int:
-    """Float32 weights, gradients and two moments of what is trained, beside a copy of the whole."""
-    return 16 * trained + copy * parameters
-
-
 def activations(shape: Shape, tokens: int, per: int) -> int:
     """Of a micro-batch. per: bytes per token, layer and hidden size (``ACTIVATIONS``, ``AGAIN``)."""
     return per * shape.layers * shape.hidden * tokens
@@ -92,11 +87,6 @@ def learning(shape: Shape, spec: PolicySpec) -> dict[str, int]:
 def logits(vocabulary: int) -> int:
     """Of the tokens whose logits a GPU makes at a time, with their gradient, in float32."""
     return 8 * GPU_ROWS * vocabulary
-
-
-def kv_cache(shape: Shape, rows: int, prompt: int, response: int, group: int) -> int:
-    """Keys and values in 2 bytes, a group's prompt once."""
-    return 4 * shape.layers * shape.kv * rows * (prompt + group * response) // group
 
 
 def published(parameters: int, trained: int, lora: bool, copy: int = 2) -> int:

@@ -70,9 +70,12 @@ class Gap:
             return
         apart, ours, theirs = (self.sums[:3] / self.sums[3]).tolist()
         if not apart <= BOUNDS[dtype]:
+            tempered = (batch.temperature_B[~batch.extra_B] != 1).any()
+            hint = "; at temperatures other than 1 a vLLM of your own needs --logprobs-mode processed_logprobs"
             raise ValueError(
                 f"{where}: its turns were not sampled by the weights that learn, version {int(batch.version_B.max())}: "
                 f"log-probabilities are {theirs:.4f} by the sampler and {ours:.4f} by the learner, nats a token, "
                 f"{apart:.2g} apart in the mean and {BOUNDS[dtype]:g} at most in {dtype}; no weight was changed; the "
                 "engine samples other weights, or with another tokenizer or other numbers than the learner"
+                f"{hint * bool(tempered)}"
             )

@@ -259,6 +259,7 @@ class LocalLearner(Policy):
         if self.spec.max_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.spec.max_grad_norm, norm)
         self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)  # which take no memory while others of the device learn
         return metrics
 
     def reset_optimizer(self) -> None:

@@ -158,13 +158,15 @@ class Shard(LocalLearner):
     def save_training_state(self, file: Path) -> None:
         """What ``LocalLearner.training_state`` has, as whole tensors, in a file."""
         state = super().training_state()
-        state["optimizer"]["state"] = {i: whole(one) for i, one in state["optimizer"]["state"].items()}
+        if self.models:  # else every rank has all, in forms of the optimiser's own (bitsandbytes')
+            state["optimizer"]["state"] = {i: whole(one) for i, one in state["optimizer"]["state"].items()}
         if not self.number:
             torch.save(state, file)
 
     def load_from(self, folder: Path, file: Path) -> None:
         """Continue as the learner that wrote them, with however many ranks."""
-        self.load(folder, torch.load(file, weights_only=True, mmap=True))
+        mapped = bool(self.models)  # an adapter's is small, and its optimiser would go on with a file that is gone
+        self.load(folder, torch.load(file, map_location="cpu", weights_only=True, mmap=mapped))
 
 
 def build(name: PolicyName, spec: PolicySpec, own_card: bool, how: Mapping[str, Any], number: int, count: int) -> Shard:

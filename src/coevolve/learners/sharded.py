@@ -51,7 +51,7 @@ class ShardedLearner:
         except BaseException:
             ranks.close()
             raise
-        self.ranks = ranks
+        self.ranks, self.own_card = ranks, ranks.own_card
 
     def _ask(self, when: str, what: str, *given: Any) -> list[Any]:
         if self.ranks is None:
@@ -101,8 +101,10 @@ class ShardedLearner:
         """The weights of now, which are this version from now on."""
         self._ask(f"of version {version}", "mark", version)
         self.version = version
-        context, eos = self.facts["context"], self.facts["eos"]
-        return Published(self.name, version, self.spec, self.tokenizer, context, eos, self.save_model)
+        context, eos, spec = self.facts["context"], self.facts["eos"], self.spec
+        if self.own_card:  # a number is not of this process's cards, on which a local engine has its copy
+            spec = dataclasses.replace(spec, device=spec.device.partition(":")[0])
+        return Published(self.name, version, spec, self.tokenizer, context, eos, self.save_model)
 
     def save_model(self, folder: Path) -> None:
         """A folder that transformers or peft loads alone, written by the first rank."""
@@ -123,17 +125,17 @@ class ShardedLearner:
 
     def training_state(self) -> dict[str, Any]:
         """The optimiser, as whole tensors, which lie in a file until they are read."""
-        with tempfile.TemporaryDirectory(prefix="coevolve-") as folder:
+        with _beside() as folder:
             file = Path(folder) / "state.pt"
             self._saved("save_training_state", file)
-            state: dict[str, Any] = torch.load(file, weights_only=True, mmap=True)
+            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
             return state
 
     def load(self, folder: Path, training_state: dict[str, Any]) -> None:
         """Continue as the learner that wrote them; starts ranks where they were lost."""
         if self.ranks is None:
             self._begin()
-        with tempfile.TemporaryDirectory(prefix="coevolve-") as beside:
+        with _beside() as beside:
             file = Path(beside) / "state.pt"
             torch.save(training_state, file)
             self._ask("of a checkpoint", "load_from", Path(folder).absolute(), file)
@@ -147,6 +149,12 @@ class ShardedLearner:
         if self.ranks is not None:
             self.ranks.close()
             self.ranks = None
+
+
+def _beside() -> tempfile.TemporaryDirectory[str]:
+    """A folder for a file that may be mapped still when its name goes: on NFS it goes with the mapping, and until then
+    the folder cannot."""
+    return tempfile.TemporaryDirectory(prefix="coevolve-", ignore_cleanup_errors=True)
 
 
 def starter(device: str, ranks: int, cluster: str | None, seconds: float) -> StartRanks:

@@ -185,12 +185,13 @@ class _Device:
     def add(self, spec: PolicySpec, state: Mapping[str, int], base: int, shape: cost.Shape, positions: int) -> None:
         """base: of its model without anything that is trained, which others of that model share."""
         full, key = spec.weights == "full", (spec.model, spec.dtype, spec.load_in_4bit, spec.compute)
-        self.held += sum(state.values()) - (state["reference"] if full else base)
+        self.held += sum(state.values()) - state["gradients"] - (state["reference"] if full else base)
         if key not in self.bases and (state["reference"] or not full):
             self.bases.add(key)
             self.held += base
         if spec.weights != "frozen":
-            self.learning = max(self.learning, cost.learning(shape, spec), key=lambda parts: sum(parts.values()))
+            learns = {"gradients": state["gradients"], **cost.learning(shape, spec)}
+            self.learning = max(self.learning, learns, key=lambda parts: sum(parts.values()))
         self.cache = max(self.cache, _cache(spec, shape, positions))
 
     def sum(self) -> str:
@@ -211,6 +212,7 @@ class _Moved:
     bases: set[tuple[object, ...]] = field(default_factory=set)
     learners: int = 0
     gradients: int = 0
+    buffers: int = 0
     copies: int = 0
     work: int = 0
 
@@ -225,16 +227,17 @@ class _Moved:
         if spec.weights != "frozen":
             self.learners += 1
             self.gradients = max(self.gradients, state["gradients"])
+            self.buffers += state["gradients"]
             self.work = max(self.work, sum(cost.learning(shape, spec).values()))
         self.work = max(self.work, _cache(spec, shape, positions))
 
     def more(self, count: int) -> str:
         """What so many processes take that one would not, in a line: the work of one is counted where it is alone.
 
-        Each makes gradients, and adds them to buffers that all see, of those policies that learn at the same time; one
-        buffer of each is its gradients', which are counted.
+        Each makes gradients, and adds them to buffers that all see, of those policies that learn at the same time, and
+        one more of each policy, which stays. One set is counted where one learns.
         """
-        gradients = self.gradients * (count + min(AT_ONCE, self.learners) * (count - 1))
+        gradients = self.buffers + self.gradients * (1 + min(AT_ONCE, self.learners)) * (count - 1)
         found = {"gradients": gradients, "work": self.work * (count - 1), "copies": self.copies * count}
         detail = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in found.items() if size)
         return f"at most {sum(found.values()) / _GIB:.2f} GiB ({detail})"
@@ -272,17 +275,18 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
         trained = state["gradients"] // 4
         sent = cost.published(shape.parameters, trained, not sharded, copy=4)
+        start = _start(spec, state, parameters) / _GIB
         lines += [
             f"  {name}: {shape.parameters:,} parameters, {how}, {_placed(spec.device, count, recipe.learner)}",
-            f"    {sum(parts.values()) / _GIB:.1f} ({detail}); {_start(state, sharded) / _GIB:.1f} while it is loaded",
+            f"    {sum(parts.values()) / _GIB:.1f} ({detail}); {start:.1f} while it is loaded",
             f"    a publish writes {sent / 1e6:,.0f} MB{copied}; a checkpoint {8 * trained / 1e6:,.0f} MB more",
         ]
     return lines
 
 
-def _start(state: Mapping[str, int], sharded: bool) -> int:
-    """Every rank loads the whole model before it keeps its part."""
-    return state["weights"] + state["reference"] if sharded else state["weights"]
+def _start(spec: PolicySpec, state: Mapping[str, int], parameters: int) -> int:
+    """Every rank loads the whole model, in float32 unless in 4 bits, before it keeps its part or rounds it."""
+    return state["weights"] if spec.load_in_4bit else 4 * parameters * (1 + bool(state["reference"]))
 
 
 def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:

@@ -14,6 +14,13 @@ from pathlib import Path
 _GOES = 15.0
 """Seconds that it has to end by itself."""
 
+_TORCHRUN = frozenset({
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+})  # fmt: skip
+_ONE_THREAD = ("OMP_NUM_THREADS", "1")
+"""What torchrun sets where nothing was set; a 1 of the user's own looks alike."""
+
 _UNTIL_INPUT_ENDS = 'cat > /dev/null; kill -9 "-$1"'
 """What the guard does: its input is ours, and ends with us."""
 
@@ -22,7 +29,7 @@ class Child:
     """A program in a process group of its own, whose output goes to a file, ``log``.
 
     A guard, a shell that reads from this process, kills the group when this process is gone. environment: besides
-    that of this process. Raises OSError if the program cannot be started.
+    that of this process, but for what torchrun put into it. Raises OSError if the program cannot be started.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -32,7 +39,7 @@ class Child:
             try:
                 self.process = subprocess.Popen(
                     command,
-                    env={**os.environ, **environment},
+                    env={**without_torchrun(os.environ), **environment},
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
@@ -71,6 +78,18 @@ class Child:
         self.guard.communicate()
         if not (alone or keep_log):
             self.log.unlink(missing_ok=True)
+
+
+def without_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what torchrun tells its processes: another program would take itself for one of them, and
+    wait for the others."""
+    if "TORCHELASTIC_RUN_ID" not in environment:
+        return dict(environment)
+
+    def told(key: str, value: str) -> bool:
+        return key.startswith("TORCHELASTIC_") or key in _TORCHRUN or (key, value) == _ONE_THREAD
+
+    return {key: value for key, value in environment.items() if not told(key, value)}
 
 
 def free_port() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
+from weakref import WeakSet
 
 from coevolve.faults import ShortageError, handlers_kept
 from coevolve.runtime.ranks import Rank, Ranks
@@ -38,9 +39,10 @@ class Placed(Ranks):
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        need = {"CPU": 1.0} | ({"GPU": 1.0} if device == "cuda" else {})
+        self.need = need = {"CPU": 1.0} | ({"GPU": 1.0} if device == "cuda" else {})
         _check_room(name, count, need, self.ray.cluster_resources())
         self.group = placement_group([need] * count, strategy="PACK")
+        _placed.add(self)
         self.actors: list[Any] = []
         self.asked: dict[Any, int] = {}
         if not self.group.wait(seconds):
@@ -81,6 +83,10 @@ class Placed(Ranks):
             remove_placement_group(self.group)
 
 
+_placed = WeakSet[Placed]()
+"""By this process."""
+
+
 def connected(address: str) -> Any:
     """The module ray, connected to a cluster. Raises ValueError where it is not installed, or no cluster is there."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
@@ -118,10 +124,16 @@ def nodes(address: str) -> list[str]:
 
 
 def _check_room(name: str, count: int, need: Mapping[str, float], has: Mapping[str, float]) -> None:
-    """Raises ShortageError for more than the cluster has, whoever uses it now."""
+    """Raises ShortageError for more than the cluster has beside what this process has placed, which keeps it; what
+    others use may become free."""
+    ours = [one for one in _placed if not one.ended]
     for what, one in need.items():
-        if count * one > has.get(what, 0):
+        taken = sum(other.count * other.need.get(what, 0) for other in ours)
+        if count * one > has.get(what, 0) - taken:
+            there = f"{has.get(what, 0):g}"
+            if taken:
+                there += f", {taken:g} of them for {', '.join(sorted(other.name for other in ours))}"
             raise ShortageError(
-                f"policy {name!r}: {count} ranks need {count * one:g} {what}, the cluster has {has.get(what, 0):g}; "
+                f"policy {name!r}: {count} ranks need {count * one:g} {what}, the cluster has {there}; "
                 "want fewer ranks, or more machines (`coevolve doctor --cluster` lists them)"
             )

@@ -1,0 +1,37 @@
+"""A child: what it is told of the process that starts it."""
+
+from __future__ import annotations
+
+import pytest
+
+from coevolve.runtime.child import Child
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_USE_AGENT_STORE": "True", "RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+"""Some of what torchrun tells its processes."""
+
+
+def told(**environment: str) -> list[str]:
+    """What a child finds in its environment of what torchrun sets, or was given."""
+    child = Child(["env"], environment)
+    try:
+        child.process.wait(30)
+        names = {line.partition("=")[0] for line in child.log.read_text().splitlines()}
+    finally:
+        child.close()
+        child.log.unlink()
+    return sorted(names & {*TORCHRUN, "MASTER_ADDR", "OMP_NUM_THREADS", "GIVEN"})
+
+
+@pytest.mark.parametrize(("threads", "kept"), [("1", ["GIVEN"]), ("6", ["GIVEN", "OMP_NUM_THREADS"])])
+def test_a_child_is_none_of_torchruns_processes(threads: str, kept: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vLLM that takes itself for one waits forever for a store that others would open."""
+    for name, value in {**TORCHRUN, "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": threads}.items():
+        monkeypatch.setenv(name, value)
+    assert told(GIVEN="x") == kept
+
+
+def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert {"MASTER_ADDR", "OMP_NUM_THREADS"} <= {*told()}
