@@ -17,9 +17,9 @@ from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import Algorithm, Batch, Cast, Lesson, Metrics, PolicyName, Problem, Role, Sampling, State, Targets
 
 MOST_STEPS = 100_000
+"""Of which the cast is looked at before the first."""
 GREEDY = "sampling.temperature is 0: training needs samples; greedy is for evaluation"
 ALL_FROZEN = "all policies are frozen, so nobody learns; give one other weights than frozen"
-"""Of which the cast is looked at before the first."""
 
 _MOST_TURNS = 1 << 24
 

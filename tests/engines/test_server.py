@@ -361,6 +361,7 @@ def test_teams_and_settings_that_no_server_can_serve(served: Serve, build_policy
         (({"dtype": "bfloat16"},), {"devices": "1"}, None),
         (({},), {"devices": ""}, None),
         (({"weights": "full", "lora": LoraSpec()},), {}, None),
+        (({"dtype": "bfloat16"}, {"weights": "frozen", "lora": LoraSpec(), "load_in_4bit": True}), {}, None),
     ],
 )
 def test_what_a_server_of_ours_would_sample_otherwise_is_refused(

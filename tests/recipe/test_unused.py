@@ -44,6 +44,8 @@ def said(*overrides):
             ["policies.ann.warmup_steps is 9 of 9 steps, so its rate only rises"],
         ),
         (["steps=9", "policies.ann.warmup_steps=8"], []),
+        (["steps=9", "policies.ann.warmup_steps=9", "policies.ann.weights=frozen"], []),
+        (["steps=1"], []),  # somebody tries whether it runs
         (["steps=9", "reset_every=9"], ["reset_every is 9, and with 9 steps nothing is ever reset"]),
         (["steps=9", "reset_every=8"], []),
         (

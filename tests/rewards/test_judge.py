@@ -6,6 +6,7 @@ import json
 import sqlite3
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,8 +41,9 @@ class Endpoint:
                 endpoint.asked.append(body)
                 word = body["messages"][0]["content"].split()[3].rstrip(",")
                 text = "I cannot say" if word == "odd" else f"Out of 10, I say {len(word)}.5"
-                ends = "length" if word == "cut" and body["max_tokens"] < 100 else "stop"
-                said = None if word == "silent" else text
+                ends = "length" if word in ("cut", "digit") and body["max_tokens"] < 100 else "stop"
+                ends = "content_filter" if word == "filtered" else ends
+                said = {"silent": None, "digit": "7"}.get(word, text)
                 choice = {"message": {"role": "assistant", "content": said}, "index": 0, "finish_reason": ends}
                 usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
                 sent = json.dumps(
@@ -183,7 +185,7 @@ def test_what_was_paid_for_is_kept_if_another_request_fails(endpoint: Endpoint, 
     assert [body["messages"][0]["content"].split()[3] for body in endpoint.asked].count("yes,") == 1
 
 
-@pytest.mark.parametrize(("word", "later"), [("cut", 3.5), ("silent", 0.0)])
+@pytest.mark.parametrize(("word", "later"), [("cut", 3.5), ("silent", 0.0), ("filtered", 0.0)])
 def test_an_answer_that_was_cut_short_is_no_number_and_not_kept(
     endpoint: Endpoint, tmp_path: Path, word: str, later: float
 ) -> None:
@@ -196,6 +198,12 @@ def test_an_answer_that_was_cut_short_is_no_number_and_not_kept(
     assert judge(endpoint, cache=file, max_tokens=7)([case(a=word)]) == [[0.0]]
     assert len(endpoint.asked) == asked + 1  # asked again
     assert judge(endpoint, cache=file, max_tokens=100)([case(a=word)]) == [[later]]
+
+
+def test_a_number_alone_is_whole_however_short_the_limit(endpoint: Endpoint) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert judge(endpoint, max_tokens=1)([case(a="digit")]) == [[7.0]]
 
 
 def test_a_table_of_another_kind_is_no_cache(endpoint: Endpoint, tmp_path: Path) -> None:

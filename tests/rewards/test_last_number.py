@@ -159,5 +159,6 @@ def test_no_gold(solution: str, why: str) -> None:
 def test_number() -> None:
     assert number("51.0") == 51
     assert number(" 1,000 ") == 1000
+    assert [number(text) for text in ("- 5", "-5", "- $5", "\u2212 3 1/2")] == [-5, -5, -5, Fraction(-7, 2)]
     with pytest.raises(ValueError, match="'12 apples' is no number"):
         number("12 apples")

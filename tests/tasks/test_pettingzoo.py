@@ -97,6 +97,8 @@ def test_a_game_of_moves() -> None:
 def test_a_move_is_a_word_of_its_own() -> None:
     task = PettingZoo(env=Follow, actions=["hit", "C"])
     assert [task._action(text, None) for text in ("C, Chit", "a white lie", "(hit)", "C or hit.")] == [1, None, 0, 0]
+    together = PettingZoo(env=Follow, actions=["上", "+"])
+    assert [together._action(text, None) for text in ("我走上去。", "x+1")] == [0, 1]
 
 
 def test_agents_that_move_at_once_do_not_see_each_other() -> None:

@@ -65,7 +65,7 @@ def flags_of(team: Sequence[Published]) -> dict[str, Any]:
     ranks = [new.spec.lora.rank for new in team if new.spec.weights == "lora"]
     flags: dict[str, Any] = {
         "served-model-name": "base",
-        "dtype": team[0].spec.dtype,
+        "dtype": _learning(team)[0].spec.dtype,
         "skip-tokenizer-init": True,
         "enable-scale-out": True,
         "logprobs-mode": "processed_logprobs",
@@ -74,6 +74,11 @@ def flags_of(team: Sequence[Published]) -> dict[str, Any]:
         rank = next((size for size in _RANKS if size >= max(ranks)), max(ranks))
         flags |= {"enable-lora": True, "max-loras": len(ranks) + 1, "max-lora-rank": rank}
     return flags
+
+
+def _learning(team: Sequence[Published]) -> Sequence[Published]:
+    """Those whose log-probabilities are learnt from; all of a team in which nobody learns."""
+    return [new for new in team if new.spec.weights != "frozen"] or team
 
 
 def check_devices(start: Flags) -> None:
@@ -88,13 +93,14 @@ def check_devices(start: Flags) -> None:
 
 def check_started(team: Sequence[Published], further: Flags) -> None:
     """Raises ValueError for a team that one server of ours cannot sample as it learns."""
-    first = team[0]
-    if other := next((new for new in team if new.spec.dtype != first.spec.dtype), None):
+    learning = _learning(team)
+    first = learning[0]
+    if other := next((new for new in learning if new.spec.dtype != first.spec.dtype), None):
         raise ValueError(
             f"one server computes in one dtype, and policy {first.name!r} has {first.spec.dtype} and policy "
             f"{other.name!r} {other.spec.dtype}; say the same dtype, or give each a server: policies.X.engine"
         )
-    if "quantization" not in further and (small := next((new for new in team if new.spec.load_in_4bit), None)):
+    if "quantization" not in further and (small := next((new for new in learning if new.spec.load_in_4bit), None)):
         raise ValueError(
             f"policy {small.name!r} has a base in 4 bits (load_in_4bit), and the server that is started for it would "
             "sample one that is not; remove load_in_4bit, or sample with the local engine"

@@ -32,7 +32,7 @@ def _of_policies(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
     for name, spec in recipe.policies.items():
         if spec.value_learning_rate is not None and not algorithm.has_critic(name):
             yield f"policies.{name}.value_learning_rate does nothing: the algorithm gives this policy no critic"
-        if 0 < recipe.steps <= spec.warmup_steps:
+        if spec.weights != "frozen" and recipe.steps <= spec.warmup_steps:
             yield f"policies.{name}.warmup_steps is {spec.warmup_steps} of {recipe.steps} steps, so its rate only rises"
 
 
@@ -40,5 +40,9 @@ def _of_steps(recipe: Recipe, cast: Cast) -> Iterator[str]:
     if recipe.reset_every is not None and recipe.reset_every >= recipe.steps:
         yield f"reset_every is {recipe.reset_every}, and with {recipe.steps} steps nothing is ever reset"
     first = cast(0)
-    if recipe.cast["name"] != "fixed" and all(cast(step) == first for step in range(min(recipe.steps, MOST_STEPS))):
+    if (
+        recipe.cast["name"] != "fixed"
+        and recipe.steps > 1
+        and all(cast(step) == first for step in range(min(recipe.steps, MOST_STEPS)))
+    ):
         yield f"cast: {recipe.cast['name']} changes nothing: who plays what is the same in all {recipe.steps} steps"

@@ -23,6 +23,8 @@ JUDGE = "judge"
 _NUMBER = re.compile(  # of 7-8 no minus
     r"(?<![\w.])[-+\u2212]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+\u2212]?\d+)?"
 )
+_CUT = ("length", "content_filter")
+"""Why an answer may have ended before its last number; one that is nothing but a number is taken for whole."""
 _PRICED = 1e6
 """Tokens that a price is for."""
 
@@ -104,7 +106,9 @@ class Judge:
                 messages=[{"role": "user", "content": question}], **self._how
             )
             choice, usage = answer.choices[0], answer.usage
-            text = "" if choice.finish_reason == "length" else choice.message.content or ""
+            text = choice.message.content or ""
+            if choice.finish_reason in _CUT and not _NUMBER.fullmatch(text.strip()):
+                text = ""
         except Exception as error:  # of the library, its HTTP client, or an answer of another form
             key = "" if os.environ.get(self._api_key_env) else f" ({self._api_key_env} is not set)"
             why = f"{type(error).__name__}: {one_line(error)[:200]}{key}"

@@ -45,7 +45,7 @@ def is_right(text: str, gold: Fraction) -> bool:
 
 def number(text: str) -> Fraction:
     """The number that this text is, but for white space, "$" and "%". ValueError if it is anything else."""
-    bare = text.strip().strip("$%").strip()
+    bare = re.sub(r"^([-\u2212])\s+", r"\1", text.strip().strip("$%").strip())
     found = _NUMBER.fullmatch(bare)
     value = None if found is None else _value(found)
     if found is None or value is None or (found["whole"] and not _is_mixed(found)):

@@ -128,11 +128,12 @@ def _check_room(name: str, count: int, need: Mapping[str, float], has: Mapping[s
     others use may become free."""
     ours = [one for one in _placed if not one.ended]
     for what, one in need.items():
-        taken = sum(other.count * other.need.get(what, 0) for other in ours)
+        holders = [other for other in ours if other.need.get(what)]
+        taken = sum(other.count * other.need[what] for other in holders)
         if count * one > has.get(what, 0) - taken:
             there = f"{has.get(what, 0):g}"
             if taken:
-                there += f", {taken:g} of them for {', '.join(sorted(other.name for other in ours))}"
+                there += f", {taken:g} of them for {', '.join(sorted(other.name for other in holders))}"
             raise ShortageError(
                 f"policy {name!r}: {count} ranks need {count * one:g} {what}, the cluster has {there}; "
                 "want fewer ranks, or more machines (`coevolve doctor --cluster` lists them)"

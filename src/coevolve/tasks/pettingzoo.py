@@ -134,7 +134,7 @@ class PettingZoo:
         if self._actions is None:
             return text
         names = sorted(self._actions, key=len, reverse=True)
-        said = re.findall(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", text)
+        said = re.findall("|".join(map(_as_word, names)), text)
         number = self._actions.index(said[-1]) if said else None
         return None if number is None or (mask is not None and not mask[number]) else number
 
@@ -146,6 +146,14 @@ class PettingZoo:
             from pettingzoo.utils import parallel_to_aec
 
             return parallel_to_aec(env)
+
+
+def _as_word(name: str) -> str:
+    """A pattern of a move that is no part of a longer word. Scripts that write words together have no such edges."""
+    word = "[A-Za-z0-9_]"
+    before = f"(?<!{word})" if re.match(word, name[:1]) else ""
+    behind = f"(?!{word})" if re.match(word, name[-1:]) else ""
+    return before + re.escape(name) + behind
 
 
 def _mask(observation: Any, info: Any) -> Any:

@@ -70,10 +70,17 @@ def test_a_broken_block_takes_nothing_from_the_others():
     assert extract(text) == f"{draft}\n{CODE}"  # the later one is in force
 
 
+def test_of_a_broken_block_counts_what_it_defines():
+    aux, main = "def aux(x):\n    return x", "def f(x):\n    return aux(x) + 1"
+    assert extract(f"```\n{aux}\n```\n```\n{main}\nf(2) returns 3\n```") == f"{aux}\n{main}"
+    assert extract(f"```\n{aux}\n```\n```\n>>> f(2)\n3\n```").strip() == aux
+
+
 def test_what_a_model_thinks_is_no_answer():
     thought = "<think>\n```python\ndef f(x):\n    return 0\n```\nor f(x) = x?\n"
     assert extract(f"{thought}</think>\n\n```python\n{CODE}\n```") == CODE
     assert extract(f"{thought}</think>\n{CODE}") == CODE
+    assert extract(f"{thought}</think>\nHere it is:\n{CODE}\nThat is it, done.") == CODE
     assert extract(f"{thought}</think>\n") == "def f(x):\n    return 0"  # nothing else was said
     code = "def f(x):\n    return x.split('</think>')[1]"
     assert extract(code) == code

@@ -132,6 +132,11 @@ def test_a_docstring_reaches_nothing(said):
     assert _run(code)["f"](1) == 4
 
 
+def test_a_docstring_that_is_read_reaches_names():
+    reads = 'def f(x):\n    """globals().__setitem__("aux", abs) or aux(x) + 2"""\n    return eval(f.__doc__)'
+    assert "f" not in _run(judged(reads).code)
+
+
 def test_words_that_contain_others_reach_nothing():
     assert "f" in _run(judged("def f(x):\n    return eval('aux(x)') + len('executed')").code)
     assert "f" not in _run(judged("def f(x):\n    eval('exec(str(x))')\n    return aux(x)").code)

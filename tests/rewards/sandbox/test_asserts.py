@@ -100,6 +100,21 @@ def test_an_error_that_is_to_come_is_a_test(box):
     assert passed(box, RIGHT, tests) == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("tests", "count"),
+    [
+        ("try:\n    f(-1)\nexcept ValueError:\n    pass\nelse:\n    assert False", 1),
+        ("try:\n    f(-1)\n    assert False\nexcept:\n    pass", 0),  # which catches the assert
+        ("try:\n    f(-1)\n    assert False\nexcept (KeyError, Exception):\n    pass", 0),
+        ("try:\n    f(-1)\nexcept Exception:\n    pass\nelse:\n    assert False", 1),
+        ("def t(x):\n    try:\n        f(x)\n        assert False\n    except ValueError:\n        pass\nt(-1)", 1),
+    ],
+)  # fmt: skip
+def test_an_error_that_is_to_come_can_fail(box, tests, count):
+    assert count_tests(tests) == count
+    assert passed(box, RIGHT, tests) == [False] * count
+
+
 def test_the_solution_is_what_check_is_given_by_whatever_name(box):
     tests = "def check(fn):\n    assert fn(1) == 2\n    assert [fn(n) for n in (2, 3)] == [3, 4]\ncheck(f)"
     assert passed(box, RIGHT, tests) == [True, True]

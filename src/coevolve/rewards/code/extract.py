@@ -36,22 +36,23 @@ def extract(text: str) -> str:
     A text that parses is taken as it is. Otherwise its fenced blocks are joined in their order: one that defines a
     function again, an improved version or the like, then replaces the earlier one as in any Python file, and one that
     goes on from an earlier one has it. Blocks tagged as another language count only if there are no others, and what a
-    model thought, up to ``</think>``, only if nothing follows. Of blocks that do not parse together those count that do
-    alone, if one defines a function. What does not parse even so is cut to its longest run of lines that does, if that
-    defines a function. Else it is broken code rather than prose around code, and is returned from the first line that
-    looks like code, for others to say what is wrong with it.
+    model thought, up to ``</think>``, only if nothing follows. Of blocks that do not parse together each counts if it
+    does alone, or its longest run of lines that defines a function. What does not parse even so is cut to such a run.
+    Without one it is broken code rather than prose around code, and is returned from the first line that looks like
+    code, for others to say what is wrong with it.
     """
     uncut = _clean(text)
-    text = next((part for part in _SPECIAL.split(_said(uncut)) if part.strip()), "")
+    said = _said(uncut)
+    text = next((part for part in _SPECIAL.split(said) if part.strip()), "")
     blocks = _blocks(text)
     fenced = "\n".join(blocks)
-    for whole in dict.fromkeys((_dedent(uncut), _dedent(text), text.strip(), fenced, "\n".join(_blocks(uncut)))):
+    for whole in dict.fromkeys((_dedent(uncut), _dedent(text), text.strip(), fenced, "\n".join(_blocks(said)))):
         if whole and (body := _body(whole)) is not None:
             return _shaved(whole, body)
-    alone = "\n".join(block for block in blocks if _body(block) is not None)
+    alone = "\n".join(filter(None, (block if _body(block) is not None else _longest_run(block) for block in blocks)))
     if (body := _body(alone)) is not None and _defines(body):
         return _shaved(alone, body)
-    return _longest_run(fenced or _dedent(text))
+    return _longest_run(rest := fenced or _dedent(text)) or _broken(rest)
 
 
 def _clean(text: str) -> str:
@@ -119,11 +120,14 @@ def _shaved(code: str, body: list[ast.stmt]) -> str:
 
 
 def _longest_run(text: str) -> str:
-    """The longest run of lines that parses, if it defines a function; else all from the first line of code."""
+    """The longest run of lines that parses and defines a function; empty if there is none."""
     runs = [(run, body) for run in _runs(text) if (body := _body(run)) is not None]
     defining = [_shaved(run, body) for run, body in runs if _defines(body)]
-    if defining:
-        return max(defining, key=lambda code: code.count("\n"))
+    return max(defining, key=lambda code: code.count("\n"), default="")
+
+
+def _broken(text: str) -> str:
+    """All from the first line that looks like code."""
     lines = text.split("\n")
     start = next((i for i, line in enumerate(lines) if _CODE.match(line)), len(lines))
     return "\n".join(lines[start:]).rstrip()

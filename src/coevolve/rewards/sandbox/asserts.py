@@ -6,13 +6,15 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
+_ASSERTIONS = {"AssertionError", "Exception", "BaseException"}
+"""What catches a failed assert."""
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def asserting(statements: Sequence[ast.stmt]) -> frozenset[str]:
     """The functions that these statements come to and that assert something, themselves or through another of them."""
     bodies = _functions(statements)
-    found = {name for name, nodes in bodies.items() if any(map(_asserts, nodes))}
+    found = {name for name, nodes in bodies.items() if any(map(_tests, nodes))}
     while more := {name for name, nodes in bodies.items() if not found.isdisjoint(_called(nodes))} - found:
         found |= more
     return frozenset(found)
@@ -25,7 +27,7 @@ def is_test(statement: ast.stmt, functions: frozenset[str]) -> bool:
     """
     nodes = list(_run([statement]))
     calls = (node.value for node in nodes if isinstance(node, ast.Expr))
-    if any(_asserts(node) or _expects_error(node) for node in nodes):
+    if any(map(_tests, nodes)):
         return True
     return any(not functions.isdisjoint(_called(_run([call]))) for call in calls)
 
@@ -45,11 +47,21 @@ def _asserts(node: ast.AST) -> TypeGuard[ast.Assert]:
     return isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
 
 
-def _expects_error(node: ast.AST) -> bool:
-    """Whether it is ``try: f(-1); assert False``, the way to say that an error is to come."""
-    return isinstance(node, ast.Try) and any(
-        isinstance(one, ast.Assert) and isinstance(one.test, ast.Constant) and not one.test.value for one in node.body
-    )
+def _tests(node: ast.AST) -> bool:
+    """Whether it asserts, or expects an error: ``try: f(-1); assert False``, unless what catches the error catches that
+    assert, too."""
+    if not isinstance(node, ast.Try):
+        return _asserts(node)
+    caught = {name for handler in node.handlers for name in _caught(handler)}
+    inside = node.orelse if caught & _ASSERTIONS else [*node.body, *node.orelse]
+    return any(isinstance(s, ast.Assert) and isinstance(s.test, ast.Constant) and not s.test.value for s in inside)
+
+
+def _caught(handler: ast.ExceptHandler) -> list[str]:
+    """Names of what it catches; of a bare one that of everything."""
+    if handler.type is None:
+        return ["BaseException"]
+    return [node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)]
 
 
 def _called(nodes: Iterable[ast.AST]) -> set[str]:
