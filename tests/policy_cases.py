@@ -20,6 +20,19 @@ TOKENS = 60
 """Ids below this are in the micro models' vocabulary; 0 is padding, 1 the end of sequence."""
 
 
+def handed_over(policy: LocalLearner, update: Callable[[], object]) -> dict[torch.Tensor, torch.Tensor]:
+    """Weight -> the gradient that an update hands to the optimiser, of the weights that have one."""
+    caught: dict[torch.Tensor, torch.Tensor] = {}
+
+    def catch(*_: Any) -> None:
+        caught.update({p: p.grad.clone() for p in policy.parameters if p.grad is not None})
+
+    handle = policy.optimizer.register_step_pre_hook(catch)
+    update()
+    handle.remove()
+    return caught
+
+
 def make_says(prompts: Sequence[list[int]], sampling: Sampling, policy: str = "a") -> list[Say]:
     """One say per prompt, each with its own key."""
     return [

@@ -11,6 +11,8 @@ from transformers import Qwen2Config
 from coevolve import cli
 from coevolve.learners import cost
 from coevolve.models.spec import PolicySpec
+from coevolve.recipe.plan import plan
+from coevolve.recipe.schema import load_recipe
 from coevolve.runtime import placement
 
 GB = 1e9
@@ -112,55 +114,46 @@ def test_a_dry_run_says_what_goes_where(
     assert f"a publish writes 6,175 MB, {copied}; a checkpoint 12,350 MB more" in found
 
 
-def planned(
-    capsys: pytest.CaptureFixture[str], model: str, *changes: str, told: str = "together", workers: str = "auto"
-) -> str:
+def planned(model: str, *changes: str, told: str = "together", workers: str = "auto") -> str:
     """What two policies of a model take together, as a recipe for one GPU has them but for the changes; nothing if no
     line is told so."""
     changed = [f"policies.{policy}.{key}" for policy in ("ann", "bob") for key in (f"model={model}", *changes)]
     recipe = str(RECIPES / "cory-gsm8k-qwen2.5-1.5b.yaml")
-    cli.main(["train", recipe, "--dry-run", f"workers={workers}", *changed])
-    found = [line for line in capsys.readouterr().out.splitlines() if told in line]
+    found = [line for line in plan(load_recipe(recipe, [f"workers={workers}", *changed])).splitlines() if told in line]
     return "".join(found).partition(": at most ")[2]
 
 
-def test_a_pair_fits_a_card_of_80_gb(qwen: str, large: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_fits_a_card_of_80_gb(qwen: str, large: str) -> None:
     """Which is 74.5 GiB. Held, of 1,543,714,304 parameters: twice 12 bytes each, and a reference of 3,554,465,792.
     Gradients are of the one that learns."""
     cache = "; while they are sampled a cache of at most 1.75"
-    assert planned(capsys, qwen, "weights=full", "micro_tokens=2048") == (
+    assert planned(qwen, "weights=full", "micro_tokens=2048") == (
         f"55.73 GiB: 37.82 held; while one learns gradients 5.75, rounded 2.88, activations 6.97, logits 2.32{cache}"
     )
-    assert planned(capsys, qwen, "weights=full", "gradient_checkpointing=true") == (
+    assert planned(qwen, "weights=full", "gradient_checkpointing=true") == (
         f"47.20 GiB: 37.82 held; while one learns gradients 5.75, activations 1.31, logits 2.32{cache}"
     )
-    assert planned(capsys, large, "gradient_checkpointing=true").startswith("23.45 GiB: 17.80 held; while one learns")
-    assert planned(capsys, large).startswith(
-        "85.46 GiB: 17.80 held; while one learns gradients 0.26, activations 65.08"
-    )
+    assert planned(large, "gradient_checkpointing=true").startswith("23.45 GiB: 17.80 held; while one learns")
+    assert planned(large).startswith("85.46 GiB: 17.80 held; while one learns gradients 0.26, activations 65.08")
 
 
-def test_what_is_frozen_is_there_once_and_learns_nothing(
-    qwen: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_frozen_is_there_once_and_learns_nothing(qwen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = "; while they are sampled a cache of at most 1.75"
-    assert planned(capsys, qwen, "weights=frozen", "compute=torch") == f"5.06 GiB: 3.31 held{cache}"
+    assert planned(qwen, "weights=frozen", "compute=torch") == f"5.06 GiB: 3.31 held{cache}"
     pytest.importorskip("numba")
     # The loops' copy of products and head: 2 bytes each of 1,310,195,712 and 233,373,696.
     for cores, held in {2: "7.94 GiB: 6.19 held", 3: "5.06 GiB: 3.31 held"}.items():
         monkeypatch.setattr(placement, "cores", lambda cores=cores: cores)
-        assert planned(capsys, qwen, "weights=frozen", "device=cpu") == held + cache
+        assert planned(qwen, "weights=frozen", "device=cpu") == held + cache
 
 
-def test_what_worker_processes_take_is_told_where_they_would_start(
-    qwen: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_worker_processes_take_is_told_where_they_would_start(qwen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """8 processes have gradients of their own, of 1,543,714,304 weights, and add them to buffers, 8 for each of the two
     policies that learn at a time, of which one is counted where one learns: 23 x 4 bytes. 7 more work, each as one
     that is alone, with 12.17 GiB."""
 
     def beside(*changes: str, workers: str = "auto") -> str:
-        return planned(capsys, qwen, "device=cpu", *changes, told="in 8 worker processes", workers=workers)
+        return planned(qwen, "device=cpu", *changes, told="in 8 worker processes", workers=workers)
 
     monkeypatch.setattr("coevolve.recipe.plan.cores", lambda: 8)
     full = "weights=full", "micro_tokens=2048", "compute=torch"
@@ -169,17 +162,17 @@ def test_what_worker_processes_take_is_told_where_they_would_start(
     assert beside("load_in_4bit=true", "compute=torch", workers="true") == ""  # which stays in this process
     assert beside("weights=frozen", "compute=torch") == "12.25 GiB (work 12.25)"  # a cache of 1.75 each
     monkeypatch.setattr("coevolve.recipe.plan.cores", lambda: 1)
-    assert planned(capsys, qwen, *full, told="worker processes", workers="true") == ""
+    assert planned(qwen, *full, told="worker processes", workers="true") == ""
 
 
 def test_each_worker_process_keeps_the_copy_that_compiled_loops_sample(
-    qwen: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    qwen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("numba")
     for module in ("runtime.placement", "recipe.plan"):
         monkeypatch.setattr(f"coevolve.{module}.cores", lambda: 2)
     # 2 x 2 bytes each of 1,310,195,712 and 233,373,696, once for both policies, and the cache of one
-    assert planned(capsys, qwen, "weights=frozen", "device=cpu", told="worker processes") == (
+    assert planned(qwen, "weights=frozen", "device=cpu", told="worker processes") == (
         "7.50 GiB (work 1.75, copies 5.75)"
     )
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from policy_cases import (
     Build,
+    handed_over,
     make_batch,
     make_family,
     make_rule,
@@ -118,15 +119,8 @@ def naive_gradient(policy: LocalLearner, batch: Batch, targets: Targets) -> dict
 
 def update_gradient(policy: LocalLearner, batch: Batch, targets: Targets) -> dict[int, torch.Tensor]:
     """The gradient that update hands to the optimiser."""
-    caught: dict[int, torch.Tensor] = {}
-
-    def catch(*_: Any) -> None:
-        caught.update({i: p.grad.clone() for i, p in enumerate(policy.parameters) if p.grad is not None})
-
-    handle = policy.optimizer.register_step_pre_hook(catch)
-    policy.update(batch, targets, make_rule(), 0)
-    handle.remove()
-    return caught
+    caught = handed_over(policy, lambda: policy.update(batch, targets, make_rule(), 0))
+    return {i: caught[p] for i, p in enumerate(policy.parameters) if p in caught}
 
 
 @pytest.mark.parametrize("micro_tokens", [1, 50, 4096])

@@ -29,7 +29,6 @@ def add(commands: Commands) -> None:
 def train(args: argparse.Namespace) -> None:
     from coevolve.recipe.packaged import packaged
     from coevolve.recipe.schema import check_taught, load_recipe
-    from coevolve.recipe.unused import warn_of_unused
 
     quiet()
     recipes = packaged()
@@ -39,7 +38,6 @@ def train(args: argparse.Namespace) -> None:
         )
     recipe = load_recipe(args.recipe, args.overrides)
     check_taught(recipe)
-    warn_of_unused(recipe)
     if args.dry_run:
         _plan(recipe, args.resume)
         return
@@ -55,10 +53,12 @@ def train(args: argparse.Namespace) -> None:
 def _plan(recipe: Recipe, resume: bool) -> None:
     """What would be done. Raises ValueError for what training would refuse before its first step, models aside."""
     from coevolve.recipe.schema import check
+    from coevolve.recipe.unused import warn_of_unused
     from coevolve.report import trackers
     from coevolve.runs.folder import RunDir
 
     check(recipe)  # a mistake is told before torch comes, which takes seconds
+    warn_of_unused(recipe)
     trackers.check(recipe.report_to)
     from coevolve.recipe.plan import plan, problems
     from coevolve.runtime.placement import check_threads
@@ -91,6 +91,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.late import collector_off
     from coevolve.progress import progress
     from coevolve.recipe.schema import build
+    from coevolve.recipe.unused import warn_of_unused
     from coevolve.report.trackers import trackers
     from coevolve.runs.folder import RunDir
 
@@ -100,6 +101,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
         run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
         with trackers(recipe.report_to, run.path, record) as callbacks:
             with during("building the team"), collector_off():
+                warn_of_unused(recipe)
                 trainer = build(recipe)
             with closed_after([trainer]), progress(recipe.steps) as show:
                 say(_computing(trainer.computing()))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from coevolve.cast import CASTS
 from coevolve.checks import MOST_STEPS
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.types import Algorithm, Cast
@@ -17,7 +18,7 @@ def warn_of_unused(recipe: Recipe) -> None:
     """A warning for each. Raises ValueError for a recipe whose parts cannot be made."""
     made = parts(recipe)
     algorithm = made.algorithm()
-    for line in (*_of_algorithm(recipe, algorithm), *_of_policies(recipe, algorithm), *_of_steps(recipe, made.cast())):
+    for line in (*_of_algorithm(recipe, algorithm), *_of_policies(recipe, algorithm), *_of_steps(recipe, made.cast)):
         warnings.warn(line, stacklevel=2)
 
 
@@ -36,13 +37,11 @@ def _of_policies(recipe: Recipe, algorithm: Algorithm) -> Iterator[str]:
             yield f"policies.{name}.warmup_steps is {spec.warmup_steps} of {recipe.steps} steps, so its rate only rises"
 
 
-def _of_steps(recipe: Recipe, cast: Cast) -> Iterator[str]:
+def _of_steps(recipe: Recipe, made: Callable[[], Cast]) -> Iterator[str]:
     if recipe.reset_every is not None and recipe.reset_every >= recipe.steps:
         yield f"reset_every is {recipe.reset_every}, and with {recipe.steps} steps nothing is ever reset"
-    first = cast(0)
-    if (
-        recipe.cast["name"] != "fixed"
-        and recipe.steps > 1
-        and all(cast(step) == first for step in range(min(recipe.steps, MOST_STEPS)))
-    ):
+    if recipe.cast["name"] not in CASTS or recipe.cast["name"] == "fixed" or recipe.steps == 1:
+        return  # a cast of the user's own is not called before it is needed
+    cast = made()
+    if all(cast(step) == cast(0) for step in range(min(recipe.steps, MOST_STEPS))):
         yield f"cast: {recipe.cast['name']} changes nothing: who plays what is the same in all {recipe.steps} steps"
