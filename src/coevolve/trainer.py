@@ -386,7 +386,7 @@ class Trainer:
             "problems": len(self.task.train),
             "policies": {name: dataclasses.asdict(policy.spec) for name, policy in self.policies.items()},
             "play": getattr(self.play, "__qualname__", type(self.play).__name__),
-            "play_settings": _named(getattr(self.play, "settings", {})),
+            "play_settings": self.settings()["play"],
             "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
             "algorithm": dict(self.algorithm.settings),
             "sampling": dataclasses.asdict(self.sampling),

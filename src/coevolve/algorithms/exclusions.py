@@ -38,9 +38,10 @@ def uncentred(std: str, baseline: str) -> str:
 def unfelt(s: Mapping[str, Any]) -> str:
     """A caution, of ``group_relative``'s settings, where a KL has no gradient, or hardly one near the start; empty if
     there is none."""
-    if s["beta"] == 0 or (s["kl"] == "reward") == (s["estimator"] == "k1"):
+    paid, k1 = s["kl"] == "reward", s["estimator"] == "k1"
+    if s["beta"] == 0 or paid == k1:  # k1 is felt where it is paid, the others where they are in the loss
         return ""
-    if s["kl"] == "loss":
+    if not paid:
         return (
             "estimator: k1 in the loss does not hold a policy to its start: of a policy's own samples the mean of its "
             "gradient is 0, and only noise is left; set estimator: k2, or kl: reward"

@@ -43,5 +43,6 @@ def _of_steps(recipe: Recipe, made: Callable[[], Cast]) -> Iterator[str]:
     if recipe.cast["name"] not in CASTS or recipe.cast["name"] == "fixed" or recipe.steps == 1:
         return  # a cast of the user's own is not called before it is needed
     cast = made()
-    if all(cast(step) == cast(0) for step in range(min(recipe.steps, MOST_STEPS))):
+    first = cast(0)
+    if all(cast(step) == first for step in range(min(recipe.steps, MOST_STEPS))):
         yield f"cast: {recipe.cast['name']} changes nothing: who plays what is the same in all {recipe.steps} steps"

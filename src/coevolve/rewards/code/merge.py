@@ -93,10 +93,9 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
     used, attributes = _names(node), {part.attr for part in reached}
     if used & _REACHES or attributes & _REACHING:
         return True
-    idle = {
-        id(part.value) for part in parts if isinstance(part, ast.Expr) and "__doc__" not in attributes
-    }  # docstrings
-    said = [part for part in parts if isinstance(part, ast.Constant) and id(part) not in idle]
+    docstrings = {id(part.value) for part in parts if isinstance(part, ast.Expr)}
+    unread = set() if "__doc__" in attributes else docstrings
+    said = [part for part in parts if isinstance(part, ast.Constant) and id(part) not in unread]
     texts = [part.value for part in said if isinstance(part.value, str)]
     says = any(text in names or _REACHED.search(text) for text in texts)
     return bool((used | attributes) & _BY_TEXT) and (says or not isinstance(node, _DEFINES))

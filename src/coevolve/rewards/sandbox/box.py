@@ -95,13 +95,14 @@ class Sandbox:
             raise MachineFullError from error
         except CancelledError:
             raise ValueError("the sandbox was closed while it ran programs; close it when all is done") from None
+        told = known | found
         with self._lock:
-            for program, verdicts in (known | found).items():  # another thread may have dropped what was known
+            for program, verdicts in told.items():  # another thread may have dropped what was known
                 self._cache[program] = verdicts
                 self._cache.move_to_end(program)
             while len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
-        return [(known | found)[program] for program in programs]
+        return [told[program] for program in programs]
 
     def close(self) -> None:
         """End the processes; the next ``run`` starts others."""

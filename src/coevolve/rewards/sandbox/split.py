@@ -31,8 +31,8 @@ class Plan:
 
 @lru_cache(maxsize=4096)
 def split(tests: str) -> Plan:
-    """The plan of ``Program.tests``. An assert of a constant tests nothing and does not count,
-    but for ``assert False`` in a ``try``.
+    """The plan of ``Program.tests``. An assert of a constant tests nothing and does not count, but for
+    ``assert False`` in a ``try``.
 
     A test is a statement with an assert, or with a call of the tests' own function that asserts. What follows the last
     one runs with it: that may call what asserts by another name.
