@@ -43,10 +43,9 @@ def test_windows_are_a_tenth_of_a_run():
     assert amount(one, "noise reward") == 0
 
 
-def test_what_never_rose_was_never_half_way():
-    assert amount(result("a", 0, reward=[3, 2, 1, 0]), "halfway reward") == 1
-    assert amount(result("a", 0, reward=[2, 2, 2]), "halfway reward") == 1
-    assert math.isnan(amount(result("a", 0, reward=[math.nan] * 3), "halfway reward"))
+def test_what_never_rose_has_no_half_way():
+    for reward in ([3, 2, 1, 0], [2, 2, 2], [math.nan] * 3):
+        assert math.isnan(amount(result("a", 0, reward=reward), "halfway reward"))
 
 
 def test_the_last_point_of_a_long_run_counts_for_its_steps():
@@ -94,6 +93,7 @@ def test_rows_by_hand():
     assert amount(one, "held-out parts/tests") == 0.25
     assert amount(one, "bare reward") == pytest.approx(0.5)
     assert amount(one, "bare/bob reward") == 0.4
+    assert [amount(one, f"bare-{which} reward") for which in ("highest", "lowest")] == [0.6, 0.4]
     assert amount(one, "bare best@8") == pytest.approx(0.9)
     assert math.isnan(amount(one, "bare-untrained reward"))
     assert amount(one, "held-out parts/tests+parts/tests") == 0.5

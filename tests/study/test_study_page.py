@@ -151,6 +151,14 @@ def test_a_page_in_both_forms(book):
     assert '<li>Take a. (<a href="#k1">K1</a>, confirmed)</li>' in text
 
 
+def test_what_a_claim_cannot_show_stands_beside_its_verdict(book):
+    claim = book.study.claims["K1"].model_copy(update={"caveat": "b was ill."})
+    book = type(book)(book.file, book.study.model_copy(update={"claims": {"K1": claim}, "figures": {}}))
+    text = page.files(book, everywhere(pairs([0.2] * 12)), {}, PAGE)[PAGE]
+    assert "| **confirmed** | end reward: a > b: 0.200 [0.200, 0.200], 12 seeds<br>Caveat: b was ill. |" in text
+    assert "**confirmed.** a paper: much.\n\nCaveat: b was ill.\n\n" in text
+
+
 @pytest.mark.parametrize(
     ("differences", "direction", "said"),
     [

@@ -82,7 +82,10 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     said = capsys.readouterr().out
     assert "toys, seed 0: kept; 0 of 1 left" in said
     kept = json.loads(file.read_text())
-    assert file.stat().st_size < 6000
+    assert file.stat().st_size < 6500
+    assert kept["defaults"]["algorithm"]["eta"] == 0.3
+    (digest,) = kept["weights"].values()
+    assert len(digest) == 16
     assert sum(kept["curves"]["turns"]) == 30 * 16
     assert kept["machine"] == {"processor": results.processor(), "compute": kept["machine"]["compute"], "threads": 1}
     if at < 30:
@@ -112,7 +115,7 @@ def kept_by_hand(here, **changes):
         machine=results.Machine(processor="a far one", compute=(), threads=1), rows=[],
         took={"training": 7000.0, "evaluation": 200.0, "finished": ""},
     ).model_copy(update=changes)  # fmt: skip
-    file = results.place(here / "results", "toys", 0, made.machine.processor)
+    file = results.place(here / "results", "toys", made.seed, made.machine.processor)
     results.write(made, file)
     return file
 
@@ -163,6 +166,26 @@ def test_a_result_of_other_settings_is_refused(here, capsys):
     assert cli.main(words("--list")) == 2
     said = capsys.readouterr().err
     assert f"{file.relative_to(here)} was made by other settings than toys has now: batch_size is 8 there and 9" in said
+
+
+def test_results_of_an_arm_under_other_defaults_are_refused(here):
+    """Of a package whose defaults changed in between: the recipe says the same."""
+    old = kept_by_hand(here, defaults={"algorithm": {"lam": 1.0}})
+    kept_by_hand(here, seed=1)  # from before results said it
+    run.kept(read(here / "claims.yaml"))
+    new = kept_by_hand(here, seed=2, defaults={"algorithm": {"lam": 0.95}})
+    with pytest.raises(ValueError, match="under other defaults: algorithm.lam is 1.0 there and 0.95 here") as error:
+        run.kept(read(here / "claims.yaml"))
+    assert str(error.value).startswith(f"{old} and {new} are of one arm")
+
+
+def test_what_a_result_does_not_know_is_no_difference(here):
+    known = {"defaults": {"play": {}}, "weights": {"a model": "x"}}
+    file, book = kept_by_hand(here), read(here / "claims.yaml")
+    old = results.load(file, here / "results", book.settings("toys"))
+    new, changed = old.model_copy(update=known), old.model_copy(update=known | {"weights": {"a model": "y"}})
+    assert results.differences(old, new) == []
+    assert results.differences(new, changed) == ["weights.a model"]
 
 
 def test_a_run_of_other_settings_is_named(here):

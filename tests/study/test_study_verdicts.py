@@ -192,6 +192,15 @@ def test_a_pair_of_other_compute_is_refused(change):
     assert (one.found[0].refused, one.verdict) == ({3: "on different compute paths"}, "undecided")
 
 
+def test_a_pair_that_began_from_other_weights_is_refused():
+    """What one side does not say is not held against it."""
+    found = pairs([0.1] * 12)
+    for arm, seed, digest in (("a", 2, "x"), ("b", 2, "y"), ("a", 5, "x"), ("b", 5, "x"), ("a", 7, "x")):
+        found[arm][seed] = found[arm][seed].model_copy(update={"weights": {"a model": digest}})
+    (one,) = judge(study(), everywhere(found), {})
+    assert one.found[0].refused == {2: "from different start weights"}
+
+
 FAR = HERE.model_copy(update={"processor": "z, far"})
 
 

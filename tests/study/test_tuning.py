@@ -6,6 +6,7 @@ import pytest
 
 from coevolve.recipe.schema import check, load_recipe, parts
 from coevolve.tasks.arithmetic import Arithmetic
+from coevolve.tasks.sentiment import Sentiment
 
 pytestmark = pytest.mark.slow
 
@@ -26,3 +27,14 @@ def test_its_problems_are_not_those_of_the_study(name):
         for task, problem in ((tuning, one), (study, theirs))
     )
     assert shown == as_there
+
+
+def test_its_openings_are_not_those_of_the_study():
+    recipe = load_recipe(STUDY.parent / "recipes" / "cory-sentiment.yaml", [f"task={STUDY / 'tuning.py'}:Openings"])
+    check(recipe)
+    tuning, study = parts(recipe).task(), Sentiment()
+    ours = {problem.id for problem in (*tuning.train, *tuning.test)}
+    assert len(ours) == len(tuning.train) + len(tuning.test)
+    assert not ours & {problem.id for problem in (*study.train, *study.test)}
+    assert len(tuning.train) >= len(study.train)
+    assert tuning.prompt(tuning.train[0], "pioneer", []) == tuning.train[0].data["query"]

@@ -24,7 +24,8 @@ from coevolve.names import check_names
 from coevolve.recipe.inputs import did_you_mean, load_yaml, validate
 from coevolve.recipe.schema import Recipe, load_recipe
 from coevolve.report.findings.statistics import EXACT
-from coevolve.study.measures import check_measure
+from coevolve.report.wording import and_list
+from coevolve.study.measures import check_measure, evaluated
 from coevolve.study.results import Evaluated, Settings, said, settings
 
 Tier = Literal["quick", "full"]
@@ -168,7 +169,8 @@ class Elsewhere(_Strict):
 
 class Claim(_Strict):
     """paper: which, and where in it. says: what, in our words. number: what the paper reports. follows: verdict -> what
-    it means for a user, written before any run. needs_premise: without it the claim is vacuous."""
+    it means for a user, written before any run. caveat: what of it was changed after results were in, or what its
+    comparisons cannot show. needs_premise: without it the claim is vacuous."""
 
     paper: str
     says: str
@@ -177,6 +179,7 @@ class Claim(_Strict):
     premise: str | None = None
     needs_premise: bool = False
     follows: dict[Verdict, str] = {}
+    caveat: str | None = None
     elsewhere: Elsewhere | None = None
 
     @model_validator(mode="after")
@@ -222,6 +225,17 @@ class Study(_Strict):
             for one in claim.comparisons:
                 for arm in (*one.sides[0], *one.sides[1]):
                     _known(arm, self.arms, f"claims.{id}.comparisons")
+        return self
+
+    @model_validator(mode="after")
+    def _held_out_results_are_of_one_kind(self) -> Study:
+        for id, claim in self.claims.items():
+            for one in claim.comparisons:
+                arms = list(dict.fromkeys(arm for side in one.sides for arm in side))
+                kinds = {(self.arms[arm].samples, self.arms[arm].evaluation_seed) for arm in arms}
+                if evaluated(one.measure) and len(kinds) > 1:
+                    how = "need the same `samples` and `evaluation_seed`, or no two of their runs are a pair"
+                    raise ValueError(f"claims.{id}.comparisons: {and_list(arms)} {how}")
         return self
 
     @model_validator(mode="after")

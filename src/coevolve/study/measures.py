@@ -8,11 +8,14 @@ compared with, a number behind them: ``end turn/1/reward / 4``.
     start NAME       the smoothed metric at the beginning; early NAME: a fifth into the run
     noise NAME       the standard deviation of a step around its neighbours; of a run of more than ``results.MOST``
                      steps, that of the means of a few
-    halfway NAME     the share of the run after which half of the way from start to peak is gone; 1: it never rose
+    halfway NAME     the share of the run after which half of the way from start to peak is gone; of a run that never
+                     rose nothing
     held-out NAME    the trained team on held-out problems, sampled, the mean over roles; untrained NAME: at the start;
                      NAME+OTHER: the sum of both
     bare NAME        each policy alone on the bare prompt, trained, the mean over policies; bare/ann NAME: one of them
     bare-untrained NAME   the same at the start
+    bare-highest NAME, bare-lowest NAME   each policy alone, trained, the one that came to most and the one that came to
+                     least; what an evaluation draws of luck parts them, too
     hypervolume      of the frontier of several arms: reward of the first role against KL
 
 The budget is the smaller one of what two arms spent, or the largest KL that both came to; a run that was beyond it from
@@ -108,11 +111,11 @@ def _early(run: Run, key: str) -> float:
 
 
 def _halfway(run: Run, key: str) -> float:
-    """1 where it never rose: then no part of the way was gone before the end."""
+    """NaN where it never rose: there was no way to go."""
     values = column(run, key)
     begun, most = start(values), peak(values)
     if math.isnan(begun) or most <= begun:
-        return math.nan if math.isnan(begun) else 1.0
+        return math.nan
     return float(np.argmax(smooth(values) >= (begun + most) / 2)) / len(values)
 
 
@@ -129,13 +132,15 @@ _WHOLE: Mapping[str, Callable[[Run, str], float]] = {
     "noise": _noise,
     "halfway": _halfway,
 }
-_ROWS = {
-    "held-out": ("trained", "team"),
-    "untrained": ("start", "team"),
-    "bare": ("trained", "alone"),
-    "bare-untrained": ("start", "alone"),
+_ROWS: Mapping[str, tuple[str, str, Callable[[Sequence[float]], float]]] = {
+    "held-out": ("trained", "team", fmean),
+    "untrained": ("start", "team", fmean),
+    "bare": ("trained", "alone", fmean),
+    "bare-untrained": ("start", "alone", fmean),
+    "bare-highest": ("trained", "alone", max),
+    "bare-lowest": ("trained", "alone", min),
 }
-"""Measures of the evaluation: whose weights, in which setting."""
+"""Measures of the evaluation: whose weights, in which setting, and what is made of several rows."""
 
 
 def check_measure(text: str) -> str:
@@ -170,7 +175,7 @@ def amount(result: Result, measure: str, budget: Budget | None = None) -> float:
 
 def _unscaled(result: Result, how: str, policy: str | None, what: str, budget: Budget | None) -> float:
     if how in _ROWS:
-        return sum(_of_rows(result, *_ROWS[how], policy, name) for name in what.split("+"))
+        return sum(_of_rows(result, how, policy, name) for name in what.split("+"))
     run = result.run
     if what not in run.keys:
         return math.nan
@@ -183,14 +188,15 @@ def metric(text: str) -> tuple[str, int]:
     return (found[1], int(found[2] or 1)) if found else (text, 1)
 
 
-def _of_rows(result: Result, weights: str, setting: str, policy: str | None, what: str) -> float:
+def _of_rows(result: Result, how: str, policy: str | None, what: str) -> float:
+    weights, setting, joined = _ROWS[how]
     key = f"{what}/reward" if what.startswith("best@") else what
     rows = [row for row in result.rows if (row["weights"], row["setting"]) == (weights, setting)]
     if policy is not None:
         rows = [row for row in rows if row["policy"] == policy]
     rows = [row for row in rows if (row["role"] == "all") == key.startswith("parts/")]
     known = [float(value) for row in rows if (value := row.get(key)) is not None]
-    return fmean(known) if known else math.nan
+    return float(joined(known)) if known else math.nan
 
 
 def spread(result: Result) -> float:

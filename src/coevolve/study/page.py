@@ -111,7 +111,7 @@ def _link(one: Judged) -> str:
 
 
 def _claims(book: Book, judged: Sequence[Judged]) -> Section:
-    rows = [[_link(one), one.claim.says, f"**{one.verdict}**", _reason(one, book)] for one in judged]
+    rows = [[_link(one), one.claim.says, f"**{one.verdict}**", _reason(one, book) + _caveat(one)] for one in judged]
     return Section("claims", "Claims", "", ("", "claim", "verdict", "because"), rows)
 
 
@@ -153,8 +153,12 @@ def _clear(found: Found, full: int) -> bool:
 
 def _open(judged: Sequence[Judged]) -> Section:
     sentence = "Nobody claimed an answer to these, so there is no test and no verdict, only what was measured."
-    rows = [[_link(one), one.claim.says, _measured(one)] for one in judged]
+    rows = [[_link(one), one.claim.says, _measured(one) + _caveat(one)] for one in judged]
     return Section("open", "Open questions", sentence, ("", "question", "measured"), rows)
+
+
+def _caveat(one: Judged) -> str:
+    return "" if one.claim.caveat is None else f"{BREAK}Caveat: {one.claim.caveat}"
 
 
 def _measured(one: Judged) -> str:
@@ -223,6 +227,8 @@ def _detail(book: Book, one: Judged, kept: Everywhere) -> Section:
     premise = f" {_premise_of(one)}" if one.claim.premise else ""
     source = one.claim.paper if one.claim.number == one.claim.paper else f"{one.claim.paper}: {one.claim.number}"
     said = f"{one.claim.says}\n\n**{one.verdict}.** {source}.{premise}\n\n"
+    if one.claim.caveat is not None:
+        said += f"Caveat: {one.claim.caveat}\n\n"
     if (other := one.claim.elsewhere) is not None:
         said += f"{other.why} `{other.recipe}`. What would decide it: `{other.command}`"
         return Section(one.id.lower(), one.id, said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_v
 
 from coevolve.defaults import STEPS
 from coevolve.files import read_json
+from coevolve.models.names import resolve
 from coevolve.recipe.inputs import validate
 from coevolve.recipe.schema import Recipe
 from coevolve.report.runs import Run, read
@@ -41,7 +43,7 @@ _BEST = re.compile(r"best@(\d+)/reward")
 _ELSEWHERE = frozenset(
     {"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
 )
-_CURVE_DIGITS, _ROW_DIGITS = 4, 6
+_CURVE_DIGITS, _ROW_DIGITS, _DIGEST = 4, 6, 16
 _ONE_FOR_ALL = 0
 """The seed that every run was evaluated by, of results that do not say."""
 _CPUINFO = Path("/proc/cpuinfo")
@@ -72,14 +74,18 @@ _OURS = "coevolve"
 
 
 class Result(BaseModel):
-    """One arm and seed, finished. recipe: what it says beyond defaults. rows: of the evaluation, sampled. took: seconds
-    of training and evaluation, and when: the only part that differs when the run is done again."""
+    """One arm and seed, finished. recipe: what it says beyond defaults. defaults: what algorithm and play were set to,
+    with what the recipe leaves to them; weights: model -> digest of what its policies began with; both unknown of what
+    was made up to 26 November 2026. rows: of the evaluation, sampled. took: seconds of training and evaluation, and
+    when: the only part that differs when the run is done again."""
 
     model_config = ConfigDict(extra="forbid")
 
     arm: str
     seed: int
     recipe: dict[str, Any]
+    defaults: dict[str, Any] = {}
+    weights: dict[str, str] = {}
     evaluated: Evaluated
     machine: Machine
     versions: dict[str, str]
@@ -186,6 +192,8 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
         arm=arm,
         seed=recipe.seed,
         recipe=said(recipe),
+        defaults=about.get("settings", {}),
+        weights=_weights(recipe),
         evaluated=evaluated,
         machine=Machine(processor=processor(), compute=tuple(compute), threads=about["compute"]["threads"]),
         versions=versions_in(about),
@@ -199,6 +207,21 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         },
     )
+
+
+def _weights(recipe: Recipe) -> dict[str, str]:
+    """Model -> digest of its weights, of the policies' models that are folders here."""
+    found = {}
+    for model in sorted({spec.model for spec in recipe.policies.values() if getattr(spec, "model", None)}):
+        if isinstance(folder := resolve(model), Path):
+            files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
+            found[model] = hashlib.sha256(b"".join(map(_digest, files))).hexdigest()[:_DIGEST]
+    return found
+
+
+def _digest(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").digest()
 
 
 def versions_in(about: Mapping[str, Any]) -> dict[str, str]:
@@ -228,9 +251,29 @@ def load(file: Path, folder: Path, now: Settings) -> Result:
     return found
 
 
+def other_defaults(found: Mapping[Path, Result]) -> str:
+    """Which two of an arm's results were made under other defaults of the package; empty if none that say."""
+    known = [(file, one.defaults) for file, one in found.items() if one.defaults]
+    for file, defaults in known[1:]:
+        if key := _differs(known[0][1], defaults):
+            return f"{known[0][0]} and {file} are of one arm under other defaults: {key}; delete those of one"
+    return ""
+
+
+def other_weights(found: Sequence[Result]) -> str:
+    """The model that some of these began from with other weights; empty if all that say are alike."""
+    for model in dict.fromkeys(model for one in found for model in one.weights):
+        if len({one.weights[model] for one in found if model in one.weights}) > 1:
+            return model
+    return ""
+
+
 def differences(one: Result, other: Result) -> list[str]:
-    """The keys, with dots, in which two runs of the same arm and seed differ, times and the commit aside."""
-    first, second = (_flat(result.model_dump(mode="json", exclude={"took", "commit"})) for result in (one, other))
+    """The keys, with dots, in which two runs of the same arm and seed differ: times and the commit aside, and what one
+    of them does not know."""
+    known = {key for key in ("defaults", "weights") if getattr(one, key) and getattr(other, key)}
+    left_out = {"took", "commit", "defaults", "weights"} - known
+    first, second = (_flat(result.model_dump(mode="json", exclude=left_out)) for result in (one, other))
     return [key for key in dict.fromkeys((*first, *second)) if first.get(key) != second.get(key)]
 
 

@@ -57,8 +57,10 @@ def kept(book: Book) -> Everywhere:
     for arm in book.study.arms:
         files = sorted((book.results / arm).rglob("*.json"))
         settings = book.settings(arm) if files else {}
-        for file in files:
-            one = results.load(file, book.results, settings)
+        loaded = {file: results.load(file, book.results, settings) for file in files}
+        if why := results.other_defaults(loaded):
+            raise ValueError(why)
+        for one in loaded.values():
             if one.seed < book.study.seeds["full"]:
                 found.setdefault(one.machine.processor, {}).setdefault(arm, {})[one.seed] = one
     return {

@@ -27,9 +27,9 @@ from typing import Any
 from coevolve.report.findings.statistics import Estimate, estimate, holm, sign_flip
 from coevolve.study import measures
 from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
-from coevolve.study.results import Everywhere, Result, Results
+from coevolve.study.results import Everywhere, Result, Results, other_weights
 
-MADE_APART = ("on different compute paths", "of different versions")
+MADE_APART = ("on different compute paths", "of different versions", "from different start weights")
 """Why runs are no pair that may be one where both are made anew."""
 
 SLOPE, GAIN = 0.3, 0.0
@@ -178,6 +178,8 @@ def _numbers(
         return nothing, MADE_APART[0]
     if len({tuple(sorted(one.libraries.items())) for one in (*ours, *theirs)}) > 1:
         return nothing, MADE_APART[1]
+    if other_weights([*ours, *theirs]):
+        return nothing, MADE_APART[2]
     if measures.evaluated(comparison.measure) and (why := _evaluated_apart([*ours, *theirs])):
         return nothing, why
     matched = comparison.matched
