@@ -14,11 +14,10 @@ from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
+from coevolve.runs.identity import ELSEWHERE, flat
 from coevolve.runs.signature import check_stays
 
-_ELSEWHERE = frozenset(
-    {"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
-)
+_FREE = ELSEWHERE | {"seed"}
 """Keys of a recipe in which two seeds of one experiment may differ."""
 
 
@@ -117,16 +116,8 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     return [Group(name, group) for name, group in zip(_names(groups), groups, strict=True)]
 
 
-def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + str(key): value}
-    return found
-
-
 def _identity(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in flat(run.recipe).items() if key not in _ELSEWHERE and value is not None}
+    return {key: value for key, value in flat(run.recipe).items() if key not in _FREE and value is not None}
 
 
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:

@@ -22,6 +22,7 @@ from coevolve.recipe.inputs import validate
 from coevolve.recipe.schema import Recipe
 from coevolve.report.runs import Run, read
 from coevolve.runs.durable import make_folder, write_text
+from coevolve.runs.identity import ELSEWHERE
 
 Number = float | None
 Settings = dict[str, Any]
@@ -38,9 +39,7 @@ _ROW = re.compile(
     r"weights|setting|role|policy|reward|reward_se|kl|length|eos_rate|distinct_2|parts/.+|best@\d+/reward"
 )
 _BEST = re.compile(r"best@(\d+)/reward")
-_ELSEWHERE = frozenset(
-    {"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
-)
+_ELSEWHERE = ELSEWHERE | {"seed"}
 _CURVE_DIGITS, _ROW_DIGITS = 4, 6
 _ONE_FOR_ALL = 0
 """The seed that every run was evaluated by, of results that do not say."""

@@ -13,14 +13,15 @@ import numpy as np
 from coevolve.report.findings.arms import ETA
 from coevolve.report.findings.curves import column, final, start
 from coevolve.report.findings.statistics import estimate
-from coevolve.report.runs import Group, Run, flat, grouped
+from coevolve.report.runs import Group, Run, grouped
 from coevolve.report.section import Plot, Section, Series
 from coevolve.report.wording import and_list, number
+from coevolve.runs.identity import flat
 
 Point = tuple[float, float]
 """KL (the less the better), reward (the more the better)."""
 
-_BEYOND = 1.1
+BEYOND = 1.1
 """The reference point's KL, in terms of the largest: a little beyond, so that the farthest point counts too."""
 
 _ETA_SHOWN = re.compile(r"[- ]eta=[0-9.]+(e[-+]?[0-9]+)?")
@@ -53,7 +54,7 @@ def sections(groups: Sequence[Group]) -> list[Section]:
         return []
     runs = [run for group in ended for run in group.runs]
     lowest = min(start(column(run, "reward")) for run in runs)
-    reference = (_BEYOND * max(_end(run)[0] for run in runs), lowest)
+    reference = (BEYOND * max(_end(run)[0] for run in runs), lowest)
     left_out = [group.name for group in groups if group not in ended]
     return [_points(ended, left_out), *_volumes(ended, reference)]
 
