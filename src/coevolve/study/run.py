@@ -23,7 +23,8 @@ from coevolve.files import read_json
 from coevolve.recipe.schema import Recipe, check, load_recipe
 from coevolve.report.wording import many
 from coevolve.runs.durable import make_folder, remove, write_text
-from coevolve.runs.folder import RunDir, environment, plain
+from coevolve.runs.environment import environment
+from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.lock import alone
 from coevolve.study import results
 from coevolve.study.claims import Arm, Book
