@@ -49,6 +49,11 @@ class Run:
         """Every policy that took a turn."""
         return list(dict.fromkeys(key.split("/")[1] for key in self.keys if key.startswith("agents/")))
 
+    @cached_property
+    def seats(self) -> set[tuple[str, str]]:
+        """Every role with every policy that played it."""
+        return {seat for line in self.lines for seat in line.get("cast", {}).items()}
+
     def written(self, name: str) -> Any:
         """A JSON file of the run, such as ``eval.json``; None if there is none."""
         file = self.path / name
