@@ -44,7 +44,7 @@ class Reward:
         if not self.role:
             return ""
         return (
-            f" These teams differ in their roles or play, and a mean over all turns would be one over unlike turns. "
+            " These teams differ in their roles or play, and a mean over all turns would be one over unlike turns. "
             f"Compared is what {self.role} earns, who speaks first in all of them and hears nobody, and on held-out "
             "problems each policy alone; r - eta*KL is of all turns, and is not."
         )

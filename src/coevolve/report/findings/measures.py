@@ -29,12 +29,16 @@ Agree = tuple[Callable[[Group], Any], str]
 """What two groups must share for a number to mean the same, and what it is called."""
 
 
+def _price(group: Group) -> list[Any]:
+    return [kl_weights(group), learners(group)]
+
+
 def _noise(group: Group) -> list[Any]:
     """The largest of many noisy means is the larger, the more they are and the noisier each."""
     return [{len(run.lines) for run in group.runs}, setting(group, "batch_size"), setting(group, "members")]
 
 
-_PRICE: Agree = lambda group: (kl_weights(group), learners(group)), "the weight of the KL or in who learns"
+_PRICE: Agree = _price, "the weight of the KL or in who learns"
 _SAME_KL: Agree = paying, "roles, play or who learns"
 _NOISE: Agree = _noise, "steps, problems or members"
 
