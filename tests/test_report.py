@@ -101,7 +101,7 @@ def test_seeds_of_one_recipe_become_a_mean_with_a_standard_error(tmp_path, monke
     runs = [write_run(tmp_path / "cory-0", reward=1.0), write_run(tmp_path / "cory-1", steps=3, reward=3.0)]
     drawn, bands = curves([*runs, write_run(tmp_path / "ppo-0")], tmp_path, monkeypatch)
     teams = [(label, y) for label, y in drawn if label][:2]
-    assert teams == [("cory (2 seeds)", [2.0] * 3), ("ppo", [1.0] * 5)]  # only steps that both seeds have
+    assert teams == [("cory (2 seeds, ±SE)", [2.0] * 3), ("ppo", [1.0] * 5)]  # only steps that both seeds have
     assert bands[0] == ([1.0] * 3, [3.0] * 3)  # deviation sqrt(2), over sqrt(2) runs: 1
 
 

@@ -15,6 +15,7 @@ import yaml
 from coevolve import cli
 from coevolve.commands.reproduce import _compared
 from coevolve.recipe.schema import load_recipe
+from coevolve.runs.environment import FILE, processor
 from coevolve.runs.folder import read_lines
 from coevolve.study import results, run
 from coevolve.study.claims import read
@@ -73,7 +74,7 @@ def killed_at_a_checkpoint(folder):
 @pytest.mark.slow
 def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     there = killed_at_a_checkpoint(here)
-    file = results.place(here / "results", "toys", 0, results.processor())
+    file = results.place(here / "results", "toys", 0, processor())
     assert not file.exists()
     with run.alone(here / run.RUNS, wait=True):  # the training ends with the study that started it
         pass
@@ -87,7 +88,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     (digest,) = kept["weights"].values()
     assert len(digest) == 16
     assert sum(kept["curves"]["turns"]) == 30 * 16
-    assert kept["machine"] == {"processor": results.processor(), "compute": kept["machine"]["compute"], "threads": 1}
+    assert kept["machine"] == {"processor": processor(), "compute": kept["machine"]["compute"], "threads": 1}
     if at < 30:
         assert "resumed" in json.loads((there / "environment.json").read_text())
     assert not list(there.glob("checkpoint-*"))  # what is kept is small
@@ -102,7 +103,7 @@ def test_killed_gone_on_with_kept_and_doubted(here, capsys):
     settings = read(Path("claims.yaml")).settings("toys")
     first = results.load(file, here / "results", settings)
     there = here / run.RUNS / "again" / "results"
-    second = results.load(results.place(there, "toys", 0, results.processor()), there, settings)
+    second = results.load(results.place(there, "toys", 0, processor()), there, settings)
     assert results.differences(first, second) == ["curves.reward.3"]
 
 
@@ -174,9 +175,35 @@ def test_results_of_an_arm_under_other_defaults_are_refused(here):
     kept_by_hand(here, seed=1)  # from before results said it
     run.kept(read(here / "claims.yaml"))
     new = kept_by_hand(here, seed=2, defaults={"algorithm": {"lam": 0.95}})
-    with pytest.raises(ValueError, match="under other defaults: algorithm.lam is 1.0 there and 0.95 here") as error:
+    with pytest.raises(ValueError, match=r"under other defaults: algorithm\.lam is 1\.0 there and 0\.95 here") as error:
         run.kept(read(here / "claims.yaml"))
     assert str(error.value).startswith(f"{old} and {new} are of one arm")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"processor": "a far one"}, "a far one"),
+        ({"versions": {"torch": "1.0"}}, "'torch': '1.0'"),
+        ({"compute": {"policies": {"ann": "torch"}, "threads": 2}}, "1 and 2"),
+    ],
+)
+def test_a_run_that_went_on_where_numbers_round_otherwise_is_no_result(here, change, said):
+    recipe = read(here / "claims.yaml").recipe("toys", 0, run.RUNS / "toys-0")
+    first = {"python": "3", "versions": {}, "device": "cpu", "git_commit": "0" * 40, "processor": processor()}
+    first |= {"compute": {"policies": {"ann": "torch"}, "threads": 1}}
+    recipe.output_dir.mkdir(parents=True)
+    (recipe.output_dir / "recipe.yaml").write_text(yaml.safe_dump(recipe.record()))
+    (recipe.output_dir / "metrics.jsonl").write_text('{"step": 0, "reward": 1.0, "turns": 1}\n')
+    evaluation = {"problems": 4, "rows": []}
+    for later in ([first], [first, first | change]):
+        (recipe.output_dir / FILE).write_text(json.dumps(first | {"resumed": later}))
+        if len(later) == 1:
+            made = results.made("toys", recipe, results.Evaluated(), evaluation, 1.0)
+            assert (made.machine.processor, made.commit) == (processor(), "0" * 40)
+    with pytest.raises(ValueError, match="went on, or was evaluated, where numbers round otherwise") as error:
+        results.made("toys", recipe, results.Evaluated(), evaluation, 1.0)
+    assert said in str(error.value)
 
 
 def test_what_a_result_does_not_know_is_no_difference(here):
@@ -288,7 +315,7 @@ def test_a_result_lies_where_its_processor_says(here, capsys):
 
 def test_a_pair_stays_with_one_set_of_versions(here):
     """It would be refused when all of it had been run."""
-    machine = results.Machine(processor=results.processor(), compute=(), threads=1)
+    machine = results.Machine(processor=processor(), compute=(), threads=1)
     book = compared(here)
     for versions, lines in (
         (run._versions(), []),
@@ -307,7 +334,7 @@ def test_a_pair_stays_with_one_set_of_versions(here):
 
 def test_a_chain_of_pairs_stays_with_one_set_of_versions(here):
     """Else the arm in the middle could be run nowhere."""
-    machine = results.Machine(processor=results.processor(), compute=(), threads=1)
+    machine = results.Machine(processor=processor(), compute=(), threads=1)
     kept_by_hand(here, machine=machine, versions=run._versions() | {"torch": "1.0"})
     text = (here / "claims.yaml").read_text().replace("full: 6", "full: 12")  # three tests want as many
     third = "others: {recipe: toy.yaml, overrides: [algorithm.eta=0.5]}"

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from coevolve.console import WIDE, console
+from coevolve.report.wording import fixed
 
 NAMES = ("weights", "setting", "role", "policy", "decoding")
 _DIGITS = {"kl": 2, "length": 1, "eos_rate": 2, "distinct_1": 3, "distinct_2": 3}
@@ -44,9 +45,9 @@ def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         shown.add_column(f"{row['weights']}\n{row['setting']}\n{row['decoding']}", justify="right")
     for key in ("reward", *dict.fromkeys(key for row in rows for key in row if key.startswith(_PART))):
-        shown.add_row(key.removeprefix(_PART), *(_number(row.get(key), 3) for row in rows))
+        shown.add_row(key.removeprefix(_PART), *(fixed(row.get(key), 3) for row in rows))
     for key, digits in (("tokens", 1), ("seconds", 3)):
-        shown.add_row(f"{key} per problem", *(_number(row[key], digits) for row in rows))
+        shown.add_row(f"{key} per problem", *(fixed(row[key], digits) for row in rows))
     return shown
 
 
@@ -60,7 +61,7 @@ def _best(rows: Sequence[Mapping[str, Any]], samples: int) -> Table:
         shown.add_column(f"k = {k}", justify="right")
     for row in rows:
         for name in (key.removeprefix(f"{_BEST}1/") for key in row if key.startswith(f"{_BEST}1/")):
-            best = [_number(row.get(f"{_BEST}{k}/{name}"), 3) for k in ks]
+            best = [fixed(row.get(f"{_BEST}{k}/{name}"), 3) for k in ks]
             shown.add_row(*(str(row[key]) for key in NAMES[:-1]), name.removeprefix(_PART), *best)
     return shown
 
@@ -74,12 +75,7 @@ def _table(result: Mapping[str, Any]) -> Table:
     for name in ("reward", *_DIGITS):
         shown.add_column(name, justify="right")
     for row in result["rows"]:
-        reward = f"{_number(row.get('reward'), 2)} ± {_number(row.get('reward_se'), 2)}"
-        numbers = [_number(row.get(key), digits) for key, digits in _DIGITS.items()]
+        reward = f"{fixed(row.get('reward'), 2)} ± {fixed(row.get('reward_se'), 2)}"
+        numbers = [fixed(row.get(key), digits) for key, digits in _DIGITS.items()]
         shown.add_row(*(str(row[key]) for key in NAMES), reward, *numbers)
     return shown
-
-
-def _number(value: float | None, digits: int) -> str:
-    """Fixed point; a dash for what could not be measured."""
-    return "-" if value is None else f"{value:.{digits}f}"

@@ -12,7 +12,7 @@ from coevolve.report.findings.opening import opening
 from coevolve.report.plot import picture, reward_kl
 from coevolve.report.runs import Run
 from coevolve.report.section import Cell, Section
-from coevolve.report.wording import and_list, many, number
+from coevolve.report.wording import and_list, many, number, table_rows
 from coevolve.runs.durable import write_text
 
 _MARKS = re.compile(r"[|*]|<(?=[A-Za-z/!])")
@@ -54,8 +54,7 @@ def _table(section: Section) -> str:
     right = [any(isinstance(row[place], int | float) for row in section.rows) for place in range(len(section.columns))]
     head = [_text(title) for title in section.columns]
     rule = ["---:" if numeric else ":---" for numeric in right]
-    lines = [head, rule, *([_cell(value) for value in row] for row in section.rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table_rows([head, rule, *(map(_cell, row) for row in section.rows)])
 
 
 def _cell(value: Cell) -> str:

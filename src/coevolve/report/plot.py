@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from coevolve.report.findings.alike import ALL_TURNS, compared
 from coevolve.report.findings.arms import arms
-from coevolve.report.runs import Group, Run, read
+from coevolve.report.runs import Group, read
 from coevolve.report.section import Plot, Series
 from coevolve.runs import durable
 
@@ -30,7 +31,7 @@ def reward_kl(runs: Sequence[Path], output: Path) -> None:
     Raises ValueError for a run without metrics.
     """
     groups = arms([read(Path(run)) for run in runs])
-    panels = _panels([run for group in groups for run in group.runs])
+    panels = _panels(groups)
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(5 * columns, 3.8 * rows), layout="constrained")
@@ -94,17 +95,21 @@ def _save(figure: Figure, output: Path) -> None:
     canvas.print_png(str(output))  # which draws once, and ``savefig`` twice
 
 
-def _panels(runs: Sequence[Run]) -> dict[str, str]:
-    """Metric -> title, of what the runs have: the known metrics, then parts of the reward."""
-    present = dict.fromkeys(key for run in runs for key in run.keys)
+def _panels(groups: Sequence[Group]) -> dict[str, str]:
+    """Metric -> title, of what the runs have: the known metrics, then parts of the reward. Of unlike teams the reward
+    that they are compared by comes first."""
+    present = dict.fromkeys(key for group in groups for run in group.runs for key in run.keys)
     parts = [key for key in present if key.startswith("parts/")][:_PARTS]
     known = {key: title for key, title in _PANELS.items() if key in present}
+    if (reward := compared(groups)) != ALL_TURNS:
+        known["reward"] += ", of unlike turns"
+        known = ({reward.metric: f"{_PANELS['reward']}{reward.whose}"} if reward else {}) | known
     return known | {key: key.removeprefix("parts/").replace("_", " ") for key in parts}
 
 
 def _draw(axis: Axes, group: Group, key: str, colour: str, *, one: bool) -> None:
     policies = sorted(policy for policy in group.runs[0].policies if f"agents/{policy}/{key}" in group.runs[0].keys)
-    label = group.name if len(group.runs) == 1 else f"{group.name} ({len(group.runs)} seeds)"
+    label = group.name if len(group.runs) == 1 else f"{group.name} ({len(group.runs)} seeds, ±SE)"
     _curve(axis, group, key, label, "-", colour, band=True)
     for number, policy in enumerate(policies if len(policies) > 1 else ()):
         shade = f"C{number + 1}" if one else colour

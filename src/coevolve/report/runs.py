@@ -14,11 +14,10 @@ from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
+from coevolve.runs.identity import ELSEWHERE, flat
 from coevolve.runs.signature import check_stays
 
-_ELSEWHERE = frozenset(
-    {"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
-)
+_FREE = ELSEWHERE | {"seed"}
 """Keys of a recipe in which two seeds of one experiment may differ."""
 
 
@@ -49,6 +48,11 @@ class Run:
     def policies(self) -> list[str]:
         """Every policy that took a turn."""
         return list(dict.fromkeys(key.split("/")[1] for key in self.keys if key.startswith("agents/")))
+
+    @cached_property
+    def seats(self) -> set[tuple[str, str]]:
+        """Every role with every policy that played it."""
+        return {seat for line in self.lines for seat in line.get("cast", {}).items()}
 
     def written(self, name: str) -> Any:
         """A JSON file of the run, such as ``eval.json``; None if there is none."""
@@ -117,16 +121,8 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     return [Group(name, group) for name, group in zip(_names(groups), groups, strict=True)]
 
 
-def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + str(key): value}
-    return found
-
-
 def _identity(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in flat(run.recipe).items() if key not in _ELSEWHERE and value is not None}
+    return {key: value for key, value in flat(run.recipe).items() if key not in _FREE and value is not None}
 
 
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.recipe.inputs import did_you_mean
+from coevolve.report.wording import table_rows
 
 NONE = "none"
 _PROJECT = "coevolve"
@@ -165,8 +166,7 @@ def _rows(step: int, sample: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def _markdown(rows: Sequence[Sequence[Any]]) -> str:
-    lines = [_COLUMNS, ["---"] * len(_COLUMNS), *rows]
-    return "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
+    return table_rows(map(_cell, line) for line in (_COLUMNS, ["---"] * len(_COLUMNS), *rows))
 
 
 def _cell(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _SIGNIFICANT = 3
 _TINY = 1e-4
@@ -19,6 +19,11 @@ def number(value: float | None) -> str:
     if abs(value) < _TINY:
         return f"{value:.1e}"
     return f"{value:.{max(0, _SIGNIFICANT - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def fixed(value: float | None, digits: int) -> str:
+    """So many digits behind the point; a dash for what could not be measured."""
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def plus_minus(value: float, error: float | None) -> str:
@@ -42,3 +47,8 @@ def and_list(names: Sequence[str]) -> str:
 def many(count: int, noun: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def table_rows(lines: Iterable[Iterable[str]]) -> str:
+    """Lines of cells as rows of a Markdown table, whose marks the cells have lost already."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,6 +1,6 @@
 """The run directory: what is written while training, and how it stays readable whatever happens.
 
-    recipe.yaml         the resolved recipe                    environment.json    versions, git commit, seed
+    recipe.yaml         the resolved recipe                    environment.json    see ``environment``
     metrics.jsonl       one line a step                        episodes.jsonl      a few episodes a step
     samples.jsonl       the same held-out problems at the      reward-kl.png       the curves (``coevolve train``)
                         start and at every checkpoint          checkpoint-N/       see ``checkpoint``
@@ -17,29 +17,22 @@ from __future__ import annotations
 
 import json
 import math
-import platform
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from coevolve.files import parse_json, read_text
-from coevolve.late import torch
-from coevolve.runs import durable, lock, shapes, signature
+from coevolve.runs import durable, environment, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"
 _OWN = frozenset(
-    {"recipe.yaml", signature.FILE, "environment.json", "metrics.jsonl", "episodes.jsonl", "samples.jsonl", lock.LOCK}
+    {"recipe.yaml", signature.FILE, environment.FILE, "metrics.jsonl", "episodes.jsonl", "samples.jsonl", lock.LOCK}
     | {"train.log", "tracker-id", "tensorboard", "wandb"}
 )
 """What may be in the folder of a run that has not finished a step."""
-
-_PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy")
 
 
 @dataclass(frozen=True)
@@ -132,18 +125,15 @@ class RunDir:
     ) -> None:
         """Write what this run is, what it runs on and what computes; a resumed run adds where it went on.
 
-        settings: of algorithm and play, with those that the recipe leaves to them.
+        settings: of algorithm and play, with those that the recipe leaves to them. fresh: there was no checkpoint.
         """
         text = yaml.safe_dump(plain(recipe), sort_keys=False)
         durable.write_text(self.path / "recipe.yaml", text)
         if own := signature.signature(text, recipe):
             durable.write_text(self.path / signature.FILE, own)
-        file = self.path / "environment.json"
-        here = environment() | {"seed": seed, "compute": dict(compute), "settings": plain(settings)}
-        if not fresh and file.exists():
-            first = shapes.read(file)
-            here = first | {"resumed": [*first.get("resumed", []), here]}
-        durable.write_text(file, json.dumps(here, indent=2) + "\n")
+        step = 0 if fresh else steps_of(self.checkpoints()[-1])
+        here = {"step": step, **environment.environment(), "seed": seed, "compute": dict(compute)}
+        environment.add_start(self.path, here | {"settings": plain(settings)}, fresh=fresh)
 
     def append(self, line: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> None:
         """One step's metrics, and the records of some of its episodes."""
@@ -198,28 +188,6 @@ def lines_before(file: Path, end: int) -> list[dict[str, Any]]:
 def _append(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     with file.open("a", encoding="utf-8") as out:
         out.write("".join(json.dumps(plain(line), allow_nan=False) + "\n" for line in lines))
-
-
-def environment() -> dict[str, Any]:
-    """Versions of what decides the numbers, and the commit of the working directory if it is a git checkout."""
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    commit = ""
-    if shutil.which("git"):
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-        ).stdout.strip()
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "git_commit": commit or "not a git checkout",
-        "versions": versions,
-    }
 
 
 def plain(value: Any) -> Any:

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Changing these does not change what a step computes (threads and workers: but for rounding), so a resumed run may.
-_FREE = frozenset(
-    {"steps", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
+ELSEWHERE = frozenset(
+    {"output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
 )
+"""Keys of a recipe that do not change what a step computes (threads and workers: but for rounding)."""
+
+_FREE = ELSEWHERE | {"steps"}
+"""What a resumed run may change."""
 _ROUNDING = re.compile(r"policies\..+\.(micro_tokens|gradient_checkpointing)$")
 """What a policy computes in other pieces comes to the same but for rounding."""
 _COMPUTE = re.compile(r"policies\..+\.compute$|(policies\..+\.)?(engine(\.(?!staleness$)|$)|learner(\.|$))")
@@ -22,7 +25,7 @@ _PARTNER = re.compile(r"(policies\..+\.)engine(\.(name|model))?$")
 
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raises ValueError naming the first key in which they differ, of those that change what a step computes."""
-    old, new = _flat(there), _flat(here)
+    old, new = flat(there), flat(here)
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     if "play_settings" not in there:  # a run from Python of a time when these were not written down
@@ -51,9 +54,9 @@ def _left_to_others(key: str, recipe: Mapping[str, Any]) -> bool:
     return _COMPUTE.match(key) is not None and not frozen
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted keys, as they are written on the command line."""
-    flat: dict[str, Any] = {}
+def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted keys, as they are written on the command line: ``{"a.b": 1}``."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return found

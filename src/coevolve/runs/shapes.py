@@ -96,10 +96,14 @@ class _Diagnostics(_Played):
     rows: list[_Condition]
 
 
-class _Environment(_Strict):
+class _Start(_Strict):
+    step: NonNegativeInt = 0
     versions: dict[str, str] = {}
     compute: dict[str, Any] = {}
-    resumed: list[dict[str, Any]] = []
+
+
+class _Environment(_Start):
+    resumed: list[_Start] = []
 
 
 class _Progress(_Strict):  # of checkpoints from before there was a state

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from coevolve.report.section import Section
+from coevolve.report.wording import table_rows
 
 BREAK = "\n"  # within a cell
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
@@ -82,7 +83,7 @@ def _markdown(section: Section, hashes: str) -> list[str]:
     if section.rows:
         rule = ["---"] * len(section.columns)
         rows = [[str(cell).replace("|", "\\|").replace(BREAK, "<br>") for cell in row] for row in section.rows]
-        parts.append("\n".join(f"| {' | '.join(line)} |" for line in (section.columns, rule, *rows)))
+        parts.append(table_rows([section.columns, rule, *rows]))
     return parts
 
 

@@ -36,7 +36,7 @@ import numpy as np
 from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.report.findings.curves import column, mean, of_agents, peak, smooth, start, window
-from coevolve.report.findings.frontier import hypervolume
+from coevolve.report.findings.frontier import BEYOND, hypervolume
 from coevolve.report.findings.matched import KL, SAMPLES, Axis, curve
 from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
@@ -46,7 +46,6 @@ _SAME = 0.01
 """Of what was spent: runs that differ by less spent the same."""
 
 _EARLY = 5  # the fifth part of a run
-_BEYOND = 1.1  # of the largest KL: the corner that areas of a frontier reach to
 
 _SCALE = r"(?: / ([1-9]\d*))?"
 _MEASURE = re.compile(rf"([a-z-]+)(?:/([\w.-]+))? ([\w./@-]+(?:\+[\w./@-]+)*){_SCALE}")
@@ -234,7 +233,7 @@ def areas(ours: Sequence[Result], theirs: Sequence[Result]) -> tuple[float, floa
     ends = [[(amount(r, "end kl"), amount(r, f"end {_first(r)}")) for r in side] for side in (ours, theirs)]
     every = [*ours, *theirs]
     corner = (
-        _BEYOND * max(kl for side in ends for kl, _ in side),
+        BEYOND * max(kl for side in ends for kl, _ in side),
         min(amount(result, f"start {_first(result)}") for result in every),
     )
     if not all(math.isfinite(value) for side in ends for point in side for value in point):

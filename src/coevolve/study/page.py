@@ -6,6 +6,7 @@ below them everything there is to know of each claim and run. ``layout`` makes f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -28,6 +29,7 @@ INTRO = (
     "What of the papers' claims holds here, decided by rule. Made by `coevolve reproduce` from `study/claims.yaml` and "
     "the files under `study/results/`; do not edit. [How it is done](reproduce.md)."
 )
+_COMMIT = re.compile(r"\b([0-9a-f]{7})[0-9a-f]{33,}\b")
 _SIGNS = {"more": ">", "less": "<", "equal": "=", "open": "beside"}
 
 
@@ -344,7 +346,7 @@ def _run(book: Book, arm: str, seeds: Mapping[int, Result]) -> list[str]:
 def _versions(found: Any) -> str:
     given: list[Result] = list(found)
     torch = dict.fromkeys(f"torch {one.versions.get('torch', '?')}" for one in given)
-    commits = dict.fromkeys(one.commit[:7] + one.commit[40:] for one in given)
+    commits = dict.fromkeys(_COMMIT.sub(r"\1", one.commit) for one in given)
     return f"{', '.join(torch)}; {', '.join(commits)}"
 
 

@@ -6,9 +6,7 @@ import hashlib
 import json
 import math
 import os
-import platform
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +22,8 @@ from coevolve.recipe.inputs import validate
 from coevolve.recipe.schema import Recipe
 from coevolve.report.runs import Run, read
 from coevolve.runs.durable import make_folder, write_text
+from coevolve.runs.environment import processor, starts
+from coevolve.runs.identity import ELSEWHERE
 
 Number = float | None
 Settings = dict[str, Any]
@@ -40,13 +40,12 @@ _ROW = re.compile(
     r"weights|setting|role|policy|reward|reward_se|kl|length|eos_rate|distinct_2|parts/.+|best@\d+/reward"
 )
 _BEST = re.compile(r"best@(\d+)/reward")
-_ELSEWHERE = frozenset(
-    {"seed", "output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
-)
+_ELSEWHERE = ELSEWHERE | {"seed"}
+_COMPUTES = re.compile(r"(src|recipes)/|study/claims\.yaml$")
+"""Files of a checkout whose changes may change a result."""
 _CURVE_DIGITS, _ROW_DIGITS, _DIGEST = 4, 6, 16
 _ONE_FOR_ALL = 0
 """The seed that every run was evaluated by, of results that do not say."""
-_CPUINFO = Path("/proc/cpuinfo")
 
 
 class Machine(BaseModel):
@@ -181,23 +180,23 @@ def place(folder: Path, arm: str, seed: int, processor: str) -> Path:
 
 
 def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str, Any], seconds: float) -> Result:
-    """The result of a finished run in its folder. evaluation: what came of it, evaluated so. seconds: that it took."""
-    run = read(recipe.output_dir)
-    about = run.written("environment.json")
-    starts = [about, *about.get("resumed", [])]
-    compute = sorted({f"{name} {one['device']}" if name.startswith("cuda") else name for one in starts
-                      for name in one["compute"]["policies"].values()})  # fmt: skip
+    """The result of a finished run in its folder. evaluation: what came of it, evaluated so. seconds: that it took.
+
+    Raises ValueError for a run that went on, or was evaluated, where numbers round otherwise.
+    """
+    folder = recipe.output_dir
+    run, begun = read(folder), starts(folder)
     training = sum(float(line.get("time/step") or 0.0) for line in run.lines)
     return Result(
         arm=arm,
         seed=recipe.seed,
         recipe=said(recipe),
-        defaults=about.get("settings", {}),
+        defaults=begun[0].get("settings", {}),
         weights=_weights(recipe),
         evaluated=evaluated,
-        machine=Machine(processor=processor(), compute=tuple(compute), threads=about["compute"]["threads"]),
-        versions=versions_in(about),
-        commit=_commit(about),
+        machine=_machine(folder, begun),
+        versions=_the_only(folder, [versions_in(one) for one in begun]),
+        commit="; ".join(dict.fromkeys(map(_commit, begun))),
         curves=_thinned(run.lines),
         problems=evaluation["problems"],
         rows=[_kept(row) for row in evaluation["rows"] if row["decoding"] == "sampled"],
@@ -207,6 +206,26 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         },
     )
+
+
+def _machine(folder: Path, begun: Sequence[Mapping[str, Any]]) -> Machine:
+    """What every start of a run was computed by, and its evaluation, which is made now."""
+    paths = sorted({f"{name} {one['device']}" if name.startswith("cuda") else name for one in begun
+                    for name in one["compute"]["policies"].values()})  # fmt: skip
+    here = processor()
+    return Machine(
+        processor=_the_only(folder, [*(one.get("processor", here) for one in begun), here]),
+        compute=tuple(paths),
+        threads=_the_only(folder, [one["compute"]["threads"] for one in begun]),
+    )
+
+
+def _the_only(folder: Path, values: Sequence[Any]) -> Any:
+    """What each start of a run had. Raises ValueError if one had another."""
+    if len(different := list(dict.fromkeys(map(str, values)))) > 1:
+        said = f"{folder} went on, or was evaluated, where numbers round otherwise: {' and '.join(different)}"
+        raise ValueError(f"{said}; delete it to make the run anew")
+    return values[0]
 
 
 def _weights(recipe: Recipe) -> dict[str, str]:
@@ -277,29 +296,15 @@ def differences(one: Result, other: Result) -> list[str]:
     return [key for key in dict.fromkeys((*first, *second)) if first.get(key) != second.get(key)]
 
 
-def processor() -> str:
-    """What the processor calls itself, with the numbers that tell generations of one name apart."""
-    if _CPUINFO.is_file():
-        text = _CPUINFO.read_text("utf-8", "replace")
-        lines = [re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE) for key in ("model name", "cpu family", "model")]
-        if all(lines):
-            name, family, model = (line[1].strip() for line in lines if line)
-            return f"{name}, family {family}, model {model}"
-    return platform.processor() or platform.machine()
-
-
 def _spelled(processor: str) -> str:
     """What a processor calls itself, as the name of a folder: ``amd-epyc-family-26-model-2``."""
     return "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)", "", processor.lower())))
 
 
-def _commit(about: Mapping[str, Any]) -> str:
-    """Of the run, with a mark where the checkout has changes of what computes."""
-    commit = str(about["git_commit"])
-    if not re.fullmatch(r"[0-9a-f]{40,}", commit):
-        return commit
-    asked = ["git", "status", "--porcelain", "--untracked-files=no", "--", ":/src", ":/recipes", ":/study/claims.yaml"]
-    changed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+def _commit(start: Mapping[str, Any]) -> str:
+    """Of a start of a run, with a mark where what computes had been changed since."""
+    commit = str(start["git_commit"])
+    changed = any(_COMPUTES.match(file) for file in start.get("git_changes", ()))
     return f"{commit}, with changes" if changed else commit
 
 

@@ -23,7 +23,8 @@ from coevolve.files import read_json
 from coevolve.recipe.schema import Recipe, check, load_recipe
 from coevolve.report.wording import many
 from coevolve.runs.durable import make_folder, remove, write_text
-from coevolve.runs.folder import RunDir, environment, plain
+from coevolve.runs.environment import environment, processor
+from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.lock import alone
 from coevolve.study import results
 from coevolve.study.claims import Arm, Book
@@ -95,7 +96,7 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int
         if not todo:
             say("nothing to run")
             return
-        collect = _Collect(book, todo, of_any(done, first=results.processor()))
+        collect = _Collect(book, todo, of_any(done, first=processor()))
         say(f"{many(len(todo), 'run')} to make{collect.time_left()}")
         try:
             failed = _train(todo, jobs, lock, collect)
@@ -113,7 +114,7 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
 
     An interrupted one goes on. Raises ValueError for a run that has no result to compare with.
     """
-    done, here = kept(book), results.processor()
+    done, here = kept(book), processor()
     first = of_any(done, first=here).get(arm, {}).get(seed)
     if first is None:
         raise ValueError(f"{arm}, seed {seed} has no result in {book.results}; run its claim first")
@@ -132,7 +133,7 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
 
 def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywhere) -> tuple[list[Job], list[str]]:
     """What is to be run, the arms of a claim and seed next to each other; and lines about what is not, and why."""
-    here, found = done.get(results.processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
+    here, found = done.get(processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
     wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in _missing(found[id], seed))
     todo, lines = [], []
     for arm, seed in wanted:
@@ -265,7 +266,7 @@ def _measure_premises(book: Book, claims: Sequence[str]) -> None:
 
         recipe = _recipe_of(book, name)
         say(f"premise {name}: the start policies play")
-        found = {"recipe": results.said(recipe), "processor": results.processor(), **plain(premise(recipe))}
+        found = {"recipe": results.said(recipe), "processor": processor(), **plain(premise(recipe))}
         make_folder(book.results / _PREMISES)
         write_text(book.results / _PREMISES / f"{name}.json", json.dumps(found, indent=1) + "\n")
 

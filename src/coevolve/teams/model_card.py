@@ -19,6 +19,7 @@ from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import code_in
 from coevolve.report.evaluation import NAMES
 from coevolve.report.findings.ends import rise
+from coevolve.report.wording import fixed, table_rows
 from coevolve.runs import shapes
 from coevolve.runs.folder import RunDir, read_lines
 from coevolve.tasks import TASKS
@@ -240,7 +241,7 @@ def _measured(team: Exported, run: RunDir) -> str:
         how = "`coevolve eval RUN` measures the team, and each policy alone; an export made after it shows the table."
         return f"## Measured\n\nThis checkpoint was not evaluated. {how}"
     rows = [
-        [*(str(row[name]) for name in NAMES), *(_number(row.get(name), digits) for name, digits in _DIGITS.items())]
+        [*(str(row[name]) for name in NAMES), *(fixed(row.get(name), digits) for name, digits in _DIGITS.items())]
         for row in found["rows"]
     ]
     head = (
@@ -264,14 +265,8 @@ def _limits(team: Exported) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
+    return table_rows(map(_cell, line) for line in (head, ["---"] * len(head), *rows))
 
 
 def _cell(value: Any) -> str:
     return " ".join(str(value).split()).replace("|", "\\|")
-
-
-def _number(value: float | None, digits: int) -> str:
-    """Fixed point; a dash for what could not be measured."""
-    return "-" if value is None else f"{value:.{digits}f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from coevolve.report.findings import alarms, compare, diagnostics, frontier, held_out, matched, summary
+from coevolve.report.findings import alarms, alike, compare, diagnostics, frontier, held_out, matched, summary
 from coevolve.report.findings.arms import arms, task
 from coevolve.report.findings.measures import measures
 from coevolve.report.runs import Run
@@ -38,16 +38,18 @@ def _comparison(runs: Sequence[Run]) -> list[Section]:
             "the runs of one task."
         )
         return [Section("groups", "Comparison", sentence)]
+    if (reward := alike.compared(groups)) is None:
+        return [Section("groups", "Comparison", alike.REFUSED)]
     if len(runs) == 1:
         found = matched.match(matched.KL, groups)
         return [matched.section(found)] if found.rewards else []
-    equal = matched.costs(groups)
-    compared = measures(groups, equal)
+    equal = matched.costs(groups, reward)
+    compared = measures(groups, equal, reward)
     return [
-        compare.of_groups(groups, compared),
+        compare.of_groups(groups, compared, reward),
         *([compare.differences(groups, compared)] if len(groups) > 1 else []),
         *(matched.section(one) for one in equal),
-        *frontier.sections(groups),
+        *frontier.sections(groups, reward),
     ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coevolve.report.runs import Group, Run, flat, grouped
+from coevolve.report.runs import Group, Run, grouped
+from coevolve.runs.identity import flat
 
 ETA = "algorithm.eta"
 

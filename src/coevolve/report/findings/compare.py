@@ -6,13 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from coevolve.report.findings.alike import ALL_TURNS, Reward
+from coevolve.report.findings.arms import setting
 from coevolve.report.findings.measures import Measure
 from coevolve.report.findings.statistics import FEWEST, Estimate, estimate, holm, sign_flip
 from coevolve.report.runs import Group
 from coevolve.report.section import Plot, Section, Series
 from coevolve.report.wording import and_list, many, number, within
+from coevolve.runs.identity import flat
 
 _ALPHA = 0.05
+_PAID_BY = ("task.", "sampling.")  # keys of a recipe that change what a turn is paid, or may
+_EVEN = 1.01  # times as many turns, at most
 _SPOKEN = 3  # pairs of groups whose first difference the sentence tells
 
 _EVIDENCE, _HINT, _NOTHING = "evidence", "a hint, not evidence", "no difference at these seeds"
@@ -47,7 +52,7 @@ class Difference:
         return _NOTHING if low <= 0 <= high else _HINT
 
 
-def of_groups(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
+def of_groups(groups: Sequence[Group], measures: Sequence[Measure], reward: Reward = ALL_TURNS) -> Section:
     """The mean over seeds of every measure, group by group."""
     rows = []
     for measure in measures:
@@ -57,7 +62,7 @@ def of_groups(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
     counts = [f"{group.name} has {many(len(group.runs), 'seed')}" for group in groups]
     sentence = (
         f"Means over seeds with bootstrap 95 % intervals: {and_list(counts)}."
-        f"{_few(min(len(group.runs) for group in groups))}{_lengths(groups)}"
+        f"{reward.said}{_few(min(len(group.runs) for group in groups))}{_lengths(groups)}{_settings(groups)}"
         f"{''.join(f' {measure.left_out}' for measure in measures if measure.left_out)}"
     )
     columns = ("measure", "group", "seeds", "mean", "low", "high")
@@ -84,13 +89,26 @@ def _few(seeds: int) -> str:
 
 
 def _lengths(groups: Sequence[Group]) -> str:
-    lengths = sorted({len(run.lines) for group in groups for run in group.runs})
-    if len(lengths) == 1:
+    """That the runs were not given the same, where they differ in steps or in turns."""
+    runs = [run for group in groups for run in group.runs]
+    steps = {len(run.lines) for run in runs}
+    turns = [sum(value or 0 for value in run.column("turns")) for run in runs if "turns" in run.keys]
+    if len(steps) > 1:
+        given = f"have from {min(steps)} to {max(steps)} steps"
+    elif turns and max(turns) > _EVEN * min(turns):
+        given = f"sampled from {number(min(turns))} to {number(max(turns))} turns"
+    else:
         return ""
-    return (
-        f" The runs have from {lengths[0]} to {lengths[-1]} steps, and final means each run's own end: only the "
-        "rewards at equal cost compare them fairly."
-    )
+    return f" The runs {given}, and final means each run's own end: only the rewards at equal cost compare them fairly."
+
+
+def _settings(groups: Sequence[Group]) -> str:
+    """That a reward may not mean the same, where the groups differ in a setting of the task or of sampling."""
+    keys = dict.fromkeys(key for group in groups for key in flat(group.runs[0].recipe) if key.startswith(_PAID_BY))
+    differ = [key for key in keys if any(setting(group, key) != setting(groups[0], key) for group in groups)]
+    if not differ:
+        return ""
+    return f" They differ in {and_list(differ)}: a reward means the same in all only if that changes nothing of it."
 
 
 def differences(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
@@ -171,4 +189,4 @@ def _unpaired(groups: Sequence[Group], measures: Sequence[Measure]) -> Iterator[
         yield f"Only seeds that both groups of a pair have are compared: {shown}."
     for measure in measures:
         if measure.agree and any(measure.agree[0](group) != measure.agree[0](groups[0]) for group in groups):
-            yield f"{measure.title} is not compared between groups that differ in {measure.agree[1]}."
+            yield f"Not compared between groups that differ in {measure.agree[1]}: {measure.title}."

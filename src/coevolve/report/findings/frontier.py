@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from coevolve.report.findings.alike import ALL_TURNS, UNLIKE_KL, Reward, unlike_kl
 from coevolve.report.findings.arms import ETA
 from coevolve.report.findings.curves import column, final, start
 from coevolve.report.findings.statistics import estimate
-from coevolve.report.runs import Group, Run, flat, grouped
+from coevolve.report.runs import Group, Run, grouped
 from coevolve.report.section import Plot, Section, Series
 from coevolve.report.wording import and_list, number
+from coevolve.runs.identity import flat
 
 Point = tuple[float, float]
 """KL (the less the better), reward (the more the better)."""
 
-_BEYOND = 1.1
+BEYOND = 1.1
 """The reference point's KL, in terms of the largest: a little beyond, so that the farthest point counts too."""
 
 _ETA_SHOWN = re.compile(r"[- ]eta=[0-9.]+(e[-+]?[0-9]+)?")
@@ -45,25 +47,25 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
     return sum(((end - kl) * (reward - reference[1]) for (kl, reward), (end, _) in pairwise([*front, reference])), 0.0)
 
 
-def sections(groups: Sequence[Group]) -> list[Section]:
+def sections(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Section]:
     """Where the groups end, and of those that differ in eta alone how good a trade they offer; groups without KL have
     no place there."""
-    ended = [group for group in groups if all(np.isfinite(_end(run)).all() for run in group.runs)]
+    ended = [group for group in groups if all(np.isfinite(_end(run, reward)).all() for run in group.runs)]
     if len(ended) < 2:
         return []
     runs = [run for group in ended for run in group.runs]
-    lowest = min(start(column(run, "reward")) for run in runs)
-    reference = (_BEYOND * max(_end(run)[0] for run in runs), lowest)
+    lowest = min(start(column(run, reward.metric)) for run in runs)
+    reference = (BEYOND * max(_end(run, reward)[0] for run in runs), lowest)
     left_out = [group.name for group in groups if group not in ended]
-    return [_points(ended, left_out), *_volumes(ended, reference)]
+    return [_points(ended, left_out, reward), *_volumes(ended, reference, reward)]
 
 
-def _end(run: Run) -> Point:
-    return final(column(run, "kl")), final(column(run, "reward"))
+def _end(run: Run, reward: Reward) -> Point:
+    return final(column(run, "kl")), final(column(run, reward.metric))
 
 
-def _points(groups: Sequence[Group], left_out: Sequence[str]) -> Section:
-    ends = {group.name: [_end(run) for run in group.runs] for group in groups}
+def _points(groups: Sequence[Group], left_out: Sequence[str], reward: Reward) -> Section:
+    ends = {group.name: [_end(run, reward) for run in group.runs] for group in groups}
     middle = {
         name: (float(np.mean(points, axis=0)[0]), float(np.mean(points, axis=0)[1])) for name, points in ends.items()
     }
@@ -76,14 +78,16 @@ def _points(groups: Sequence[Group], left_out: Sequence[str]) -> Section:
     )
     if left_out:
         sentence += f" Left out, because a run has no KL at its end: {and_list(left_out)}."
+    if unlike_kl(groups):
+        sentence += UNLIKE_KL
     series = [
         Series(group.name, *_transposed(ends[group.name]), labels=[run.name for run in group.runs], points=True)
         for group in groups
     ]
     series.append(Series("front of the means", *_transposed(_staircase(front))))
-    columns = ("group", "seeds", "KL (nats/turn)", "reward", "on the front")
-    plot = Plot("KL to the start, nats per turn", "reward", series)
-    return Section("frontier", "Reward-KL frontier", sentence, columns, rows, plot)
+    columns = ("group", "seeds", "KL (nats/turn)", f"reward{reward.whose}", "on the front")
+    plot = Plot("KL to the start, nats per turn", f"reward{reward.whose}", series)
+    return Section("frontier", f"Reward-KL frontier{reward.whose}", sentence, columns, rows, plot)
 
 
 def _staircase(front: Sequence[Point]) -> list[Point]:
@@ -95,14 +99,14 @@ def _transposed(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     return [kl for kl, _ in points], [reward for _, reward in points]
 
 
-def _volumes(groups: Sequence[Group], reference: Point) -> list[Section]:
+def _volumes(groups: Sequence[Group], reference: Point, reward: Reward) -> list[Section]:
     """A row per family of runs that differ in seed and eta alone, if one of them is a sweep of eta."""
     rows, swept = [], False
     for family in _families([run for group in groups for run in group.runs]):
         etas = {_eta(run) for run in family.runs}
         ends: dict[int, dict[str, Point]] = {}
         for run in family.runs:
-            ends.setdefault(run.seed, {})[_eta(run)] = _end(run)
+            ends.setdefault(run.seed, {})[_eta(run)] = _end(run, reward)
         areas = [hypervolume(list(points.values()), reference) for points in ends.values() if len(points) == len(etas)]
         swept |= len(etas) > 1
         if areas:
@@ -117,7 +121,7 @@ def _volumes(groups: Sequence[Group], reference: Point) -> list[Section]:
     columns = ("family", "values of eta", "seeds", "hypervolume", "low", "high")
     names, _, _, means, low, high = map(list, zip(*rows, strict=True)) if rows else ([],) * 6
     plot = Plot("", "hypervolume", [Series("hypervolume", names, means, low, high, points=True)]) if rows else None
-    return [Section("hypervolume", "Hypervolume over eta", sentence, columns, rows, plot)]
+    return [Section("hypervolume", f"Hypervolume over eta{reward.whose}", sentence, columns, rows, plot)]
 
 
 def _families(runs: Sequence[Run]) -> list[Group]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from coevolve.report.findings.alike import ALL_TURNS, UNLIKE_KL, Reward, unlike_kl
 from coevolve.report.findings.curves import column, mean, of_agents, smooth, window
 from coevolve.report.findings.statistics import Floats, bootstrap, estimate
 from coevolve.report.runs import Group, Run
@@ -40,14 +41,17 @@ class Axis:
 class Matched:
     """Curves on a common grid of costs, of the seeds that have one: group -> seed -> reward at each cost.
 
-    left_out: runs that do not say what they spent. alike: all runs spent the same in the end.
+    reward: which one. left_out: runs that do not say what they spent. alike: all runs spent the same in the end.
+    caution: what is to be said of the cost.
     """
 
     axis: Axis
+    reward: Reward
     grid: Floats
     rewards: Mapping[str, Mapping[int, Floats]]
     left_out: Sequence[str]
     alike: bool
+    caution: str
 
 
 def _turns(run: Run) -> Floats:
@@ -94,34 +98,36 @@ KL = Axis(
 )
 
 
-def costs(groups: Sequence[Group]) -> list[Matched]:
+def costs(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Matched]:
     """Every axis; samples and gradient steps as one where they tell the same."""
-    samples, updates, kl = (match(axis, groups) for axis in (SAMPLES, UPDATES, KL))
+    samples, updates, kl = (match(axis, groups, reward) for axis in (SAMPLES, UPDATES, KL))
     if samples.left_out == updates.left_out and _proportional(groups):
         both = replace(SAMPLES, title="Reward at equal samples, and so at equal gradient steps")
         return [replace(samples, axis=both), kl]
     return [samples, updates, kl]
 
 
-def match(axis: Axis, groups: Sequence[Group]) -> Matched:
+def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Matched:
     """The runs' curves on the costs that all of them came by; without a grid where there are none."""
     curves: dict[str, dict[int, tuple[Floats, Floats]]] = {}
     left_out = []
     for group in groups:
         for run in group.runs:
-            cost, reward = curve(axis, run)
+            cost, paid = curve(axis, run, reward.metric)
             if len(cost):
-                curves.setdefault(group.name, {})[run.seed] = cost, reward
+                curves.setdefault(group.name, {})[run.seed] = cost, paid
             else:
                 left_out.append(run.name)
     every = [cost for seeds in curves.values() for cost, _ in seeds.values()]
     low, high = (max(c[0] for c in every), min(c[-1] for c in every)) if every else (0.0, -1.0)
     grid = np.unique(np.linspace(low, high, _POINTS)) if low <= high else np.array([])
     rewards = {
-        name: {seed: np.interp(grid, cost, reward) for seed, (cost, reward) in seeds.items()}
+        name: {seed: np.interp(grid, cost, paid) for seed, (cost, paid) in seeds.items()}
         for name, seeds in curves.items()
     }
-    return Matched(axis, grid, rewards, left_out, axis.adds_up and len({cost[-1] for cost in every}) == 1)
+    alike = axis.adds_up and len({cost[-1] for cost in every}) == 1
+    caution = UNLIKE_KL if axis is KL and unlike_kl(groups) else ""
+    return Matched(axis, reward, grid, rewards, left_out, alike, caution)
 
 
 def curve(axis: Axis, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
@@ -135,7 +141,7 @@ def curve(axis: Axis, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
 
 def section(found: Matched) -> Section:
     """A table at the quarters of the common range, and the groups' mean curves with their bands."""
-    columns = (found.axis.unit, "group", "seeds", "reward", "low", "high")
+    columns = (found.axis.unit, "group", "seeds", f"reward{found.reward.whose}", "low", "high")
     places = dict.fromkeys(round(share * (len(found.grid) - 1)) for share in _QUARTERS) if len(found.grid) else ()
     rows = [
         (float(found.grid[place]), name, *estimate([float(reward[place]) for reward in seeds.values()]))
@@ -143,7 +149,8 @@ def section(found: Matched) -> Section:
         for name, seeds in found.rewards.items()
     ]
     plot = _plot(found) if rows else None
-    return Section(f"equal-{found.axis.id}", found.axis.title, _sentence(found), columns if rows else (), rows, plot)
+    title, sentence = f"{found.axis.title}{found.reward.whose}", f"{_sentence(found)}{found.caution}"
+    return Section(f"equal-{found.axis.id}", title, sentence, columns if rows else (), rows, plot)
 
 
 def _sentence(found: Matched) -> str:
@@ -168,7 +175,7 @@ def _plot(found: Matched) -> Plot:
         rewards = np.stack(list(seeds.values()))
         low, high = (bound.tolist() for bound in bootstrap(rewards)) if len(rewards) > 1 else (None, None)
         series.append(Series(name, x, mean(rewards, axis=0).tolist(), low, high))
-    return Plot(found.axis.unit, "reward", series)
+    return Plot(found.axis.unit, f"reward{found.reward.whose}", series)
 
 
 def _proportional(groups: Sequence[Group]) -> bool:

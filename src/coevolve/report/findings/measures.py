@@ -9,55 +9,76 @@ from typing import Any
 
 import numpy as np
 
-from coevolve.report.findings.arms import by_seed, kl_weights
+from coevolve.report.findings.alike import ALL_TURNS, Reward, learners, paying
+from coevolve.report.findings.arms import by_seed, kl_weights, setting
 from coevolve.report.findings.curves import column, final, mean, peak, smooth, start, window
-from coevolve.report.findings.matched import Matched
+from coevolve.report.findings.matched import KL, Matched
 from coevolve.report.runs import Group, Run
 from coevolve.report.wording import and_list, number
+from coevolve.runs.identity import flat
 
 _HOW = ("problems", "samples", "temperature", "max_new_tokens", "seed")
 """Keys of ``eval.json`` in which two evaluations must agree for their rewards to mean the same."""
 
 _OWN = "each run's own"
-_WEIGHTS = kl_weights, "the weight of the KL"
 
 Way = tuple[Any, ...]
 """Values of ``_HOW``."""
 
+Agree = tuple[Callable[[Group], Any], str]
+"""What two groups must share for a number to mean the same, and what it is called."""
+
+
+def _price(group: Group) -> list[Any]:
+    return [kl_weights(group), learners(group)]
+
+
+def _noise(group: Group) -> list[Any]:
+    """The largest of many noisy means is the larger, the more they are and the noisier each."""
+    return [{len(run.lines) for run in group.runs}, setting(group, "batch_size"), setting(group, "members")]
+
+
+_PRICE: Agree = _price, "the weight of the KL or in who learns"
+_SAME_KL: Agree = paying, "roles, play or who learns"
+_NOISE: Agree = _noise, "steps, problems or members"
+
 
 @dataclass(frozen=True)
 class Measure:
-    """One number per run: group -> seed -> number. agree: what two groups must share for it to mean the same, and what
-    it is called. tested: whether differences in it are tests. left_out: a sentence on runs that have it and are not in
-    it.
-    """
+    """One number per run: group -> seed -> number. tested: whether differences in it are tests. left_out: a sentence on
+    runs that have it and are not in it."""
 
     title: str
     values: Mapping[str, Mapping[int, float]]
-    agree: tuple[Callable[[Group], Any], str] | None = None
+    agree: Agree | None = None
     tested: bool = True
     left_out: str = ""
 
 
-def measures(groups: Sequence[Group], matched: Sequence[Matched]) -> list[Measure]:
+def measures(groups: Sequence[Group], matched: Sequence[Matched], reward: Reward = ALL_TURNS) -> list[Measure]:
     """What groups are compared by, of what their runs have."""
+    key, whose = reward.metric, reward.whose
     found = [
-        _measure("final reward", groups, lambda run: final(column(run, "reward"))),
-        _measure("peak reward", groups, lambda run: peak(column(run, "reward"))),
-        _measure("mean reward over training", groups, lambda run: float(mean(column(run, "reward")))),
-        _measure("r - eta*KL", groups, lambda run: final(column(run, "objective")), _WEIGHTS),
-        _held_out(groups),
+        _measure(f"final reward{whose}", groups, lambda run: final(column(run, key))),
+        _measure(f"peak reward{whose}", groups, lambda run: peak(column(run, key)), _NOISE),
+        _measure(f"mean reward over training{whose}", groups, lambda run: float(mean(column(run, key)))),
+        *([] if reward.role else [_objective(groups)]),
+        _held_out(groups, reward),
         *(_at_equal(one) for one in matched if len(one.grid) and not one.alike),
-        _half_way(groups),
+        _half_way(groups, reward),
     ]
     return [measure for measure in found if any(measure.values.values()) or measure.left_out]
+
+
+def _objective(groups: Sequence[Group]) -> Measure:
+    return _measure("r - eta*KL", groups, lambda run: final(column(run, "objective")), _PRICE)
 
 
 def _measure(
     title: str,
     groups: Sequence[Group],
     of: Callable[[Run], float],
-    agree: tuple[Callable[[Group], Any], str] | None = None,
+    agree: Agree | None = None,
 ) -> Measure:
     values = {group.name: {seed: of(run) for seed, run in by_seed(group).items()} for group in groups}
     return Measure(title, {name: _finite(seeds) for name, seeds in values.items()}, agree)
@@ -67,9 +88,10 @@ def _finite(seeds: Mapping[int, float]) -> dict[int, float]:
     return {seed: value for seed, value in seeds.items() if np.isfinite(value)}
 
 
-def _held_out(groups: Sequence[Group]) -> Measure:
-    """The trained team's mean sampled reward over its roles, by ``eval.json``, of the runs that were evaluated at their
-    last step and alike: as most of them were, and of ways that are as common on the most problems."""
+def _held_out(groups: Sequence[Group], reward: Reward) -> Measure:
+    """The trained team's mean sampled reward over its roles, or of unlike teams that over the policies alone, by
+    ``eval.json``, of the runs that were evaluated at their last step and alike: as most of them were, and of ways that
+    are as common on the most problems."""
     runs = {run.path: run for group in groups for run in group.runs}
     found = {path: one for path, run in runs.items() if (one := run.written("eval.json")) is not None}
     fresh = {path: one for path, one in found.items() if one["checkpoint"] == runs[path].lines[-1]["step"] + 1}
@@ -77,8 +99,12 @@ def _held_out(groups: Sequence[Group]) -> Measure:
     count = Counter(way for those in ways.values() for way in those)
     most = max(count, key=lambda way: (count[way], way[0])) if count else ()
     alike = [path for path, those in ways.items() if most in those]
-    measure = _measure("held-out reward", groups, lambda run: _paid(fresh[run.path]) if run.path in alike else np.nan)
+    paid = {path: _paid(runs[path], fresh[path], reward) for path in alike}
+    title = f"held-out reward{' (each policy alone)' if reward.role else ''}"
+    measure = _measure(title, groups, lambda run: paid.get(run.path, np.nan))
     said = []
+    if reward.role and (silent := [runs[path].name for path, one in paid.items() if np.isnan(one)]):
+        said.append(f"Held-out reward leaves out {and_list(silent)}: no policy that learns was played alone.")
     if stale := [runs[path].name for path in found if path not in fresh]:
         said.append(f"Held-out reward leaves out {and_list(stale)}: `coevolve eval` did not see the last step.")
     if other := [path for path in fresh if path not in alike]:
@@ -97,33 +123,40 @@ def _ways(run: Run, evaluation: Mapping[str, Any]) -> list[Way]:
     return [way, (*way[:-1], _OWN)] if way[-1] == run.seed else [way]
 
 
-def _paid(evaluation: Mapping[str, Any]) -> float:
-    """What the trained team earns by sampling, the mean over its roles; NaN where none is scored."""
-    wanted = {"weights": "trained", "setting": "team", "decoding": "sampled"}
-    team = [row for row in evaluation["rows"] if all(row[key] == value for key, value in wanted.items())]
-    paid = [row["reward"] for row in team if row["role"] != "all" and row.get("reward") is not None]
+def _paid(run: Run, evaluation: Mapping[str, Any], reward: Reward) -> float:
+    """What the trained team earns by sampling, the mean over its roles, or if a role is compared what its policies that
+    learn earn alone in it; NaN where none is scored."""
+    wanted = {"weights": "trained", "setting": "alone" if reward.role else "team", "decoding": "sampled"}
+    rows = [row for row in evaluation["rows"] if all(row[key] == value for key, value in wanted.items())]
+    if reward.role:
+        recipe = flat(run.recipe)
+        frozen = {row["policy"] for row in rows if recipe.get(f"policies.{row['policy']}.weights") == "frozen"}
+        rows = [row for row in rows if row["role"] == reward.role and row["policy"] not in frozen]
+    paid = [row["reward"] for row in rows if row["role"] != "all" and row.get("reward") is not None]
     return float(np.mean(paid)) if paid else np.nan
 
 
 def _at_equal(found: Matched) -> Measure:
-    title = found.axis.at.format(number(found.grid[-1]))
-    return Measure(title, {name: {s: float(y[-1]) for s, y in seeds.items()} for name, seeds in found.rewards.items()})
+    title = f"{found.axis.at.format(number(found.grid[-1]))}{found.reward.whose}"
+    values = {name: {seed: float(paid[-1]) for seed, paid in seeds.items()} for name, seeds in found.rewards.items()}
+    return Measure(title, values, _SAME_KL if found.axis is KL else None)
 
 
-def _half_way(groups: Sequence[Group]) -> Measure:
+def _half_way(groups: Sequence[Group], reward: Reward) -> Measure:
     """Samples to a shared level (or steps, where a run does not count its turns), of the runs that reach it: half of
     the highest rise of any run."""
-    curves = [column(run, "reward") for group in groups for run in group.runs]
+    curves = [column(run, reward.metric) for group in groups for run in group.runs]
     begin = float(mean(np.array([start(curve) for curve in curves])))
     level = begin + (float(np.fmax.reduce([peak(curve) for curve in curves])) - begin) / 2
     counted = not any(np.isnan(column(run, "turns")).any() for group in groups for run in group.runs)
 
     def spent(run: Run) -> float:
-        reward = column(run, "reward")
-        cost = np.cumsum(column(run, "turns") if counted else np.ones(len(reward)))[window(len(reward)) - 1 :]
-        reached = np.flatnonzero((smooth(reward) >= level) & (level > begin))
+        paid = column(run, reward.metric)
+        cost = np.cumsum(column(run, "turns") if counted else np.ones(len(paid)))[window(len(paid)) - 1 :]
+        reached = np.flatnonzero((smooth(paid) >= level) & (level > begin))
         return float(cost[reached[0]]) if len(reached) else np.nan
 
     unit = "turns sampled" if counted else "steps"
-    found = _measure(f"{unit} to reward {number(level)}, of the seeds that reach it", groups, spent)
+    title = f"{unit} to reward {number(level)}{reward.whose}, of the seeds that reach it"
+    found = _measure(title, groups, spent)
     return Measure(found.title, found.values, tested=False)

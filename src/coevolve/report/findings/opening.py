@@ -10,6 +10,7 @@ import numpy as np
 
 from coevolve.report.findings import ends
 from coevolve.report.findings.alarms import SHORTEST, alarms
+from coevolve.report.findings.alike import ALL_TURNS, Reward, compared, unlike
 from coevolve.report.findings.arms import arms, task
 from coevolve.report.findings.curves import column, final, start
 from coevolve.report.findings.statistics import Floats
@@ -17,6 +18,7 @@ from coevolve.report.runs import Group, Run
 from coevolve.report.wording import and_list, many, number, plus_minus
 
 _MEANS = "Means over the first and the last tenth of the steps and over seeds, with the standard error over seeds."
+_UNLIKE = " The curves are means over all turns, which are unlike in these teams."
 _TOLD = 6  # groups of runs that are told one by one
 
 
@@ -37,7 +39,7 @@ def opening(runs: Sequence[Run]) -> Opening:
     groups = arms(runs)
     trained = _one(runs[0]) if len(runs) == 1 else _several(groups)
     came = ends.sentence(runs[0].lines) if len(runs) == 1 else _each(groups)
-    footnote = ends.footnote(runs[0].lines) if len(runs) == 1 else _MEANS
+    footnote = ends.footnote(runs[0].lines) if len(runs) == 1 else f"{_MEANS}{_UNLIKE if unlike(groups) else ''}"
     judged = any(len(run.lines) >= SHORTEST for run in runs)
     return Opening(trained, came, footnote, list(_alarms(runs)), judged)
 
@@ -101,13 +103,17 @@ def _several(groups: Sequence[Group]) -> str:
 
 def _each(groups: Sequence[Group]) -> str:
     """Every group's reward, from where to where, means over seeds."""
-    said = [f"{group.name} from {_mean(group, start)} to {_mean(group, final)}" for group in groups[:_TOLD]]
+    reward = compared(groups) or ALL_TURNS
+    said = [
+        f"{group.name} from {_mean(group, reward, start)} to {_mean(group, reward, final)}" for group in groups[:_TOLD]
+    ]
     more = ["the others are in the findings"] if len(groups) > _TOLD else []
-    return f"Reward: {'; '.join([*said, *more])}."
+    whose = " (each team's own turns, which are unlike)" if unlike(groups) and not reward.role else reward.whose
+    return f"Reward{whose}: {'; '.join([*said, *more])}."
 
 
-def _mean(group: Group, of: Callable[[Floats], float]) -> str:
-    values = np.array([of(column(run, "reward")) for run in group.runs])
+def _mean(group: Group, reward: Reward, of: Callable[[Floats], float]) -> str:
+    values = np.array([of(column(run, reward.metric)) for run in group.runs])
     error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
     return plus_minus(float(values.mean()), error) if np.isfinite(values).all() else number(None)
 

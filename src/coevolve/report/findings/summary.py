@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from coevolve.report.findings.alike import Reward, compared
+from coevolve.report.findings.arms import arms, task
 from coevolve.report.findings.curves import cell, column, final, mean, of_agents, peak, smooth, start, window
 from coevolve.report.findings.statistics import Floats
 from coevolve.report.runs import Run
@@ -27,20 +29,30 @@ def sections(runs: Sequence[Run]) -> list[Section]:
 
 
 def _summary(runs: Sequence[Run]) -> Section:
-    ends = sorted(runs, key=lambda run: final(column(run, "reward")))
-    said = dict.fromkeys(_moved(run) for run in (ends[-1], ends[0])) if len(runs) > 1 else ()
-    told = f"Reward: {'; '.join(said)}. " if said else ""  # of one run the page's opening tells it
     sentence = (
-        f"{told}Start, peak and final are the first, the largest and "
+        f"{_best_and_worst(runs)}Start, peak and final are the first, the largest and "
         "the last mean over a tenth of the run's steps; KL, r - eta*KL, entropy and length are means over the last "
         "tenth; seconds are those of the steps, without loading and saving."
     )
     return Section("summary", "Summary", sentence, _COLUMNS, [_row(run) for run in runs])
 
 
-def _moved(run: Run) -> str:
-    reward = column(run, "reward")
-    return f"{run.name} went from {number(start(reward))} to {number(final(reward))}"
+def _best_and_worst(runs: Sequence[Run]) -> str:
+    """How their rewards moved, where they can be told by them; of one run the page's opening tells it."""
+    groups = arms(runs)
+    if len(runs) == 1 or len({task(group) for group in groups}) > 1:
+        return ""
+    if (reward := compared(groups)) is None:
+        return "Rewards are means over all turns, which are unlike in these teams. "
+    ends = sorted(runs, key=lambda run: final(column(run, reward.metric)))
+    said = dict.fromkeys(_moved(run, reward) for run in (ends[-1], ends[0]))
+    those = " Those of the table are means over all turns, which are unlike in these teams." if reward.role else ""
+    return f"Reward{reward.whose}: {'; '.join(said)}.{those} "
+
+
+def _moved(run: Run, reward: Reward) -> str:
+    values = column(run, reward.metric)
+    return f"{run.name} went from {number(start(values))} to {number(final(values))}"
 
 
 def _row(run: Run) -> list[Cell]:

@@ -1,0 +1,97 @@
+"""Which reward teams are compared by: one that is of like turns in all of them.
+
+The reward of a run is a mean over all its turns. That of a team half of whose turns are an observer's, who has read an
+answer, says nothing beside that of a pioneer alone. So teams that differ in roles or play are compared by the role that
+speaks first in all of them, hearing nobody, and on held-out problems by each policy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coevolve.report.runs import Group
+from coevolve.runs.folder import RunDir, read_lines
+
+REFUSED = (
+    "Not compared: these teams differ in their roles or play, so that their rewards are means over unlike turns, and "
+    "their dialogues show no role that speaks first in all of them and hears nobody. Give one report the runs of one "
+    "team."
+)
+UNLIKE_KL = " The KL is the mean over all who learn, whatever role they play, which are unlike here."
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward that means the same in all teams. role: whose alone; empty where it is that of all turns."""
+
+    role: str = ""
+
+    @property
+    def metric(self) -> str:
+        """Its key in ``metrics.jsonl``."""
+        return f"reward/{self.role}" if self.role else "reward"
+
+    @property
+    def whose(self) -> str:
+        """What follows the word in titles."""
+        return f" ({self.role} alone)" if self.role else ""
+
+    @property
+    def said(self) -> str:
+        """Why it is this one; empty where there is nothing to say."""
+        if not self.role:
+            return ""
+        return (
+            " These teams differ in their roles or play, and a mean over all turns would be one over unlike turns. "
+            f"Compared is what {self.role} earns, who speaks first in all of them and hears nobody, and on held-out "
+            "problems each policy alone; r - eta*KL is of all turns, and is not."
+        )
+
+
+ALL_TURNS = Reward()
+
+
+def compared(groups: Sequence[Group]) -> Reward | None:
+    """What these groups' teams are compared by; None if nothing that they are paid is alike."""
+    if not unlike(groups):
+        return ALL_TURNS
+    first, *others = {_opener(group) for group in groups}
+    reward = Reward(first)
+    known = all(reward.metric in run.keys for group in groups for run in group.runs)
+    return reward if first and not others and known else None
+
+
+def unlike(groups: Sequence[Group]) -> bool:
+    """Whether their teams differ in roles or play."""
+    return any(team(group) != team(groups[0]) for group in groups)
+
+
+def unlike_kl(groups: Sequence[Group]) -> bool:
+    """Whether the KL of these groups is a mean over unlike turns."""
+    return any(paying(group) != paying(groups[0]) for group in groups)
+
+
+def paying(group: Group) -> list[Any]:
+    """Of whose turns a group's KL is a mean."""
+    return [team(group), learners(group)]
+
+
+def learners(group: Group) -> set[str]:
+    """The roles that are ever played by a policy with a KL, which is one that learns."""
+    return {role for run in group.runs for role, policy in run.seats if f"agents/{policy}/kl" in run.keys}
+
+
+def team(group: Group) -> list[Any]:
+    """Roles in order, and the play; of a run made in Python its settings stand apart."""
+    run = group.runs[0]
+    return [list(run.lines[0].get("cast", {})), run.recipe.get("play"), run.recipe.get("play_settings")]
+
+
+def _opener(group: Group) -> str:
+    """The role that speaks first in every dialogue, and whenever it speaks has heard nothing; empty if none does."""
+    dialogues = [record["turns"] for run in group.runs for record in read_lines(RunDir(run.path).samples)]
+    first = {turns[0]["role"] for turns in dialogues if turns}
+    heard = {turn["role"] for turns in dialogues for turn in turns if turn["heard"]}
+    return first.pop() if len(first) == 1 and not first & heard else ""

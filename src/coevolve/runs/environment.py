@@ -1,0 +1,94 @@
+"""What each start of a run was computed by: ``environment.json``.
+
+The file is the record of the first start; under ``resumed`` it has those that went on with the run, one each, with the
+step that they went on from. A start that is followed by one from the same step left no numbers in the run.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import warnings
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from coevolve.late import torch
+from coevolve.runs import durable, shapes
+
+FILE = "environment.json"
+
+_PACKAGES = ("coevolve", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy")
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def starts(run: Path) -> list[dict[str, Any]]:
+    """Every start of a run, the first one first, each as it was recorded; none where the folder says nothing.
+
+    Runs from before 26 November 2026 say neither ``step`` nor ``processor`` nor ``git_changes``.
+    """
+    file = run / FILE
+    if not file.is_file():
+        return []
+    first = shapes.read(file)
+    return [{key: value for key, value in first.items() if key != "resumed"}, *first.get("resumed", [])]
+
+
+def add_start(run: Path, here: Mapping[str, Any], *, fresh: bool) -> None:
+    """Record a start, behind those that it goes on from unless the run is fresh; warn where rounding is another one."""
+    before = [] if fresh else starts(run)
+    if before and (said := _other_rounding(before[-1], here)):
+        warnings.warn(f"{run}: {said}; {FILE} keeps both", stacklevel=4)  # of who trains
+    first, *later = [*before, here]
+    written = {**first, "resumed": later} if later else first
+    durable.write_text(run / FILE, json.dumps(written, indent=2) + "\n")
+
+
+def _other_rounding(before: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs between two starts of what rounds numbers, with both values; empty if nothing is known to."""
+    there, now = ({**one, **one.get("versions", {})} for one in (before, here))
+    keys = [key for key in ("torch", "processor", "device") if key in there and there[key] != now.get(key)]
+    differ = ", ".join(f"{key} was {there[key]} and is {now.get(key)}" for key in keys)
+    return f"from step {here['step']} on numbers round otherwise: {differ}" if differ else ""
+
+
+def environment() -> dict[str, Any]:
+    """Versions of what decides the numbers, the processor, and the commit of the working directory if it is a git
+    checkout, with its tracked files that have changed since."""
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "processor": processor(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "git_commit": _git("rev-parse", "--verify", "HEAD").strip() or "not a git checkout",
+        "git_changes": _git("diff", "--name-only", "HEAD").splitlines(),
+        "versions": versions,
+    }
+
+
+def processor() -> str:
+    """What the processor calls itself, with the numbers that tell generations of one name apart."""
+    if _CPUINFO.is_file():
+        text = _CPUINFO.read_text("utf-8", "replace")
+        lines = [re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE) for key in ("model name", "cpu family", "model")]
+        if all(lines):
+            name, family, model = (line[1].strip() for line in lines if line)
+            return f"{name}, family {family}, model {model}"
+    return platform.processor() or platform.machine()
+
+
+def _git(*words: str) -> str:
+    """What git answers; nothing where there is no git, or no checkout."""
+    if not shutil.which("git"):
+        return ""
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout
