@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-from coevolve.recipe.inputs import one_line
+from coevolve.faults import one_line
 
 _REASON = 200
 """Characters of an error that are told."""
