@@ -11,6 +11,7 @@ from coevolve.play import Feedback
 from coevolve.recipe.components import checked
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.code import Grade, Job, extract, grade
+from coevolve.rewards.filled import columns
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
 from coevolve.tasks import data
@@ -19,7 +20,6 @@ from coevolve.tasks.data import Later
 from coevolve.tasks.expert import Expert
 from coevolve.tasks.roles import unknown_role
 from coevolve.tasks.scoring import Scoring
-from coevolve.tasks.templates import columns
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
 EXPERT = "expert"
@@ -76,7 +76,7 @@ class Coding:
         self.train, self.test, self.scoring, self.bonuses = train, test, scoring, bonuses
         self.voices, self.notes = dict(voices), notes
         templates = (t for voice in voices.values() for t in (voice.first, voice.again, voice.beside))
-        self.asks = columns(templates, ("told", "code"))
+        self.asks = columns(templates, "voices", ("told", "code"))
         self.feedback_asks: tuple[str, ...] = ("entry", "tests")
         self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
         self.mode: Mode = report

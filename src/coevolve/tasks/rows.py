@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import string
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
+from coevolve.rewards.filled import names
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
 from coevolve.settings import Finite
@@ -67,7 +67,9 @@ class Rows:
         if self._reward.tells:
             self.parts = self._reward.parts()
         self.feedback = None if feedback is None else user_feedback(feedback)
-        self._columns = {role: _columns(role, template) for role, template in prompts.items()}
+        self._columns = {
+            role: names(template, f"task.prompts.{role}", "a column") for role, template in prompts.items()
+        }
         self._alone = {
             role: of[0]
             for role, of in self._columns.items()
@@ -135,18 +137,6 @@ def _joined(heard: Sequence[Turn | str]) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _columns(role: Role, template: str) -> list[str]:
-    """The columns that a template names, ``heard`` among them."""
-    try:
-        fields = [piece[1:] for piece in string.Formatter().parse(template) if piece[1] is not None]
-    except ValueError as error:
-        raise ValueError(f"task.prompts.{role}: {error}; want {{column}}, and {{{{ or }}}} for a brace") from error
-    for name, spec, conversion in fields:
-        if not name or spec or conversion or "." in name or "[" in name:
-            raise ValueError(f"task.prompts.{role}: a brace around {name!r}; want the plain name of a column in it")
-    return [str(name) for name, _, _ in fields]
-
-
 def _problems(
     source: str,
     rows: Sequence[sources.Row],
@@ -158,8 +148,8 @@ def _problems(
     found: dict[str, Problem] = {}
     for number, row in enumerate(rows, 1):
         where = f"task {source}, row {number}"
-        for role, names in columns.items():
-            for name in names:
+        for role, wanted in columns.items():
+            for name in wanted:
                 if not (alone.get(role) == name and _is_talk(row.get(name))):
                     _check_column(where, row, name, role)
         if id is not None and row.get(id) is None:

@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
 
+from coevolve.rewards.filled import columns
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
@@ -17,7 +18,6 @@ from coevolve.rewards.writing_words import Words
 from coevolve.tasks import data
 from coevolve.tasks.roles import unknown_role
 from coevolve.tasks.scoring import Scoring
-from coevolve.tasks.templates import columns
 from coevolve.tasks.writing_feedback import advice
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
@@ -91,7 +91,7 @@ class Writing:
         self.train, self.test = train, test
         self.voices, self.bands, self.words = dict(voices), bands, words
         self.counted = plain if scoring == "ours" else str
-        self.asks = columns((v for voice in voices.values() for v in (voice.first, voice.again)), ("told",))
+        self.asks = columns((t for voice in voices.values() for t in (voice.first, voice.again)), "voices", ("told",))
         self.roles = [role for role in voices if role != WRITER]
         self.rivalry = rivalry
         self._reward = self._paid if reward is None else rewards_of(reward)
