@@ -18,7 +18,8 @@ from coevolve.tasks import data
 from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.data import Later
 from coevolve.tasks.expert import Expert
-from coevolve.tasks.roles import unknown_role
+from coevolve.tasks.heard import going_on, sorted_out
+from coevolve.tasks.roles import voice_of
 from coevolve.tasks.scoring import Scoring
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
@@ -96,16 +97,15 @@ class Coding:
         which is continued as exact token ids, with the notes after it and the others' code as what is new. Nothing new,
         or an empty note, asks for a revision. Raises ValueError for an unknown role.
         """
-        voice = self._voice(role)
-        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
-        others = {item.role: item.text for item in heard if isinstance(item, Turn) and item.role != role}
-        codes = [extract(text) or self.notes.no_code for text in others.values()]
+        voice = voice_of(role, self.voices)
+        own, others, since = sorted_out(role, heard)
+        codes = [extract(turn.text) or self.notes.no_code for turn in others.values()]
         told = [voice.beside.format_map({**p.data, "code": code}) for code in codes]
-        notes = [f"{item}\n\n" for item in heard[own or 0 :] if isinstance(item, str) and item]
+        notes = [f"{text}\n\n" for text in since if text]
         if own is None:
             return Instruction(voice.first.format_map({**p.data, "told": "".join([*told, *notes])}))
         told += notes or [f"{self.notes.again}\n\n"]
-        return [heard[own], Instruction(voice.again.format_map({**p.data, "told": "".join(told)}))]
+        return going_on(own, voice.again.format_map({**p.data, "told": "".join(told)}))
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """The total for every turn. Raises ValueError where a case is not of one aux and one main, or one coder."""
@@ -153,11 +153,6 @@ class Coding:
             return grade(jobs, answers, self.box)
         given = [replace(job, prelude=f"{job.prelude}\nimport math") for job in jobs]
         return [replace(found, verdicts=_distinct(found.verdicts)) for found in grade(given, answers, self.box)]
-
-    def _voice(self, role: Role) -> Voice:
-        if role not in self.voices:
-            raise unknown_role(role, self.voices)
-        return self.voices[role]
 
 
 def _job(p: Problem) -> Job:

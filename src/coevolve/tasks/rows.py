@@ -15,6 +15,7 @@ from coevolve.rewards.several import RewardSpec, rewards_of
 from coevolve.settings import Finite
 from coevolve.tasks import data as sources
 from coevolve.tasks import tables
+from coevolve.tasks.heard import own_place
 from coevolve.tasks.held_out import split, warn_of_shared
 from coevolve.tasks.roles import UnknownRoleError
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
@@ -106,7 +107,7 @@ class Rows:
         if role not in self.prompts:
             near = did_you_mean(role, self.prompts)
             raise UnknownRoleError(f"task.prompts has no role {role!r}{near}; it has {', '.join(self.prompts)}")
-        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
+        own = own_place(role, heard)
         if own is None and _HEARD not in self._columns[role]:
             self._warn_of_deaf(role, heard)
         if own is None and role in self._alone and isinstance(talk := p.data[self._alone[role]], list):

@@ -16,7 +16,8 @@ from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.rewards.writing_plain import plain
 from coevolve.rewards.writing_words import Words
 from coevolve.tasks import data
-from coevolve.tasks.roles import unknown_role
+from coevolve.tasks.heard import going_on, sorted_out
+from coevolve.tasks.roles import voice_of
 from coevolve.tasks.scoring import Scoring
 from coevolve.tasks.writing_feedback import advice
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
@@ -104,16 +105,16 @@ class Writing:
         is continued as exact token ids, with the notes after it and the others' turns as what is new. Nothing new, or
         an empty note, asks for a revision. Raises ValueError for an unknown role.
         """
-        voice = self._voice(role)
-        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
-        others = {item.role: item for item in heard if isinstance(item, Turn) and item.role != role}
-        told = [OTHER.format(name=self._voice(other).name, text=turn.text.strip()) for other, turn in others.items()]
-        notes = [f"{item}\n\n" for item in heard[own or 0 :] if isinstance(item, str) and item]
+        voice = voice_of(role, self.voices)
+        own, others, since = sorted_out(role, heard)
+        names = {other: voice_of(other, self.voices).name for other in others}
+        told = [OTHER.format(name=names[other], text=turn.text.strip()) for other, turn in others.items()]
+        notes = [f"{text}\n\n" for text in since if text]
         if told:
             told.append(f"{voice.beside}\n\n")
         if own is None:
             return Instruction(_filled(voice.first, p, [*told, *notes]))
-        return [heard[own], Instruction(_filled(voice.again, p, [*told, *(notes or [AGAIN])]))]
+        return going_on(own, _filled(voice.again, p, [*told, *(notes or [AGAIN])]))
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """The team's total for every turn. Raises ValueError where a case has not one turn of each role."""
@@ -166,11 +167,6 @@ class Writing:
         found = [components(pair, self.bands) for pair in self._pairs(texts)]
         words = {f"words_{i}": float(len(text.split())) for i, text in enumerate(texts.values(), 1)}
         return {key: fmean(one[key] for one in found) for key in found[0]} | words
-
-    def _voice(self, role: Role) -> Voice:
-        if role not in self.voices:
-            raise unknown_role(role, self.voices)
-        return self.voices[role]
 
 
 def _filled(template: str, p: Problem, told: Sequence[str]) -> str:
