@@ -10,12 +10,12 @@ from typing import Any
 from coevolve.play import Feedback
 from coevolve.recipe.components import checked
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.rewards.code import Grade, Job, extract, grade
+from coevolve.rewards.code import AUX, MAIN, Grade, Job, extract, grade
 from coevolve.rewards.filled import columns
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
 from coevolve.tasks import data
-from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
+from coevolve.tasks.coding_feedback import CODER, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.data import Later
 from coevolve.tasks.expert import Expert
 from coevolve.tasks.heard import going_on, sorted_out
