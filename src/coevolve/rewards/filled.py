@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.rewards.calling import last_texts
 from coevolve.types import Case, Problem, Role
 
 SAID = "said"
@@ -58,5 +57,5 @@ class Filled:
     def texts(self, case: Case) -> list[str]:
         """One per turn. Of a role and a column of one name it is the role."""
         columns = {name: "" if value is None else value for name, value in case.problem.data.items()}
-        known = {**columns, **last_texts(case)}
+        known = {**columns, **case.said()}
         return [self.template.format_map({**known, SAID: turn.text}) for turn in case.turns]

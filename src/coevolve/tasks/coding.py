@@ -147,7 +147,7 @@ class Coding:
 
     def grades(self, cases: Sequence[Case]) -> list[Grade]:
         """How each case was judged. A program that was judged before is not run again: the sandbox remembers."""
-        answers = [_answers(case.turns) for case in cases]
+        answers = [_answers(case) for case in cases]
         jobs = [_job(case.problem) for case in cases]
         if self.scoring == "ours":
             return grade(jobs, answers, self.box)
@@ -165,11 +165,11 @@ def _distinct(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     return tuple({verdict.test: verdict for verdict in reversed(verdicts)}.values())[::-1]
 
 
-def _answers(turns: Sequence[Turn]) -> dict[Role, str]:
+def _answers(case: Case) -> dict[Role, str]:
     """role -> text, as ``grade`` wants them: a coder's is a main function that nobody helps."""
-    said = {turn.role: turn.text for turn in turns}
-    if len(said) < len(turns) or set(said) not in _TEAMS:
-        given = ", ".join(turn.role for turn in turns)
+    said = case.said()
+    if len(said) < len(case.turns) or set(said) not in _TEAMS:
+        given = ", ".join(turn.role for turn in case.turns)
         raise ValueError(f"want one turn of {AUX} and one of {MAIN}, or one of {CODER}; were given {given or 'none'}")
     return {MAIN: said[CODER]} if CODER in said else said
 
