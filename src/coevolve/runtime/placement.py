@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from coevolve.models.spec import PolicySpec
-from coevolve.runtime.pool import cores
+from coevolve.runtime.cores import cores
 from coevolve.settings import Workers
 from coevolve.types import PolicyName
 

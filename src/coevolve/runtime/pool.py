@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import io
 import multiprocessing
-import os
 import pickle
 import queue
 import signal
@@ -52,11 +51,6 @@ class Member(Protocol):
     parameters: list[nn.Parameter]
 
     def bare(self) -> Any: ...
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
