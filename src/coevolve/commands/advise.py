@@ -1,4 +1,4 @@
-"""``coevolve advise``."""
+"""``coevolve advise``: measure how a team's pay comes about: which play, credit and baseline suit it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coevolve diagnose``."""
+"""``coevolve diagnose``: play a team in altered ways: who needs whom, who hears what, who is lazy."""
 
 from __future__ import annotations
 

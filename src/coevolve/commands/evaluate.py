@@ -1,4 +1,4 @@
-"""``coevolve eval``."""
+"""``coevolve eval``: play a team, and each policy alone, on held-out problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coevolve export``."""
+"""``coevolve export``: write a trained team to a folder that others can load and play."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coevolve pretrain``."""
+"""``coevolve pretrain``: train a small model from scratch by a recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coevolve reproduce``."""
+"""``coevolve reproduce``: decide the papers' claims by rule, from runs that are kept."""
 
 from __future__ import annotations
 

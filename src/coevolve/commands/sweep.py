@@ -1,4 +1,4 @@
-"""``coevolve sweep``."""
+"""``coevolve sweep``: train a recipe with several seeds and settings, several runs at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coevolve train``."""
+"""``coevolve train``: train the team of a recipe."""
 
 from __future__ import annotations
 

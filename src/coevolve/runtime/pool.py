@@ -55,8 +55,11 @@ class Member(Protocol):
 
 @dataclass(frozen=True)
 class Buffers:
-    """For gradients, in numbers of float32. own: of each policy that learns. more: further ones for each of those that
-    learn at the same time, one for every process but one, as long as the longest of own."""
+    """Memory for the gradients of policies, in numbers of float32.
+
+    own: of each policy that learns. more: further ones for each of those that learn at the same time, one for every
+    process but one, as long as the longest of own.
+    """
 
     own: Mapping[PolicyName, Tensor] = field(default_factory=dict)
     more: Sequence[Sequence[Tensor]] = ()

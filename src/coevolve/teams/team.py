@@ -50,7 +50,10 @@ _NAME = 40  # characters of a problem that it is called by
 
 
 class Exported(BaseModel):
-    """``team.yaml``. Models that begin with ``./``, and files of code, are in the team's folder."""
+    """What an exported team is made of, as its ``team.yaml`` says.
+
+    Models that begin with ``./``, and files of code, are in the team's folder.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
