@@ -25,8 +25,8 @@ def named(node, modules):
     if isinstance(node, ast.Import):
         return {alias.name for alias in node.names} & modules.keys()
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        deep = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
-        return deep or ({node.module} & modules.keys())
+        deep = {f"{node.module}.{alias.name}" for alias in node.names}
+        return {one if one in modules else node.module for one in deep} & modules.keys()
     return set()
 
 

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if unread and isinstance(error, BrokenPipeError):
                 return 128 + signal.SIGPIPE
             text, code = verdict(error)
-            say(" ".join(text.split()), error=True)
+            say(faults.one_line(text), error=True)
             return code
         finally:
             threading.excepthook = threading.__excepthook__
@@ -171,7 +171,7 @@ def _thread_ended(args: threading.ExceptHookArgs) -> None:
 
 def _warn(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
     """One line, without the code that it came from."""
-    say(f"warning: {' '.join(str(message).split())}", error=True)
+    say(f"warning: {faults.one_line(message)}", error=True)
 
 
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:

@@ -14,9 +14,9 @@ RESET_EVERY: int | None = None
 WORKERS: Workers = "auto"
 
 SAVE_EVERY = 20
-"""Steps."""
+"""Steps from one checkpoint to the next."""
 KEEP_LAST = 2
-"""Checkpoints."""
+"""How many checkpoints are kept, the newest."""
 SAMPLES = 4
 """Problems whose episodes are written down."""
 

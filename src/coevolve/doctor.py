@@ -14,7 +14,7 @@ import torch
 
 from coevolve.rewards.sandbox.box import offers
 from coevolve.rewards.sandbox.isolation import Level
-from coevolve.runtime.pool import cores
+from coevolve.runtime.cores import cores
 from coevolve.tasks.data import FOLDER
 
 PACKAGES = ("coevolve", "torch", "transformers", "tokenizers")
@@ -29,7 +29,7 @@ def doctor() -> list[str]:
     versions = [f"{name} {_version(name)}" for name in PACKAGES]
     return [
         f"versions: python {platform.python_version()}, {', '.join(versions)}",
-        f"machine: {platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} processors",
+        f"machine: {platform.system()} {platform.release()} {platform.machine()}, {cores()} cores",
         f"devices: {', '.join(_devices())}",
         f"compute: {_compute()}",
         f"engines: {_engines()}",
@@ -58,7 +58,7 @@ def _devices() -> Iterator[str]:
 def _compute() -> str:
     """What of the backends is here."""
     loops = f"cpu (numba {_version('numba')})" if _version("numba") != _LACKING else "no cpu (numba is missing)"
-    return f"{loops}, torch, reference; {cores()} cores for worker processes"
+    return f"{loops}, torch, reference"
 
 
 def _engines() -> str:

@@ -135,7 +135,7 @@ def _shortage(error: BaseException) -> tuple[str, str] | None:
         return _ERRNOS.get(error.errno)
     if isinstance(error, ValueError | TypeError | LookupError):  # of people, who may say anything
         return None
-    said = text(error).lower()
+    said = one_line(error).lower()
     return next((what for words, what in _WORDS.items() if words in said), None)
 
 
@@ -177,14 +177,15 @@ def blame(where: str) -> Iterator[None]:
 
 def raised(error: BaseException) -> str:
     """``KeyError: 'x' (/home/me/reward.py, line 12)``, in one line: an exception and where user code raised it."""
-    said, place = text(error), user_line(error)
+    said, place = one_line(error), user_line(error)
     return "".join([type(error).__name__, f": {said}" if said else "", f" ({place})" if place else ""])
 
 
-def text(error: BaseException) -> str:
-    """What an exception says, in one line; nothing if it cannot: user code may raise anything."""
+def one_line(said: object) -> str:
+    """What an exception, or anything, says, without its line breaks; nothing if it cannot: user code may raise
+    anything."""
     try:
-        return " ".join(str(error).split())
+        return " ".join(str(said).split())
     except BaseException:  # noqa: BLE001
         return ""
 

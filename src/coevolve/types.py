@@ -245,6 +245,10 @@ class Case:
     turns: tuple[Turn, ...]
     history: tuple[tuple[Turn, ...], ...] = ()
 
+    def said(self) -> dict[Role, str]:
+        """What each role said, the last of several turns."""
+        return {turn.role: turn.text for turn in self.turns}
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -18,7 +18,8 @@ from coevolve.pretrain.run import main as pretrain
 from coevolve.pretrain.tokenizer import train_tokenizer
 from coevolve.recipe.schema import load_recipe
 from coevolve.tasks.checkable import Checkable
-from coevolve.tasks.worlds.checks import Puzzle, Split, answer, clauses, puzzles, square, subset
+from coevolve.tasks.worlds.checks import Puzzle, answer, clauses, puzzles, square, subset
+from coevolve.tasks.worlds.split import Split
 from coevolve.types import Problem, Turn
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -15,7 +15,8 @@ from coevolve.pretrain.coop_notes import Trusted, noted
 from coevolve.pretrain.run import main as pretrain
 from coevolve.rewards.code import Job, grade
 from coevolve.rewards.sandbox import Sandbox
-from coevolve.tasks.worlds.coop import OPERATIONS, Kind, Split, Step, Wanted, split_of, wanted
+from coevolve.tasks.worlds.coop import OPERATIONS, Kind, Step, Wanted, split_of, wanted
+from coevolve.tasks.worlds.split import Split
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "pretrain-coop.yaml"
 BY_WORDS = {operation.words: operation for operation in OPERATIONS}

@@ -13,7 +13,8 @@ from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.models.names import resolve
 from coevolve.pretrain.run import main as pretrain
 from coevolve.pretrain.sums_answers import answers, flawed, references, right
-from coevolve.tasks.worlds.sums import Split, WordProblem, apply, possible, problems
+from coevolve.tasks.worlds.split import Split
+from coevolve.tasks.worlds.sums import WordProblem, apply, possible, problems
 from sums_test import pass_rates
 
 SENTENCES = {

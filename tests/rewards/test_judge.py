@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import threading
 import time
 import warnings
@@ -174,6 +175,13 @@ def test_beside_a_function(endpoint: Endpoint) -> None:
 def test_an_endpoint_that_does_not_answer(endpoint: Endpoint) -> None:
     endpoint.fails = True
     with pytest.raises(ShortageError, match=r"^the judge 'm' does not answer: BadRequestError: .*; --resume goes on$"):
+        judge(endpoint)([case(a="yes")])
+
+
+def test_without_the_package_nothing_is_short(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ValueError, which ends a run, not a ShortageError, after which it would go on."""
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(ValueError, match=r"^task.reward, judge needs a package: pip install 'coevolve\[expert\]'$"):
         judge(endpoint)([case(a="yes")])
 
 

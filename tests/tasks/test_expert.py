@@ -191,8 +191,15 @@ def test_settings_are_checked() -> None:
         checked(Expert, {"modle": "x"}, "task.feedback.expert", ())
     with pytest.raises(ValueError, match=r"task.feedback.expert: model: field required"):
         checked(Expert, {}, "task.feedback.expert", ())
-    with pytest.raises(ValueError, match=r"timeout 0.*; want timeout > 0"):
-        Expert(model="x", timeout=0)
+    for settings, said in (
+        ({"timeout": 0}, "timeout is 0; want above 0"),
+        ({"retries": -1}, "retries is -1; want at least 0"),
+        ({"temperature": -0.1}, "temperature is -0.1; want at least 0"),
+        ({"max_tokens": 0}, "max_tokens is 0; want at least 1"),
+        ({"timeout": float("nan")}, "timeout is nan; want"),
+    ):
+        with pytest.raises(ValueError, match=f"^task.feedback.expert: {said}"):
+            checked(Expert, {"model": "x", **settings}, "task.feedback.expert", ())
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,8 +262,8 @@ def test_a_recipe_names_files(write: Callable[..., str]) -> None:
         ("{pst}", "task posts.jsonl, row 1: no column 'pst', which prompts.short names; did you mean 'post'?; it has "
          "post, likes, tags"),
         ("{tags}", "task posts.jsonl, row 1: column 'tags', which prompts.short names, is None; want text or number"),
-        ("{post", "task.prompts.short: expected '}' before end of string; want {column}, and {{ or }} for a brace"),
-        ("a}", "task.prompts.short: Single '}' encountered in format string; want {column}, and {{ or }} for a brace"),
+        ("{post", "task.prompts.short: expected '}' before end of string; want {name}, and {{ or }} for a brace"),
+        ("a}", "task.prompts.short: Single '}' encountered in format string; want {name}, and {{ or }} for a brace"),
         ("{}", "task.prompts.short: a brace around ''; want the plain name of a column in it"),
         ("{likes:.1f}", "task.prompts.short: a brace around 'likes'; want the plain name of a column in it"),
         ("{post!r}", "task.prompts.short: a brace around 'post'; want the plain name of a column in it"),

@@ -46,8 +46,11 @@ def beside_kl(rule: Rule, whiten: bool) -> Rule:
 
 
 class Penalty(NamedTuple):
-    """paid: what the weight multiplies in the reward of each token, by the discount. in_loss: the rest of it is a term
-    of the loss. caution: ``Algorithm.caution``."""
+    """How a KL to the reference is held against a policy.
+
+    paid: what the weight multiplies in the reward of each token, by the discount. in_loss: the rest of it is a term of
+    the loss. caution: ``Algorithm.caution``.
+    """
 
     paid: Callable[[Batch, float], Tensor]
     in_loss: bool = False

@@ -13,8 +13,6 @@ Commands = Any  # argparse has no public name for what add_subparsers returns
 
 RECIPE = "a YAML file, or the name of a packaged recipe (`coevolve recipes`)"
 
-OVERRIDES = "override a key of the recipe: seed=1, or --seed 1"
-
 
 def command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], None], about: str
@@ -28,6 +26,27 @@ def command(
 def trusting(one: argparse.ArgumentParser) -> None:
     """``--trust-code``, for commands that build what somebody else may have written."""
     one.add_argument("--trust-code", action="store_true", help="run the code that it names, whoever wrote it")
+
+
+def overriding(one: argparse.ArgumentParser) -> None:
+    """Overrides, for commands that read one recipe."""
+    about = "override a key of the recipe: seed=1, or --seed 1"
+    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=about)
+
+
+def at_checkpoint(one: argparse.ArgumentParser) -> None:
+    """``--checkpoint``, for commands that read a run."""
+    one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+
+
+def resuming(one: argparse.ArgumentParser) -> None:
+    """``--resume``, for commands that train by a recipe."""
+    one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
+
+
+def side_by_side(one: argparse.ArgumentParser) -> None:
+    """``--jobs``, for commands of several runs."""
+    one.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: what cores and GPUs allow")
 
 
 def quiet() -> None:

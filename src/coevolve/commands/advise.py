@@ -1,11 +1,11 @@
-"""``coevolve advise``."""
+"""``coevolve advise``: measure how a team's pay comes about: which play, credit and baseline suit it."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from coevolve.commands import OVERRIDES, Commands, command, quiet, trusting
+from coevolve.commands import Commands, command, overriding, quiet, trusting
 from coevolve.console import say
 
 
@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
         commands, "advise", advise, "measure how a team's pay comes about: which play, credit and baseline suit it"
     )
     one.add_argument("run", type=Path, help="a run directory or a recipe; its start policies are measured")
-    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
+    overriding(one)
     one.add_argument("--problems", type=int, default=32, metavar="N", help="how many held-out problems (32)")
     one.add_argument("--members", type=int, default=4, metavar="N", help="how often each is played (4)")
     trusting(one)

@@ -1,4 +1,4 @@
-"""``coevolve chat``."""
+"""``coevolve chat``: play an exported team on what you type, a line a problem."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""``coevolve diagnose``."""
+"""``coevolve diagnose``: play a team in altered ways: who needs whom, who hears what, who is lazy."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from coevolve.commands import Commands, command, quiet, trusting
+from coevolve.commands import Commands, at_checkpoint, command, quiet, trusting
 from coevolve.console import say
 
 
@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
         help="runs, or their checkpoint folders, for cross-play",
     )  # fmt: skip
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
-    one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+    at_checkpoint(one)
     trusting(one)
 
 

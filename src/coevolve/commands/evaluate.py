@@ -1,11 +1,11 @@
-"""``coevolve eval``."""
+"""``coevolve eval``: play a team, and each policy alone, on held-out problems."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from coevolve.commands import OVERRIDES, Commands, command, quiet, trusting
+from coevolve.commands import Commands, at_checkpoint, command, overriding, quiet, trusting
 
 
 def add(commands: Commands) -> None:
@@ -13,10 +13,10 @@ def add(commands: Commands) -> None:
     one.add_argument(
         "run", type=Path, help="a run directory, or a recipe (a file, or a packaged one's name) to play untrained"
     )
-    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
+    overriding(one)
     one.add_argument("--problems", type=int, metavar="N", help="how many held-out problems")
     one.add_argument("--samples", type=int, default=1, metavar="N", help="samples of each, for pass@k and best of k")
-    one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+    at_checkpoint(one)
     one.add_argument("--play", metavar="NAME", help="another play than the run was trained with, such as rounds")
     trusting(one)
 

@@ -1,11 +1,11 @@
-"""``coevolve export``."""
+"""``coevolve export``: write a trained team to a folder that others can load and play."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from coevolve.commands import Commands, command, quiet, trusting
+from coevolve.commands import Commands, at_checkpoint, command, quiet, trusting
 from coevolve.console import say
 
 
@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
     one = command(commands, "export", export, "write a trained team to a folder that others can load and play")
     one.add_argument("run", type=Path, help="a run directory")
     one.add_argument("output", type=Path, help="the folder to write; it must not be there, or be empty")
-    one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
+    at_checkpoint(one)
     one.add_argument("--merge", action="store_true", help="add adapters to their bases: plain Hugging Face folders")
     one.add_argument(
         "--push-to", metavar="OWNER/NAME", help="then upload the folder to this model of the Hugging Face hub"

@@ -1,4 +1,4 @@
-"""``coevolve init``."""
+"""``coevolve init``: write a start of your own into this folder: commented Python, and a recipe that trains."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""``coevolve pretrain``."""
+"""``coevolve pretrain``: train a small model from scratch by a recipe."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from coevolve.commands import OVERRIDES, RECIPE, Commands, command
+from coevolve.commands import RECIPE, Commands, command, overriding, resuming
 from coevolve.console import say
 
 
 def add(commands: Commands) -> None:
     one = command(commands, "pretrain", pretrain, "train a small model from scratch by a recipe")
     one.add_argument("recipe", type=Path, help=RECIPE)
-    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
-    one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
+    overriding(one)
+    resuming(one)
 
 
 def pretrain(args: argparse.Namespace) -> None:

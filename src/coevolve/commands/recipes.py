@@ -1,4 +1,4 @@
-"""``coevolve recipes``."""
+"""``coevolve recipes``: list the recipes that come with the package, or show one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coevolve report``."""
+"""``coevolve report``: make a page of runs: curves, comparisons, dialogues."""
 
 from __future__ import annotations
 

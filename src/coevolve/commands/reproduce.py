@@ -1,4 +1,4 @@
-"""``coevolve reproduce``."""
+"""``coevolve reproduce``: decide the papers' claims by rule, from runs that are kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coevolve.commands import Commands, command, quiet
+from coevolve.commands import Commands, command, quiet, side_by_side
 from coevolve.console import say
 from coevolve.files import check_place
 
@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
     one.add_argument("claims", nargs="*", metavar="claim", help="C1, M1, ...; default: all that can be run here")
     one.add_argument("--tier", choices=("quick", "full"), default="quick", help="how many seeds; verdicts take full")
     one.add_argument("--seeds", metavar="A..B", help="these seeds instead, to share the work among machines")
-    one.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: what cores and GPUs allow")
+    side_by_side(one)
     one.add_argument("--list", action="store_true", help="all claims with state, cost and verdict, and stop")
     one.add_argument("--again", metavar="ARM/SEED", help="make one run anew and compare it with its kept result")
     one.add_argument("--page", type=Path, metavar="FILE", help="write the page alone, .md or .html, and stop")

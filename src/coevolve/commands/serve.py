@@ -1,4 +1,4 @@
-"""``coevolve serve``."""
+"""``coevolve serve``: answer OpenAI's chat completions with a team."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""``coevolve sweep``."""
+"""``coevolve sweep``: train a recipe with several seeds and settings, several runs at once."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from coevolve.commands import RECIPE, Commands, command
+from coevolve.commands import RECIPE, Commands, command, side_by_side
 from coevolve.console import say
 
 
@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
         help="what varies: seed=0..9 algorithm.eta=0.03,0.1; or does not",
     )
     one.add_argument("--output", type=Path, metavar="FOLDER", help="of all runs; default: runs/<recipe>-sweep")
-    one.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: what cores and GPUs allow")
+    side_by_side(one)
     one.add_argument("--dry-run", action="store_true", help="say what would be trained, and stop")
 
 

@@ -1,4 +1,4 @@
-"""``coevolve train``."""
+"""``coevolve train``: train the team of a recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.commands import OVERRIDES, RECIPE, Commands, command, quiet
+from coevolve.commands import RECIPE, Commands, command, overriding, quiet, resuming
 from coevolve.console import say
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     one = command(commands, "train", train, "train the team of a recipe")
     one.add_argument("recipe", type=Path, help=RECIPE)
-    one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES)
-    one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
+    overriding(one)
+    resuming(one)
     one.add_argument("--dry-run", action="store_true", help="print the resolved recipe and the plan, and stop")
 
 

@@ -41,9 +41,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """segments: parents before children, children of one parent side by side. leaf_B: where each row ends.
+    """Rows of tokens in which what several have in common at their beginning is there once.
 
-    kind_N: of the rows that a token is of.
+    segments: parents before children, children of one parent side by side. leaf_B: where each row ends. kind_N: of the
+    rows that a token is of.
     """
 
     segments: list[Segment]

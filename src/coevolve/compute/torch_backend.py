@@ -32,8 +32,11 @@ from coevolve.types import Batch, Sampling
 
 @dataclass(frozen=True)
 class TorchBackend:
-    """uses_prefix_tree: our attention gives what the model's own does (``backend``). why_not: why the compiled loops of
-    the CPU were not chosen, empty if nobody asked."""
+    """Forwards and backwards by PyTorch, on whatever device the weights are.
+
+    uses_prefix_tree: our attention gives what the model's own does (``backend``). why_not: why the compiled loops of
+    the CPU were not chosen, empty if nobody asked.
+    """
 
     base: Base
     uses_prefix_tree: bool

@@ -59,14 +59,14 @@ def _asked(compare: Comparator, one: Case, other: Case) -> int:
     if forth != -back:
         raise ValueError(
             f"credit compared: the comparator contradicts itself on problem {one.problem.id!r}: of "
-            f"{shown(_texts(one))} and {shown(_texts(other))} it says {forth:+d} and, the other way round, {back:+d}; "
+            f"{shown(one.said())} and {shown(other.said())} it says {forth:+d} and, the other way round, {back:+d}; "
             "want the opposite sign, or 0 twice"
         )
     return forth
 
 
 def _sign(compare: Comparator, one: Case, other: Case) -> int:
-    found = compare(one.problem.data, _texts(one), _texts(other))
+    found = compare(one.problem.data, one.said(), other.said())
     number = _number(found)
     known = isinstance(number, Real) and number == number  # NaN is not itself
     if not known:
@@ -80,7 +80,3 @@ def _number(found: Any) -> Any:
         return found.item() if hasattr(found, "item") else found
     except (RuntimeError, ValueError):  # it holds several
         return found
-
-
-def _texts(case: Case) -> dict[str, str]:
-    return {turn.role: turn.text for turn in case.turns}

@@ -21,8 +21,9 @@ from coevolve.models.narrow import narrow
 from coevolve.models.policy import DTYPES
 from coevolve.models.spec import Compute, PolicySpec, asked_of
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit, need_quant
+from coevolve.runtime.cores import cores
 from coevolve.runtime.placement import keeps_copy, processes, use_threads
-from coevolve.runtime.pool import Pool, cores
+from coevolve.runtime.pool import Pool
 from coevolve.settings import Workers
 from coevolve.types import PolicyName
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from coevolve.interfaces import Published
-from coevolve.learners import TORCHRUN, shard
+from coevolve.learners import shard
 from coevolve.models.load import device_of, load_tokenizer
 from coevolve.models.spec import PolicySpec
 from coevolve.runtime.launched import Launched
@@ -157,12 +157,12 @@ def _beside() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="coevolve-", ignore_cleanup_errors=True)
 
 
-def starter(device: str, ranks: int, cluster: str | None, seconds: float) -> StartRanks:
-    """What starts so many ranks for a policy whose spec names this device: here, in torchrun's processes, or on a Ray
-    cluster."""
+def starter(device: str, ranks: int, cluster: str | None, launched: bool, seconds: float) -> StartRanks:
+    """What starts so many ranks for a policy whose spec names this device: here, in the processes that torchrun
+    launched, or on a Ray cluster."""
     named = device.split(":")[0]  # a number is of the machine's cards, of which a process may see one alone
-    if cluster in (None, TORCHRUN):
-        kind_of = Here if cluster is None else Launched
+    if launched or cluster is None:
+        kind_of = Launched if launched else Here
         return lambda name: kind_of(name, ranks, device_of(named).type, seconds)
     from coevolve.runtime.cluster import Placed, has_cards  # which imports ray
 

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from coevolve.recipe.inputs import one_line
+from coevolve.faults import one_line
 
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -79,7 +79,7 @@ def check_loaded(info: Mapping[str, Any], model: Any) -> None:
         ]
         raise ValueError(f"its weights do not fit its config.json ({kind}): {'; '.join(parts)}")
     if wrong := [*info.get("error_msgs", ()), *dict(info.get("conversion_errors", {})).values()]:
-        raise ValueError(one_line(ValueError(wrong[0])))
+        raise ValueError(one_line(wrong[0]))
     if not bool(model.get_input_embeddings().weight.any()):
         raise ValueError("every number of its input embedding is 0")
 

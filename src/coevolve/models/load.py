@@ -24,10 +24,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from coevolve.faults import one_line
 from coevolve.models import gguf
 from coevolve.models.exact import check_files, check_finite, check_loaded, weight_files
 from coevolve.models.names import PACKAGED, is_gguf, resolve
-from coevolve.recipe.inputs import one_line
 
 _HUB_SECONDS = 10.0
 _WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)

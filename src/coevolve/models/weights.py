@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from coevolve.faults import one_line
 from coevolve.interfaces import Backend
 from coevolve.models.adapters import Adapters, lora_layers
 from coevolve.models.exact import check_file, check_same, read
 from coevolve.models.load import load_causal_lm, without_bars
 from coevolve.models.spec import LoraSpec
-from coevolve.recipe.inputs import one_line
 
 ADAPTER_FILE = "adapter_model.safetensors"
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
-from coevolve.play import Feedback, Roles, score, together
-from coevolve.plays.between import Several, heard_next, notes, silence
+from coevolve.play import Feedback, Roles, together
+from coevolve.plays.between import Several, best_scored, heard_next, notes, silence
 from coevolve.settings import Count, Positive, checked_call
 from coevolve.types import Play, Problem, Turn
 
@@ -29,9 +27,8 @@ def best_of(n: Count, k: Several, feedback: bool | Feedback = False, weights: li
             says = (team[role](*heard[role], peers=turn, weight=counts[turn] / k) for role in team for _ in range(k))
             said = await together(*says)
             joints = list(zip(*(said[first : first + k] for first in range(0, len(said), k)), strict=True))
-            paid = await together(*(score(team, acts, after=best, answered=False) for acts in joints))
+            best = await best_scored(team, joints, best)
             if turn + 1 < n:
-                best = max(zip(paid, joints, strict=True), key=lambda one: fmean(one[0]))[1]
                 heard = heard_next(heard, best, await notes(feedback, team, p, best))
 
     return play

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Annotated
 
 from pydantic import Field
 
-from coevolve.play import Feedback, Roles, do
+from coevolve.play import Feedback, Roles, do, score, together
 from coevolve.settings import Count
 from coevolve.types import Problem, Role, Turn
 
@@ -38,6 +39,13 @@ def stops(done: Threshold | Done | None) -> Done:
         return done
     threshold = done
     return lambda rewards: sum(rewards) / len(rewards) > threshold
+
+
+async def best_scored(team: Roles, joints: Sequence[tuple[Turn, ...]], after: Sequence[Turn]) -> tuple[Turn, ...]:
+    """The joint that was paid most in the mean, of those that the task judges now. after: what each of them continues,
+    whose return has nothing of theirs."""
+    paid = await together(*(score(team, acts, after=after, answered=False) for acts in joints))
+    return max(zip(paid, joints, strict=True), key=lambda one: fmean(one[0]))[1]
 
 
 async def notes(feedback: bool | Feedback, team: Roles, p: Problem, acts: Sequence[Turn]) -> Sequence[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
-from coevolve.play import Feedback, Roles, score, together
-from coevolve.plays.between import Several, heard_next, notes, silence
+from coevolve.play import Feedback, Roles, together
+from coevolve.plays.between import Several, best_scored, heard_next, notes, silence
 from coevolve.settings import Count, checked_call
 from coevolve.types import Play, Problem, Turn
 
@@ -31,9 +29,8 @@ def resampled(k: Several, n: Count = 1, feedback: bool | Feedback = False) -> Pl
             )
             by_role = [said[first : first + k] for first in range(0, len(said), k)]
             joints = _one_changed([tuple(turns) for turns in by_role])
-            paid = await together(*(score(team, acts, after=best, answered=False) for acts in joints))
+            best = await best_scored(team, joints, best)
             if turn + 1 < n:
-                best = max(zip(paid, joints, strict=True), key=lambda one: fmean(one[0]))[1]
                 heard = heard_next(heard, best, await notes(feedback, team, p, best))
 
     return play

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from coevolve.faults import one_line
 from coevolve.play import Roles, do, score, together
 from coevolve.recipe.components import from_file
 from coevolve.settings import Count, checked_call
@@ -145,5 +146,5 @@ def _schema(function: Callable[..., Any]) -> Mapping[str, Any]:
     try:
         return get_json_schema(function)
     except Exception as error:  # DocstringParsingException and TypeHintParsingException, which have no base of theirs
-        why = " ".join(str(error).split())
-        raise ValueError(f"play.functions, {getattr(function, '__name__', function)}: {why}") from error
+        name = getattr(function, "__name__", function)
+        raise ValueError(f"play.functions, {name}: {one_line(error)}") from error

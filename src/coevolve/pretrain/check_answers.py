@@ -10,7 +10,8 @@ from __future__ import annotations
 from random import Random
 
 from coevolve.tasks.numbers import ANSWER, QUESTION, REFERENCE
-from coevolve.tasks.worlds.checks import Puzzle, Split, puzzles
+from coevolve.tasks.worlds.checks import Puzzle, puzzles
+from coevolve.tasks.worlds.split import Split
 
 EMPTY = 0.1  # of references have nothing in them, and are followed by a guess
 

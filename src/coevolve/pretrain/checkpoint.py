@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from coevolve.faults import ShortageError, lacking
-from coevolve.recipe.inputs import one_line
+from coevolve.faults import ShortageError, lacking, one_line
 from coevolve.runs import durable
 from coevolve.runs.folder import lines_before
 

@@ -7,8 +7,9 @@ from random import Random
 
 from coevolve.pretrain.coop_answers import AUX, FITTING, Answer, aux, coder, main
 from coevolve.pretrain.tokenizer import END
-from coevolve.tasks.worlds.coop import ENTRY, Kind, Split, Wanted, wanted
+from coevolve.tasks.worlds.coop import ENTRY, Kind, Wanted, wanted
 from coevolve.tasks.worlds.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
+from coevolve.tasks.worlds.split import Split
 
 DECOMPOSABLE = 0.75  # of the problems
 ALONE = 0.2  # of the prompts that nobody was heard before: those of a coder

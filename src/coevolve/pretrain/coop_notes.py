@@ -10,8 +10,9 @@ from coevolve.pretrain.coop_documents import ALONE, WRITE, again, drawn, first
 from coevolve.rewards.code import Grade, Job, grade
 from coevolve.rewards.sandbox import Program, Verdict
 from coevolve.tasks.coding_feedback import MODES, Notes, Seen
-from coevolve.tasks.worlds.coop import ENTRY, Split, Wanted
+from coevolve.tasks.worlds.coop import ENTRY, Wanted
 from coevolve.tasks.worlds.coop_prompts import NOTES
+from coevolve.tasks.worlds.split import Split
 
 KEEPS = 0.9  # of the authors whose work is good: they write it again as it is
 HEEDS = 0.5  # of the others: they write a function without a flaw, and mend what the note names

@@ -18,7 +18,8 @@ from coevolve.pretrain.sums_answers import answers as sum_answers
 from coevolve.pretrain.sums_answers import references as sum_references
 from coevolve.rewards.sentiment import lexicon
 from coevolve.tasks.data import Row, read
-from coevolve.tasks.worlds.opinions import Split, plain_opinions
+from coevolve.tasks.worlds.opinions import plain_opinions
+from coevolve.tasks.worlds.split import Split
 
 Source = Callable[[Random, bool], list[str]]  # (randomness of this copy, whether the held-out part) -> documents
 

@@ -12,7 +12,8 @@ from re import escape, search, split, sub
 
 from coevolve.rewards.sentiment import lexicon
 from coevolve.tasks.continuation import OBSERVER, observer_prompt
-from coevolve.tasks.worlds.opinions import Opinion, Split, openings, opinion, random_grade
+from coevolve.tasks.worlds.opinions import Opinion, openings, opinion, random_grade
+from coevolve.tasks.worlds.split import Split
 
 _POINTS_A_GRADE = 2.2  # VADER points that one grade moves an average opinion
 

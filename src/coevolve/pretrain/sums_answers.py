@@ -10,7 +10,8 @@ from __future__ import annotations
 from random import Random
 
 from coevolve.tasks.numbers import ANSWER, QUESTION, REFERENCE
-from coevolve.tasks.worlds.sums import LARGEST, Operation, Split, WordProblem, apply, possible, problems
+from coevolve.tasks.worlds.split import Split
+from coevolve.tasks.worlds.sums import LARGEST, Operation, WordProblem, apply, possible, problems
 
 CONFUSED: dict[Operation, tuple[Operation, float]] = {
     "+": ("-", 0.15),

@@ -282,11 +282,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def one_line(error: BaseException) -> str:
-    """The message of an exception without its line breaks."""
-    return " ".join(str(error).split())
-
-
 def _explain(error: ValidationError, schema: Any) -> str:
     """The first unknown key if there is one (it often causes the other errors), else the first error."""
     errors = sorted(error.errors(include_url=False), key=lambda e: e["type"] not in _UNKNOWN_KEY)

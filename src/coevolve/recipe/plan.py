@@ -26,8 +26,9 @@ from coevolve.models.load import device_of, load_config
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.rollout import Stage, rollout
+from coevolve.runtime.cores import cores
 from coevolve.runtime.placement import keeps_copy, processes
-from coevolve.runtime.pool import AT_ONCE, cores
+from coevolve.runtime.pool import AT_ONCE
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 

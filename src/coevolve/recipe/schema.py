@@ -36,7 +36,7 @@ from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
 from coevolve.names import check_names, check_run
 from coevolve.plays import PLAYS
 from coevolve.recipe import renamed
-from coevolve.recipe.components import component, resolve
+from coevolve.recipe.components import resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.recipe.packaged import beside, located, packaged
 from coevolve.settings import Workers
@@ -46,26 +46,6 @@ from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling
 
 if TYPE_CHECKING:
     from coevolve.trainer import Trainer
-
-__all__ = [
-    "Component",
-    "Parts",
-    "Recipe",
-    "StrictSampling",
-    "anchored",
-    "apply_overrides",
-    "build",
-    "check",
-    "check_roles",
-    "check_taught",
-    "component",
-    "is_code",
-    "load_recipe",
-    "load_yaml",
-    "names_file",
-    "parts",
-    "validate",
-]
 
 _COMPONENTS = ("task", "play", "cast", "algorithm", "engine", "learner")
 _NUMBERS = ("sampling", "steps", "batch_size", "members", "seed", "reset_every", "workers", "threads")

@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from coevolve.console import say
 from coevolve.report.page.build import Content, content, html
 from coevolve.report.runs import Run, find
-from coevolve.runtime.local_web import LOOPBACK, answering, is_ours, until_interrupted
+from coevolve.runtime.local_web import LOOPBACK, Handler, answering, is_ours, until_interrupted
 
 _REST = 5.0  # times as long as reading and packing took, before it is done again: training needs the processor
 
@@ -46,8 +46,6 @@ def serving(paths: Sequence[Path], port: int = 0) -> Iterator[str]:
 
 class _Server(ThreadingHTTPServer):
     """Knows the newest content, and reads the runs again when somebody asks and their files have changed."""
-
-    daemon_threads = True
 
     def __init__(self, paths: Sequence[Path], port: int) -> None:
         super().__init__((LOOPBACK, port), _Handler)
@@ -100,7 +98,7 @@ def _signature(paths: Sequence[Path]) -> str:
     return hashlib.sha256(json.dumps(stats).encode()).hexdigest()[:16]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: _Server
 
     def do_GET(self) -> None:
@@ -112,11 +110,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         address = urlsplit(self.path)
         if address.path == "/":
-            self._answer(self.server.page, "text/html; charset=utf-8")
+            self.answer(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
         elif address.path == "/data":
-            self._answer(self._news(parse_qs(address.query).get("seen", [""])[0]).encode(), "application/json")
+            seen = parse_qs(address.query).get("seen", [""])[0]
+            self.answer(HTTPStatus.OK, self._news(seen).encode(), "application/json")
         elif self.server.content and (chunk := self.server.content.chunks.get(address.path.removeprefix("/chunk/"))):
-            self._answer(chunk.encode(), "text/plain")
+            self.answer(HTTPStatus.OK, chunk.encode(), "text/plain")
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
@@ -125,14 +124,3 @@ class _Handler(BaseHTTPRequestHandler):
         shown = self.server.content if self.server.version != seen else None
         news = {"waiting": self.server.waiting, "version": self.server.version}
         return json.dumps(news | ({"overview": shown.overview} if shown else {}))
-
-    def _answer(self, body: bytes, kind: str) -> None:
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a line for every question would bury the address."""

@@ -14,7 +14,8 @@ _INSERT = "INSERT OR REPLACE INTO answers (key, text, asked, answered) VALUES (?
 
 
 class Answer(NamedTuple):
-    """text: what was answered. asked, answered: tokens of the question and of the answer."""
+    """What a model said to one question. text: what was answered. asked, answered: tokens of the question and of the
+    answer."""
 
     text: str
     asked: int
@@ -22,9 +23,10 @@ class Answer(NamedTuple):
 
 
 class Answers:
-    """question -> answer. file: an SQLite data base, which several runs may share; None keeps them in memory alone.
+    """The answers of one model that are kept, by question.
 
-    about: whose answers they are; others have none of them. Raises ValueError for a file that is no such data base.
+    file: an SQLite data base, which several runs may share; None keeps them in memory alone. about: whose answers
+    they are; others have none of them. Raises ValueError for a file that is no such data base.
     """
 
     def __init__(self, file: str | None, about: Mapping[str, Any]) -> None:

@@ -142,7 +142,7 @@ class UserFunction:
 
     def _offered(self, case: Case) -> tuple[Mapping[str, Any], Mapping[str, Any], bool]:
         """(what there is beside the columns, the columns, whether ``**rest`` gets both)."""
-        columns, said = case.problem.data, last_texts(case)
+        columns, said = case.problem.data, case.said()
         if self.for_trl:
             return self._for_trl(case), columns, True
         if VERIFIERS in self.named and VERIFIERS not in columns and VERIFIERS not in said:
@@ -163,7 +163,7 @@ class UserFunction:
         if len(speakers) != 1:
             raise ValueError(
                 f"{self.name} has a parameter `{parameter}`, as {whose} for one agent, but problem {case.problem.id!r} "
-                f"has {len(case.turns)} turns; for a team write def reward({', '.join(last_texts(case))}, **columns)"
+                f"has {len(case.turns)} turns; for a team write def reward({', '.join(case.said())}, **columns)"
             )
 
     def _unclear(self, name: str, case: Case, offered: Mapping[str, Any]) -> str:
@@ -215,14 +215,9 @@ def _as_many(where: str, cases: Sequence[Case], results: Any) -> Sequence[Any]:
     return results
 
 
-def last_texts(case: Case) -> dict[Role, str]:
-    """role -> what it said last in the case."""
-    return {turn.role: turn.text for turn in case.turns}
-
-
 def by_turn(case: Case, given: Mapping[Role, Any]) -> list[Any] | None:
     """What the dict has for each turn's role; None if its keys are not exactly the roles of the case."""
-    return [given[turn.role] for turn in case.turns] if set(given) == set(last_texts(case)) else None
+    return [given[turn.role] for turn in case.turns] if set(given) == set(case.said()) else None
 
 
 def plain(value: Any) -> Any:

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.rewards.calling import last_texts
 from coevolve.types import Case, Problem, Role
 
 SAID = "said"
 """What the turn that is judged said."""
+
+
+def names(template: str, where: str, named: str) -> list[str]:
+    """The names in a template's braces. where: what messages call it; named: what a name is of.
+
+    Raises ValueError for a template that is none.
+    """
+    try:
+        fields = [piece[1:] for piece in string.Formatter().parse(template) if piece[1] is not None]
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}; want {{name}}, and {{{{ or }}}} for a brace") from error
+    for name, spec, conversion in fields:
+        if not name or spec or conversion or "." in name or "[" in name:
+            raise ValueError(f"{where}: a brace around {name!r}; want the plain name of {named} in it")
+    return [str(name) for name, _, _ in fields]
+
+
+def columns(templates: Iterable[str], where: str, besides: Collection[str]) -> tuple[str, ...]:
+    """The names in templates, each once, in their order, but for those that are no columns (besides)."""
+    found = dict.fromkeys(name for template in templates for name in names(template, where, "a column"))
+    return tuple(name for name in found if name not in besides)
 
 
 class Filled:
@@ -21,14 +41,7 @@ class Filled:
 
     def __init__(self, template: str, where: str) -> None:
         self.template, self.where = template, where
-        try:
-            fields = [piece[1:] for piece in string.Formatter().parse(template) if piece[1] is not None]
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}; want {{name}}, and {{{{ or }}}} for a brace") from error
-        for name, spec, conversion in fields:
-            if not name or spec or conversion or "." in name or "[" in name:
-                raise ValueError(f"{where}: a brace around {name!r}; want the plain name of a role or a column in it")
-        self.names = [str(name) for name, _, _ in fields]
+        self.names = names(template, where, "a role or a column")
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
         """Raises ValueError for a name that is neither a role nor a column."""
@@ -44,5 +57,5 @@ class Filled:
     def texts(self, case: Case) -> list[str]:
         """One per turn. Of a role and a column of one name it is the role."""
         columns = {name: "" if value is None else value for name, value in case.problem.data.items()}
-        known = {**columns, **last_texts(case)}
+        known = {**columns, **case.said()}
         return [self.template.format_map({**known, SAID: turn.text}) for turn in case.turns]

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from coevolve.files import shown
 from coevolve.pay import is_payable
 from coevolve.play import Feedback
-from coevolve.rewards.calling import BATCHED, Log, UserFunction, by_turn, last_texts, plain, read
+from coevolve.rewards.calling import BATCHED, Log, UserFunction, by_turn, plain, read
 from coevolve.rewards.waiting import Paid, Started, finished
 from coevolve.types import Case, Problem, Role, Turn
 
@@ -122,7 +122,7 @@ def user_feedback(spec: str | Callable[..., Any]) -> Feedback:
         if notes is None or not all(isinstance(note, str) for note in notes):
             raise ValueError(
                 f"{function.name} on problem {p.id!r} returned {told!r}; want a text for all, or a dict of texts with "
-                f"exactly the roles {', '.join(last_texts(case))}"
+                f"exactly the roles {', '.join(case.said())}"
             )
         return notes
 
@@ -152,5 +152,5 @@ def _paid(name: str, case: Case, result: Any) -> list[float] | None:
 def _unfit(name: str, case: Case, value: Any) -> str:
     return (
         f"{name} on problem {case.problem.id!r} returned {shown(value)}; want a finite number for the team, a dict of "
-        f"them with exactly the roles {', '.join(last_texts(case))}, or a list of {len(case.turns)}, one per turn"
+        f"them with exactly the roles {', '.join(case.said())}, or a list of {len(case.turns)}, one per turn"
     )

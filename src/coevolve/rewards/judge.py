@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,8 +10,8 @@ from typing import Any
 
 from coevolve.faults import ShortageError
 from coevolve.pay import is_payable
-from coevolve.recipe.inputs import one_line
 from coevolve.rewards.answers import Answer, Answers
+from coevolve.rewards.endpoint import client, why
 from coevolve.rewards.filled import Filled
 from coevolve.rewards.waiting import Paid, Started, each
 from coevolve.settings import Count, CountFromZero, NotNegative, Positive
@@ -101,18 +100,18 @@ class Judge:
         return found
 
     async def _ask(self, question: str) -> Answer:
+        completions = self._client.chat.completions  # made here: a package that is missing is no shortage
         try:
-            answer = await self._client.chat.completions.create(
-                messages=[{"role": "user", "content": question}], **self._how
-            )
+            answer = await completions.create(messages=[{"role": "user", "content": question}], **self._how)
             choice, usage = answer.choices[0], answer.usage
             text = choice.message.content or ""
             if choice.finish_reason in _CUT and not _NUMBER.fullmatch(text.strip()):
                 text = ""
         except Exception as error:  # of the library, its HTTP client, or an answer of another form
-            key = "" if os.environ.get(self._api_key_env) else f" ({self._api_key_env} is not set)"
-            why = f"{type(error).__name__}: {one_line(error)[:200]}{key}"
-            raise ShortageError(f"the judge {self._how['model']!r} does not answer: {why}; --resume goes on") from error
+            reason = why(error, self._api_key_env)
+            raise ShortageError(
+                f"the judge {self._how['model']!r} does not answer: {reason}; --resume goes on"
+            ) from error
         found = Answer(text, getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0)
         if text:  # another run may give it room to end
             self._answers.keep({question: found})  # at once: it is paid for, whatever becomes of the others
@@ -138,9 +137,4 @@ class Judge:
 
     @cached_property
     def _client(self) -> Any:
-        try:
-            from openai import AsyncOpenAI  # an optional dependency
-        except ImportError as error:
-            raise ValueError("task.reward, judge needs a package: pip install 'coevolve[expert]'") from error
-        key = os.environ.get(self._api_key_env) or "none"  # the library wants one where the endpoint does not
-        return AsyncOpenAI(api_key=key, **self._endpoint)
+        return client("AsyncOpenAI", "task.reward, judge", self._api_key_env, **self._endpoint)

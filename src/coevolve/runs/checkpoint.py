@@ -29,10 +29,10 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve.checks import plain_state
-from coevolve.faults import RanksLostError, ShortageError, lacking
+from coevolve.faults import RanksLostError, ShortageError, lacking, one_line
 from coevolve.names import inside
 from coevolve.recipe import renamed
-from coevolve.recipe.inputs import load_yaml, one_line
+from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import durable, lock, shapes
 from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.identity import same_recipe

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from weakref import WeakSet
 
-from coevolve.faults import ShortageError, handlers_kept
+from coevolve.faults import ShortageError, handlers_kept, one_line
 from coevolve.runtime.ranks import Rank, Ranks
 
 ANY = "ray"
@@ -71,7 +71,7 @@ class Placed(Ranks):
             found: bytes = self.ray.get(ref)
             return found
         except self.ray.exceptions.RayError as error:
-            raise EOFError(" ".join(str(error).split())[:300]) from error
+            raise EOFError(one_line(error)[:300]) from error
 
     def end(self) -> None:
         """Kill the actors, and give their places back."""
@@ -100,7 +100,7 @@ def connected(address: str) -> Any:
             with handlers_kept():
                 ray.init(address=None if address == ANY else address, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            said = " ".join(str(error).split())[:300]
+            said = one_line(error)[:300]
             raise ValueError(f"no Ray cluster can be reached at {address!r} ({said})") from error
     return ray
 

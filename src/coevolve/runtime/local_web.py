@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import Message
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from coevolve.console import say
 
@@ -15,6 +15,22 @@ LOOPBACK = "127.0.0.1"
 
 _NAMES = (LOOPBACK, "localhost", "[::1]")
 _HTTP = 80  # which browsers leave out of the address
+
+
+class Handler(BaseHTTPRequestHandler):
+    """What answers one request, and says nothing of it: what is asked is nobody else's, and would bury the address."""
+
+    def answer(self, status: int, body: bytes, kind: str) -> None:
+        """The whole answer, which whoever asked shall not keep."""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from coevolve.models.spec import PolicySpec
-from coevolve.runtime.pool import cores
+from coevolve.runtime.cores import cores
 from coevolve.settings import Workers
 from coevolve.types import PolicyName
 
@@ -63,8 +63,11 @@ def keeps_copy(specs: Iterable[PolicySpec]) -> bool:
 
 @dataclass
 class _Threads:
-    """Of PyTorch in this process. ours: as many as were set here last. before: as many as there were, by PyTorch's
-    default or because the program around us said so."""
+    """How many threads PyTorch has in this process.
+
+    ours: as many as were set here last. before: as many as there were, by PyTorch's default or because the program
+    around us said so.
+    """
 
     ours: int | None = None
     before: int = 1

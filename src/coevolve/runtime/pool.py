@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import io
 import multiprocessing
-import os
 import pickle
 import queue
 import signal
@@ -54,15 +53,13 @@ class Member(Protocol):
     def bare(self) -> Any: ...
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @dataclass(frozen=True)
 class Buffers:
-    """For gradients, in numbers of float32. own: of each policy that learns. more: further ones for each of those that
-    learn at the same time, one for every process but one, as long as the longest of own."""
+    """Memory for the gradients of policies, in numbers of float32.
+
+    own: of each policy that learns. more: further ones for each of those that learn at the same time, one for every
+    process but one, as long as the longest of own.
+    """
 
     own: Mapping[PolicyName, Tensor] = field(default_factory=dict)
     more: Sequence[Sequence[Tensor]] = ()

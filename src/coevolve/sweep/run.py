@@ -18,6 +18,7 @@ from coevolve.recipe.schema import Recipe
 from coevolve.runs.folder import RunDir, read_lines, steps_of
 from coevolve.runs.identity import same_recipe
 from coevolve.runs.lock import alone
+from coevolve.runtime.cores import cores
 from coevolve.sweep.grid import grid
 from coevolve.sweep.pool import LOG, train_all
 from coevolve.sweep.show import progress, table
@@ -98,8 +99,6 @@ def _done(recipe: Recipe) -> int:
 
 def places_for(recipes: Sequence[Recipe], left: int, jobs: int | None) -> list[Slot]:
     """For so many of these that are left."""
-    from coevolve.runtime.pool import cores  # a combination that is no recipe is told of without torch
-
     return slots(recipes, left, jobs, cores(), visible(os.environ, torch.cuda.device_count()))
 
 

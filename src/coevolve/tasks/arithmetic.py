@@ -9,9 +9,10 @@ from random import Random
 from coevolve.tasks.data import Later
 from coevolve.tasks.numbers import Numbers, asked
 from coevolve.tasks.worlds import sums
+from coevolve.tasks.worlds.split import Split
 from coevolve.types import Problem, Prompt, Role, Turn
 
-_COUNTS: dict[sums.Split, int] = {"train": 8192, "test": 1024}
+_COUNTS: dict[Split, int] = {"train": 8192, "test": 1024}
 
 
 class Arithmetic(Numbers):
@@ -35,7 +36,7 @@ class Arithmetic(Numbers):
         return asked(p, role, heard)
 
 
-def _problems(split: sums.Split) -> list[Problem]:
+def _problems(split: Split) -> list[Problem]:
     found = sums.problems(split, _COUNTS[split], Random(f"arithmetic/{split}"), distinct=True)
     return [
         Problem(f"{split} {i}", {"question": problem.question, "gold": Fraction(problem.gold)})

@@ -8,9 +8,10 @@ from random import Random
 from coevolve.tasks.data import Later
 from coevolve.tasks.numbers import asked
 from coevolve.tasks.worlds import checks
+from coevolve.tasks.worlds.split import Split
 from coevolve.types import Case, Problem, Prompt, Role, Turn
 
-_COUNTS: dict[checks.Split, int] = {"train": 4096, "test": 1024}
+_COUNTS: dict[Split, int] = {"train": 4096, "test": 1024}
 
 
 class Checkable:
@@ -57,7 +58,7 @@ def _parts(case: Case) -> dict[str, float]:
     return found
 
 
-def _problems(split: checks.Split) -> list[Problem]:
+def _problems(split: Split) -> list[Problem]:
     found = checks.puzzles(split, _COUNTS[split], Random(f"checkable/{split}"), distinct=True)
     return [
         Problem(f"{split} {i}", {"question": puzzle.question, "right": sorted(puzzle.right)})

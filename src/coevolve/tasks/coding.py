@@ -10,16 +10,17 @@ from typing import Any
 from coevolve.play import Feedback
 from coevolve.recipe.components import checked
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.rewards.code import Grade, Job, extract, grade
+from coevolve.rewards.code import AUX, MAIN, Grade, Job, extract, grade
+from coevolve.rewards.filled import columns
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
 from coevolve.tasks import data
-from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, MODES, REPORT, Mode, Notes, Seen, cut, report
+from coevolve.tasks.coding_feedback import CODER, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.data import Later
 from coevolve.tasks.expert import Expert
-from coevolve.tasks.roles import unknown_role
+from coevolve.tasks.heard import going_on, sorted_out
+from coevolve.tasks.roles import voice_of
 from coevolve.tasks.scoring import Scoring
-from coevolve.tasks.templates import columns
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
 EXPERT = "expert"
@@ -76,7 +77,7 @@ class Coding:
         self.train, self.test, self.scoring, self.bonuses = train, test, scoring, bonuses
         self.voices, self.notes = dict(voices), notes
         templates = (t for voice in voices.values() for t in (voice.first, voice.again, voice.beside))
-        self.asks = columns(templates, ("told", "code"))
+        self.asks = columns(templates, "voices", ("told", "code"))
         self.feedback_asks: tuple[str, ...] = ("entry", "tests")
         self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
         self.mode: Mode = report
@@ -96,16 +97,15 @@ class Coding:
         which is continued as exact token ids, with the notes after it and the others' code as what is new. Nothing new,
         or an empty note, asks for a revision. Raises ValueError for an unknown role.
         """
-        voice = self._voice(role)
-        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
-        others = {item.role: item.text for item in heard if isinstance(item, Turn) and item.role != role}
-        codes = [extract(text) or self.notes.no_code for text in others.values()]
+        voice = voice_of(role, self.voices)
+        own, others, since = sorted_out(role, heard)
+        codes = [extract(turn.text) or self.notes.no_code for turn in others.values()]
         told = [voice.beside.format_map({**p.data, "code": code}) for code in codes]
-        notes = [f"{item}\n\n" for item in heard[own or 0 :] if isinstance(item, str) and item]
+        notes = [f"{text}\n\n" for text in since if text]
         if own is None:
             return Instruction(voice.first.format_map({**p.data, "told": "".join([*told, *notes])}))
         told += notes or [f"{self.notes.again}\n\n"]
-        return [heard[own], Instruction(voice.again.format_map({**p.data, "told": "".join(told)}))]
+        return going_on(own, voice.again.format_map({**p.data, "told": "".join(told)}))
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """The total for every turn. Raises ValueError where a case is not of one aux and one main, or one coder."""
@@ -147,17 +147,12 @@ class Coding:
 
     def grades(self, cases: Sequence[Case]) -> list[Grade]:
         """How each case was judged. A program that was judged before is not run again: the sandbox remembers."""
-        answers = [_answers(case.turns) for case in cases]
+        answers = [_answers(case) for case in cases]
         jobs = [_job(case.problem) for case in cases]
         if self.scoring == "ours":
             return grade(jobs, answers, self.box)
         given = [replace(job, prelude=f"{job.prelude}\nimport math") for job in jobs]
         return [replace(found, verdicts=_distinct(found.verdicts)) for found in grade(given, answers, self.box)]
-
-    def _voice(self, role: Role) -> Voice:
-        if role not in self.voices:
-            raise unknown_role(role, self.voices)
-        return self.voices[role]
 
 
 def _job(p: Problem) -> Job:
@@ -170,11 +165,11 @@ def _distinct(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     return tuple({verdict.test: verdict for verdict in reversed(verdicts)}.values())[::-1]
 
 
-def _answers(turns: Sequence[Turn]) -> dict[Role, str]:
+def _answers(case: Case) -> dict[Role, str]:
     """role -> text, as ``grade`` wants them: a coder's is a main function that nobody helps."""
-    said = {turn.role: turn.text for turn in turns}
-    if len(said) < len(turns) or set(said) not in _TEAMS:
-        given = ", ".join(turn.role for turn in turns)
+    said = case.said()
+    if len(said) < len(case.turns) or set(said) not in _TEAMS:
+        given = ", ".join(turn.role for turn in case.turns)
         raise ValueError(f"want one turn of {AUX} and one of {MAIN}, or one of {CODER}; were given {given or 'none'}")
     return {MAIN: said[CODER]} if CODER in said else said
 

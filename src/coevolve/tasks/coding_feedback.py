@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from coevolve.rewards.code import Grade, extract
+from coevolve.rewards.code import AUX, MAIN, Grade, extract
 from coevolve.rewards.code.syntax import parse
 from coevolve.rewards.sandbox import Verdict
 from coevolve.types import Role
 
-AUX, MAIN, CODER = "aux", "main", "coder"
-"""The author of the helper, the author of the function that is tested, and a single author of everything."""
+CODER = "coder"
+"""A single author of everything, besides those of ``rewards.code``."""
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import warnings
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
-from coevolve.recipe.inputs import one_line
+from coevolve.rewards.endpoint import client, why
+from coevolve.settings import Count, CountFromZero, NotNegative, Positive
 from coevolve.types import Role
 
 ASK = """\
@@ -53,7 +53,7 @@ class Expert:
     failed (a connection, a time-out, HTTP 408, 409, 429 and 5xx). temperature, max_tokens: of its answer.
 
     Whatever fails, ``edits`` returns none, and warns once with the reason; ``failed`` of ``asked`` requests did.
-    Raises ValueError if the package ``openai`` is missing or a setting is out of range.
+    Raises ValueError if the package ``openai`` is missing.
     """
 
     def __init__(
@@ -62,23 +62,14 @@ class Expert:
         model: str,
         base_url: str | None = None,
         api_key_env: str = "OPENAI_API_KEY",
-        timeout: float = 30.0,
-        retries: int = 3,
-        temperature: float = 0.3,
-        max_tokens: int = 2048,
+        timeout: Positive = 30.0,
+        retries: CountFromZero = 3,
+        temperature: NotNegative = 0.3,
+        max_tokens: Count = 2048,
     ) -> None:
-        if timeout <= 0 or retries < 0 or temperature < 0 or max_tokens < 1:
-            raise ValueError(
-                f"task.feedback.expert: timeout {timeout}, retries {retries}, temperature {temperature}, max_tokens "
-                f"{max_tokens}; want timeout > 0, retries >= 0, temperature >= 0, max_tokens >= 1"
-            )
-        try:
-            from openai import OpenAI  # an optional dependency
-        except ImportError as error:
-            raise ValueError("task.feedback.expert needs a package: pip install 'coevolve[expert]'") from error
-        self._without_key = "" if os.environ.get(api_key_env) else f" ({api_key_env} is not set)"
-        key = os.environ.get(api_key_env) or "none"  # the library wants one where the endpoint does not
-        self._client: Any = OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
+        self._api_key_env = api_key_env
+        how: dict[str, Any] = {"base_url": base_url, "timeout": timeout, "max_retries": retries}
+        self._client = client("OpenAI", "task.feedback.expert", api_key_env, **how)
         self._settings = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._silent_until = 0.0
         self._counting, self._told = threading.Lock(), False  # reviews are asked for side by side
@@ -96,7 +87,7 @@ class Expert:
                 reason = str(error)
             except Exception as error:  # noqa: BLE001  (of the library, its HTTP client, ...: none may end a training)
                 self._silent_until = monotonic() + _REST
-                reason = f"{type(error).__name__}: {one_line(error)[:_REASON]}{self._without_key}"
+                reason = why(error, self._api_key_env)
         with self._counting:
             self.failed += 1
             if reason and not self._told:

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from coevolve.rewards.code import AUX, MAIN
 from coevolve.tasks import data
 from coevolve.tasks.coding import Bounds, Coding, Voice, check_tests, column, splits
-from coevolve.tasks.coding_feedback import AUX, CODER, MAIN, REPORT
+from coevolve.tasks.coding_feedback import CODER, REPORT
 from coevolve.tasks.data import Later
 from coevolve.tasks.scoring import Scoring
 from coevolve.types import Problem

@@ -10,8 +10,9 @@ from coevolve.recipe.inputs import did_you_mean
 from coevolve.tasks.coding import Coding, Voice
 from coevolve.tasks.coding_feedback import REPORT, Notes
 from coevolve.tasks.data import Later
-from coevolve.tasks.worlds.coop import ENTRY, Kind, Split, wanted
+from coevolve.tasks.worlds.coop import ENTRY, Kind, wanted
 from coevolve.tasks.worlds.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
+from coevolve.tasks.worlds.split import Split
 from coevolve.types import Problem
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -13,6 +13,7 @@ from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.equivalence import MathVerify
 from coevolve.rewards.numbers import is_right, last_number, number
 from coevolve.tasks import data
+from coevolve.tasks.heard import going_on, sorted_out
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
 Judge = Callable[[str, Fraction], bool]
@@ -93,14 +94,13 @@ class Numbers:
 
 def asked(p: Problem, role: Role, heard: Sequence[Turn | str], example: str = "") -> Prompt:
     """The prompt of ``Numbers.prompt``. example: what stands before the question of a first turn."""
-    own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
-    others = {item.role: item.text for item in heard if isinstance(item, Turn) and item.role != role}
-    given = [item for item in heard if isinstance(item, str)] if own is None else []
-    references = "".join(REFERENCE.format(text=text.strip()) for text in (*others.values(), *given))
+    own, others, told = sorted_out(role, heard)
+    given = [*(turn.text for turn in others.values()), *(told if own is None else ())]
+    references = "".join(REFERENCE.format(text=text.strip()) for text in given)
     if own is None:
         return Instruction(example + QUESTION.format(**p.data) + references + ANSWER)
-    notes = "".join(f"{item}\n" for item in heard[own:] if isinstance(item, str) and item)
-    return [heard[own], Instruction("\n\n" + (references + notes or AGAIN) + ANSWER)]
+    notes = "".join(f"{text}\n" for text in told if text)
+    return going_on(own, "\n\n" + (references + notes or AGAIN) + ANSWER)
 
 
 def problems(rows: Sequence[data.Row], where: str, read: Callable[[data.Row], dict[str, Any]]) -> list[Problem]:

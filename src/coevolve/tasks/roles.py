@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from coevolve.interfaces import Task
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.types import Role
+
+Voice = TypeVar("Voice")
 
 
 class UnknownRoleError(ValueError):
@@ -20,6 +23,13 @@ def unknown_role(role: Role, known: Iterable[Role]) -> UnknownRoleError:
         f"no role {role!r}{did_you_mean(role, known)}; known: {', '.join(known)}; this task writes no prompt for "
         "another one; wrap the task (docs/guides/own-protocol.md)"
     )
+
+
+def voice_of(role: Role, voices: Mapping[Role, Voice]) -> Voice:
+    """What a task has for this role. Raises UnknownRoleError where that is nothing."""
+    if role not in voices:
+        raise unknown_role(role, voices)
+    return voices[role]
 
 
 def check_prompts(task: Task, roles: Iterable[Role]) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-import string
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
+from coevolve.rewards.filled import names
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
 from coevolve.settings import Finite
 from coevolve.tasks import data as sources
 from coevolve.tasks import tables
+from coevolve.tasks.heard import own_place
 from coevolve.tasks.held_out import split, warn_of_shared
 from coevolve.tasks.roles import UnknownRoleError
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
@@ -67,7 +68,9 @@ class Rows:
         if self._reward.tells:
             self.parts = self._reward.parts()
         self.feedback = None if feedback is None else user_feedback(feedback)
-        self._columns = {role: _columns(role, template) for role, template in prompts.items()}
+        self._columns = {
+            role: names(template, f"task.prompts.{role}", "a column") for role, template in prompts.items()
+        }
         self._alone = {
             role: of[0]
             for role, of in self._columns.items()
@@ -104,7 +107,7 @@ class Rows:
         if role not in self.prompts:
             near = did_you_mean(role, self.prompts)
             raise UnknownRoleError(f"task.prompts has no role {role!r}{near}; it has {', '.join(self.prompts)}")
-        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
+        own = own_place(role, heard)
         if own is None and _HEARD not in self._columns[role]:
             self._warn_of_deaf(role, heard)
         if own is None and role in self._alone and isinstance(talk := p.data[self._alone[role]], list):
@@ -135,18 +138,6 @@ def _joined(heard: Sequence[Turn | str]) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _columns(role: Role, template: str) -> list[str]:
-    """The columns that a template names, ``heard`` among them."""
-    try:
-        fields = [piece[1:] for piece in string.Formatter().parse(template) if piece[1] is not None]
-    except ValueError as error:
-        raise ValueError(f"task.prompts.{role}: {error}; want {{column}}, and {{{{ or }}}} for a brace") from error
-    for name, spec, conversion in fields:
-        if not name or spec or conversion or "." in name or "[" in name:
-            raise ValueError(f"task.prompts.{role}: a brace around {name!r}; want the plain name of a column in it")
-    return [str(name) for name, _, _ in fields]
-
-
 def _problems(
     source: str,
     rows: Sequence[sources.Row],
@@ -158,8 +149,8 @@ def _problems(
     found: dict[str, Problem] = {}
     for number, row in enumerate(rows, 1):
         where = f"task {source}, row {number}"
-        for role, names in columns.items():
-            for name in names:
+        for role, wanted in columns.items():
+            for name in wanted:
                 if not (alone.get(role) == name and _is_talk(row.get(name))):
                     _check_column(where, row, name, role)
         if id is not None and row.get(id) is None:

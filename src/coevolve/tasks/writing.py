@@ -9,15 +9,16 @@ from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
 
+from coevolve.rewards.filled import columns
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.rewards.writing_plain import plain
 from coevolve.rewards.writing_words import Words
 from coevolve.tasks import data
-from coevolve.tasks.roles import unknown_role
+from coevolve.tasks.heard import going_on, sorted_out
+from coevolve.tasks.roles import voice_of
 from coevolve.tasks.scoring import Scoring
-from coevolve.tasks.templates import columns
 from coevolve.tasks.writing_feedback import advice
 from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 
@@ -91,7 +92,7 @@ class Writing:
         self.train, self.test = train, test
         self.voices, self.bands, self.words = dict(voices), bands, words
         self.counted = plain if scoring == "ours" else str
-        self.asks = columns((v for voice in voices.values() for v in (voice.first, voice.again)), ("told",))
+        self.asks = columns((t for voice in voices.values() for t in (voice.first, voice.again)), "voices", ("told",))
         self.roles = [role for role in voices if role != WRITER]
         self.rivalry = rivalry
         self._reward = self._paid if reward is None else rewards_of(reward)
@@ -104,16 +105,16 @@ class Writing:
         is continued as exact token ids, with the notes after it and the others' turns as what is new. Nothing new, or
         an empty note, asks for a revision. Raises ValueError for an unknown role.
         """
-        voice = self._voice(role)
-        own = max((i for i, item in enumerate(heard) if isinstance(item, Turn) and item.role == role), default=None)
-        others = {item.role: item for item in heard if isinstance(item, Turn) and item.role != role}
-        told = [OTHER.format(name=self._voice(other).name, text=turn.text.strip()) for other, turn in others.items()]
-        notes = [f"{item}\n\n" for item in heard[own or 0 :] if isinstance(item, str) and item]
+        voice = voice_of(role, self.voices)
+        own, others, since = sorted_out(role, heard)
+        names = {other: voice_of(other, self.voices).name for other in others}
+        told = [OTHER.format(name=names[other], text=turn.text.strip()) for other, turn in others.items()]
+        notes = [f"{text}\n\n" for text in since if text]
         if told:
             told.append(f"{voice.beside}\n\n")
         if own is None:
             return Instruction(_filled(voice.first, p, [*told, *notes]))
-        return [heard[own], Instruction(_filled(voice.again, p, [*told, *(notes or [AGAIN])]))]
+        return going_on(own, _filled(voice.again, p, [*told, *(notes or [AGAIN])]))
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
         """The team's total for every turn. Raises ValueError where a case has not one turn of each role."""
@@ -166,11 +167,6 @@ class Writing:
         found = [components(pair, self.bands) for pair in self._pairs(texts)]
         words = {f"words_{i}": float(len(text.split())) for i, text in enumerate(texts.values(), 1)}
         return {key: fmean(one[key] for one in found) for key in found[0]} | words
-
-    def _voice(self, role: Role) -> Voice:
-        if role not in self.voices:
-            raise unknown_role(role, self.voices)
-        return self.voices[role]
 
 
 def _filled(template: str, p: Problem, told: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import httpx2
 from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, RepositoryNotFoundError
 
-from coevolve.faults import text
+from coevolve.faults import one_line
 from coevolve.models.names import check_repo
 from coevolve.teams.model_card import CARD, common_licence
 from coevolve.teams.team import described
@@ -36,10 +36,12 @@ def push_to_hub(folder: str | Path, repo: str, *, private: bool = False, api: Hf
         raise ValueError("the hub wants a token; run `hf auth login`, or set HF_TOKEN") from error
     except HfHubHTTPError as error:
         if error.response.status_code in _DENIED:
-            raise ValueError(f"the hub does not let this token write {repo}: {text(error)}") from error
-        raise OSError(f"the hub did not take {repo}: {text(error)}") from error
+            raise ValueError(f"the hub does not let this token write {repo}: {one_line(error)}") from error
+        raise OSError(f"the hub did not take {repo}: {one_line(error)}") from error
     except httpx2.HTTPError as error:
-        raise OSError(f"the hub at {api.endpoint} cannot be reached: {text(error)}; the team is in {folder}") from error
+        raise OSError(
+            f"the hub at {api.endpoint} cannot be reached: {one_line(error)}; the team is in {folder}"
+        ) from error
     return str(address)
 
 

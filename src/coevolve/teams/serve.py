@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from coevolve.console import say
 from coevolve.faults import raised
 from coevolve.files import parse_json, read_text
-from coevolve.runtime.local_web import LOOPBACK, answering, is_ours, until_interrupted
+from coevolve.runtime.local_web import LOOPBACK, Handler, answering, is_ours, until_interrupted
 from coevolve.teams import completions
 from coevolve.teams.completions import RefusedError, Request
 from coevolve.teams.export import export
@@ -71,8 +71,6 @@ def serving(team: Team, name: str, host: str = LOOPBACK, port: int = 0) -> Itera
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
     def __init__(self, team: Team, name: str, host: str, port: int) -> None:
         super().__init__((host, port), _Handler)
         self.team, self.name, self.since = team, name, int(time.time())
@@ -89,7 +87,7 @@ class _Server(ThreadingHTTPServer):
             return self.team.play_many(problems, **how, told=told)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: _Server
     timeout = _PATIENCE
 
@@ -188,20 +186,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _answer(self, status: int, found: Mapping[str, Any]) -> None:
-        body = json.dumps(found).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(status, json.dumps(found).encode(), "application/json")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What ``http.server`` refuses by itself, such as another method."""
         said = message or HTTPStatus(code).phrase
         self._answer(code, completions.failure(said, "invalid_request_error"))
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: what people ask a team stays with them."""
 
 
 class _LeftError(Exception):

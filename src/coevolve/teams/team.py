@@ -30,7 +30,8 @@ from coevolve.models.spec import PolicySpec
 from coevolve.names import check_run
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
-from coevolve.recipe.schema import Component, StrictSampling, anchored, check_roles, load_yaml, validate
+from coevolve.recipe.inputs import load_yaml, validate
+from coevolve.recipe.schema import Component, StrictSampling, anchored, check_roles
 from coevolve.recipe.trust import need_trust
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
@@ -49,7 +50,10 @@ _NAME = 40  # characters of a problem that it is called by
 
 
 class Exported(BaseModel):
-    """``team.yaml``. Models that begin with ``./``, and files of code, are in the team's folder."""
+    """What an exported team is made of, as its ``team.yaml`` says.
+
+    Models that begin with ``./``, and files of code, are in the team's folder.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

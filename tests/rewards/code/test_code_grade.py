@@ -198,10 +198,6 @@ def test_the_error_names_the_line():
 def test_wrong_keys():
     with pytest.raises(ValueError, match="answers of helper, main; want main, or aux and main"):
         grade([Job("f", "assert candidate(1)")], [{"helper": "", "main": ""}], Canned())
-    [found] = grade(
-        [Job("f", "assert candidate(1)")], [{"h": "def h():\n    return 1", "main": ""}], Canned(), helper="h"
-    )
-    assert found.aux_defined
 
 
 def test_a_broken_prelude_is_the_problems_fault():

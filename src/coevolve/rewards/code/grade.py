@@ -55,7 +55,8 @@ from coevolve.rewards.code.syntax import Function, definitions, function, parse,
 from coevolve.rewards.code.usage import Use, is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
-MAIN = "main"
+AUX, MAIN = "aux", "main"
+"""The authors of the helper and of the function that is tested; the helper is named like its author."""
 
 
 class Box(Protocol):
@@ -82,8 +83,8 @@ class Job:
 class Grade:
     """How the answers of one job were judged.
 
-    code: what was run, "" where there was nothing to run. authors: who wrote each line of it, the helper's name,
-    ``MAIN``, or "" for the prelude. verdicts: one per test, () if nothing was run. pair: two authors, or one.
+    code: what was run, "" where there was nothing to run. authors: who wrote each line of it, ``AUX``, ``MAIN``,
+    or "" for the prelude. verdicts: one per test, () if nothing was run. pair: two authors, or one.
     aux_defined, aux_returns: of the helper's author. syntax_error: "line 3: ...", of the helper's answer, or else of
     main's. Then what main makes of aux, whoever wrote it: see ``usage`` and ``ignored``; scheme: see ``schemes``, None
     where there is none.
@@ -173,43 +174,42 @@ class Grade:
         return parts
 
 
-def grade(jobs: Sequence[Job], answers: Sequence[Mapping[str, str]], box: Box, *, helper: str = "aux") -> list[Grade]:
-    """Judge the answers of each job, ``{helper: text, "main": text}``, or ``{"main": text}`` of a single agent.
+def grade(jobs: Sequence[Job], answers: Sequence[Mapping[str, str]], box: Box) -> list[Grade]:
+    """Judge the answers of each job, ``{AUX: text, MAIN: text}``, or ``{MAIN: text}`` of a single agent.
 
-    ``helper`` is both whose answer it is and the name of the function. No answer, whatever is in it, is an error. All
-    programs are given to the box at once. Raises ValueError for other keys, and for a prelude or tests that do not
-    parse, or whose asserts never run.
+    No answer, whatever is in it, is an error. All programs are given to the box at once. Raises ValueError for other
+    keys, and for a prelude or tests that do not parse, or whose asserts never run.
     """
-    found = [_judged(job, texts, helper) for job, texts in zip(jobs, answers, strict=True)]
+    found = [_judged(job, texts) for job, texts in zip(jobs, answers, strict=True)]
     runs = [i for i, one in enumerate(found) if one.code]
     programs = [Program(found[i].code, jobs[i].tests, jobs[i].entry, jobs[i].prelude, jobs[i].setup) for i in runs]
     verdicts = dict(zip(runs, box.run(programs), strict=True)) if programs else {}
     return [replace(one, verdicts=verdicts.get(i, ())) for i, one in enumerate(found)]
 
 
-def _judged(job: Job, texts: Mapping[str, str], helper: str) -> Grade:
+def _judged(job: Job, texts: Mapping[str, str]) -> Grade:
     """All but the verdicts."""
-    if set(texts) not in ({MAIN}, {MAIN, helper}):
-        raise ValueError(f"grade: answers of {', '.join(texts) or 'nobody'}; want {MAIN}, or {helper} and {MAIN}")
-    first, first_error = _parsed(extract(texts.get(helper, "")))
+    if set(texts) not in ({MAIN}, {MAIN, AUX}):
+        raise ValueError(f"grade: answers of {', '.join(texts) or 'nobody'}; want {MAIN}, or {AUX} and {MAIN}")
+    first, first_error = _parsed(extract(texts.get(AUX, "")))
     second, second_error = _parsed(extract(texts[MAIN]))
-    aux = function(parse(first).body, helper)
+    aux = function(parse(first).body, AUX)
     main = function(parse(second).body, job.entry)
-    merged = _merged(job, first, second, [helper] if aux else [])
+    merged = _merged(job, first, second, [AUX] if aux else [])
     code, merged_error = _parsed("\n".join(text for text, _ in merged))
     error = first_error or second_error or merged_error
     judged = Grade(
         code=code if main and returns(main) and not error else "",
         verdicts=(),
-        pair=helper in texts,
+        pair=AUX in texts,
         aux_defined=aux is not None,
         aux_returns=aux is not None and returns(aux),
         main_defined=main is not None,
         main_returns=main is not None and returns(main),
         syntax_error=error,
-        authors=tuple(("", helper, MAIN)[i] for text, i in merged for _ in text.split("\n")),
+        authors=tuple(("", AUX, MAIN)[i] for text, i in merged for _ in text.split("\n")),
     )
-    return _with_teamwork(judged, code, job.entry, helper) if judged.pair else judged
+    return _with_teamwork(judged, code, job.entry) if judged.pair else judged
 
 
 def _parsed(code: str) -> tuple[str, str | None]:
@@ -232,20 +232,20 @@ def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> list[tup
     return chunks([Piece(job.prelude), helpers, Piece(second, without=taken, tried=entry)])
 
 
-def _with_teamwork(judged: Grade, code: str, entry: str, helper: str) -> Grade:
+def _with_teamwork(judged: Grade, code: str, entry: str) -> Grade:
     """With what main makes of the helper, where there is a main function that calls it.
 
     Main is judged without what makes no difference: once with calls of the helper as something that may, to see whether
     there is one, and once as something that does not by itself, to see whether anything is made of its results.
     """
-    written, found = _calls(parse(code), entry, helper)
-    kept, calls = _calls(simplify(parse(code)), entry, helper) if found else (None, [])
+    written, found = _calls(parse(code), entry)
+    kept, calls = _calls(simplify(parse(code)), entry) if found else (None, [])
     if written is None or kept is None or not calls:
         return judged
-    functions = definitions(simplify(parse(code), [helper]).body)
+    functions = definitions(simplify(parse(code), [AUX]).body)
     main = functions[entry]
     assert not isinstance(main, ast.ClassDef)
-    used = uses(main, functions, helper)
+    used = uses(main, functions, AUX)
     wrapper = is_wrapper(main, used, functions)
     ignored = not used or are_thrown_away(calls)
     return replace(
@@ -257,10 +257,10 @@ def _with_teamwork(judged: Grade, code: str, entry: str, helper: str) -> Grade:
     )
 
 
-def _calls(tree: ast.Module, entry: str, helper: str) -> tuple[Function | None, list[Use]]:
+def _calls(tree: ast.Module, entry: str) -> tuple[Function | None, list[Use]]:
     """Main, if it is a function, and its calls of the helper."""
     functions = definitions(tree.body)
     main = functions.get(entry)
     if main is None or isinstance(main, ast.ClassDef):
         return None, []
-    return main, uses(main, functions, helper)
+    return main, uses(main, functions, AUX)

@@ -34,7 +34,9 @@ _CAPABILITIES = ["SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"]
 
 @dataclass(frozen=True)
 class Isolation:
-    """level: with namespaces or without. landlock: version of the kernel's, 0 for none. seccomp: system calls are
+    """What keeps a case from the rest of the machine.
+
+    level: with namespaces or without. landlock: version of the kernel's, 0 for none. seccomp: system calls are
     filtered. drops: cases run as a user of their own. linux: the kernel is Linux. counted: it asks before a case makes
     a file. bwrap: path of the program.
     """

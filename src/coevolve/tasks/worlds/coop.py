@@ -6,13 +6,14 @@ They are the problems of task `mini-coop`, and what `coevolve-coop` is pre-train
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, get_args
 
-Split = Literal["pretrain", "train", "test"]
+from coevolve.tasks.worlds import split as splits
+from coevolve.tasks.worlds.split import Split
+
 Kind = Literal["decomposable", "atomic"]
 
 ENTRY = "f"
@@ -106,10 +107,8 @@ def wanted(split: Split, kind: Kind, count: int, rng: Random, distinct: bool = F
 
 
 def split_of(steps: Sequence[Step]) -> Split:
-    """Half of all combinations are for pre-training, three in ten for training, the rest is held out."""
-    key = "|".join(step.words for step in steps)
-    bucket = hashlib.sha256(key.encode()).digest()[0]  # not hash(): that differs from process to process
-    return "pretrain" if bucket < 128 else "train" if bucket < 205 else "test"
+    """The split of these operations in this order."""
+    return splits.split_of("|".join(step.words for step in steps))
 
 
 def composed(steps: Sequence[Step], x: int) -> int:

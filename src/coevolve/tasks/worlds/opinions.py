@@ -4,16 +4,13 @@ The openings are the prompts of task `sentiment`; the continuations teach `coevo
 grades from -3 to +3, symmetric around neutral so that reinforcement learning has room to rise.
 """
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from random import Random
-from typing import Literal
 
 from coevolve.tasks.worlds.opinion_words import ADJECTIVES, CLAUSES, TOPICS, Topic
-
-Split = Literal["pretrain", "train", "test"]
+from coevolve.tasks.worlds.split import Split, split_of
 
 GRADES = (-3, -2, -1, 0, 1, 2, 3)
 GRADE_WEIGHTS = (3, 5, 5, 5, 5, 4, 2)  # of sentences without a reference: mean a little below neutral
@@ -117,12 +114,7 @@ def _all_openings() -> dict[str, tuple[Topic, Split]]:
     found: dict[str, tuple[Topic, Split]] = {}
     for topic in TOPICS:
         for subject, place in product(topic.subjects, topic.places):
-            owner = (topic, _split_of(f"{subject}|{place}"))
+            owner = (topic, split_of(f"{subject}|{place}"))
             for form, verb in product(_FORMS, _VERBS):
                 found[form.format(s=subject, p=place, v=verb)] = owner
     return found
-
-
-def _split_of(key: str) -> Split:
-    bucket = hashlib.sha256(key.encode()).digest()[0]  # not hash(): that differs from process to process
-    return "pretrain" if bucket < 128 else "train" if bucket < 205 else "test"

@@ -6,12 +6,12 @@ that each add, subtract, multiply or divide, and the question what is left. No n
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, get_args
 
-Split = Literal["pretrain", "train", "test"]
+from coevolve.tasks.worlds.split import Split, split_of
+
 Operation = Literal["+", "-", "*", "/"]
 Step = tuple[Operation, int]
 
@@ -99,12 +99,6 @@ def problems(split: Split, count: int, rng: Random, distinct: bool = False) -> l
             found.append(WordProblem(question, start, steps))
             seen.add(question)
     return found
-
-
-def split_of(pattern: str) -> Split:
-    """Half of all patterns are for pre-training, three in ten for training, the rest is held out."""
-    bucket = hashlib.sha256(pattern.encode()).digest()[0]  # not hash(): that differs from process to process
-    return "pretrain" if bucket < 128 else "train" if bucket < 205 else "test"
 
 
 def _pattern(rng: Random) -> tuple[str, int, tuple[Step, ...]]:
