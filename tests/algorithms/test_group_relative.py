@@ -371,7 +371,7 @@ def test_what_is_left_of_a_role_may_be_of_one_episode(baseline):
         role_B=torch.tensor([0, 0, 0, 1, 1]), roles=("a", "b"), episode_B=torch.tensor([0, 1, 2, 3, 3])
     )
     assert advantages(rule, given) == [0.0] * 5
-    with pytest.raises(ValueError, match="all turns of this policy at this step are of one"):
+    with pytest.raises(ValueError, match="all turns of a policy at this step are of one"):
         targets_of(rule, given.replace(episode_B=torch.zeros(5, dtype=torch.long)))
 
 

@@ -79,22 +79,15 @@ def against_peers(baseline: Compare, scale: groups.Scale, penalty: Callable[[Ten
     """Every token of a turn the difference of its credit to its peers' (``algorithms.baselines``).
 
     penalty: a function of log-ratios (``kl.ESTIMATORS``) that comes off the credit, times the KL weight, before it is
-    compared. Raises ValueError where nobody has a peer, though the baseline needs some.
+    compared. A turn without peers gets 0; whether anybody has some is for ``baselines.check_peers`` to say.
     """
 
     def rule(batch: Batch, eta: float) -> Targets:
-        signal = {} if baseline is as_it_is else _signal(batch)
-        if signal.get("groups_of_one") == 1.0:
-            raise ValueError(
-                "every turn is alone in its group, so there is nothing to compare it with; set members to at least 2, "
-                "use a play that samples several continuations (tree, best_of), or, where a role rarely speaks, more "
-                "problems a step"
-            )
         credit_B = batch.credit_B
         if penalty is not None and eta > 0:
             credit_B = credit_B - eta * (penalty(log_ratio(batch)) * batch.mask_BT).sum(1)
         adv_B = baseline(credit_B, batch) / scale(credit_B, batch.peers_B, batch.paid_B)
-        return Targets(adv_B[:, None] * batch.mask_BT, metrics=signal)
+        return Targets(adv_B[:, None] * batch.mask_BT, metrics={} if baseline is as_it_is else _signal(batch))
 
     return rule
 

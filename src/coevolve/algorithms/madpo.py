@@ -23,7 +23,7 @@ from functools import partial
 from typing import Literal
 
 from coevolve.algorithms.advantages import against_peers
-from coevolve.algorithms.baselines import BASELINES, SCALES
+from coevolve.algorithms.baselines import BASELINES, SCALES, check_peers
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.late import Tensor, torch
 from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
@@ -69,6 +69,7 @@ def _advantage(
     adv_BT, which is only logged: by how much the turn's credit is above its group's mean.
     """
     check_joint(lesson.episodes, "madpo")
+    check_peers(lesson.batches.values())
     ratios = {name: _log_ratio(batch.logp_BT, batch, reference) for name, batch in lesson.batches.items()}
     frozen = [[turn for turn in episode.turns if turn.policy not in ratios] for episode in lesson.episodes]
     unheard = [turn.policy for turns in frozen for turn in turns if any(map(math.isnan, turn.logps))]
