@@ -25,7 +25,8 @@ from coevolve.algorithms import (
     rloo,
 )
 from coevolve.algorithms.group_relative import group_relative
-from coevolve.types import Episode, Joint, Outputs, Problem, Turn
+from coevolve.collate import collate
+from coevolve.types import Episode, Joint, Outputs, Problem, Row, Turn
 
 P = Problem("p")
 TEAM = {"magrpo": magrpo, "marloo": marloo, "maremax": maremax, "mareinforce": mareinforce}
@@ -331,6 +332,18 @@ def test_flat_groups_that_are_dropped_are_as_if_not_there(std, loss_aggregation)
     assert torch.allclose(counts[0][3:, :width], counts[1])
     assert counts[1].any()
     assert not counts[0][:3].any()
+
+
+@pytest.mark.parametrize("loss_aggregation", ["sequence", "turn", "token"])
+def test_a_round_that_is_dropped_is_as_if_not_there(loss_aggregation):
+    """Four episodes of two rounds, of which the second was paid alike in all: as many episodes, half the turns."""
+    rule = group_relative(baseline="mean", loss_aggregation=loss_aggregation, drop_flat=True)
+    turns = [Turn("a", "a", P, m, r, [5], [6], [0.0], "", True, peers=r) for m in range(4) for r in range(2)]
+    rows = [Row(turn, [float(turn.member), 1.0][turn.round], turn.member) for turn in turns]
+    both, first = collate(rows, "a"), collate([row for row in rows if row.turn.round == 0], "a")
+    found, wanted = (targets_of(rule, one).adv_BT * rule.objective.loss_aggregation(one) for one in (both, first))
+    assert found[0::2].tolist() == wanted.tolist() == [[-0.375], [-0.125], [0.125], [0.375]]
+    assert not found[1::2].any()
 
 
 def test_groups_that_are_left_are_numbered_without_gaps():

@@ -127,14 +127,22 @@ def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
         targets, rows_B = rule(batch, eta), (~groups.flat(batch.credit_B, batch.peers_B, batch.paid_B)).nonzero()[:, 0]
         adv_BT = torch.zeros_like(targets.adv_BT)
         if len(rows_B):
-            alone = batch.select(rows_B)
-            alone = alone.replace(peers_B=torch.unique(alone.peers_B, return_inverse=True)[1])  # numbered without gaps
+            alone = _of_their_own(batch, rows_B)
             found_BT, steps = rule(alone, eta).adv_BT, alone.mask_BT.shape[1]
             beside_BT = loss_aggregation(batch)[rows_B, :steps].clamp(min=1e-12)
             adv_BT[rows_B, :steps] = (found_BT * (loss_aggregation(alone) / beside_BT)).to(adv_BT.dtype)
         return dataclasses.replace(targets, adv_BT=adv_BT)
 
     return kept
+
+
+def _of_their_own(batch: Batch, rows_B: Tensor) -> Batch:
+    """These rows as if the step had no others: groups numbered without gaps, weights by the turns of an episode now."""
+    alone = batch.select(rows_B)
+    before, left = (len(torch.unique(one.episode_B)) for one in (batch, alone))
+    turns_per_episode = (len(alone) * before) / (len(batch) * left)  # of what it was
+    peers_B = torch.unique(alone.peers_B, return_inverse=True)[1]
+    return alone.replace(peers_B=peers_B, weight_B=alone.weight_B * turns_per_episode)
 
 
 def against_critic(
