@@ -42,6 +42,11 @@ def in_units(advantage: Advantage, *, of_turns: bool = False) -> Advantage:
     return wrapped
 
 
+def units(state: State) -> State:
+    """What of the state belongs to value heads: in which units they say values."""
+    return {"values": state["values"]} if "values" in state else {}
+
+
 def _as_returns(batch: Batch, seen: Moments) -> Batch:
     if batch.value_BT is None:
         return batch
