@@ -148,7 +148,7 @@ def _advantage(
         if name != judge
     }
     targets, later = dict[PolicyName, Targets](), state["agents"]
-    if state["step"] >= warmup:
+    if agents and state["step"] >= warmup:  # a judge may read a team of which nobody learns, at a step or ever
         found, later = inner.advantage(dataclasses.replace(lesson, batches=agents), later)
         targets = dict(found)
     better_BB = preferred(read.credit_B, read.peers_B, pairs)
