@@ -144,6 +144,20 @@ def test_whitened_by_role_and_round():
     assert targets["a"].adv_BT[:, 0].tolist() == pytest.approx([-1.0, -1.0, 1.0, 1.0])
 
 
+def test_samples_of_one_turn_are_of_one_round():
+    # of two episodes two samples each, paid 1, 3 and 5, 7: mean 4, standard deviation the root of 5
+    episodes = []
+    for member, pays in enumerate([(1.0, 3.0), (5.0, 7.0)]):
+        samples = [turn("a", 10 + n, n, member=member) for n in range(2)]
+        for one in samples:
+            one.peers = ("p", "a", member, ())  # of the node that both are at
+        joints = [Joint((one,), (pay,)) for one, pay in zip(samples, pays, strict=True)]
+        episodes.append(Episode(P, member, samples, joints))
+    rule = iac(lam=1.0)
+    targets, _ = rule.advantage(lesson(rule, episodes, {"a": [0.0] * 4}, "a"), {})
+    assert targets["a"].adv_BT[:4, 0].tolist() == pytest.approx([n / 5**0.5 for n in (-3, -1, 1, 3)])
+
+
 def test_a_turn_that_is_alone_in_its_role_and_round_is_not_whitened_away():
     # 2 + 1 - 0.5 and 3 - 1: less its own mean each would be 0, and one episode a step would teach an actor nothing
     rule = iac()

@@ -63,8 +63,11 @@ def _by_turn(lesson: Lesson, spoken: Sequence[Turn], critic_of: CriticOf, column
 
 
 def _whitened(adv_B: Tensor, turns: Sequence[Turn]) -> Tensor:
+    # Several samples of one turn (tree, best_of) are each other's peers, and of one round: that of the first of them.
+    rounds: dict[object, int] = {}
+    kinds = [(t.role, rounds.setdefault((t.problem.id, t.member, t.role, t.peers), t.round)) for t in turns]
     numbers: dict[object, int] = {}
-    kind_B = torch.tensor([numbers.setdefault((t.role, t.round), len(numbers)) for t in turns])
+    kind_B = torch.tensor([numbers.setdefault(kind, len(numbers)) for kind in kinds])
     whitened_B = groups.less_mean(adv_B, kind_B) / groups.group_std(adv_B, kind_B)
     # Less its own mean nothing would be left of a turn that is alone; it has its critic for a baseline.
     return torch.where(groups.size(kind_B) == 1, adv_B, whitened_B)
