@@ -44,6 +44,17 @@ def test_the_objective_of_turns_that_nobody_scored_is_not_there():
     assert scored["objective"] == pytest.approx(2.0 - 0.5 * scored["kl"])
 
 
+def test_who_only_reads_has_no_kl():
+    """A judge's rows end in a token that nobody said: its KL is nobody's, and the team's is not a mean with it."""
+    batch = make_batch(4, 3)
+    batch = batch.replace(kl_BT=torch.ones(batch.mask_BT.shape) * batch.mask_BT)
+    targets = Targets(torch.zeros(batch.mask_BT.shape))
+    judge = learnt(batch.replace(extra_B=torch.ones(4, dtype=torch.bool)), targets)
+    assert "kl" not in judge and "objective" not in judge
+    line = step_metrics([episode()], {"ann": learnt(batch, targets), "judge": judge}, clock(1.0))
+    assert line["kl"] == line["agents/ann/kl"] > 0
+
+
 def test_a_part_is_a_mean_over_the_cases_that_have_it():
     found = episode_parts([episode(), episode(), episode()], Parts([{"x": 1.0}, {"x": 3.0, "y": 5.0}, {}]))
     assert found == [{"parts/x": 1.0}, {"parts/x": 3.0, "parts/y": 5.0}, {}]

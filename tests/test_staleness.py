@@ -15,6 +15,8 @@ from policy_cases import make_batch
 from toy import toy, without_times
 
 from coevolve import magrpo
+from coevolve.ahead import check_corrected
+from coevolve.algorithms import marlhf
 from coevolve.engines.local import LocalEngine
 from coevolve.engines.routed import RoutedEngine
 from coevolve.faults import ShortageError
@@ -134,6 +136,9 @@ def test_it_wants_an_algorithm_that_corrects_it_and_an_engine_with_weights_of_it
     with pytest.raises(ValueError, match=r"the engine's staleness is 1, so turns .* set algorithm\.mismatch"):
         team(micro_model, engine, algorithm=magrpo())
     assert not engine.published  # a server would have been started
+    with pytest.raises(ValueError, match=r"set algorithm\.agents\.mismatch \(tis"):
+        check_corrected(Behind(), marlhf(judge="judge"))
+    check_corrected(Behind(), marlhf(judge="judge", agents={"name": "magrpo", "mismatch": "tis"}))
     with pytest.raises(ValueError, match="staleness is 1, and some policy is sampled in this process"):
         team(micro_model, RoutedEngine({"ann": Behind()}, LocalEngine()))
 

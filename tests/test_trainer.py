@@ -584,6 +584,29 @@ def test_the_trainer_resets_by_itself(micro_model):
     assert trainer.state["kl"]["ann"] == pytest.approx(0.3, rel=0.2 * 8 / 10000 + 1e-9)
 
 
+def test_heads_are_read_in_their_own_units_after_a_reset(micro_model):
+    trainer = toy(micro_model, every=2, reset_every=1, algorithm=cory(rescale="scale", value_norm=True, target_kl=0.5))
+    seen = [(trainer.step(i), trainer.state["values"]["ann"]["count"])[1] for i in range(3)]
+    assert 0 < seen[0] < seen[1] < seen[2]
+    assert trainer.state["moments"]["ann"]["count"] == 8  # the statistics of rewards begin anew, as ever
+
+
+def test_a_judge_warms_up_once(micro_model):
+    """Not after every reset; and who waits for it is not told of as somebody who is never to learn."""
+    policies = {name: PolicySpec(model=str(micro_model)) for name in ("ann", "bob", "judge")}
+    agents = {"name": "ppo", "value_norm": True}
+    algorithm = marlhf(judge="judge", agents=agents, warmup=2)
+    trainer = toy(micro_model, policies=policies, algorithm=algorithm, play=rounds(), members=2, reset_every=1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*gave it no targets")
+        lines = [trainer.step(i) for i in range(4)]
+    assert [set(trainer.policies) - {n for n in policies if f"agents/{n}/loss" in line} for line in lines] == [
+        {"ann", "bob"}, {"ann", "bob"}, set(), set(),
+    ]  # fmt: skip
+    assert trainer.state["step"] == 4
+    assert trainer.state["agents"]["values"]["ann"]["count"] > 0
+
+
 def test_rescaling_switches(micro_model):
     plain = toy(micro_model, algorithm=cory()).step(0)["agents/ann/credit"]
     centred = toy(micro_model, algorithm=cory(rescale="normalise")).step(0)["agents/ann/credit"]

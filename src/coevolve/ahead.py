@@ -6,7 +6,7 @@ of weights (a server), or sampling and learning would be of the same tensors at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -57,11 +57,13 @@ class Ahead:
 
 def check_corrected(engine: Any, algorithm: Algorithm) -> None:
     """Raises ValueError for turns older than the weights that learn from them, and an algorithm that does not mind."""
-    found = getattr(engine, "staleness", 0)
-    if found and algorithm.settings.get("mismatch", "none") == "none":
+    found, where, settings = getattr(engine, "staleness", 0), "algorithm", algorithm.settings
+    if isinstance(settings.get("agents"), Mapping):  # those who speak learn by another one
+        where, settings = "algorithm.agents", settings["agents"]
+    if found and settings.get("mismatch", "none") == "none":
         raise ValueError(
             f"the engine's staleness is {found}, so turns are of weights one update older than those that learn; set "
-            "algorithm.mismatch (tis, icepop or sequence) of an algorithm that has it, or staleness: 0"
+            f"{where}.mismatch (tis, icepop or sequence) of an algorithm that has it, or staleness: 0"
         )
 
 

@@ -1,8 +1,8 @@
 """What one step is measured by: team-level and per-policy numbers, means over this step's turns.
 
 KL is in nats per turn (summed over its tokens), the objective is reward - eta * KL, lengths are in tokens. The team's
-KL and objective are means over the policies that learn, its reward is over all turns: they differ in which turns count
-where policies speak unequally often or somebody is frozen.
+KL and objective are means over the policies that speak and learn, its reward is over all turns: they differ in which
+turns count where policies speak unequally often or somebody is frozen.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def mean_reward(turns: Iterable[Turn]) -> float:
 def learnt(batch: Batch, targets: Targets) -> Metrics:
     """What the described batch says before its update: KL, objective, how good the critic was."""
     metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
-    if batch.kl_BT is not None:
-        said_B = ~batch.extra_B if bool((~batch.extra_B).any()) else batch.extra_B  # extra: not sampled from its prompt
+    said_B = ~batch.extra_B  # extra: not sampled from its prompt
+    if batch.kl_BT is not None and bool(said_B.any()):  # a judge or critic that only reads says nothing
         metrics["kl"] = float(batch.kl_BT.sum(1)[said_B].mean())
         if not bool(batch.reward_B.isnan().all()):
             metrics["objective"] = float(batch.reward_B[said_B].nanmean()) - targets.eta * metrics["kl"]

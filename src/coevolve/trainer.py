@@ -171,7 +171,8 @@ class Trainer:
             if lesson.batches:
                 with blame(f"the advantage, step {i}"):
                     targets, state = checks.checked(self.algorithm.advantage(lesson, self.state), lesson)
-                self.cautions.of_targets(lesson, targets)
+                if i >= self.algorithm.warmup:
+                    self.cautions.of_targets(lesson, targets)
         self.lessons = ready = {name: (lesson.batches[name], aims) for name, aims in targets.items()}
         metrics = {name: learnt(*pair) for name, pair in ready.items()}
         with clock("update"), self.ahead.sampling(i + 1 if i + 1 < self.steps else None):
@@ -262,8 +263,9 @@ class Trainer:
         return Stage(self.cast(i), self.task, self.engine, self.sampling.at_length(length), self.seed, i, clock, named)
 
     def reset(self) -> None:
-        """Fresh optimisers and the algorithm's start state; the weights and value heads stay."""
-        self.state = checks.plain_state(self.algorithm.start)
+        """Fresh optimisers and the algorithm's start state; weights, value heads and what belongs to them stay."""
+        kept = {} if self.algorithm.kept is None else self.algorithm.kept(self.state)
+        self.state = checks.plain_state({**self.algorithm.start, **kept})
         for policy in self.policies.values():
             if policy.trainable:
                 policy.reset_optimizer()

@@ -459,7 +459,9 @@ class Algorithm:
     where a sampler's differ and a batch is used more than once. rows: what else is learnt from. follow: with one,
     policies learn in turn, in an order drawn for each step, and it says what follows from each update for the others.
     resample: how many times a step plays other problems in place of those that have nothing to teach it
-    (``dynamic_sampling``). caution: what whoever trains with it should know, said once. A rule that draws random
+    (``dynamic_sampling``). caution: what whoever trains with it should know, said once. kept: what of the state stays
+    at a ``reset`` of the trainer, as weights and value heads do. warmup: first steps, in which it is no mistake that
+    the advantage leaves policies out. A rule that draws random
     numbers takes them from ``noise``.
     """
 
@@ -474,6 +476,8 @@ class Algorithm:
     follow: Follow | None = None
     resample: int = 0
     caution: str = ""
+    kept: Callable[[State], State] | None = None
+    warmup: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What it was made with: a checkpoint belongs to one algorithm."""
 

@@ -1,13 +1,14 @@
 """Baselines and scales as settings: a mean over past steps, one scale for a team, groups of a role."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
-from lesson_cases import learnt_from, targets_of
+from lesson_cases import learnt_from, lesson, paid, spoke, targets_of
 from policy_cases import make_batch
 
-from coevolve.algorithms import magrpo, mareinforce, marloo
+from coevolve.algorithms import hindsight, magrpo, mareinforce, marloo
 from coevolve.types import Lesson
 
 
@@ -90,7 +91,7 @@ def test_of_a_role_only_other_episodes_are_compared_with(baseline):
     # two episodes of two turns: 1 - (3 + 5) / 2, 2 - 4, 3 - (1 + 2) / 2, 5 - 1.5
     given = batch([1.0, 2.0, 3.0, 5.0], peers=[0, 1, 0, 1]).replace(episode_B=torch.tensor([0, 0, 1, 1]))
     assert advantages(marloo(group="role", baseline=baseline), given) == [-3.0, -2.0, 1.5, 3.5]
-    with pytest.raises(ValueError, match="all turns of this policy at this step are of one; raise batch_size"):
+    with pytest.raises(ValueError, match="all turns of a policy at this step are of one; raise batch_size"):
         advantages(marloo(group="role", baseline=baseline), given.replace(episode_B=torch.zeros(4, dtype=torch.long)))
 
 
@@ -130,3 +131,24 @@ def test_every_turn_alone_is_refused_by_whatever_compares():
         with pytest.raises(ValueError, match="every turn is alone in its group"):
             advantages(marloo(baseline=name), batch([1.0, 2.0], [0, 1]))
     assert advantages(marloo(baseline="moving"), batch([1.0, 2.0], [0, 1])) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *(magrpo(baseline=name) for name in ("mean", "loo", "max", "length", "shrunk")),
+        *(magrpo(baseline=name, std=std) for name in ("mean", "shrunk") for std in ("group", "agent", "team")),
+        *(magrpo(baseline=name, group="role") for name in ("mean", "max", "loo", "length", "shrunk")),
+        magrpo(drop_flat=True),
+        hindsight(),
+    ],
+)
+def test_who_is_alone_by_chance_learns_nothing_and_stops_nobody(rule):
+    """Four members, of which one let b speak, who has heard a."""
+    episodes = [paid([float(m)], spoke("a", "ann", "A", member=m)) for m in range(3)]
+    first = spoke("a", "ann", "A", member=3)
+    episodes.append(paid([4.0, 5.0], first, spoke("b", "bob", "B", heard=(first,), member=3)))
+    targets, _ = rule.advantage(lesson(dataclasses.replace(rule, rows=None), episodes), rule.start)
+    assert targets["bob"].metrics["groups_of_one"] == 1.0  # of which there is a caution
+    assert not targets["bob"].adv_BT.any()
+    assert targets["ann"].adv_BT.any()

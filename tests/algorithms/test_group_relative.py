@@ -25,7 +25,8 @@ from coevolve.algorithms import (
     rloo,
 )
 from coevolve.algorithms.group_relative import group_relative
-from coevolve.types import Episode, Joint, Outputs, Problem, Turn
+from coevolve.collate import collate
+from coevolve.types import Episode, Joint, Outputs, Problem, Row, Turn
 
 P = Problem("p")
 TEAM = {"magrpo": magrpo, "marloo": marloo, "maremax": maremax, "mareinforce": mareinforce}
@@ -333,6 +334,18 @@ def test_flat_groups_that_are_dropped_are_as_if_not_there(std, loss_aggregation)
     assert not counts[0][:3].any()
 
 
+@pytest.mark.parametrize("loss_aggregation", ["sequence", "turn", "token"])
+def test_a_round_that_is_dropped_is_as_if_not_there(loss_aggregation):
+    """Four episodes of two rounds, of which the second was paid alike in all: as many episodes, half the turns."""
+    rule = group_relative(baseline="mean", loss_aggregation=loss_aggregation, drop_flat=True)
+    turns = [Turn("a", "a", P, m, r, [5], [6], [0.0], "", True, peers=r) for m in range(4) for r in range(2)]
+    rows = [Row(turn, [float(turn.member), 1.0][turn.round], turn.member) for turn in turns]
+    both, first = collate(rows, "a"), collate([row for row in rows if row.turn.round == 0], "a")
+    found, wanted = (targets_of(rule, one).adv_BT * rule.objective.loss_aggregation(one) for one in (both, first))
+    assert found[0::2].tolist() == wanted.tolist() == [[-0.375], [-0.125], [0.125], [0.375]]
+    assert not found[1::2].any()
+
+
 def test_groups_that_are_left_are_numbered_without_gaps():
     rule = group_relative(baseline="length", drop_flat=True)
     batch = make_batch(6, seed=5).replace(
@@ -371,7 +384,7 @@ def test_what_is_left_of_a_role_may_be_of_one_episode(baseline):
         role_B=torch.tensor([0, 0, 0, 1, 1]), roles=("a", "b"), episode_B=torch.tensor([0, 1, 2, 3, 3])
     )
     assert advantages(rule, given) == [0.0] * 5
-    with pytest.raises(ValueError, match="all turns of this policy at this step are of one"):
+    with pytest.raises(ValueError, match="all turns of a policy at this step are of one"):
         targets_of(rule, given.replace(episode_B=torch.zeros(5, dtype=torch.long)))
 
 

@@ -114,7 +114,15 @@ def test_one_agent_is_dpo():
 
 def test_a_tie_teaches_nothing_and_rounding_is_a_tie():
     for pays in ((3.0, 3.0), (0.1 + 0.2, 0.3)):
-        assert learnt(madpo(), pairs(pays), [0.5, -0.5]).slope == [0.0, 0.0]
+        found = learnt(madpo(), pairs(pays), [0.5, -0.5])
+        assert found.slope == [0.0, 0.0]
+        assert "preferred" not in found.said  # nobody is, and nothing is wrong about it
+
+
+def test_ties_are_not_counted_as_wrong():
+    ties = [paid((1.0,), spoke("x", "ann", "C", problem="q", member=m)) for m in range(3)]
+    assert learnt(madpo(), [*pairs(), *ties], [0.5, -0.5, 0.0, 0.0, 0.0]).said["preferred"].item() == pytest.approx(1.0)
+    assert learnt(madpo(), [*pairs(), *ties], [-0.9, 0.5, 0.0, 0.0, 0.0]).said["preferred"].item() == 0.0
 
 
 def test_which_pairs_of_a_group():

@@ -100,6 +100,14 @@ def test_agents_wait_while_the_judge_warms_up(agents):
     assert torch.autograd.grad(loss, logp_BT)[0].any()
 
 
+@pytest.mark.parametrize("agents", ["magrpo", {"name": "magrpo", "std": "team"}, {"name": "ppo", "value_norm": True}])
+def test_a_judge_of_agents_that_are_frozen_learns_alone(agents):
+    rule = marlhf(judge="judge", agents=agents)
+    given = scored_with_reference(rule, two_members(), [0.25, 1.0])
+    targets, _ = rule.advantage(Lesson(given.episodes, {"judge": given.batches["judge"]}), rule.start)
+    assert list(targets) == ["judge"]
+
+
 def test_agents_with_critics_of_their_own_learn_from_the_judge():
     # the heads say 0: the advantage of a turn is the judge's score, and the critic's rows are to say it
     rule = marlhf(judge="judge", agents={"name": "iac", "whiten": False})

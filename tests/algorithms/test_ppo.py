@@ -82,6 +82,12 @@ def test_advantages_and_the_kl_in_the_loss_are_divided_by_the_same():
     assert targets_of(ppo(eta=0.5, penalty="exact"), equal).columns["kl_weight_B"].tolist() == [pytest.approx(0.5)] * 2
 
 
+@pytest.mark.parametrize("rule", [reinforce_pp(), *(ppo(lam=1.0, penalty=p) for p in ("full", "sampled", "exact"))])
+def test_equal_pay_without_a_kl_teaches_nothing(rule):
+    nothing = [[0.0] * 7] * 31
+    assert not targets_of(rule, batch(nothing, nothing, nothing, [500.3] * 31)).adv_BT.any()
+
+
 def test_an_adaptive_weight_is_the_losss_too():
     given = batch([[-1.0, -1.0]], [[-2.0, -1.5]], [[1.0, 2.0]], [3.0])
     rule = ppo(eta=0.5, target_kl=2.0, whiten=False, penalty="exact")

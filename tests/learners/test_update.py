@@ -206,6 +206,17 @@ def test_entropy_is_that_of_the_first_epoch_where_others_have_more_mini_batches(
     assert found == pytest.approx([wanted] * 12, rel=1e-5)
 
 
+def test_entropy_is_of_tokens_that_were_sampled(build_policy: Build) -> None:
+    batch = make_batch(6, seed=7)
+    rows_B, rule = torch.tensor([0, 2, 5]), make_rule()
+    said = batch.select(rows_B)
+    wanted = build_policy().update(said, make_targets(said, 8), rule, 0)["entropy"]
+    added = batch.replace(extra_B=torch.ones(6, dtype=torch.bool).index_fill(0, rows_B, False))
+    assert build_policy().update(added, make_targets(batch, 8), rule, 0)["entropy"] == pytest.approx(wanted, rel=1e-5)
+    read = batch.replace(extra_B=torch.ones(6, dtype=torch.bool))
+    assert "entropy" not in build_policy().update(read, make_targets(batch, 8), rule, 0)
+
+
 def test_epochs_and_minibatches_are_optimiser_steps(build_policy: Build) -> None:
     policy, batch = build_policy(critic=True), make_batch(10, seed=7)
     sizes: list[int] = []

@@ -26,6 +26,18 @@ def test_whiten_of_one_token_is_zero():
     assert masked.whiten(torch.tensor([[5.0, 9.0]]), torch.tensor([[True, False]])).tolist() == [[0.0, 0.0]]
 
 
+def test_equal_tokens_are_not_whitened_into_rounding():
+    """The float32 mean of numbers that are all 500.3 is another number."""
+    mask = torch.arange(9) < torch.tensor([5 + turn % 5 for turn in range(32)])[:, None]
+    for paid in (500.3, -0.7, 0.0):
+        x = torch.full(mask.shape, paid)
+        assert not masked.whiten(x, mask).any()
+        assert masked.variance(x, mask) == 0.0
+        assert masked.whiten(x, mask, shift_mean=False)[mask].tolist() == pytest.approx([paid] * int(mask.sum()))
+    x = torch.full(mask.shape, 500.3).index_put((torch.tensor(0), torch.tensor(0)), torch.tensor(500.31))
+    assert masked.whiten(x, mask)[0, 0] > 9  # what differs by more is whitened
+
+
 def test_whiten_around_the_mean_literal():
     # as above, and the mean of 4 stays where there are tokens
     x = torch.tensor([[1.0, 3.0, 100.0], [8.0, -50.0, 7.0]])

@@ -25,6 +25,14 @@ def test_rescaling_literals():
     assert normalise(torch.tensor([4.0]), seen).tolist() == [pytest.approx(0.5)]
 
 
+def test_credits_that_were_all_equal_are_not_divided():
+    for equal in ([1.0] * 8, [1.0], [0.0, 0.0], [500.3, 500.3 + 2.0**-15]):
+        credit = torch.tensor(equal)
+        seen = Moments().after(credit)
+        assert scale(credit, seen).tolist() == credit.tolist()
+        assert normalise(credit, seen).tolist() == pytest.approx([0.0] * len(equal), abs=1e-4)
+
+
 def test_distinct():
     assert distinct([[1, 2, 1, 2]], 1) == 0.5
     assert distinct([[1, 2, 1, 2]], 2) == pytest.approx(2 / 3)  # 12, 21, 12

@@ -275,6 +275,20 @@ def test_own_code_goes_along(own: Path, tmp_path: Path) -> None:
     (own.parent / "mine.py").write_text(OWN)
 
 
+def test_a_threshold_that_a_team_without_pay_passes_is_warned_of(tmp_path: Path) -> None:
+    recipe, short = RECIPES / "magrpo-writing-mini-2turns.yaml", ("steps=1", "batch_size=1", "members=2")
+    run = trained(recipe, tmp_path / "run", *short, "play.done=-0.2")
+    with pytest.warns(
+        UserWarning, match=r"stop after its first turn: play\.done is -0\.2, .* take done out of the play"
+    ):
+        team = export(run, tmp_path / "team")
+    assert len(Team.load(team).play(text="The soup was", opening="The soup").turns) == 2  # one of each role
+    settings = yaml.safe_load((team / "team.yaml").read_text())
+    del settings["play"]["done"]
+    (team / "team.yaml").write_text(yaml.safe_dump(settings))
+    assert len(Team.load(team).play(text="The soup was", opening="The soup").turns) == 4
+
+
 def test_code_that_needs_more_than_itself(own: Path, tmp_path: Path) -> None:
     (own.parent / "mine.py").write_text(f"open(__file__ + '.txt')\n{OWN}")
     with pytest.warns(UserWarning, match=r"this team will not load: task: .*mine\.py cannot be imported: FileNotFound"):
@@ -436,7 +450,7 @@ def test_a_base_in_4_bits_is_not_merged(tmp_path: Path) -> None:
     run = trained(RECIPES / "quickstart.yaml", tmp_path / "run", "steps=1", "batch_size=2", *four)
     with pytest.raises(ValueError, match="policy 'ann': its base is in 4 bits"):
         export(run, tmp_path / "merged", merge=True)
-    assert len(Team.load(export(run, tmp_path / "team")).play("The soup was").turns) == 2
+    assert len(Team.load(export(run, tmp_path / "team")).play(text="The soup was", opening="The soup").turns) == 2
 
 
 def test_an_adapter_on_an_output_layer_that_is_the_embedding_too_is_not_merged(tmp_path: Path) -> None:
@@ -447,7 +461,7 @@ def test_an_adapter_on_an_output_layer_that_is_the_embedding_too_is_not_merged(t
     team = export(run, tmp_path / "team")
     for name in ("ann", "bob"):
         assert all(".lora_" in key for key in load_file(team / "agents" / name / "adapter_model.safetensors"))
-    assert len(Team.load(team).play("The soup was").turns) == 2
+    assert len(Team.load(team).play(text="The soup was", opening="The soup").turns) == 2
 
 
 def test_lists_of_words_are_among_what_an_export_would_copy(tmp_path):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from coevolve.algorithms.losses import check_reuse, policy_gradient, with_turn_value
 from coevolve.algorithms.turn_values import CriticOf, against_turn_values
-from coevolve.algorithms.value_norm import in_units
+from coevolve.algorithms.value_norm import in_units, units
 from coevolve.credit import credit_of
 from coevolve.maths.loss_aggregation import LOSS_AGGREGATIONS
 from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_call
@@ -107,6 +107,7 @@ def _actor_critic(
         ),
         critic=True if named is None else named,
         rows=partial(critic_rows, critic_of=critic_of, reads=reads),
+        kept=units if s["value_norm"] else None,
         settings=s,
     )
 

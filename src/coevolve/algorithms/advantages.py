@@ -79,22 +79,15 @@ def against_peers(baseline: Compare, scale: groups.Scale, penalty: Callable[[Ten
     """Every token of a turn the difference of its credit to its peers' (``algorithms.baselines``).
 
     penalty: a function of log-ratios (``kl.ESTIMATORS``) that comes off the credit, times the KL weight, before it is
-    compared. Raises ValueError where nobody has a peer, though the baseline needs some.
+    compared. A turn without peers gets 0; whether anybody has some is for ``baselines.check_peers`` to say.
     """
 
     def rule(batch: Batch, eta: float) -> Targets:
-        signal = {} if baseline is as_it_is else _signal(batch)
-        if signal.get("groups_of_one") == 1.0:
-            raise ValueError(
-                "every turn is alone in its group, so there is nothing to compare it with; set members to at least 2, "
-                "use a play that samples several continuations (tree, best_of), or, where a role rarely speaks, more "
-                "problems a step"
-            )
         credit_B = batch.credit_B
         if penalty is not None and eta > 0:
             credit_B = credit_B - eta * (penalty(log_ratio(batch)) * batch.mask_BT).sum(1)
         adv_B = baseline(credit_B, batch) / scale(credit_B, batch.peers_B, batch.paid_B)
-        return Targets(adv_B[:, None] * batch.mask_BT, metrics=signal)
+        return Targets(adv_B[:, None] * batch.mask_BT, metrics={} if baseline is as_it_is else _signal(batch))
 
     return rule
 
@@ -134,14 +127,22 @@ def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
         targets, rows_B = rule(batch, eta), (~groups.flat(batch.credit_B, batch.peers_B, batch.paid_B)).nonzero()[:, 0]
         adv_BT = torch.zeros_like(targets.adv_BT)
         if len(rows_B):
-            alone = batch.select(rows_B)
-            alone = alone.replace(peers_B=torch.unique(alone.peers_B, return_inverse=True)[1])  # numbered without gaps
+            alone = _of_their_own(batch, rows_B)
             found_BT, steps = rule(alone, eta).adv_BT, alone.mask_BT.shape[1]
             beside_BT = loss_aggregation(batch)[rows_B, :steps].clamp(min=1e-12)
             adv_BT[rows_B, :steps] = (found_BT * (loss_aggregation(alone) / beside_BT)).to(adv_BT.dtype)
         return dataclasses.replace(targets, adv_BT=adv_BT)
 
     return kept
+
+
+def _of_their_own(batch: Batch, rows_B: Tensor) -> Batch:
+    """These rows as if the step had no others: groups numbered without gaps, weights by the turns of an episode now."""
+    alone = batch.select(rows_B)
+    before, left = (len(torch.unique(one.episode_B)) for one in (batch, alone))
+    turns_per_episode = (len(alone) * before) / (len(batch) * left)  # of what it was
+    peers_B = torch.unique(alone.peers_B, return_inverse=True)[1]
+    return alone.replace(peers_B=peers_B, weight_B=alone.weight_B * turns_per_episode)
 
 
 def against_critic(

@@ -7,7 +7,7 @@ one policy's batch: a mean over past steps, and one scale for the whole team. Le
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from coevolve.late import Tensor, torch
 from coevolve.maths import groups
@@ -91,14 +91,36 @@ def within_roles(batch: Batch) -> Batch:
     return batch.replace(peers_B=torch.unique(batch.role_B, return_inverse=True)[1])
 
 
-def check_other_episodes(batch: Batch) -> None:
-    """Of a whole batch; where turns are left out of it, those that are left may well be of one episode. Raises
-    ValueError where nobody has anybody to be compared with, but by a baseline that a turn itself is in."""
-    if bool((batch.episode_B == batch.episode_B[0]).all()):
+def check_peers(batches: Collection[Batch]) -> None:
+    """Raises ValueError where nobody of the team has a peer. A policy without any whose partners have some has rarely
+    spoken at this step, which is chance: it learns nothing from it, and the metric ``groups_of_one`` says so."""
+    if all(bool((groups.size(batch.peers_B[~batch.extra_B]) == 1).all()) for batch in batches):
         raise ValueError(
-            "group: role compares a turn with those of other episodes, and all turns of this policy at this step are "
+            "every turn is alone in its group, so there is nothing to compare it with; set members to at least 2, "
+            "use a play that samples several continuations (tree, best_of), or, where a role rarely speaks, more "
+            "problems a step"
+        )
+
+
+def check_other_episodes(batches: Collection[Batch]) -> None:
+    """The same of a baseline that a turn itself, and its episode, is not in. Of whole batches: where turns are left
+    out, those that are left may well be of one episode."""
+    if all(bool((batch.episode_B == batch.episode_B[0]).all()) for batch in batches):
+        raise ValueError(
+            "group: role compares a turn with those of other episodes, and all turns of a policy at this step are "
             "of one; raise batch_size or members"
         )
+    check_peers([within_roles(batch) for batch in batches])
+
+
+def with_peers(advantage: Advantage, check: Callable[[Collection[Batch]], None]) -> Advantage:
+    """The advantage of a team that has passed the check, of everybody's batches, before any is looked at alone."""
+
+    def wrapped(lesson: Lesson, state: State) -> tuple[Mapping[PolicyName, Targets], State]:
+        check(lesson.batches.values())
+        return advantage(lesson, state)
+
+    return wrapped
 
 
 def alone_in_role(batch: Batch) -> Tensor:

@@ -5,8 +5,10 @@ answer, ``exchange(every=5)`` swaps the roles. Beyond ppo's deviations:
 
 1. The printed listing computes the observer's reward from the pioneer's answer; here it is scored on its own.
 2. Optimiser, value head, KL weight and reward statistics stay with the policy across an exchange. The released script
-   rebuilds all of them and re-seeds at every exchange; ``reset_every`` of the trainer is that, as a control.
-3. Score scaling and normalisation are off, as the paper says; the released script has both on (``rescale: normalise``).
+   rebuilds all of them but the value head, and re-seeds, at every exchange; ``reset_every`` of the trainer is that, as
+   a control.
+3. Score scaling and normalisation are off: the paper does not mention them; the released script has both on
+   (``rescale: normalise``).
 """
 
 from __future__ import annotations

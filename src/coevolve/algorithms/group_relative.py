@@ -7,7 +7,7 @@ advantage, and one loss follows: plain REINFORCE, or a clipped ratio where a bat
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from coevolve.algorithms.advantages import Rule, against_peers, per_policy, where_it_differs
@@ -16,10 +16,13 @@ from coevolve.algorithms.baselines import (
     OF_OTHER_EPISODES,
     SCALES,
     WITHIN_ROLES,
+    WITHOUT_PEERS,
     alone_in_role,
     check_other_episodes,
+    check_peers,
     less_moving,
     over_team,
+    with_peers,
     within_roles,
 )
 from coevolve.algorithms.exclusions import check_left_out, uncentred, unfelt
@@ -121,19 +124,26 @@ def _advantage(s: Mapping[str, Any]) -> Advantage:
     baselines = BASELINES if s["group"] == "peers" else WITHIN_ROLES
     rule = against_peers(baselines[s["baseline"]], SCALES[s["std"]], penalty)
     rule = where_it_differs(rule, LOSS_AGGREGATIONS[s["loss_aggregation"]]) if s["drop_flat"] else rule
-    rule = rule if s["group"] == "peers" else _among_roles(rule, s["baseline"] in OF_OTHER_EPISODES)
+    rule = rule if s["group"] == "peers" else _among_roles(rule)
     advantage = per_policy(rule, s["beta"])
+    advantage = advantage if s["baseline"] in WITHOUT_PEERS else with_peers(advantage, _check(s))
     advantage = less_moving(advantage, s["decay"]) if s["baseline"] == "moving" else advantage
     return over_team(advantage) if s["std"] == "team" else advantage
 
 
-def _among_roles(rule: Rule, elsewhere: bool) -> Rule:
-    """The rule with all turns of a role for one group, in which those of the same episode are no peers. elsewhere: it
-    wants others."""
+def _check(s: Mapping[str, Any]) -> Callable[[Collection[Batch]], None]:
+    """What raises ValueError where nobody has anybody to be compared with."""
+    if s["group"] == "peers":
+        return check_peers
+    if s["baseline"] in OF_OTHER_EPISODES:
+        return check_other_episodes
+    return lambda batches: check_peers([within_roles(batch) for batch in batches])
+
+
+def _among_roles(rule: Rule) -> Rule:
+    """The rule with all turns of a role for one group, in which those of the same episode are no peers."""
 
     def among(batch: Batch, eta: float) -> Targets:
-        if elsewhere:
-            check_other_episodes(batch)
         targets = rule(within_roles(batch), eta)
         if "groups_of_one" not in targets.metrics:  # nobody is compared with anybody
             return targets

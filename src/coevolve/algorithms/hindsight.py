@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from coevolve.algorithms.advantages import against_peers, per_policy
-from coevolve.algorithms.baselines import BASELINES, SCALES
+from coevolve.algorithms.baselines import BASELINES, SCALES, check_peers, with_peers
 from coevolve.algorithms.group_relative import group_relative
 from coevolve.credit import CreditSpec, credit_name
 from coevolve.late import Tensor, torch
@@ -63,7 +63,7 @@ def hindsight(
     return dataclasses.replace(
         made,
         rows=answers_alone,
-        advantage=per_policy(_against_sampled, beta),
+        advantage=with_peers(per_policy(_against_sampled, beta), check_peers),
         objective=dataclasses.replace(made.objective, loss=loss),
     )
 

@@ -23,9 +23,11 @@ from functools import partial
 from typing import Literal
 
 from coevolve.algorithms.advantages import against_peers
-from coevolve.algorithms.baselines import BASELINES, SCALES
+from coevolve.algorithms.baselines import BASELINES, SCALES, check_peers
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.late import Tensor, torch
+from coevolve.maths.groups import group_max
+from coevolve.maths.loss_aggregation import TINY
 from coevolve.maths.preferences import bradley_terry, pair_weights, preferred
 from coevolve.settings import Count, Positive, checked_call
 from coevolve.types import Algorithm, Batch, Episode, Lesson, Objective, Outputs, PolicyName, State, Targets
@@ -54,7 +56,7 @@ def madpo(
     loss = partial(_preference, beta=beta, pairs=pairs, reference=reference)
     return Algorithm(
         credit=credit_of(credit),
-        advantage=partial(_advantage, joint=margin == "joint", reference=reference),
+        advantage=partial(_advantage, joint=margin == "joint", pairs=pairs, reference=reference),
         objective=Objective(loss, _per_response, epochs, minibatch, together="peers"),
         reference=reference,
         settings=settings,
@@ -62,13 +64,14 @@ def madpo(
 
 
 def _advantage(
-    lesson: Lesson, state: State, *, joint: bool, reference: bool
+    lesson: Lesson, state: State, *, joint: bool, pairs: int | None, reference: bool
 ) -> tuple[dict[PolicyName, Targets], State]:
-    """The column others_B, what the other agents' log-ratios of the same episode add up to.
+    """The columns others_B, what the other agents' log-ratios of the same episode add up to, and paired_B.
 
     adv_BT, which is only logged: by how much the turn's credit is above its group's mean.
     """
     check_joint(lesson.episodes, "madpo")
+    check_peers(lesson.batches.values())
     ratios = {name: _log_ratio(batch.logp_BT, batch, reference) for name, batch in lesson.batches.items()}
     frozen = [[turn for turn in episode.turns if turn.policy not in ratios] for episode in lesson.episodes]
     unheard = [turn.policy for turns in frozen for turn in turns if any(map(math.isnan, turn.logps))]
@@ -86,7 +89,8 @@ def _advantage(
     compare, targets = against_peers(BASELINES["mean"], SCALES["none"]), {}
     for name, batch in lesson.batches.items():
         others_B = team_E[batch.episode_B] - ratios[name] if joint else torch.zeros_like(ratios[name])
-        targets[name] = dataclasses.replace(compare(batch, 0.0), columns={"others_B": others_B})
+        columns = {"others_B": others_B, "paired_B": _paired(batch, pairs)}
+        targets[name] = dataclasses.replace(compare(batch, 0.0), columns=columns)
     return targets, state
 
 
@@ -108,6 +112,14 @@ def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:
     return logp_BT.masked_fill(~batch.mask_BT, 0.0).sum(1)
 
 
+def _paired(batch: Batch, pairs: int | None) -> Tensor:
+    """How much of the batch's weight is of groups that have pairs: one number, for every row."""
+    first_B = preferred(batch.credit_B, batch.peers_B, pairs).any(1).long()
+    weight_B = _per_response(batch).sum(1)
+    share = weight_B[group_max(first_B, batch.peers_B) > 0].sum() / weight_B.sum().clamp(min=TINY)
+    return share.expand(len(batch))
+
+
 def _per_response(batch: Batch) -> Tensor:
     """Every response alike, however long; those of one episode, of a policy in several roles, add up."""
     each_B = batch.weight_B / batch.mask_BT.sum(1).clamp(min=1) / len(batch)
@@ -117,10 +129,13 @@ def _per_response(batch: Batch) -> Tensor:
 def _preference(
     out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, beta: float, pairs: int | None, reference: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of all pairs; preferred: the share of pairs whose margin has the right sign."""
+    """The loss of all pairs; preferred, where there are some: the share of them whose margin has the right sign."""
     score_B = beta * (_log_ratio(out.logp_BT, batch, reference) + targets.columns["others_B"])
     better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
     weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))
     total = bradley_terry(score_B, better_BB, weight_B)
-    right = ((score_B[:, None] > score_B) & better_BB).to(weight_B.dtype) * weight_B[:, None]
-    return total, {"loss/preference": total.detach(), "preferred": right.sum().detach()}
+    metrics, paired_B = {"loss/preference": total.detach()}, targets.columns["paired_B"]
+    if bool(paired_B.any()):
+        right = ((score_B[:, None] > score_B) & better_BB).to(weight_B.dtype) * weight_B[:, None]
+        metrics["preferred"] = (right.sum() / paired_B[0]).detach()  # it is a mean over all rows that comes of it
+    return total, metrics

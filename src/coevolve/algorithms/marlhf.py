@@ -82,6 +82,8 @@ def marlhf(
         advantage=partial(_advantage, inner=inner, judge=judge, warmup=warmup, pairs=pairs),
         objective=dataclasses.replace(inner.objective, loss=loss, together="peers"),
         start={"step": 0, "agents": dict(inner.start)},
+        kept=partial(_kept, inner=inner),
+        warmup=warmup,
         critic=True,
         rows=partial(_rows, judge=judge, more=inner.rows),
         settings={"agents": dict(inner.settings), "judge": judge, "warmup": warmup, "pairs": pairs},
@@ -95,6 +97,12 @@ def _algorithm(spec: Any) -> Algorithm:
     if not isinstance(made, Algorithm):
         raise ValueError(f"algorithm.agents is {shown(spec)}; want an algorithm, such as magrpo")
     return made
+
+
+def _kept(state: State, *, inner: Algorithm) -> State:
+    """The judge has warmed up for good; of the agents what their algorithm keeps."""
+    kept = {} if inner.kept is None else inner.kept(state["agents"])
+    return {"step": state["step"], "agents": {**inner.start, **kept}}
 
 
 def _rows(episodes: Sequence[Episode], rows: Sequence[Row], *, judge: PolicyName, more: Rows | None) -> list[Row]:
@@ -140,7 +148,7 @@ def _advantage(
         if name != judge
     }
     targets, later = dict[PolicyName, Targets](), state["agents"]
-    if state["step"] >= warmup:
+    if agents and state["step"] >= warmup:  # a judge may read a team of which nobody learns, at a step or ever
         found, later = inner.advantage(dataclasses.replace(lesson, batches=agents), later)
         targets = dict(found)
     better_BB = preferred(read.credit_B, read.peers_B, pairs)

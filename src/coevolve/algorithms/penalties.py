@@ -38,7 +38,7 @@ def beside_kl(rule: Rule, whiten: bool) -> Rule:
         if whiten:
             penalty = masked.mean((eta * full_kl(batch)).square(), mask_BT)
             unit = torch.rsqrt(masked.variance(adv_BT, mask_BT) + penalty + 1e-8)
-            adv_BT = (adv_BT - masked.mean(adv_BT, mask_BT)) * mask_BT * unit
+            adv_BT = masked.centred(adv_BT, mask_BT) * unit
         weight_B = (eta * unit).expand(len(batch))
         return dataclasses.replace(targets, adv_BT=adv_BT, columns={**targets.columns, "kl_weight_B": weight_B})
 

@@ -31,7 +31,7 @@ from coevolve.algorithms.losses import (
     with_value,
 )
 from coevolve.algorithms.penalties import PENALTIES, beside_kl
-from coevolve.algorithms.value_norm import in_units
+from coevolve.algorithms.value_norm import in_units, units
 from coevolve.credit import CreditSpec, credit_name, credit_of
 from coevolve.late import Tensor
 from coevolve.maths import moments
@@ -123,6 +123,7 @@ def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
         reference=True,
         critic=s["critic"],
         caution=held.caution if s["eta"] > 0 else "",
+        kept=units if s["value_norm"] else None,
         logp_old=BOUNDS[s["mismatch"]] is not None and reused(s["epochs"], s["minibatch"]),
         settings=s,
     )

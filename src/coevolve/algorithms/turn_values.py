@@ -22,10 +22,10 @@ def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten
 
     def advantage(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
         spoken = [turn for episode in lesson.episodes for turn in episode.turns]
-        credit = _by_turn(lesson, spoken, lambda turn: turn.policy, "credit_B", extra=False)
-        value = _by_turn(lesson, spoken, lambda turn: critic_of(turn.policy), "value_BT", extra=True)
-        learning = credit.keys() & value.keys()
-        target = {k: v for e in lesson.episodes for k, v in over_turns(e, credit, value, gamma, lam, learning).items()}
+        # Of what the critics read, for turns of partners that do not learn are worth something, too.
+        credit = _by_turn(lesson, spoken, critic_of, "credit_B")
+        value = _by_turn(lesson, spoken, critic_of, "value_BT")
+        target = {k: v for e in lesson.episodes for k, v in over_turns(e, credit, value, gamma, lam).items()}
         targets = {}
         for name, batch in lesson.batches.items():
             own = [t for t in spoken if t.policy == name]
@@ -36,7 +36,7 @@ def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten
                 adv_B[~batch.extra_B] = _whitened(apart_B, own) if whiten else apart_B
             metrics = {}
             if read:
-                wanted = torch.tensor([target.get(id(t), value[id(t)]) for t in read])
+                wanted = torch.tensor([target[id(t)] for t in read])
                 aim_B[batch.extra_B] = wanted
                 said = torch.tensor([value[id(t)] for t in read])
                 everywhere = torch.ones(len(read), 1, dtype=torch.bool)
@@ -49,24 +49,25 @@ def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten
     return advantage
 
 
-def _by_turn(
-    lesson: Lesson, spoken: Sequence[Turn], whose: Callable[[Turn], PolicyName], column: str, *, extra: bool
-) -> dict[int, float]:
-    """A turn, by identity, -> its number in the batch of the policy it is with, among the rows that a rule added or the
-    others; rows are in the order of the turns. Turns of policies without a batch are left out."""
+def _by_turn(lesson: Lesson, spoken: Sequence[Turn], critic_of: CriticOf, column: str) -> dict[int, float]:
+    """A turn, by identity, -> its number in the batch of its critic, among the rows that were added for it; these are
+    in the order of the turns. Turns of critics that do not learn are left out."""
     found: dict[int, float] = {}
     for name, batch in lesson.batches.items():
         x: Tensor | None = getattr(batch, column)
-        mine = [turn for turn in spoken if whose(turn) == name]
+        mine = [turn for turn in spoken if critic_of(turn.policy) == name]
         if x is not None and mine:
-            numbers = (x if x.ndim == 1 else x[:, 0])[batch.extra_B == extra].tolist()
+            numbers = (x if x.ndim == 1 else x[:, 0])[batch.extra_B].tolist()
             found |= {id(turn): number for turn, number in zip(mine, numbers, strict=True)}
     return found
 
 
 def _whitened(adv_B: Tensor, turns: Sequence[Turn]) -> Tensor:
+    # Several samples of one turn (tree, best_of) are each other's peers, and of one round: that of the first of them.
+    rounds: dict[object, int] = {}
+    kinds = [(t.role, rounds.setdefault((t.problem.id, t.member, t.role, t.peers), t.round)) for t in turns]
     numbers: dict[object, int] = {}
-    kind_B = torch.tensor([numbers.setdefault((t.role, t.round), len(numbers)) for t in turns])
+    kind_B = torch.tensor([numbers.setdefault(kind, len(numbers)) for kind in kinds])
     whitened_B = groups.less_mean(adv_B, kind_B) / groups.group_std(adv_B, kind_B)
     # Less its own mean nothing would be left of a turn that is alone; it has its critic for a baseline.
     return torch.where(groups.size(kind_B) == 1, adv_B, whitened_B)

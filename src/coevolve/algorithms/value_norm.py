@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from coevolve.late import torch
 from coevolve.maths.masked import explained_variance
 from coevolve.maths.moments import Moments
 from coevolve.types import Advantage, Batch, Lesson, PolicyName, State, Targets
@@ -34,7 +33,7 @@ def in_units(advantage: Advantage, *, of_turns: bool = False) -> Advantage:
                 continue
             seen[name] = seen.get(name, Moments()).after(aims.return_BT[valued_BT])
             known = float(explained_variance(value_BT, aims.return_BT, valued_BT))
-            aim_BT = (aims.return_BT - seen[name].mean) / _unit(seen[name])
+            aim_BT = (aims.return_BT - seen[name].mean) / seen[name].unit
             found[name] = dataclasses.replace(
                 aims, return_BT=aim_BT * valued_BT, metrics={"explained_variance": known, **aims.metrics}
             )
@@ -43,12 +42,12 @@ def in_units(advantage: Advantage, *, of_turns: bool = False) -> Advantage:
     return wrapped
 
 
+def units(state: State) -> State:
+    """What of the state belongs to value heads: in which units they say values."""
+    return {"values": state["values"]} if "values" in state else {}
+
+
 def _as_returns(batch: Batch, seen: Moments) -> Batch:
     if batch.value_BT is None:
         return batch
-    return batch.replace(value_BT=(batch.value_BT * _unit(seen) + seen.mean) * batch.mask_BT)
-
-
-def _unit(seen: Moments) -> float:
-    """The standard deviation; 1 where what was seen differs by rounding only."""
-    return seen.std if seen.std > 4 * torch.finfo(torch.float32).eps * abs(seen.mean) else 1.0
+    return batch.replace(value_BT=(batch.value_BT * seen.unit + seen.mean) * batch.mask_BT)

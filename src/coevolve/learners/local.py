@@ -139,11 +139,11 @@ class LocalLearner(Policy):
         """Learn from the batch: the objective's epochs of its mini-batches, each one optimiser step.
 
         Returns the loss's metrics and grad_norm, averaged over the mini-batches that have them; updates, how many there
-        were; lr; entropy, nats per token in the first epoch (of several mini-batches the later ones have learnt
-        already); and drift, how far the first mini-batch's log-probabilities are from those at sampling (mean absolute
-        difference per token), which is rounding alone. Raises ValueError, before the weights change, if turns were
-        sampled by other weights (``learners.gate``; by those before, where the objective allows it, drift is the last
-        update's, too) or a loss or gradient is not finite.
+        were; lr; entropy, nats per token that was sampled, in the first epoch (of several mini-batches the later ones
+        have learnt already); and drift, how far the first mini-batch's log-probabilities are from those at sampling
+        (mean absolute difference per token), which is rounding alone. Raises ValueError, before the weights change, if
+        turns were sampled by other weights (``learners.gate``; by those before, where the objective allows it, drift is
+        the last update's, too), and for a loss or gradient that is not finite, whose optimiser step is not taken.
         """
         assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
         before = self.version_before if objective.staleness else None
@@ -160,8 +160,9 @@ class LocalLearner(Policy):
                 seen.append(self._learn(mini, aims, objective, step, gate=not seen))
                 entropy += seen[-1].pop("entropy") * (epoch == 0)
         drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
+        said = {} if bool(batch.extra_B.all()) else {"entropy": entropy / _sampled(batch)}
         return _over_steps(seen) | {
-            "entropy": entropy / int(batch.mask_BT.sum()),
+            **said,
             "drift": drift,
             "lr": self.spec.learning_rate * factor,
             "updates": len(seen),
@@ -355,9 +356,10 @@ class _Tally:
         assert out.entropy_BT is not None
         for key, value in metrics.items():
             self.metrics[key] = _joined(key, self.metrics.get(key), value, self.whole)
-        self.entropy = self.entropy + out.entropy_BT.detach().sum()
+        unsampled_BT = ~micro.mask_BT | micro.extra_B[:, None]
+        self.entropy = self.entropy + out.entropy_BT.detach().masked_fill(unsampled_BT, 0.0).sum()
         if self.gate:
-            logp_BT, unsampled_BT = out.logp_BT.detach(), ~micro.mask_BT | micro.extra_B[:, None]
+            logp_BT = out.logp_BT.detach()
             self.drift = self.drift + (logp_BT - micro.logp_BT).masked_fill(unsampled_BT, 0.0).abs().sum()
             self.gap.add(micro, logp_BT)
 

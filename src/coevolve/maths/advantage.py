@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 
 from coevolve.late import Tensor, torch
@@ -52,9 +52,8 @@ def over_turns(
     value: Mapping[int, float],
     gamma: float,
     lam: float,
-    learning: Collection[int],
 ) -> dict[int, float]:
-    """The lambda-return of every turn of ``learning``; turns are keys by identity (``id``).
+    """The lambda-return of every turn that has a value; turns are keys by identity (``id``).
 
     G_t = r_t + gamma ((1 - lam) V_{t+1} + lam G_{t+1}), where t + 1 is the role's turn in the joint that follows, the
     mean over these where a tree has several; so G - V is GAE (arXiv 1506.02438). credit: the return R_t, which is r_t
@@ -71,12 +70,12 @@ def over_turns(
             joints.setdefault(id(turn), []).append(number)
     beyond: dict[int, float] = {}  # G - R
     for turn in reversed(episode.turns):
-        if id(turn) not in learning:
+        if id(turn) not in value:
             continue
         of_joints = []
         for joint_number in joints.get(id(turn), ()):
             following = [t for k in after.get(joint_number, ()) for t in episode.joints[k].turns if t.role == turn.role]
-            known = [id(t) for t in following if id(t) in learning]
+            known = [id(t) for t in following if id(t) in value]
             parts = [(1 - lam) * (value[t] - credit[t]) + lam * beyond[t] for t in known]
             of_joints.append(gamma * fmean(parts) if parts else 0.0)
         beyond[id(turn)] = fmean(of_joints) if of_joints else 0.0

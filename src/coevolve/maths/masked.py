@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coevolve.late import Tensor, torch
+from coevolve.maths import groups
 
 
 def check_BT(mask_BT: Tensor, *others: Tensor) -> None:
@@ -18,22 +19,29 @@ def mean(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return (x_BT * mask_BT).sum() / mask_BT.sum()
 
 
+def centred(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """x - mean over the tokens of the mask, 0 outside; 0 everywhere if they differ by rounding only, since the mean of
+    equal numbers is one of them but for rounding."""
+    check_BT(mask_BT, x_BT)
+    said_N = x_BT[mask_BT]
+    if bool(groups.flat(said_N, torch.zeros_like(said_N, dtype=torch.long)).all()):
+        return torch.zeros_like(x_BT)
+    return (x_BT - mean(x_BT, mask_BT)) * mask_BT
+
+
 def variance(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Unbiased variance over the tokens of the mask, a scalar; 0 of a single one."""
-    centred_BT = (x_BT - mean(x_BT, mask_BT)) * mask_BT
-    return centred_BT.square().sum() / (mask_BT.sum() - 1).clamp(min=1)
+    return centred(x_BT, mask_BT).square().sum() / (mask_BT.sum() - 1).clamp(min=1)
 
 
 def whiten(x_BT: Tensor, mask_BT: Tensor, shift_mean: bool = True) -> Tensor:
     """(x - mean) / std over the tokens of the mask, with the unbiased variance; 0 outside.
 
     shift_mean=False puts the mean back, as it was: only the distances to it are divided. A single token, or tokens that
-    are all equal, become 0 or stay (the 1e-8 under the root keeps it finite).
+    are all equal but for rounding, become 0 or stay.
     """
-    check_BT(mask_BT, x_BT)
-    middle = mean(x_BT, mask_BT)
-    whitened_BT = (x_BT - middle) * mask_BT * torch.rsqrt(variance(x_BT, mask_BT) + 1e-8)
-    return whitened_BT if shift_mean else whitened_BT + middle * mask_BT
+    whitened_BT = centred(x_BT, mask_BT) * torch.rsqrt(variance(x_BT, mask_BT) + 1e-8)
+    return whitened_BT if shift_mean else whitened_BT + mean(x_BT, mask_BT) * mask_BT
 
 
 def explained_variance(value_BT: Tensor, return_BT: Tensor, mask_BT: Tensor) -> Tensor:

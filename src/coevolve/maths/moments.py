@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coevolve.late import Tensor
+from coevolve.late import Tensor, torch
+
+_SCRIPT = 1e-8
+"""What the released script adds to a standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,19 @@ class Moments:
         """Unbiased standard deviation; 0 before the second value."""
         return (self.squares / (self.count - 1)) ** 0.5 if self.count > 1 else 0.0
 
+    @property
+    def unit(self) -> float:
+        """The standard deviation; 1 where what was seen differs by rounding only, and nobody knows how much is much."""
+        return self.std if self.std > 4 * torch.finfo(torch.float32).eps * abs(self.mean) else 1.0
+
 
 def scale(credit_B: Tensor, seen: Moments) -> Tensor:
-    """credit / std: the released CORY script's score scaling. The small constant keeps constant rewards finite."""
+    """credit / std: the released CORY script's score scaling. Credits that were all equal so far are not divided."""
     assert credit_B.ndim == 1, credit_B.shape
-    return credit_B / (seen.std + 1e-8)
+    return credit_B / (seen.unit + _SCRIPT)
 
 
 def normalise(credit_B: Tensor, seen: Moments) -> Tensor:
     """(credit - mean) / std: the released CORY script's score normalisation."""
     assert credit_B.ndim == 1, credit_B.shape
-    return (credit_B - seen.mean) / (seen.std + 1e-8)
+    return (credit_B - seen.mean) / (seen.unit + _SCRIPT)

@@ -103,6 +103,7 @@ def _place(output: Path) -> Path:
 
 
 def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int, merge: bool) -> None:
+    _warn_of_end(recipe.play)
     bases = _Bases(target)
     policies = {
         name: _agent(folder / AGENTS / name, target / AGENTS / name, spec, bases, merge)
@@ -127,6 +128,17 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
     text = yaml.dump(plain(about), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     (target / FILE).write_text(text, encoding="utf-8")
     write_card(target, run, recipe, None if task is None else asked(task, recipe.play))
+
+
+def _warn_of_end(play: Mapping[str, Any]) -> None:
+    """Of a threshold that the rewards of a team which is played, 0, are above."""
+    done = play.get("done")
+    if isinstance(done, int | float) and done < 0:
+        warnings.warn(
+            f"this team will stop after its first turn: play.done is {done}, and whoever plays it is paid 0; for all "
+            f"of its turns take done out of the play in {FILE}",
+            stacklevel=2,
+        )
 
 
 class _Dumper(yaml.SafeDumper):
