@@ -152,3 +152,14 @@ def test_who_is_alone_by_chance_learns_nothing_and_stops_nobody(rule):
     assert targets["bob"].metrics["groups_of_one"] == 1.0  # of which there is a caution
     assert not targets["bob"].adv_BT.any()
     assert targets["ann"].adv_BT.any()
+
+
+def test_who_spoke_in_every_episode_and_has_no_peer_is_refused():
+    """It is so at every step: a pioneer of one member that several observers hear."""
+    episodes = []
+    for m in range(2):
+        first = spoke("a", "ann", "A", problem=f"p{m}")
+        heard = [spoke("b", "bob", "B", heard=(first,), problem=f"p{m}") for _ in range(2)]
+        episodes.append(paid([1.0, 2.0, 3.0 + m], first, *heard))
+    with pytest.raises(ValueError, match="every turn is alone in its group"):
+        magrpo().advantage(lesson(magrpo(), episodes), ())

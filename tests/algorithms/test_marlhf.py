@@ -164,7 +164,7 @@ def test_what_it_is_not_for():
         ValueError, match="the judge, policy 'judge', does not learn; give it other weights than frozen"
     ):
         rule.advantage(Lesson(given.episodes, {"ann": given.batches["ann"]}), rule.start)
-    with pytest.raises(ValueError, match="the judge, policy 'bob', plays the role 'y'; it is to read and not to speak"):
+    with pytest.raises(ValueError, match="the judge, policy 'bob', plays the role 'y'; it is to read alone"):
         lesson(marlhf(judge="bob"), two_members())
     twice = two_members()
     twice[0].joints *= 2

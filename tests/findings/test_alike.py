@@ -10,7 +10,7 @@ from coevolve.report.findings.alike import ALL_TURNS, Reward, compared
 from coevolve.report.findings.arms import arms
 from coevolve.report.findings.opening import opening
 from coevolve.report.plot import _panels
-from coevolve.report.runs import find
+from coevolve.report.runs import Group, find
 
 PAIR, ALONE = {"pioneer": "ann", "observer": "bob"}, {"pioneer": "ann"}
 SEEDS = range(8)
@@ -115,7 +115,7 @@ def test_a_frozen_partner_is_no_policy_that_was_trained(tmp_path):
     written(tmp_path / "one-0", 0, ALONE, CHAIN[:1], [bare(setting="team")], pioneer=[0.0, 0.5])
     (groups,) = [section for section in findings(find([tmp_path])) if section.id == "groups"]
     assert [row[1:4] for row in groups.rows if row[0].startswith("held-out")] == [("pair", 1, 0.5)]
-    assert "Held-out reward leaves out one-0: no policy that learns was played alone." in groups.sentence
+    assert "Held-out reward leaves out one-0: no policy that learns was played alone as pioneer." in groups.sentence
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,19 @@ def test_teams_of_the_same_roles_and_play_are_compared_by_all_turns(tmp_path):
     written(tmp_path / "a-0", 0, PAIR, ROUNDS, play="rounds", **pay)
     written(tmp_path / "b-0", 0, dict(PAIR, observer="ann"), ROUNDS, play="rounds", batch=4, **pay)
     assert compared(arms(find([tmp_path]))) == ALL_TURNS
+
+
+def test_a_setting_that_one_recipe_leaves_to_the_play_is_no_other_play(tmp_path):
+    pay = {"pioneer": [0.0, 1.0], "observer": [0.0, 1.0]}
+    whole = {"n": 2, "feedback": True}
+    for name, said, settings in (("a", {}, whole), ("b", whole, whole), ("c", {}, {"n": 2, "feedback": False})):
+        written(tmp_path / name, 0, PAIR, ROUNDS, **pay)
+        settled = recipe(0, play={"name": "rounds", "n": 2, **said}, batch_size=8)
+        (tmp_path / name / "recipe.yaml").write_text(json.dumps(settled))
+        (tmp_path / name / "environment.json").write_text(json.dumps({"settings": {"play": settings}}))
+    one, same, other = (Group(run.name, [run]) for run in find([tmp_path]))
+    assert compared([one, same]) == ALL_TURNS
+    assert compared([one, other]) is None
 
 
 def test_settings_that_may_change_what_is_paid_are_pointed_out():

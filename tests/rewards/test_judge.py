@@ -185,6 +185,11 @@ def test_without_the_package_nothing_is_short(endpoint: Endpoint, monkeypatch: p
         judge(endpoint)([case(a="yes")])
 
 
+def test_an_address_that_is_none_is_no_shortage(endpoint: Endpoint) -> None:
+    with pytest.raises(ValueError, match=r"^task.reward, judge: InvalidURL: Invalid port"):
+        judge(endpoint, base_url="http://[::1/v1")([case(a="yes")])
+
+
 def test_what_was_paid_for_is_kept_if_another_request_fails(endpoint: Endpoint, tmp_path: Path) -> None:
     file = str(tmp_path / "answers.sqlite")
     with pytest.raises(ShortageError):

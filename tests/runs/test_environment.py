@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from coevolve.runs import environment
-from coevolve.runs.environment import FILE, add_start, starts
+from coevolve.runs.environment import FILE, add_start, lasting, starts
 
 
 def start(step=0, torch="2.9", processor="old", **more):
@@ -40,6 +40,20 @@ def test_who_goes_on_where_numbers_round_otherwise_is_warned(tmp_path, here, sai
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         add_start(tmp_path, start(6, **here), fresh=False)  # as the last one, of which was told
+
+
+def test_a_start_that_left_nothing_is_nobodys_past(tmp_path):
+    """One that was killed before its first checkpoint: the next one goes on from the same step."""
+    for number, one in enumerate((start(), start(4))):
+        add_start(tmp_path, one, fresh=number == 0)
+    with pytest.warns(UserWarning, match="processor was old and is new"):
+        add_start(tmp_path, start(8, processor="new"), fresh=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        add_start(tmp_path, start(8), fresh=False)
+    assert lasting(starts(tmp_path)) == [start(), start(4), start(8)]
+    assert lasting([start(), start(4, processor="new"), start(2)]) == [start(), start(2)]  # a checkpoint was damaged
+    assert lasting([{"seed": 1}, {"seed": 1}]) == [{"seed": 1}] * 2  # of before steps were told
 
 
 def test_files_of_before_are_read(tmp_path):

@@ -15,7 +15,7 @@ import yaml
 from coevolve import cli
 from coevolve.commands.reproduce import _compared
 from coevolve.recipe.schema import load_recipe
-from coevolve.runs.environment import FILE, processor
+from coevolve.runs.environment import FILE, environment, processor
 from coevolve.runs.folder import read_lines
 from coevolve.study import results, run
 from coevolve.study.claims import read
@@ -180,30 +180,43 @@ def test_results_of_an_arm_under_other_defaults_are_refused(here):
     assert str(error.value).startswith(f"{old} and {new} are of one arm")
 
 
+def begun(here, *starts):
+    """A run of the arm ``toys`` in its folder, with these starts."""
+    job = run.Job("toys", read(here / "claims.yaml").recipe("toys", 0, run.RUNS / "toys-0"))
+    folder = job.recipe.output_dir
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(job.recipe.record()))
+    (folder / "metrics.jsonl").write_text('{"step": 0, "reward": 1.0, "turns": 1}\n')
+    first, *later = starts
+    (folder / FILE).write_text(json.dumps({**first, "resumed": later}))
+    return job
+
+
+HERE = {**environment(), "compute": {"policies": {"ann": "torch"}, "threads": 1}, "step": 0, "git_changes": []}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"processor": "a far one"}, "a far one"),
-        ({"versions": {"torch": "1.0"}}, "'torch': '1.0'"),
-        ({"compute": {"policies": {"ann": "torch"}, "threads": 2}}, "1 and 2"),
+        ({"processor": "a far one"}, f"processor was a far one and is {processor()}"),
+        ({"versions": {**HERE["versions"], "torch": "1.0"}}, "torch was 1.0 and is "),
+        ({"python": "2.7"}, "python was 2.7 and is "),
     ],
 )
-def test_a_run_that_went_on_where_numbers_round_otherwise_is_no_result(here, change, said):
-    recipe = read(here / "claims.yaml").recipe("toys", 0, run.RUNS / "toys-0")
-    first = {"python": "3", "versions": {}, "device": "cpu", "git_commit": "0" * 40, "processor": processor()}
-    first |= {"compute": {"policies": {"ann": "torch"}, "threads": 1}}
-    recipe.output_dir.mkdir(parents=True)
-    (recipe.output_dir / "recipe.yaml").write_text(yaml.safe_dump(recipe.record()))
-    (recipe.output_dir / "metrics.jsonl").write_text('{"step": 0, "reward": 1.0, "turns": 1}\n')
-    evaluation = {"problems": 4, "rows": []}
-    for later in ([first], [first, first | change]):
-        (recipe.output_dir / FILE).write_text(json.dumps(first | {"resumed": later}))
-        if len(later) == 1:
-            made = results.made("toys", recipe, results.Evaluated(), evaluation, 1.0)
-            assert (made.machine.processor, made.commit) == (processor(), "0" * 40)
-    with pytest.raises(ValueError, match="went on, or was evaluated, where numbers round otherwise") as error:
-        results.made("toys", recipe, results.Evaluated(), evaluation, 1.0)
+def test_a_run_begun_where_numbers_round_otherwise_is_named_before_anything_is_run(here, change, said):
+    job = begun(here, HERE | change, HERE | {"step": 5})
+    with pytest.raises(ValueError, match="toys, seed 0: runs/study/toys-0 was begun where numbers round") as error:
+        run._left([job])
     assert said in str(error.value)
+    assert str(error.value).endswith("or delete runs/study/toys-0, to make the run anew")
+
+
+def test_a_start_that_left_no_numbers_and_another_release_of_ours_are_no_hindrance(here):
+    ours = {**HERE["versions"], "coevolve": "0.0.1"}
+    job = begun(here, HERE | {"versions": ours}, HERE | {"step": 5, "processor": "a far one"}, HERE | {"step": 5})
+    assert run._left([job]) == [job.recipe]
+    made = results.made("toys", job.recipe, results.Evaluated(), {"problems": 4, "rows": []}, 1.0)
+    assert (made.machine.processor, made.commit) == (processor(), HERE["git_commit"])
 
 
 def test_what_a_result_does_not_know_is_no_difference(here):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 import zlib
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from coevolve import Team
 from coevolve.cli import main
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.runs.evaluated import evaluate_run
-from coevolve.teams.export import _Bases, _word_lists, export
+from coevolve.teams.export import _Bases, _warn_of_end, _word_lists, export
 
 IDS = torch.arange(7, 27)[None]
 
@@ -289,6 +290,13 @@ def test_a_threshold_that_a_team_without_pay_passes_is_warned_of(tmp_path: Path)
     assert len(Team.load(team).play(text="The soup was", opening="The soup").turns) == 4
 
 
+def test_a_threshold_of_one_turn_or_of_a_play_that_has_its_own_meaning_is_none() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for play in ({"name": "rounds", "done": -0.5}, {"name": "mine.py:play", "n": 3, "done": -1}, {"name": "chain"}):
+            _warn_of_end(play)
+
+
 def test_code_that_needs_more_than_itself(own: Path, tmp_path: Path) -> None:
     (own.parent / "mine.py").write_text(f"open(__file__ + '.txt')\n{OWN}")
     with pytest.warns(UserWarning, match=r"this team will not load: task: .*mine\.py cannot be imported: FileNotFound"):
@@ -450,7 +458,7 @@ def test_a_base_in_4_bits_is_not_merged(tmp_path: Path) -> None:
     run = trained(RECIPES / "quickstart.yaml", tmp_path / "run", "steps=1", "batch_size=2", *four)
     with pytest.raises(ValueError, match="policy 'ann': its base is in 4 bits"):
         export(run, tmp_path / "merged", merge=True)
-    assert len(Team.load(export(run, tmp_path / "team")).play(text="The soup was", opening="The soup").turns) == 2
+    assert len(Team.load(export(run, tmp_path / "team")).play("The soup was").turns) == 2
 
 
 def test_an_adapter_on_an_output_layer_that_is_the_embedding_too_is_not_merged(tmp_path: Path) -> None:
@@ -461,7 +469,7 @@ def test_an_adapter_on_an_output_layer_that_is_the_embedding_too_is_not_merged(t
     team = export(run, tmp_path / "team")
     for name in ("ann", "bob"):
         assert all(".lora_" in key for key in load_file(team / "agents" / name / "adapter_model.safetensors"))
-    assert len(Team.load(team).play(text="The soup was", opening="The soup").turns) == 2
+    assert len(Team.load(team).play("The soup was").turns) == 2
 
 
 def test_lists_of_words_are_among_what_an_export_would_copy(tmp_path):

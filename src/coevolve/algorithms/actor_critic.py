@@ -47,7 +47,7 @@ def iac(
     critic: policy -> the policy whose head is its critic, for all that speak; None is everybody's own head. value: of
     what was told (v), or of that and the answer (q, with which the advantage is how much better it went than is usual
     after this answer). credit: whose return; its discount is ``gamma``. lam: 0 is one turn of reward and then the
-    critic, 1 the whole return. whiten: advantages to mean 0, variance 1 over the policy's turns of one role and round
+    critic, 1 the whole return. whiten: advantages to mean 0, variance 1 over the policy's turns of one role and place
     at a step; that of a turn which is the only one of these stays as it is. value_coef: of half the squared error,
     which is cut off ``value_clip`` away from the value before the update (None: nowhere). value_norm: values, and
     ``value_clip``, in standard deviations of the returns so far. clip, epochs, minibatch: as in ``group_relative``.

@@ -92,14 +92,26 @@ def within_roles(batch: Batch) -> Batch:
 
 
 def check_peers(batches: Collection[Batch]) -> None:
-    """Raises ValueError where nobody of the team has a peer. A policy without any whose partners have some has rarely
-    spoken at this step, which is chance: it learns nothing from it, and the metric ``groups_of_one`` says so."""
-    if all(bool((groups.size(batch.peers_B[~batch.extra_B]) == 1).all()) for batch in batches):
+    """Raises ValueError where nobody of the team has a peer, or nobody that has spoken in every episode. A policy that
+    spoke in some only, and has no peer, is so by chance: it learns nothing from this step, and the metric
+    ``groups_of_one`` says so."""
+    lonely = [batch for batch in batches if bool((groups.size(batch.peers_B[~batch.extra_B]) == 1).all())]
+    episodes = max(_episodes(batch) for batch in batches)
+    if len(lonely) == len(batches) or any(_episodes(batch) == episodes for batch in lonely):
         raise ValueError(
             "every turn is alone in its group, so there is nothing to compare it with; set members to at least 2, "
             "use a play that samples several continuations (tree, best_of), or, where a role rarely speaks, more "
             "problems a step"
         )
+
+
+def _episodes(batch: Batch) -> int:
+    return len(torch.unique(batch.episode_B[~batch.extra_B]))
+
+
+def check_roles(batches: Collection[Batch]) -> None:
+    """The same where all turns of a role are one group."""
+    check_peers([within_roles(batch) for batch in batches])
 
 
 def check_other_episodes(batches: Collection[Batch]) -> None:
@@ -110,7 +122,7 @@ def check_other_episodes(batches: Collection[Batch]) -> None:
             "group: role compares a turn with those of other episodes, and all turns of a policy at this step are "
             "of one; raise batch_size or members"
         )
-    check_peers([within_roles(batch) for batch in batches])
+    check_roles(batches)
 
 
 def with_peers(advantage: Advantage, check: Callable[[Collection[Batch]], None]) -> Advantage:

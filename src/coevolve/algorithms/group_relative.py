@@ -20,6 +20,7 @@ from coevolve.algorithms.baselines import (
     alone_in_role,
     check_other_episodes,
     check_peers,
+    check_roles,
     less_moving,
     over_team,
     with_peers,
@@ -137,7 +138,7 @@ def _check(s: Mapping[str, Any]) -> Callable[[Collection[Batch]], None]:
         return check_peers
     if s["baseline"] in OF_OTHER_EPISODES:
         return check_other_episodes
-    return lambda batches: check_peers([within_roles(batch) for batch in batches])
+    return check_roles
 
 
 def _among_roles(rule: Rule) -> Rule:

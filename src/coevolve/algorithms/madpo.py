@@ -129,7 +129,8 @@ def _per_response(batch: Batch) -> Tensor:
 def _preference(
     out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, beta: float, pairs: int | None, reference: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of all pairs; preferred, where there are some: the share of them whose margin has the right sign."""
+    """The loss of all pairs; preferred, where there are some: the share of them whose margin has the right sign (about
+    that, as of all metrics of an update, where mini-batches are of unequal size)."""
     score_B = beta * (_log_ratio(out.logp_BT, batch, reference) + targets.columns["others_B"])
     better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
     weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))

@@ -91,9 +91,7 @@ def marlhf(
 
 
 def _algorithm(spec: Any) -> Algorithm:
-    if isinstance(spec, Algorithm):
-        return spec
-    made = component(spec, AGENTS, "algorithm.agents")
+    made = spec if isinstance(spec, Algorithm) else component(spec, AGENTS, "algorithm.agents")
     if not isinstance(made, Algorithm):
         raise ValueError(f"algorithm.agents is {shown(spec)}; want an algorithm, such as magrpo")
     return made
@@ -113,9 +111,7 @@ def _rows(episodes: Sequence[Episode], rows: Sequence[Row], *, judge: PolicyName
     """
     check_joint(episodes, "marlhf")
     if roles := [row.turn.role for row in rows if row.turn.policy == judge]:
-        raise ValueError(
-            f"marlhf: the judge, policy {judge!r}, plays the role {roles[0]!r}; it is to read and not to speak"
-        )
+        raise ValueError(f"marlhf: the judge, policy {judge!r}, plays the role {roles[0]!r}; it is to read alone")
     said: dict[int, list[Row]] = {}
     for row in rows:
         said.setdefault(row.episode, []).append(row)

@@ -15,14 +15,19 @@ def client(kind: Literal["OpenAI", "AsyncOpenAI"], where: str, api_key_env: str,
     """A client of this class of the package ``openai``. where: the recipe's key. settings: base_url, timeout,
     max_retries.
 
-    Raises ValueError if the package is missing.
+    Raises ValueError if the package is missing, or refuses these settings.
     """
     try:
         import openai  # an optional dependency
     except ImportError as error:
         raise ValueError(f"{where} needs a package: pip install 'coevolve[expert]'") from error
     key = os.environ.get(api_key_env) or "none"  # the library wants one where the endpoint does not
-    return getattr(openai, kind)(api_key=key, **settings)
+    try:
+        return getattr(openai, kind)(api_key=key, **settings)
+    except OSError:  # of certificates that are not there, which is the machine's
+        raise
+    except Exception as error:  # its HTTP client has errors of its own for addresses
+        raise ValueError(f"{where}: {type(error).__name__}: {one_line(error)[:_REASON]}") from error
 
 
 def why(error: Exception, api_key_env: str) -> str:

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coevolve.recipe.inputs import did_you_mean
+from coevolve.rewards.templates import names_in
 from coevolve.types import Case, Problem, Role
 
 SAID = "said"
 """What the turn that is judged said."""
-
-
-def names(template: str, where: str, named: str) -> list[str]:
-    """The names in a template's braces. where: what messages call it; named: what a name is of.
-
-    Raises ValueError for a template that is none.
-    """
-    try:
-        fields = [piece[1:] for piece in string.Formatter().parse(template) if piece[1] is not None]
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}; want {{name}}, and {{{{ or }}}} for a brace") from error
-    for name, spec, conversion in fields:
-        if not name or spec or conversion or "." in name or "[" in name:
-            raise ValueError(f"{where}: a brace around {name!r}; want the plain name of {named} in it")
-    return [str(name) for name, _, _ in fields]
-
-
-def columns(templates: Iterable[str], where: str, besides: Collection[str]) -> tuple[str, ...]:
-    """The names in templates, each once, in their order, but for those that are no columns (besides)."""
-    found = dict.fromkeys(name for template in templates for name in names(template, where, "a column"))
-    return tuple(name for name in found if name not in besides)
 
 
 class Filled:
@@ -41,7 +20,7 @@ class Filled:
 
     def __init__(self, template: str, where: str) -> None:
         self.template, self.where = template, where
-        self.names = names(template, where, "a role or a column")
+        self.names = names_in(template, where, "a role or a column")
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
         """Raises ValueError for a name that is neither a role nor a column."""

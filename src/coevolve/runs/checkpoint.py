@@ -183,7 +183,7 @@ def _read(file: Path) -> Any:
         why = "holds other things than numbers, which could run code, or is damaged; nothing of it was used"
         raise ValueError(f"{file} {why}; delete the checkpoint to resume from the one before") from error
     except (FileNotFoundError, RuntimeError, EOFError, ValueError, LookupError) as error:
-        why = " ".join(str(error).split())[:160] or type(error).__name__
+        why = one_line(error)[:160] or type(error).__name__
         raise ValueError(
             f"{file} cannot be read ({why}); delete the checkpoint to resume from the one before"
         ) from error

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -38,22 +38,36 @@ def starts(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in first.items() if key != "resumed"}, *first.get("resumed", [])]
 
 
+def lasting(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The starts that left numbers in a run, as far as is known: none that a later one went back behind, or began again
+    from its step."""
+    steps = [one.get("step") for one in starts]
+    return [
+        one
+        for place, one in enumerate(starts)
+        if all(step is None or steps[place] is None or steps[place] < step for step in steps[place + 1 :])
+    ]
+
+
+def differing(before: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """What of this, or of the versions, two starts have otherwise, with both values; empty where nothing is known to
+    differ."""
+    there, now = ({**one, **one.get("versions", {})} for one in (before, here))
+    return ", ".join(
+        f"{key} was {there[key]} and is {now.get(key)}" for key in keys if key in there and there[key] != now.get(key)
+    )
+
+
 def add_start(run: Path, here: Mapping[str, Any], *, fresh: bool) -> None:
     """Record a start, behind those that it goes on from unless the run is fresh; warn where rounding is another one."""
     before = [] if fresh else starts(run)
-    if before and (said := _other_rounding(before[-1], here)):
-        warnings.warn(f"{run}: {said}; {FILE} keeps both", stacklevel=4)  # of who trains
+    goes_on_from = lasting([*before, here])[:-1]
+    if goes_on_from and (differ := differing(goes_on_from[-1], here, ("torch", "processor", "device"))):
+        said = f"from step {here['step']} on numbers round otherwise: {differ}; {FILE} keeps both"
+        warnings.warn(f"{run}: {said}", stacklevel=4)  # of who trains
     first, *later = [*before, here]
     written = {**first, "resumed": later} if later else first
     durable.write_text(run / FILE, json.dumps(written, indent=2) + "\n")
-
-
-def _other_rounding(before: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two starts of what rounds numbers, with both values; empty if nothing is known to."""
-    there, now = ({**one, **one.get("versions", {})} for one in (before, here))
-    keys = [key for key in ("torch", "processor", "device") if key in there and there[key] != now.get(key)]
-    differ = ", ".join(f"{key} was {there[key]} and is {now.get(key)}" for key in keys)
-    return f"from step {here['step']} on numbers round otherwise: {differ}" if differ else ""
 
 
 def environment() -> dict[str, Any]:

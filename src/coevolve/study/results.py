@@ -22,7 +22,7 @@ from coevolve.recipe.inputs import validate
 from coevolve.recipe.schema import Recipe
 from coevolve.report.runs import Run, read
 from coevolve.runs.durable import make_folder, write_text
-from coevolve.runs.environment import processor, starts
+from coevolve.runs.environment import differing, environment, lasting, processor, starts
 from coevolve.runs.identity import ELSEWHERE
 
 Number = float | None
@@ -180,12 +180,8 @@ def place(folder: Path, arm: str, seed: int, processor: str) -> Path:
 
 
 def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str, Any], seconds: float) -> Result:
-    """The result of a finished run in its folder. evaluation: what came of it, evaluated so. seconds: that it took.
-
-    Raises ValueError for a run that went on, or was evaluated, where numbers round otherwise.
-    """
-    folder = recipe.output_dir
-    run, begun = read(folder), starts(folder)
+    """The result of a finished run in its folder. evaluation: what came of it, evaluated so. seconds: that it took."""
+    run, begun = read(recipe.output_dir), lasting(starts(recipe.output_dir))
     training = sum(float(line.get("time/step") or 0.0) for line in run.lines)
     return Result(
         arm=arm,
@@ -194,8 +190,8 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
         defaults=begun[0].get("settings", {}),
         weights=_weights(recipe),
         evaluated=evaluated,
-        machine=_machine(folder, begun),
-        versions=_the_only(folder, [versions_in(one) for one in begun]),
+        machine=_machine(begun),
+        versions=versions_in(begun[0]),
         commit="; ".join(dict.fromkeys(map(_commit, begun))),
         curves=_thinned(run.lines),
         problems=evaluation["problems"],
@@ -208,32 +204,31 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
     )
 
 
-def _machine(folder: Path, begun: Sequence[Mapping[str, Any]]) -> Machine:
-    """What every start of a run was computed by, and its evaluation, which is made now."""
+def check_starts(folder: Path) -> None:
+    """Raises ValueError for a run that has numbers which another kind of processor, or other libraries, made than there
+    are here, where it is to go on or to be evaluated."""
+    here = environment()
+    keys = ("processor", *(name for name in versions_in(here) if name != _OURS))
+    for one in lasting(starts(folder)):
+        if differ := differing(one, here, keys):
+            raise ValueError(f"{folder} was begun where numbers round otherwise: {differ}")
+
+
+def _machine(begun: Sequence[Mapping[str, Any]]) -> Machine:
+    """What computed a run that ``check_starts`` has let pass."""
     paths = sorted({f"{name} {one['device']}" if name.startswith("cuda") else name for one in begun
                     for name in one["compute"]["policies"].values()})  # fmt: skip
-    here = processor()
-    return Machine(
-        processor=_the_only(folder, [*(one.get("processor", here) for one in begun), here]),
-        compute=tuple(paths),
-        threads=_the_only(folder, [one["compute"]["threads"] for one in begun]),
-    )
-
-
-def _the_only(folder: Path, values: Sequence[Any]) -> Any:
-    """What each start of a run had. Raises ValueError if one had another."""
-    if len(different := list(dict.fromkeys(map(str, values)))) > 1:
-        said = f"{folder} went on, or was evaluated, where numbers round otherwise: {' and '.join(different)}"
-        raise ValueError(f"{said}; delete it to make the run anew")
-    return values[0]
+    return Machine(processor=processor(), compute=tuple(paths), threads=begun[0]["compute"]["threads"])
 
 
 def _weights(recipe: Recipe) -> dict[str, str]:
-    """Model -> digest of its weights, of the policies' models that are folders here."""
+    """Model -> digest of its safetensors, of the policies' models that are folders here."""
     found = {}
     for model in sorted({spec.model for spec in recipe.policies.values() if getattr(spec, "model", None)}):
         if isinstance(folder := resolve(model), Path):
             files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
+            if not files:
+                continue
             found[model] = hashlib.sha256(b"".join(map(_digest, files))).hexdigest()[:_DIGEST]
     return found
 

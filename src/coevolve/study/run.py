@@ -202,13 +202,15 @@ def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) 
 
 
 def _left(todo: Sequence[Job]) -> list[Recipe]:
-    """Those that have not reached their last step. Raises ValueError for a folder with a run of other settings."""
+    """Those that have not reached their last step. Raises ValueError for a folder with a run of other settings, or one
+    begun where numbers round otherwise."""
     found = list[Recipe]()
     for job in todo:
+        folder = job.recipe.output_dir
         try:
+            results.check_starts(folder)
             found += unfinished([job.recipe])
         except ValueError as error:
-            folder = job.recipe.output_dir
             raise ValueError(f"{job.name}: {error}; or delete {folder}, to make the run anew") from error
     return found
 

@@ -11,9 +11,9 @@ from coevolve.play import Feedback
 from coevolve.recipe.components import checked
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.code import AUX, MAIN, Grade, Job, extract, grade
-from coevolve.rewards.filled import columns
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.sandbox import Sandbox, Verdict, count_tests
+from coevolve.rewards.templates import columns_in
 from coevolve.tasks import data
 from coevolve.tasks.coding_feedback import CODER, MODES, REPORT, Mode, Notes, Seen, cut, report
 from coevolve.tasks.data import Later
@@ -76,8 +76,12 @@ class Coding:
     ) -> None:
         self.train, self.test, self.scoring, self.bonuses = train, test, scoring, bonuses
         self.voices, self.notes = dict(voices), notes
-        templates = (t for voice in voices.values() for t in (voice.first, voice.again, voice.beside))
-        self.asks = columns(templates, "voices", ("told", "code"))
+        templates = {
+            f"voices.{role}.{part}": getattr(voice, part)
+            for role, voice in voices.items()
+            for part in ("first", "again", "beside")
+        }
+        self.asks = columns_in(templates, ("told", "code"))
         self.feedback_asks: tuple[str, ...] = ("entry", "tests")
         self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
         self.mode: Mode = report

@@ -53,7 +53,7 @@ class Expert:
     failed (a connection, a time-out, HTTP 408, 409, 429 and 5xx). temperature, max_tokens: of its answer.
 
     Whatever fails, ``edits`` returns none, and warns once with the reason; ``failed`` of ``asked`` requests did.
-    Raises ValueError if the package ``openai`` is missing.
+    Ranges are checked where a recipe is read. Raises ValueError if the package ``openai`` is missing.
     """
 
     def __init__(

@@ -9,9 +9,9 @@ from typing import Any
 
 from coevolve.files import shown
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.rewards.filled import names
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
+from coevolve.rewards.templates import names_in
 from coevolve.settings import Finite
 from coevolve.tasks import data as sources
 from coevolve.tasks import tables
@@ -69,7 +69,7 @@ class Rows:
             self.parts = self._reward.parts()
         self.feedback = None if feedback is None else user_feedback(feedback)
         self._columns = {
-            role: names(template, f"task.prompts.{role}", "a column") for role, template in prompts.items()
+            role: names_in(template, f"task.prompts.{role}", "a column") for role, template in prompts.items()
         }
         self._alone = {
             role: of[0]

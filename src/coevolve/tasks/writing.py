@@ -9,9 +9,9 @@ from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
 
-from coevolve.rewards.filled import columns
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
+from coevolve.rewards.templates import columns_in
 from coevolve.rewards.writing import Bands, Pair, compare, components, total
 from coevolve.rewards.writing_plain import plain
 from coevolve.rewards.writing_words import Words
@@ -92,7 +92,12 @@ class Writing:
         self.train, self.test = train, test
         self.voices, self.bands, self.words = dict(voices), bands, words
         self.counted = plain if scoring == "ours" else str
-        self.asks = columns((t for voice in voices.values() for t in (voice.first, voice.again)), "voices", ("told",))
+        templates = {
+            f"voices.{role}.{part}": getattr(voice, part)
+            for role, voice in voices.items()
+            for part in ("first", "again")
+        }
+        self.asks = columns_in(templates, ("told",))
         self.roles = [role for role in voices if role != WRITER]
         self.rivalry = rivalry
         self._reward = self._paid if reward is None else rewards_of(reward)

@@ -55,6 +55,9 @@ _OF_A_MODEL = (
 _PLAYED = ("dtype", "chat", "load_in_4bit")
 """Settings of a policy that matter to who plays it."""
 
+_STOPPING = ("rounds", "tree")
+"""Plays that a threshold ends early."""
+
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(PolicySpec)}
 
 
@@ -131,9 +134,9 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
 
 
 def _warn_of_end(play: Mapping[str, Any]) -> None:
-    """Of a threshold that the rewards of a team which is played, 0, are above."""
-    done = play.get("done")
-    if isinstance(done, int | float) and done < 0:
+    """Of a threshold that the rewards of a team which is played, 0, are above, in a play that would go on."""
+    done, goes_on = play.get("done"), play["name"] in _STOPPING and play.get("n", 1) > 1
+    if goes_on and isinstance(done, int | float) and done < 0:
         warnings.warn(
             f"this team will stop after its first turn: play.done is {done}, and whoever plays it is paid 0; for all "
             f"of its turns take done out of the play in {FILE}",

@@ -7,11 +7,12 @@ speaks first in all of them, hearing nobody, and on held-out problems by each po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from coevolve.report.runs import Group
+from coevolve.runs.environment import FILE
 from coevolve.runs.folder import RunDir, read_lines
 
 REFUSED = (
@@ -84,9 +85,13 @@ def learners(group: Group) -> set[str]:
 
 
 def team(group: Group) -> list[Any]:
-    """Roles in order, and the play; of a run made in Python its settings stand apart."""
+    """Roles in order, the play, and its settings, with those that a recipe leaves to it where the run has kept them."""
     run = group.runs[0]
-    return [list(run.lines[0].get("cast", {})), run.recipe.get("play"), run.recipe.get("play_settings")]
+    roles, play = list(run.lines[0].get("cast", {})), run.recipe.get("play")
+    whole = (run.written(FILE) or {}).get("settings", {}).get("play")
+    if whole is None:
+        return [roles, play, run.recipe.get("play_settings")]
+    return [roles, play["name"] if isinstance(play, Mapping) else play, whole]
 
 
 def _opener(group: Group) -> str:

@@ -104,7 +104,9 @@ def _held_out(groups: Sequence[Group], reward: Reward) -> Measure:
     measure = _measure(title, groups, lambda run: paid.get(run.path, np.nan))
     said = []
     if reward.role and (silent := [runs[path].name for path, one in paid.items() if np.isnan(one)]):
-        said.append(f"Held-out reward leaves out {and_list(silent)}: no policy that learns was played alone.")
+        said.append(
+            f"Held-out reward leaves out {and_list(silent)}: no policy that learns was played alone as {reward.role}."
+        )
     if stale := [runs[path].name for path in found if path not in fresh]:
         said.append(f"Held-out reward leaves out {and_list(stale)}: `coevolve eval` did not see the last step.")
     if other := [path for path in fresh if path not in alike]:

@@ -15,7 +15,6 @@ from coevolve.rewards.sandbox.isolation import Isolation, Level, choose
 from coevolve.rewards.sandbox.split import split
 from coevolve.rewards.sandbox.types import Program, Verdict
 from coevolve.rewards.sandbox.worker import Limits, MachineFullError, Worker
-from coevolve.runtime.cores import cores
 
 CACHED = 8192
 """Programs whose verdicts a sandbox remembers."""
@@ -50,7 +49,7 @@ class Sandbox:
                 raise ValueError(f"sandbox {name} is {value}; it is a number above 0")
         self._limits = Limits(float(timeout), int(memory_mb), program_timeout, stop_at_failure)
         self._chosen = choose(isolation, _try)
-        self._workers = workers or cores()
+        self._workers = workers or _processors()
         self._cache: OrderedDict[Program, tuple[Verdict, ...]] = OrderedDict()
         self._begin()
 
@@ -133,6 +132,11 @@ class Sandbox:
 def _end(workers: list[Worker]) -> None:
     while workers:
         workers.pop().close()
+
+
+def _processors() -> int:
+    """As ``runtime.cores`` counts them; the sandbox imports nothing of ours but itself, so that it can stand alone."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def offers(level: Level) -> str:

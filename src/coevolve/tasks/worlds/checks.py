@@ -13,8 +13,7 @@ from itertools import accumulate, combinations, pairwise
 from random import Random
 from typing import get_args
 
-from coevolve.tasks.worlds import split as splits
-from coevolve.tasks.worlds.split import Split
+from coevolve.tasks.worlds.split import Split, split_of_key
 
 _MODULUS = 41
 _LETTERS = ("a", "b", "c")
@@ -52,7 +51,7 @@ def puzzles(split: Split, count: int, rng: Random, distinct: bool = False) -> li
 
 def split_of(puzzle: Puzzle) -> Split:
     """The split of all orders in which it can be told."""
-    return splits.split_of(puzzle.content)
+    return split_of_key(puzzle.content)
 
 
 def answer(text: str) -> str:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, get_args
 
-from coevolve.tasks.worlds import split as splits
-from coevolve.tasks.worlds.split import Split
+from coevolve.tasks.worlds.split import Split, split_of_key
 
 Kind = Literal["decomposable", "atomic"]
 
@@ -108,7 +107,7 @@ def wanted(split: Split, kind: Kind, count: int, rng: Random, distinct: bool = F
 
 def split_of(steps: Sequence[Step]) -> Split:
     """The split of these operations in this order."""
-    return splits.split_of("|".join(step.words for step in steps))
+    return split_of_key("|".join(step.words for step in steps))
 
 
 def composed(steps: Sequence[Step], x: int) -> int:

@@ -10,7 +10,7 @@ from itertools import product
 from random import Random
 
 from coevolve.tasks.worlds.opinion_words import ADJECTIVES, CLAUSES, TOPICS, Topic
-from coevolve.tasks.worlds.split import Split, split_of
+from coevolve.tasks.worlds.split import Split, split_of_key
 
 GRADES = (-3, -2, -1, 0, 1, 2, 3)
 GRADE_WEIGHTS = (3, 5, 5, 5, 5, 4, 2)  # of sentences without a reference: mean a little below neutral
@@ -114,7 +114,7 @@ def _all_openings() -> dict[str, tuple[Topic, Split]]:
     found: dict[str, tuple[Topic, Split]] = {}
     for topic in TOPICS:
         for subject, place in product(topic.subjects, topic.places):
-            owner = (topic, split_of(f"{subject}|{place}"))
+            owner = (topic, split_of_key(f"{subject}|{place}"))
             for form, verb in product(_FORMS, _VERBS):
                 found[form.format(s=subject, p=place, v=verb)] = owner
     return found

@@ -8,7 +8,7 @@ from typing import Literal
 Split = Literal["pretrain", "train", "test"]
 
 
-def split_of(key: str) -> Split:
+def split_of_key(key: str) -> Split:
     """Half of all keys are for pre-training, three in ten for training, the rest is held out."""
     bucket = hashlib.sha256(key.encode()).digest()[0]  # not hash(): that differs from process to process
     return "pretrain" if bucket < 128 else "train" if bucket < 205 else "test"

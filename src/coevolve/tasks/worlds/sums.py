@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, get_args
 
-from coevolve.tasks.worlds.split import Split, split_of
+from coevolve.tasks.worlds.split import Split, split_of_key
 
 Operation = Literal["+", "-", "*", "/"]
 Step = tuple[Operation, int]
@@ -95,7 +95,7 @@ def problems(split: Split, count: int, rng: Random, distinct: bool = False) -> l
         pattern, start, steps = _pattern(rng)
         name, friend = rng.sample(_NAMES, 2)
         question = pattern.format(name=name, friend=friend, things=rng.choice(_THINGS))
-        if split_of(pattern) == split and not (distinct and question in seen):
+        if split_of_key(pattern) == split and not (distinct and question in seen):
             found.append(WordProblem(question, start, steps))
             seen.add(question)
     return found

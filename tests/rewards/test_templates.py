@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coevolve.rewards.filled import columns
+from coevolve.rewards.templates import columns_in
 
 
 def test_columns_are_told_once_in_the_order_of_the_templates() -> None:
-    assert columns(["{b} {told}{a}", "{{no}} {a} {c}"], "voices", ("told",)) == ("b", "a", "c")
+    assert columns_in({"one": "{b} {told}{a}", "two": "{{no}} {a} {c}"}, ("told",)) == ("b", "a", "c")
 
 
 @pytest.mark.parametrize("template", ["{text.x}", "{text!r}", "{}", "{text"])
 def test_a_voice_that_is_no_template_is_refused_before_it_speaks(template: str) -> None:
-    with pytest.raises(ValueError, match=r"^voices: .*; want "):
-        columns(["{text}", template], "voices", ("told",))
+    with pytest.raises(ValueError, match=r"^voices\.main\.again: .*; want "):
+        columns_in({"voices.main.first": "{text}", "voices.main.again": template}, ("told",))
