@@ -189,3 +189,17 @@ def test_rewards_at_equal_samples_are_compared_unless_all_runs_end_there():
 def test_runs_of_other_lengths_are_pointed_out():
     sides = arms([run("a-0", 0, recipe(0), reward=[0.0] * 5), run("b-0", 0, recipe(0, 0.5), reward=[0.0] * 9)])
     assert "The runs have from 5 to 9 steps" in of_groups(sides, measures(sides, [])).sentence
+
+
+def test_groups_whose_folders_share_a_name_are_told_by_what_all_of_their_recipes_have():
+    """A single policy has none of the settings of a second one."""
+    pair = recipe(0, policies={"ann": {"learning_rate": 1e-4}, "bob": {"learning_rate": 1e-4, "dtype": "float32"}})
+    alone = recipe(0, 0.5, policies={"ann": {"learning_rate": 3e-5}})
+    pair["algorithm"], alone["algorithm"] = {"name": "cory", "eta": 0.1}, {"name": "ppo", "eta": 0.1}
+    groups = arms([run("a-0", 0, one, reward=[0.0, 1.0]) for one in (pair, alone)])
+    assert [group.name for group in groups] == [
+        "a algorithm=cory learning_rate=0.0001", "a algorithm=ppo learning_rate=3e-05"
+    ]  # fmt: skip
+    other = recipe(0, algorithm={"eta": 0.1, "beta": 0.2})
+    groups = arms([run("a-0", 0, one, reward=[0.0, 1.0]) for one in (recipe(0, algorithm={"eta": 0.1}), other)])
+    assert [group.name for group in groups] == ["a beta=None", "a beta=0.2"]

@@ -126,16 +126,24 @@ def _identity(run: Run) -> dict[str, Any]:
 
 
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """The folder's name without the seed; where two share it, followed by the settings that differ."""
+    """The folder's name without the seed; where two share it, followed by the settings that differ: those that all
+    recipes have, or else all."""
     stems = [_stem(group[0]) for group in groups]
     settings = [_identity(group[0]) for group in groups]
     keys = dict.fromkeys(key for one in settings for key in one)
     differ = [key for key in keys if len({json.dumps(one.get(key), default=str) for one in settings}) > 1]
+    differ = [key for key in differ if all(key in one for one in settings)] or differ
     names = []
     for stem, one in zip(stems, settings, strict=True):
-        shown = [f"{key.rpartition('.')[2]}={one.get(key)}" for key in differ]
+        shown = [f"{_called(key)}={one.get(key)}" for key in differ]
         names.append(f"{stem} {' '.join(shown)}" if stems.count(stem) > 1 else stem)
     return names
+
+
+def _called(key: str) -> str:
+    """``algorithm.eta`` is ``eta``, and ``algorithm.name`` is ``algorithm``."""
+    before, _, last = key.rpartition(".")
+    return before.rpartition(".")[2] if last == "name" and before else last
 
 
 def _stem(run: Run) -> str:
