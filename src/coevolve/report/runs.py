@@ -54,6 +54,20 @@ class Run:
         """Every role with every policy that played it."""
         return {seat for line in self.lines for seat in line.get("cast", {}).items()}
 
+    @cached_property
+    def openers(self) -> set[str]:
+        """The roles that speak first in its dialogues of held-out problems."""
+        return {turns[0]["role"] for turns in self._dialogues if turns}
+
+    @cached_property
+    def listeners(self) -> set[str]:
+        """The roles that have ever heard something in them."""
+        return {turn["role"] for turns in self._dialogues for turn in turns if turn["heard"]}
+
+    @property
+    def _dialogues(self) -> list[list[dict[str, Any]]]:
+        return [record["turns"] for record in read_lines(RunDir(self.path).samples)]
+
     def written(self, name: str) -> Any:
         """A JSON file of the run, such as ``eval.json``; None if there is none."""
         file = self.path / name

@@ -13,7 +13,6 @@ from typing import Any
 
 from coevolve.report.runs import Group
 from coevolve.runs.environment import FILE
-from coevolve.runs.folder import RunDir, read_lines
 
 REFUSED = (
     "Not compared: these teams differ in their roles or play, so that their rewards are means over unlike turns, and "
@@ -96,7 +95,6 @@ def team(group: Group) -> list[Any]:
 
 def _opener(group: Group) -> str:
     """The role that speaks first in every dialogue, and whenever it speaks has heard nothing; empty if none does."""
-    dialogues = [record["turns"] for run in group.runs for record in read_lines(RunDir(run.path).samples)]
-    first = {turns[0]["role"] for turns in dialogues if turns}
-    heard = {turn["role"] for turns in dialogues for turn in turns if turn["heard"]}
+    first = set().union(*(run.openers for run in group.runs))
+    heard = set().union(*(run.listeners for run in group.runs))
     return first.pop() if len(first) == 1 and not first & heard else ""
