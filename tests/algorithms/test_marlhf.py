@@ -1,5 +1,6 @@
 """A reward model beside the agents: by hand, what it reduces to, what it is not for."""
 
+import dataclasses
 import itertools
 import math
 
@@ -186,3 +187,8 @@ def test_of_a_group_so_many_pairs_are_judged():
         )
         margins = [0.25] if pairs else [0.25, -0.5, 0.75]
         assert loss.item() == pytest.approx(want * sum(math.log1p(math.exp(-margin)) for margin in margins) / 3)
+
+
+def test_agents_that_wait_themselves_wait_behind_their_judge():
+    waiting = dataclasses.replace(magrpo(), warmup=5)
+    assert marlhf(judge="judge", agents=waiting, warmup=3).warmup == 8

@@ -83,7 +83,7 @@ def marlhf(
         objective=dataclasses.replace(inner.objective, loss=loss, together="peers"),
         start={"step": 0, "agents": dict(inner.start)},
         kept=partial(_kept, inner=inner),
-        warmup=warmup,
+        warmup=warmup + inner.warmup,
         critic=True,
         rows=partial(_rows, judge=judge, more=inner.rows),
         settings={"agents": dict(inner.settings), "judge": judge, "warmup": warmup, "pairs": pairs},
