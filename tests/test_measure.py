@@ -44,6 +44,30 @@ def test_the_objective_of_turns_that_nobody_scored_is_not_there():
     assert scored["objective"] == pytest.approx(2.0 - 0.5 * scored["kl"])
 
 
+def test_kl_and_objective_are_known_by_role_where_one_policy_plays_both():
+    batch = make_batch(4, 3)
+    kl_BT = torch.zeros(batch.mask_BT.shape)
+    kl_BT[:, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    batch = batch.replace(
+        kl_BT=kl_BT, reward_B=torch.tensor([5.0, 6.0, 7.0, math.nan]),
+        roles=("pioneer", "observer", "judge"), role_B=torch.tensor([0, 0, 1, 1]),
+    )  # fmt: skip
+    targets = Targets(torch.zeros(batch.mask_BT.shape), eta=0.5)
+    found = learnt(batch, targets)
+    assert (found["kl/pioneer"], found["kl/observer"]) == (pytest.approx(1.5), pytest.approx(3.5))
+    assert (found["objective/pioneer"], found["objective/observer"]) == (
+        pytest.approx(5.5 - 0.5 * 1.5), pytest.approx(7.0 - 0.5 * 3.5),
+    )  # fmt: skip
+    assert not any("judge" in name for name in found)
+
+
+def test_what_is_known_by_role_is_a_number_of_the_team():
+    said = {"kl": 1.0, "kl/a": 1.0, "objective/a": -1.0}
+    line = step_metrics([episode()], {"ann": said, "bob": {"kl": 3.0, "kl/a": 3.0}}, clock(1.0))
+    assert (line["kl"], line["kl/a"], line["objective/a"]) == (2.0, 2.0, -1.0)
+    assert {name for name in line if name.startswith("agents/") and "kl" in name} == {"agents/ann/kl", "agents/bob/kl"}
+
+
 def test_who_only_reads_has_no_kl():
     """A judge's rows end in a token that nobody said: its KL is nobody's, and the team's is not a mean with it."""
     batch = make_batch(4, 3)

@@ -7,11 +7,14 @@ turns count where policies speak unequally often or somebody is frozen.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
+
+from torch import Tensor
 
 from coevolve.faults import blame
 from coevolve.files import shown
@@ -20,6 +23,8 @@ from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
 from coevolve.pay import LARGEST, is_payable
 from coevolve.types import Batch, Case, Episode, Joint, Metrics, PolicyName, Targets, Turn
+
+_PRICED = ("kl", "objective")
 
 
 class Clock:
@@ -62,17 +67,27 @@ def mean_reward(turns: Iterable[Turn]) -> float:
 
 
 def learnt(batch: Batch, targets: Targets) -> Metrics:
-    """What the described batch says before its update: KL, objective, how good the critic was."""
+    """What the described batch says before its update: KL and objective, of all turns and by role (``kl/pioneer``), how
+    good the critic was."""
     metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
     said_B = ~batch.extra_B  # extra: not sampled from its prompt
-    if batch.kl_BT is not None and bool(said_B.any()):  # a judge or critic that only reads says nothing
-        metrics["kl"] = float(batch.kl_BT.sum(1)[said_B].mean())
-        if not bool(batch.reward_B.isnan().all()):
-            metrics["objective"] = float(batch.reward_B[said_B].nanmean()) - targets.eta * metrics["kl"]
+    metrics |= _priced(batch, said_B, targets.eta)
+    for number, role in enumerate(batch.roles):
+        of_role = _priced(batch, said_B & (batch.role_B == number), targets.eta)
+        metrics |= {f"{name}/{role}": value for name, value in of_role.items()}
     if batch.value_BT is not None and targets.return_BT is not None:
         found = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
         metrics.setdefault("explained_variance", found)  # a rule may know better which of its values count
     return metrics
+
+
+def _priced(batch: Batch, rows_B: Tensor, eta: float) -> Metrics:
+    """KL, and reward less the weighted KL, of some rows. A judge or critic that only reads says nothing."""
+    if batch.kl_BT is None or not bool(rows_B.any()):
+        return {}
+    kl = float(batch.kl_BT.sum(1)[rows_B].mean())
+    paid = float(batch.reward_B[rows_B].nanmean())
+    return {"kl": kl} if math.isnan(paid) else {"kl": kl, "objective": paid - eta * kl}
 
 
 def interaction(episodes: Sequence[Episode]) -> Metrics:
@@ -161,21 +176,25 @@ def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Map
 
 
 def step_metrics(episodes: Sequence[Episode], updates: Mapping[PolicyName, Metrics], clock: Clock) -> Metrics:
-    """One flat line: the team first, then each role's reward, each policy's numbers under agents/<policy>/, times.
+    """One flat line: the team first, then each role's reward, KL and objective, each policy's numbers under
+    agents/<policy>/, times.
 
     updates: what each policy's update said.
     """
     turns = [turn for episode in episodes for turn in episode.turns]
     agents = _by_policy(turns, updates)
     line = spoken(turns) | interaction(episodes)
-    for name in ("kl", "objective"):
+    roles = list(dict.fromkeys(turn.role for turn in turns))
+    for role in roles:
+        if scored := [turn for turn in turns if turn.role == role and turn.reward is not None]:
+            line[f"reward/{role}"] = mean_reward(scored)
+    of_roles = [f"{name}/{role}" for role in roles for name in _PRICED]
+    for name in (*_PRICED, *of_roles):
         values = [metrics[name] for metrics in agents.values() if name in metrics]
         if values:
             line[name] = fmean(values)
-    for role in dict.fromkeys(turn.role for turn in turns if turn.reward is not None):
-        line[f"reward/{role}"] = mean_reward(turn for turn in turns if turn.role == role)
     for policy, metrics in agents.items():
-        line |= {f"agents/{policy}/{name}": value for name, value in metrics.items()}
+        line |= {f"agents/{policy}/{name}": value for name, value in metrics.items() if name not in of_roles}
     line |= {f"time/{phase}": seconds for phase, seconds in clock.seconds.items()}
     if clock.seconds["step"] > 0:  # a clock may stand still for a short step; then nobody knows how fast it was
         line["tokens_per_second"] = sum(len(turn.action_ids) for turn in turns) / clock.seconds["step"]

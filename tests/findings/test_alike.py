@@ -99,6 +99,26 @@ def test_equal_kl_and_the_frontier_are_of_the_same_reward(cory_and_ppo):
     assert kl.sentence.endswith("which are unlike here.") and frontier.sentence.endswith("which are unlike here.")
 
 
+def test_where_the_kl_of_a_role_is_known_it_is_what_its_reward_cost(tmp_path):
+    """The team's KL is a mean with the observer's, which is the larger."""
+    for seed in SEEDS:
+        for name, cast, batch in (("cory", PAIR, 8), ("ppo", ALONE, 16)):
+            pay = {role: [0.2, 0.4] for role in cast}
+            folder = tmp_path / f"{name}-{seed}"
+            written(folder, seed, cast, CHAIN[: len(cast)], [bare()], batch=batch, **pay)
+            lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            for line in lines:
+                line |= {"kl/pioneer": line["kl"] / len(cast), "objective/pioneer": line["step"] * (1 + len(cast))}
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = {section.id: section for section in findings(find([tmp_path]))}
+    rows = {row[0]: row for row in found["differences"].rows}
+    assert rows["r - eta*KL (pioneer alone)"][1:4] == ("ppo - cory", len(SEEDS), pytest.approx(-1.0))
+    assert rows["reward at a KL of 0.250 nats (pioneer alone)"][3] == pytest.approx(0.3 - 0.4)
+    assert [row[2] for row in found["frontier"].rows] == [pytest.approx(0.25), pytest.approx(0.5)]
+    for section in ("equal-kl", "frontier", "differences", "groups"):
+        assert "unlike here" not in found[section].sentence and "is known of all turns" not in found[section].sentence
+
+
 def test_the_opening_and_the_curves_say_whose_reward_it_is(cory_and_ppo):
     said = opening(cory_and_ppo)
     assert said.came.startswith("Reward (pioneer alone): cory from 0.200 to 0.3350 ± 0.0087; ")
@@ -125,8 +145,8 @@ def test_a_frozen_partner_is_no_policy_that_was_trained(tmp_path):
         ([turn("solver")], None),  # who is nobody there
         ([turn("pioneer", "a rule")], None),
         ([], None),  # nothing was recorded
-        (CHAIN, Reward("pioneer")),
-        ([turn("pioneer"), turn("observer")], Reward("pioneer")),
+        (CHAIN, Reward("pioneer", priced=False)),
+        ([turn("pioneer"), turn("observer")], Reward("pioneer", priced=False)),
     ],
 )
 def test_who_speaks_first_and_hears_nobody_is_seen_in_the_dialogues(tmp_path, turns, opener):

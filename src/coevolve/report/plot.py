@@ -96,14 +96,16 @@ def _save(figure: Figure, output: Path) -> None:
 
 
 def _panels(groups: Sequence[Group]) -> dict[str, str]:
-    """Metric -> title, of what the runs have: the known metrics, then parts of the reward. Of unlike teams the reward
-    that they are compared by comes first."""
+    """Metric -> title, of what the runs have: the known metrics, then parts of the reward. Of unlike teams those
+    of the role that they are compared by come first."""
     present = dict.fromkeys(key for group in groups for run in group.runs for key in run.keys)
     parts = [key for key in present if key.startswith("parts/")][:_PARTS]
     known = {key: title for key, title in _PANELS.items() if key in present}
     if (reward := compared(groups)) != ALL_TURNS:
-        known["reward"] += ", of unlike turns"
-        known = ({reward.metric: f"{_PANELS['reward']}{reward.whose}"} if reward else {}) | known
+        alike = {f"{key}/{reward.role}": f"{title}{reward.whose}" for key, title in known.items()} if reward else {}
+        known = {key: title for key, title in alike.items() if key in present} | {
+            key: f"{title}, of unlike turns" for key, title in known.items()
+        }
     return known | {key: key.removeprefix("parts/").replace("_", " ") for key in parts}
 
 

@@ -8,7 +8,7 @@ speaks first in all of them, hearing nobody, and on held-out problems by each po
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coevolve.report.runs import Group
@@ -19,19 +19,34 @@ REFUSED = (
     "their dialogues show no role that speaks first in all of them and hears nobody. Give one report the runs of one "
     "team."
 )
-UNLIKE_KL = " The KL is the mean over all who learn, whatever role they play, which are unlike here."
+_UNLIKE_KL = " The KL is the mean over all who learn, whatever role they play, which are unlike here."
 
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward that means the same in all teams. role: whose alone; empty where it is that of all turns."""
+    """A reward that means the same in all teams, and its price in KL.
+
+    role: whose alone; empty where it is that of all turns. priced: whether the runs know the KL of those turns, and not
+    only that of all.
+    """
 
     role: str = ""
+    priced: bool = True
 
     @property
     def metric(self) -> str:
         """Its key in ``metrics.jsonl``."""
         return f"reward/{self.role}" if self.role else "reward"
+
+    @property
+    def kl(self) -> str:
+        """That of what the reward costs: the KL of the same turns, or of all where that is not known."""
+        return f"kl/{self.role}" if self.role and self.priced else "kl"
+
+    @property
+    def objective(self) -> str:
+        """That of reward less the weighted KL of the same turns."""
+        return f"objective/{self.role}" if self.role else "objective"
 
     @property
     def whose(self) -> str:
@@ -46,8 +61,13 @@ class Reward:
         return (
             " These teams differ in their roles or play, and a mean over all turns would be one over unlike turns. "
             f"Compared is what {self.role} earns, who speaks first in all of them and hears nobody, and on held-out "
-            "problems each policy alone; r - eta*KL is of all turns, and is not."
+            "problems each policy alone"
+            + ("." if self.priced else "; r - eta*KL is known of all turns only, and is not.")
         )
+
+    def of_kl(self, groups: Sequence[Group]) -> str:
+        """What is to be said of a KL of these groups; empty where it is of like turns."""
+        return _UNLIKE_KL if self.kl == "kl" and any(paying(group) != paying(groups[0]) for group in groups) else ""
 
 
 ALL_TURNS = Reward()
@@ -59,18 +79,15 @@ def compared(groups: Sequence[Group]) -> Reward | None:
         return ALL_TURNS
     first, *others = {_opener(group) for group in groups}
     reward = Reward(first)
-    known = all(reward.metric in run.keys for group in groups for run in group.runs)
-    return reward if first and not others and known else None
+    runs = [run for group in groups for run in group.runs]
+    if not first or others or not all(reward.metric in run.keys for run in runs):
+        return None
+    return replace(reward, priced=all(reward.kl in run.keys for run in runs if "kl" in run.keys))
 
 
 def unlike(groups: Sequence[Group]) -> bool:
     """Whether their teams differ in roles or play."""
     return any(team(group) != team(groups[0]) for group in groups)
-
-
-def unlike_kl(groups: Sequence[Group]) -> bool:
-    """Whether the KL of these groups is a mean over unlike turns."""
-    return any(paying(group) != paying(groups[0]) for group in groups)
 
 
 def paying(group: Group) -> list[Any]:

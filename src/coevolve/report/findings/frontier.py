@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coevolve.report.findings.alike import ALL_TURNS, UNLIKE_KL, Reward, unlike_kl
+from coevolve.report.findings.alike import ALL_TURNS, Reward
 from coevolve.report.findings.arms import ETA
 from coevolve.report.findings.curves import column, final, start
 from coevolve.report.findings.statistics import estimate
@@ -61,7 +61,7 @@ def sections(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Sectio
 
 
 def _end(run: Run, reward: Reward) -> Point:
-    return final(column(run, "kl")), final(column(run, reward.metric))
+    return final(column(run, reward.kl)), final(column(run, reward.metric))
 
 
 def _points(groups: Sequence[Group], left_out: Sequence[str], reward: Reward) -> Section:
@@ -78,8 +78,7 @@ def _points(groups: Sequence[Group], left_out: Sequence[str], reward: Reward) ->
     )
     if left_out:
         sentence += f" Left out, because a run has no KL at its end: {and_list(left_out)}."
-    if unlike_kl(groups):
-        sentence += UNLIKE_KL
+    sentence += reward.of_kl(groups)
     series = [
         Series(group.name, *_transposed(ends[group.name]), labels=[run.name for run in group.runs], points=True)
         for group in groups

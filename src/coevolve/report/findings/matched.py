@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coevolve.report.findings.alike import ALL_TURNS, UNLIKE_KL, Reward, unlike_kl
+from coevolve.report.findings.alike import ALL_TURNS, Reward
 from coevolve.report.findings.curves import column, mean, of_agents, smooth, window
 from coevolve.report.findings.statistics import Floats, bootstrap, estimate
 from coevolve.report.runs import Group, Run
@@ -100,7 +100,8 @@ KL = Axis(
 
 def costs(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Matched]:
     """Every axis; samples and gradient steps as one where they tell the same."""
-    samples, updates, kl = (match(axis, groups, reward) for axis in (SAMPLES, UPDATES, KL))
+    axes = SAMPLES, UPDATES, replace(KL, spent=lambda run: smooth(column(run, reward.kl)))
+    samples, updates, kl = (match(axis, groups, reward) for axis in axes)
     if samples.left_out == updates.left_out and _proportional(groups):
         both = replace(SAMPLES, title="Reward at equal samples, and so at equal gradient steps")
         return [replace(samples, axis=both), kl]
@@ -126,7 +127,7 @@ def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Ma
         for name, seeds in curves.items()
     }
     alike = axis.adds_up and len({cost[-1] for cost in every}) == 1
-    caution = UNLIKE_KL if axis is KL and unlike_kl(groups) else ""
+    caution = reward.of_kl(groups) if axis.id == KL.id else ""
     return Matched(axis, reward, grid, rewards, left_out, alike, caution)
 
 

@@ -39,6 +39,7 @@ def _noise(group: Group) -> list[Any]:
 
 
 _PRICE: Agree = _price, "the weight of the KL or in who learns"
+_WEIGHT: Agree = kl_weights, "the weight of the KL"
 _SAME_KL: Agree = paying, "roles, play or who learns"
 _NOISE: Agree = _noise, "steps, problems or members"
 
@@ -62,7 +63,7 @@ def measures(groups: Sequence[Group], matched: Sequence[Matched], reward: Reward
         _measure(f"final reward{whose}", groups, lambda run: final(column(run, key))),
         _measure(f"peak reward{whose}", groups, lambda run: peak(column(run, key)), _NOISE),
         _measure(f"mean reward over training{whose}", groups, lambda run: float(mean(column(run, key)))),
-        *([] if reward.role else [_objective(groups)]),
+        *([_objective(groups, reward)] if reward.priced else []),
         _held_out(groups, reward),
         *(_at_equal(one) for one in matched if len(one.grid) and not one.alike),
         _half_way(groups, reward),
@@ -70,8 +71,9 @@ def measures(groups: Sequence[Group], matched: Sequence[Matched], reward: Reward
     return [measure for measure in found if any(measure.values.values()) or measure.left_out]
 
 
-def _objective(groups: Sequence[Group]) -> Measure:
-    return _measure("r - eta*KL", groups, lambda run: final(column(run, "objective")), _PRICE)
+def _objective(groups: Sequence[Group], reward: Reward) -> Measure:
+    title, agree = f"r - eta*KL{reward.whose}", _WEIGHT if reward.role else _PRICE
+    return _measure(title, groups, lambda run: final(column(run, reward.objective)), agree)
 
 
 def _measure(
@@ -141,7 +143,8 @@ def _paid(run: Run, evaluation: Mapping[str, Any], reward: Reward) -> float:
 def _at_equal(found: Matched) -> Measure:
     title = f"{found.axis.at.format(number(found.grid[-1]))}{found.reward.whose}"
     values = {name: {seed: float(paid[-1]) for seed, paid in seeds.items()} for name, seeds in found.rewards.items()}
-    return Measure(title, values, _SAME_KL if found.axis is KL else None)
+    of_all = found.axis.id == KL.id and found.reward.kl == ALL_TURNS.kl
+    return Measure(title, values, _SAME_KL if of_all else None)
 
 
 def _half_way(groups: Sequence[Group], reward: Reward) -> Measure:
