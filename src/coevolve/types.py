@@ -72,6 +72,10 @@ class Problem:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+_COLDEST = 1e-6
+"""Logits divided by less are too large for float32."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How turns are sampled. Defaults are the untouched distribution of the model.
@@ -92,6 +96,8 @@ class Sampling:
         low, high = self.length_range
         if not 1 <= low <= high:
             raise ValueError(f"sampling.max_new_tokens is {self.max_new_tokens}; want 1 <= low <= high")
+        if 0 < self.temperature < _COLDEST:
+            raise ValueError(f"sampling.temperature is {self.temperature:g}; want 0 (greedy) or at least {_COLDEST:g}")
 
     @property
     def length_range(self) -> tuple[int, int]:

@@ -31,7 +31,9 @@ from transformers import (
     Ministral3Config,
     MistralConfig,
     Olmo2Config,
+    Phi3Config,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
 )
 
@@ -39,6 +41,7 @@ from coevolve.compute import backend
 from coevolve.compute.backend import choose
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
+from coevolve.models.policy import context_of
 from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Base
 from coevolve.runtime import processor
@@ -49,6 +52,10 @@ MINISTRAL3 = {
 }  # fmt: skip
 NEOX = {k: v for k, v in SMALL.items() if k != "num_key_value_heads"}
 TINY = {"vocab_size": SMALL["vocab_size"], "n_embd": 32, "n_layer": 2, "n_head": 4}
+
+EXPERTS = {
+    "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "num_experts": 2, "num_experts_per_tok": 1,
+}  # fmt: skip
 
 
 def based(config: Any) -> Base:
@@ -67,6 +74,9 @@ def based(config: Any) -> Base:
         (MistralConfig(**SMALL, sliding_window=4096), False),
         (Gemma2Config(**SMALL, head_dim=8), False),  # capped scores, windows
         (DiffLlamaConfig(**SMALL), True),  # every layer attends twice
+        (Qwen2MoeConfig(**SMALL, **EXPERTS), True),
+        # its window is in the mask alone, and longer than what is tried
+        (Qwen2MoeConfig(**SMALL, **EXPERTS, use_sliding_window=True, sliding_window=20, max_window_layers=2), False),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -81,6 +91,20 @@ def test_torch_has_prefix_trees_or_leaves_the_model_alone(config: Any, tree: boo
     assert chosen.about.startswith(f"torch, {kind}")
     torch.testing.assert_close(base.causal(ids).logits, logits)
     assert tree or base.causal.config._attn_implementation == before
+
+
+def test_long_ropes_positions_end_where_its_frequencies_change() -> None:
+    """There a long row would change the log-probabilities of the others in its batch."""
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 32}
+    rope |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    config = Phi3Config(**SMALL | {"pad_token_id": 0}, rope_parameters=rope, original_max_position_embeddings=32)
+    assert (context_of(config), context_of(LlamaConfig(**SMALL))) == (32, 64)
+    causal = model(config)
+    short, rows = torch.arange(1, 9)[None], torch.arange(1, 49)[None]
+    both = torch.cat([torch.cat([short, short.new_zeros(1, 40)], 1), rows])
+    alone, beside = causal(short).logits[0], causal(both).logits[0, :8]
+    assert (alone - beside).abs().max() > 1e-3
+    torch.testing.assert_close(causal(both[:, :32]).logits[0, :8], alone, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -108,6 +108,21 @@ def test_diverged_logits_have_no_log_probability(bad: float) -> None:
     assert 0 <= int(drawn.token_B[1]) < 200
 
 
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_p": 0.6, "repetition_penalty": 1.5}])
+def test_rows_are_drawn_from_a_few_at_a_time(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices of many rows say to the bit what all of them say."""
+    torch.manual_seed(0)
+    given = 4 * torch.randn(7, 100), torch.rand(7), Sampling(1, **settings), torch.rand(7, 100) < 0.3
+    whole, before, sizes = plain.draw(*given), plain._draw, []
+    monkeypatch.setattr(plain, "_MOST", 350)
+    monkeypatch.setattr(plain, "_draw", lambda x, *more: (sizes.append(len(x)), before(x, *more))[1])
+    sliced = plain.draw(*given)
+    assert sizes == [3, 3, 1]
+    assert torch.equal(whole.token_B, sliced.token_B) and torch.equal(whole.logp_B, sliced.logp_B)
+    assert (whole.excess_B is None) == (sliced.excess_B is None) == (len(settings) < 2)
+    assert whole.excess_B is None or torch.equal(whole.excess_B, sliced.excess_B)
+
+
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_k": 7}, {"temperature": 0.7, "top_p": 0.6}])
 def test_logits_are_left_as_they_are(settings: dict[str, Any]) -> None:
     """They are the sampler's: rows that begin alike have theirs from one prompt."""

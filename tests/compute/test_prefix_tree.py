@@ -10,7 +10,7 @@ import torch
 from policy_cases import Build, batch_of, make_batch, make_family, plain
 from torch.nn.functional import scaled_dot_product_attention
 
-from coevolve.compute import forward, prefix_tree
+from coevolve.compute import attention, forward, prefix_tree
 from coevolve.compute.attention import PathAttention, masked
 from coevolve.compute.prefix_tree import filled
 
@@ -87,17 +87,20 @@ def test_short_common_beginnings_count_as_often_as_they_are_packed() -> None:
     assert {len(group) for group in groups} == {40 // (prefix_tree.SHORT + 1)}
 
 
+@pytest.mark.parametrize("copies", [0, attention._COPIES])  # made again for the gradient, and kept
 @pytest.mark.parametrize("keys", [KEYS, HEADS])
 @pytest.mark.parametrize("size", [1.0, 40.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_attention_and_its_gradient_are_those_of_every_row_alone(
-    seed: int, size: float, keys: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, size: float, keys: int, copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with scores of several hundred, whose exponentials are infinite in float32."""
     monkeypatch.setattr(prefix_tree, "SHORT", 2)
     rows = random_rows(12, seed + 100)
     grown = prefix_tree.grow(rows)
+    monkeypatch.setattr(attention, "_COPIES", copies)
     packed = PathAttention(grown, torch.device("cpu"))
+    assert packed.many == (copies == 0)
     n = len(packed.ids_N)
     assert n % 8 == 0 and 0 < n - len(grown.ids_N) <= max(8, len(grown.ids_N) / 31)
     torch.manual_seed(seed)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from micro import VOCABULARY, save_micro
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
-from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, Llama4TextConfig, MambaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GraniteConfig,
+    Llama4TextConfig,
+    LlamaConfig,
+    MambaConfig,
+    MiniMaxConfig,
+    MixtralConfig,
+    OPTConfig,
+    Qwen3MoeConfig,
+)
 
 from coevolve.engines.local import LocalEngine
 from coevolve.learners.build import build_policies
@@ -15,7 +28,7 @@ from coevolve.learners.cost import plan_memory
 from coevolve.learners.local import LocalLearner
 from coevolve.learners.optim import lr_factor
 from coevolve.models.spec import LoraSpec, PolicySpec
-from coevolve.models.weights import check_model
+from coevolve.models.weights import Base, check_model
 from coevolve.types import Sampling
 
 
@@ -116,6 +129,7 @@ ODD = {"num_hidden_layers": 1, "hidden_size": 16, "vocab_size": 64, "num_attenti
         (Gemma2Config(**ODD, num_key_value_heads=2, head_dim=8), "changes its logits after the output layer"),
         (GraniteConfig(**ODD, logits_scaling=3.0), "changes its logits after the output layer"),
         (MambaConfig(**ODD, state_size=4), "keeps no key-value cache"),
+        (MiniMaxConfig(**ODD, num_key_value_heads=2, num_local_experts=2), "takes no cache but its own"),
         (Llama4TextConfig(**ODD, num_key_value_heads=2, head_dim=8, num_local_experts=2), "has no output layer that"),
     ],
 )
@@ -126,6 +140,43 @@ def test_families_that_would_be_trained_wrongly_are_refused(config: Any, message
         causal.get_output_embeddings().weight.mul_(50)
     with pytest.raises(ValueError, match=rf"model 'odd' \({type(causal).__name__}\) {message}"):
         check_model(causal, "odd")
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (MixtralConfig(**ODD, num_key_value_heads=2, num_local_experts=2), "MixtralTopKRouter|ParamWrapper"),
+        (Qwen3MoeConfig(**ODD, num_key_value_heads=2, num_experts=2, moe_intermediate_size=16), "ParamWrapper|Router"),
+    ],
+)
+def test_adapters_on_experts_are_refused_at_once(config: Any, kind: str) -> None:
+    """PEFT makes them, of parameters that are no layer's; on the layers of attention they are as on any model."""
+    base = Base(AutoModelForCausalLM.from_config(config))
+    with pytest.raises(ValueError, match=rf"modules of the kind \w*({kind}).*such as \[q_proj, v_proj\]; its linear"):
+        base.add("ann", LoraSpec(rank=2), 0)
+    base = Base(AutoModelForCausalLM.from_config(config))
+    base.add("ann", LoraSpec(rank=2, targets=["q_proj", "v_proj"]), 0)
+    assert len(base.lora_layers) == 2
+
+
+def test_where_peft_takes_no_adapter_its_reason_is_told() -> None:
+    base = Base(AutoModelForCausalLM.from_config(LlamaConfig(**ODD)))
+    base.add("ann", LoraSpec(rank=2), 0)
+    with pytest.raises(ValueError, match=r"takes no adapter \(.*ann.*\); its linear layers are q_proj"):
+        base.add("ann", LoraSpec(rank=2), 0)
+
+
+def test_a_critic_reads_what_the_lm_head_reads(tmp_path: Path) -> None:
+    """OPT-350m's trunk ends in other numbers than its layers have."""
+    config = OPTConfig(
+        vocab_size=len(VOCABULARY), hidden_size=32, word_embed_proj_dim=8, num_hidden_layers=1, ffn_dim=16,
+        num_attention_heads=2, do_layer_norm_before=False, max_position_embeddings=64,
+    )  # fmt: skip
+    folder = save_micro(AutoModelForCausalLM.from_config(config), tmp_path)
+    learner = team(folder, ann="full")["ann"]
+    batch = make_batch(4, 3)
+    assert learner.describe(batch).value_BT is not None
+    assert learner.value_head is not None and learner.value_head.weight.shape == (1, 8)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,10 @@ def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
         ("steps=many", "steps: input should be a valid integer, unable to parse string as an integer, found 'many'"),
         ("steps=0", "steps is 0; want above 0"),
         ("policies.ann.weights=half", "policies.ann.weights is 'half'; want one of full, lora, frozen"),
+        (
+            "sampling={max_new_tokens: 4, temperature: 1.0e-40}",
+            "sampling.temperature is 1e-40; want 0 (greedy) or at least",
+        ),
         ("sampling.max_new_tokens=[9, 4]", "sampling: sampling.max_new_tokens is (9, 4); want 1 <= low <= high"),
         ("roles.observer=bobb", "roles.observer names the policy 'bobb', which `policies` does not have; did you mean"),
         ("policies.eve=coevolve-tiny", "policies.eve plays no role"),

@@ -18,12 +18,17 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from coevolve.compute.checkpointing import again
 from coevolve.compute.prefix_tree import Ids, PrefixTree, Segment, padded
 
 NAME = "coevolve"
 
 _OTHERS = ("sliding_window", "softcap", "s_aux", "position_bias")
 """Kinds of attention that we do not compute."""
+
+
+_COPIES = 4
+"""Places on paths for each packed token, from which on a layer's are not kept for the gradient."""
 
 
 class Attention(Protocol):
@@ -34,13 +39,18 @@ class Attention(Protocol):
 
 class PathAttention:
     """Packed tokens, filled up, and attention over their tree: the tokens of every segment over its path, segments of
-    similar length side by side."""
+    similar length side by side.
+
+    Each segment has a copy of its path's keys and values. Where those are many more than the tokens, a layer's are made
+    again for the gradient, so that no two layers' exist at a time.
+    """
 
     def __init__(self, tree: PrefixTree, device: torch.device) -> None:
         self.ids_N, self.position_N = padded(tree, device)
         sizes = [((s.end - s.start).bit_length(), s.end.bit_length()) for s in tree.segments]
         by_size = {size: [s for s, other in zip(tree.segments, sizes, strict=True) if other == size] for size in sizes}
         self.blocks = [_Block.of(segments, device) for segments in by_size.values()]
+        self.many = sum(block.from_MP.numel() for block in self.blocks) > _COPIES * len(self.ids_N)
         token_X = torch.cat([block.from_MQ[block.real_MQ] for block in self.blocks])
         self.place_N = torch.full((len(self.ids_N),), len(token_X), device=device)  # those that fill up are nobody's
         self.place_N[token_X] = torch.arange(len(token_X), device=device)
@@ -48,7 +58,10 @@ class PathAttention:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """The same in every layer; differentiable."""
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-        found = [block.attend(q, k, v, scaling) for block in self.blocks]
+        found = [
+            again(block.attend, q, k, v, scaling) if self.many else block.attend(q, k, v, scaling)
+            for block in self.blocks
+        ]
         found.append(found[0].new_zeros(1, found[0].shape[1]))
         return torch.unflatten(embedding(self.place_N, torch.cat(found)), -1, (-1, value.shape[-1]))[None]
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from coevolve.compute.attention import NAME, PathAttention
 from coevolve.compute.prefix_tree import Ids, grow
@@ -108,10 +109,13 @@ def _use_our_attention(base: Base) -> bool:
     """Let the model's modules call our attention if updates and rollouts then give what the model gives alone.
 
     Other models (sliding windows, capped scores, positions of another kind, fewer than 16 positions) keep their own.
+    Some have their window in the mask alone, which is longer than these rows: their cache tells.
     """
     causal = base.causal
     config = causal.config.get_text_config()
     if (getattr(config, "max_position_embeddings", None) or _COMMON + 4) < _COMMON + 4:
+        return False
+    if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=causal.config).layers):
         return False
     rows = _rows(config)
     alone = [trunk(causal)(torch.tensor(row, device=causal.device)[None]).last_hidden_state[0] for row in rows]

@@ -15,6 +15,9 @@ from coevolve.types import Sampling
 BLOCK = 64
 """Tokens of the vocabulary whose mass is added up in float32."""
 
+_MOST = 1 << 24
+"""Logits that are drawn from at a time: sorting them for a nucleus takes eight times their memory."""
+
 
 class Draw(NamedTuple):
     """Tokens; their log-probability at the sampling temperature (1 when greedy); what truncation added to it."""
@@ -30,6 +33,18 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tens
     seen_BV (bool): tokens already in the row, for the repetition penalty. Top-k, top-p and the penalty change what is
     drawn, never what logp_B describes; excess_B is then log q(token) - logp for the distribution q that was drawn from.
     """
+    rows = max(1, _MOST // logits_BV.shape[1])
+    found = [
+        _draw(logits_BV[s], uniform_B[s], sampling, None if seen_BV is None else seen_BV[s])
+        for s in (slice(i, i + rows) for i in range(0, len(logits_BV), rows))
+    ]
+    if len(found) == 1:
+        return found[0]
+    tokens, logps, excesses = zip(*found, strict=True)
+    return Draw(torch.cat(tokens), torch.cat(logps), torch.cat(excesses) if sampling.truncated else None)
+
+
+def _draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> Draw:
     logits_BV = logits_BV.float()
     greedy = sampling.temperature == 0
     scaled_BV = logits_BV if greedy or sampling.temperature == 1 else logits_BV / sampling.temperature

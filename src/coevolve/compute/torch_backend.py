@@ -162,7 +162,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 class RowCache:
-    """The keys and values of a rollout's rows, as ``prefix_cache``. mask_BS covers prompt and all tokens to come."""
+    """The keys and values of a rollout's rows, as a ``KVCache``. mask_BS covers prompt and all tokens to come."""
 
     dead_share = 8
 

@@ -60,8 +60,7 @@ class LocalLearner(Policy):
         self.steps, self.seed = steps, seed
         self.trainable = spec.weights != "frozen"
         self.reference = reference if self.trainable else None
-        hidden_size = weights.base.causal.config.get_text_config().hidden_size
-        self.value_head = _value_head(hidden_size, self.device) if critic and self.trainable else None
+        self.value_head = _value_head(head(weights.base.causal)) if critic and self.trainable else None
         self.parameters = [*self.weights.parameters(), *self._value_parameters()] if self.trainable else []
         self.optimizer = self._adamw() if self.trainable else None
 
@@ -334,9 +333,10 @@ def _described(
     return found | {"kl_BT": kl_N, "logp_ref_BT": logp_ref_N}
 
 
-def _value_head(hidden_size: int, device: torch.device) -> nn.Linear:
-    """A critic that starts at 0 everywhere."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, hidden_size, 1, device=device)  # type: ignore[no-untyped-call]
+def _value_head(beside: Any) -> nn.Linear:
+    """A critic that starts at 0 everywhere and reads what the LM head reads."""
+    width, device = beside.weight.shape[-1], beside.weight.device
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, width, 1, device=device)  # type: ignore[no-untyped-call]
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer

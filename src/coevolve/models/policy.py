@@ -76,8 +76,16 @@ class Policy:
 
 
 def context_of(config: Any) -> int:
-    """The positions that a model of this configuration has."""
-    return int(getattr(config.get_text_config(), "max_position_embeddings", None) or UNLIMITED)
+    """The positions that a model of this configuration has.
+
+    Of one with ``longrope``, those before it changes its frequencies: behind them it does so for all rows of a batch if
+    one of them is that long, and a row's log-probabilities would depend on its neighbours.
+    """
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        return int(rope["original_max_position_embeddings"])
+    return int(getattr(text, "max_position_embeddings", None) or UNLIMITED)
 
 
 def end_ids(generation: Any, tokenizer: Any) -> frozenset[int]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import DynamicCache
 from transformers.pytorch_utils import Conv1D
 
 from coevolve.faults import one_line
@@ -30,6 +31,9 @@ ADAPTER_FILE = "adapter_model.safetensors"
 
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """What of an adapter's description changes what its tensors compute."""
+
+_PRODUCTS = ("Linear", "Conv1D", "Linear4bit")
+"""Kinds of layers that give one matrix product and nothing else; those derived from them may give more."""
 
 
 class Base:
@@ -67,7 +71,9 @@ class Base:
                 else:
                     self.peft.add_adapter(adapter, config)
             except ValueError as error:
-                raise ValueError(f"lora.targets: {spec.targets!r} takes no adapter; {_linear(self.causal)}") from error
+                raise ValueError(
+                    f"lora.targets: {spec.targets!r} takes no adapter ({one_line(error)}); {_linear(self.causal)}"
+                ) from error
         self.peft.eval()
         self._take_over()
 
@@ -75,6 +81,12 @@ class Base:
         """Have matrix products with adapters computed by ``Adapters``: PEFT's own layer then gives the base's output,
         and a hook adds to it."""
         before, self.lora_layers = set(map(id, self.lora_layers)), lora_layers(self.causal)
+        for layer in self.lora_layers:
+            if (kind := type(layer.base_layer).__name__) not in _PRODUCTS:
+                raise ValueError(
+                    f"lora.targets takes in modules of the kind {kind}, whose adapters Coevolve does not compute; name "
+                    f"layers that are matrix products, such as [q_proj, v_proj]; {_linear(self.causal)}"
+                )
         for layer in self.lora_layers:
             layer.enable_adapters(False)
             for part in (*layer.lora_A.values(), *layer.lora_B.values()):
@@ -272,7 +284,13 @@ def check_model(causal: Any, model: str) -> None:
     """
     ids = (torch.arange(3, device=causal.device) % causal.config.get_text_config().vocab_size)[None]
     logits: Tensor = causal(input_ids=ids).logits
-    found = trunk(causal)(input_ids=ids, use_cache=True)
+    try:
+        found = trunk(causal)(input_ids=ids, use_cache=True, past_key_values=DynamicCache(config=causal.config))
+    except ValueError as error:
+        raise ValueError(
+            f"model {model!r} ({type(causal).__name__}) takes no cache but its own ({one_line(error)}); use a model of "
+            "another family"
+        ) from error
     if getattr(found, "past_key_values", None) is None:
         raise ValueError(f"model {model!r} ({type(causal).__name__}) keeps no key-value cache; use an attention model")
     if head(causal) is None or getattr(found, "last_hidden_state", None) is None:
