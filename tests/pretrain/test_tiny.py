@@ -34,7 +34,10 @@ def test_a_good_reference_makes_a_better_answer_than_a_bad_one() -> None:
 
 
 def test_names_that_are_no_model_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="holds no config"):
+    with pytest.raises(ValueError, match=r"the folder holds no config\.json, so no transformers model$"):
+        resolve(str(tmp_path))
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds an adapter alone: merge it into its base first"):
         resolve(str(tmp_path))
     with pytest.raises(ValueError, match="no such folder; check the path"):
         resolve("./nowhere")

@@ -133,8 +133,8 @@ def test_other_results(result: Any) -> None:
 
     shown = result.tolist() if isinstance(result, np.ndarray) else result
     assert message(lambda: user_reward(brevity)([PAIR])) == (
-        f"reward 'brevity' on problem 'p1' returned {shown!r}; want a finite number for the team, a dict of them with "
-        "exactly the roles short, detailed, or a list of 2, one per turn"
+        f"reward 'brevity' on problem 'p1' returned {shown!r}; want a finite number for the team, at most 1e+12 in "
+        "size, a dict of them with exactly the roles short, detailed, or a list of 2, one per turn"
     )
 
 

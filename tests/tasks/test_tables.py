@@ -13,7 +13,7 @@ import pytest
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import anchored, names_file
 from coevolve.tasks import TASKS, Rows, data
-from coevolve.tasks.tables import load
+from coevolve.tasks.tables import in_memory, load
 
 ROWS = [
     {"post": "A café, open", "likes": 3, "score": 0.5, "code": "007"},
@@ -82,6 +82,18 @@ def test_rows_in_memory() -> None:
         assert load(source, "train") == ROWS
     both = datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS))
     assert message(both) == "task.data is a dict of train; want the rows of one of them, data[...]"
+
+
+def test_a_table_of_pandas_is_its_rows() -> None:
+    pandas = pytest.importorskip("pandas")
+    found = in_memory(pandas.DataFrame({"prompt": ["a", "b"], "gold": [1, 2]}))
+    assert found == [{"prompt": "a", "gold": 1}, {"prompt": "b", "gold": 2}]
+    assert type(found[0]["gold"]) is int
+
+
+def test_empty_lines_at_the_end_of_a_file_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": 2}\n\n  \n')
+    assert data.jsonl(tmp_path / "rows.jsonl") == [{"a": 1}, {"a": 2}]
 
 
 def test_a_task_of_rows_in_memory_does_not_change_them() -> None:

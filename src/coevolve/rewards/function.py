@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from coevolve.files import shown
-from coevolve.pay import is_payable
+from coevolve.pay import LARGEST, is_payable
 from coevolve.play import Feedback
 from coevolve.rewards.calling import BATCHED, Log, UserFunction, by_turn, plain, read
 from coevolve.rewards.waiting import Paid, Started, finished
@@ -151,6 +151,7 @@ def _paid(name: str, case: Case, result: Any) -> list[float] | None:
 
 def _unfit(name: str, case: Case, value: Any) -> str:
     return (
-        f"{name} on problem {case.problem.id!r} returned {shown(value)}; want a finite number for the team, a dict of "
-        f"them with exactly the roles {', '.join(case.said())}, or a list of {len(case.turns)}, one per turn"
+        f"{name} on problem {case.problem.id!r} returned {shown(value)}; want a finite number for the team, at most "
+        f"{LARGEST:g} in size, a dict of them with exactly the roles {', '.join(case.said())}, or a list of "
+        f"{len(case.turns)}, one per turn"
     )

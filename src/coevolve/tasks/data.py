@@ -78,14 +78,20 @@ def read(name: str) -> list[Row]:
 def jsonl(path: Path) -> list[Row]:
     """The rows of a file with one JSON object a line, compressed if its name ends in ``.gz``.
 
-    ValueError: the file is missing, empty or damaged, or a line is no JSON object, or not strictly one.
+    ValueError: the file is missing, empty or damaged, or a line is no JSON object, or not strictly one. Empty lines at
+    the end are none.
     """
     check_file(path)
     found = []
-    line = 0
+    line = blank = 0
     try:
         with gzip.open(path, "rt", encoding=_UTF8) if path.suffix == ".gz" else path.open(encoding=_UTF8) as lines:
             for line, text in enumerate(lines, start=1):
+                if not text.strip():
+                    blank = blank or line
+                    continue
+                if blank:
+                    raise ValueError(f"{path}, line {blank}: empty; want a JSON object, or no line")
                 found.append(_row(path, line, text))
     except UnicodeDecodeError as error:
         byte = f"byte {error.object[error.start]:#04x}"
@@ -113,8 +119,6 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 def _row(path: Path, line: int, text: str) -> Row:
     where = f"{path}, line {line}"
-    if not text.strip():
-        raise ValueError(f"{where}: empty; want a JSON object, or no line")
     row = parse_json(text.rstrip("\n"), where)
     if _HALF.search(text):
         check_text(row, where)

@@ -230,7 +230,7 @@ class _Played:
 def described(folder: Path) -> Exported:
     """What is written in the folder's ``team.yaml``. Raises ValueError if there is none, or a wrong one."""
     if not (folder / FILE).is_file():
-        raise ValueError(f"{folder} is no team: it has no {FILE}; make one with `coevolve export RUN {folder}`")
+        raise ValueError(f"{folder} is no team: it has no {FILE}; make one of a run with `coevolve export RUN FOLDER`")
     return validate(Exported, load_yaml(folder / FILE), str(folder / FILE))
 
 
