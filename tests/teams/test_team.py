@@ -244,7 +244,9 @@ def test_no_code_is_run_without_trust(made: Any, tmp_path: Path, name: str, valu
 
 
 def test_folders_that_are_no_team(made: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is no team: it has no team\.yaml; make one of a run with `coevolve export RUN FOLDER`"):
+    with pytest.raises(
+        ValueError, match=r"is no team: it has no team\.yaml; make one of a run with `coevolve export RUN FOLDER`"
+    ):
         Team.load(tmp_path)
     folder = shutil.copytree(made("quickstart", "cast.every=1")[1], tmp_path / "team")
     shutil.rmtree(folder / "agents" / "ann")
