@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, Strict
 
 from coevolve.recipe.components import checked
 
@@ -41,7 +41,7 @@ Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), _NUMBER]
 PositiveFraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), _NUMBER]
 BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _NUMBER]
 """From 0 on, but less than 1."""
-Workers = bool | Literal["auto"]
+Workers = Annotated[bool, Strict()] | Literal["auto"]
 """Whether policies on the CPU compute in worker processes, one a core; "auto": where they pay."""
 
 Given = ParamSpec("Given")

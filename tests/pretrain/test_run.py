@@ -221,6 +221,8 @@ def test_a_torn_checkpoint_is_named(recipe: Path, tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("stepz=3", "did you mean 'steps'"),
+        ("steps=true", "steps: want a number, found True"),
+        ("learning_rate=on", "learning_rate: want a number, found True"),
         ("sources=[{nam: opinions}]", "did you mean 'name'"),
         ("sources=[{name: opinion}]", "no source 'opinion'"),
         ("start=somewhere", "give either `start`, or both"),

@@ -20,6 +20,7 @@ from coevolve import PolicySpec, Trainer, chain, cory, fixed, marlhf, rounds
 from coevolve.commands.train import _run as train_or_go_on
 from coevolve.faults import RanksLostError
 from coevolve.plays import tools
+from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import checkpoint
 from coevolve.runs.environment import starts
 from coevolve.runs.folder import RunDir, read_lines
@@ -93,6 +94,12 @@ def four_steps(micro_model, tmp_path_factory):
 def run(four_steps, tmp_path):
     """A finished run of four steps with two checkpoints, one's own to be spoilt."""
     return Path(shutil.copytree(four_steps, tmp_path / "run"))
+
+
+def test_a_text_that_looks_like_a_number_stays_one_in_the_runs_recipe(tmp_path):
+    recipe = {"task": {"name": "./mine.py:Mine", "commit": "12e45", "rate": 1e-4}}
+    RunDir(tmp_path).begin(recipe, 0, {}, {}, fresh=True)
+    assert load_yaml(tmp_path / "recipe.yaml") == recipe
 
 
 def test_a_longer_run_goes_on_where_a_shorter_one_ended(micro_model, run, tmp_path):

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from coevolve.files import shown
 from coevolve.recipe.inputs import apply_overrides, load_yaml, validate
+from coevolve.settings import Count, CountFromZero, NotNegative, Positive
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -19,25 +20,25 @@ class Source(_Strict):
     """One corpus of the mix. Copies of a file repeat it; copies of a generated source are drawn afresh."""
 
     name: str
-    repeat: PositiveInt = 1
+    repeat: Count = 1
 
 
 class _Common(_Strict):
     output_dir: Path | None = None  # default: runs/<recipe>-<seed>
-    seed: int = Field(0, ge=0)
-    steps: PositiveInt
-    threads: PositiveInt = 1
+    seed: CountFromZero = 0
+    steps: Count
+    threads: Count = 1
     dtype: Precision = "float32"  # of the computation; weights and optimiser are float32
     save_dtype: Precision = "float32"
-    learning_rate: PositiveFloat
-    warmup_steps: PositiveInt = 50
-    weight_decay: float = Field(0.1, ge=0)
-    batch_size: PositiveInt  # sequences
-    sequence_length: PositiveInt = Field(256, ge=16)  # tokens
-    checkpoint_every: PositiveInt = 200  # steps
-    log_every: PositiveInt = 20  # steps
+    learning_rate: Positive
+    warmup_steps: Count = 50
+    weight_decay: NotNegative = 0.1
+    batch_size: Count  # sequences
+    sequence_length: Annotated[Count, Field(ge=16)] = 256  # tokens
+    checkpoint_every: Count = 200  # steps
+    log_every: Count = 20  # steps
     start: str | None = None  # a model to continue from, instead of `architecture` and `vocab_size`
-    vocab_size: Annotated[int, Field(ge=300)] | None = None  # bytes and special tokens take the first 259
+    vocab_size: Annotated[Count, Field(ge=300)] | None = None  # bytes and special tokens take the first 259
     architecture: dict[str, Any] | None = None  # `model_type` and keys of that transformers config
 
     @model_validator(mode="after")

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-import yaml
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -17,7 +16,7 @@ from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
 from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, folder_of, load
 from coevolve.pretrain.training import train
-from coevolve.recipe.inputs import load_yaml
+from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable
 from coevolve.runs.lock import LOCK, alone, sweep_up
 from coevolve.runtime.placement import set_threads
@@ -64,7 +63,7 @@ def _check(folder: Path) -> None:
 
 def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
     """Writes the resolved recipe; a folder with a checkpoint or a model in it is only continued, by the same recipe."""
-    mine = yaml.safe_dump(recipe.model_dump(mode="json", exclude={"output_dir"}), sort_keys=False)
+    mine = dump(recipe.model_dump(mode="json", exclude={"output_dir"}))
     path = folder / "recipe.yaml"
     if (folder / checkpoint.NAME).exists() or (folder / "model").exists():
         if not path.is_file() or path.read_text(encoding="utf-8") != mine:

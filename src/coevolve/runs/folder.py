@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from coevolve.files import parse_json, read_text
+from coevolve.recipe.inputs import dump
 from coevolve.runs import durable, environment, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"
@@ -127,7 +126,7 @@ class RunDir:
 
         settings: of algorithm and play, with those that the recipe leaves to them. fresh: there was no checkpoint.
         """
-        text = yaml.safe_dump(plain(recipe), sort_keys=False)
+        text = dump(plain(recipe))
         durable.write_text(self.path / "recipe.yaml", text)
         if own := signature.signature(text, recipe):
             durable.write_text(self.path / signature.FILE, own)
