@@ -41,10 +41,13 @@ def publish(beside: Path, target: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder that others may look at: it is there and whole, or not there. Nothing if it is not."""
+    """Delete a folder that others may look at: it is there and whole, or not there. Nothing if it is not. Of a link,
+    the link alone. Raises OSError if it cannot be deleted."""
     gone = folder.with_name(f".{folder.name}{_REMOVED}")
     shutil.rmtree(gone, ignore_errors=True)  # of a kill
-    if folder.exists():
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
         os.replace(folder, gone)
         sync(folder.parent)
         shutil.rmtree(gone)
