@@ -7,13 +7,14 @@ import random
 import shutil
 import signal
 import time
+import warnings
 import zlib
 from pathlib import Path
 
 import pytest
 import torch
 from forked import FORKING
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from toy import Lucky, toy, without_times
 
 from coevolve import PolicySpec, Trainer, chain, cory, fixed, marlhf, rounds
@@ -140,6 +141,38 @@ def test_a_run_is_never_overwritten(micro_model, run):
 def test_keep_last(micro_model, tmp_path):
     run = toy(micro_model, steps=5).run(tmp_path / "run", save_every=1, keep_last=3)
     assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-3", "checkpoint-4", "checkpoint-5"]
+
+
+def test_a_checkpoint_that_cannot_be_deleted_ends_no_training(micro_model, tmp_path, monkeypatch):
+    def refuse(folder):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(checkpoint.durable, "remove", refuse)
+    with pytest.warns(
+        UserWarning, match=r"checkpoint-1 could not be deleted \(\[Errno 1\] Operation not permitted\); del"
+    ):
+        run = toy(micro_model, steps=2).run(tmp_path / "run", save_every=1, keep_last=1, listeners=[])
+    assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-1", "checkpoint-2"]
+
+
+def frozen(model, of_bob, **settings):
+    """Bob is a partner who does not learn."""
+    specs = {"ann": PolicySpec(model=str(model), learning_rate=1e-2), "bob": PolicySpec(str(of_bob), weights="frozen")}
+    return toy(model, policies=specs, cast=fixed({"pioneer": "ann", "observer": "bob"}), **settings)
+
+
+def test_a_frozen_partner_who_is_another_now_is_told(micro_model, tmp_path):
+    partner = Path(shutil.copytree(micro_model, tmp_path / "partner"))
+    run = frozen(micro_model, partner, steps=1).run(tmp_path / "run", listeners=[])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        frozen(micro_model, partner, steps=2).run(run, resume=True, listeners=[])
+    other = {name: tensor + 1 for name, tensor in load_file(partner / "model.safetensors").items()}
+    save_file(other, partner / "model.safetensors", {"format": "pt"})
+    with pytest.warns(
+        UserWarning, match=r"the frozen policy 'bob' has other weights in \S+bob than \S+partner has now"
+    ):
+        frozen(micro_model, partner, steps=3).run(run, resume=True, listeners=[])
 
 
 def test_a_torn_checkpoint_is_named(micro_model, run):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,10 @@ class RunDir:
 
         settings: of algorithm and play, with those that the recipe leaves to them. fresh: there was no checkpoint.
         """
+        if not fresh and (changed := signature.changed(self.path, recipe)):
+            files = ", ".join(changed)
+            said = f"{files} changed since its last start, so that its steps before and after are not of one experiment"
+            warnings.warn(f"{self.path} goes on with other code: {said}", stacklevel=3)  # of who trains
         text = dump(plain(recipe))
         durable.write_text(self.path / "recipe.yaml", text)
         if own := signature.signature(text, recipe):
