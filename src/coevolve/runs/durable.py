@@ -20,7 +20,7 @@ _UNABLE = (errno.EINVAL, errno.ENOTSUP)
 
 def write_text(file: Path, text: str) -> None:
     """Replace a file at once, or not at all. Raises OSError (a full disk) with what was there intact."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")  # another process may be writing it too
+    beside = _beside(file)
     try:
         with beside.open("w", encoding="utf-8") as out:
             out.write(text)
@@ -31,6 +31,24 @@ def write_text(file: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
         raise
     sync(file.parent)
+
+
+def check_writable(file: Path) -> None:
+    """Raises OSError if ``write_text`` could not write this file, before there is something to write."""
+    beside = _beside(file)
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        beside.touch()
+        beside.unlink()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise OSError(f"{file} cannot be written ({why}); see to its folder, or take a copy of it") from error
+
+
+def _beside(file: Path) -> Path:
+    """Where a file is written before it has its name; another process may be writing it too."""
+    return file.with_name(f".{file.name}.{os.getpid()}.tmp")
 
 
 def publish(beside: Path, target: Path) -> None:
