@@ -145,6 +145,12 @@ def test_overrides_are_typed_and_leave_the_original_alone():
     assert tree == {"a": {"b": 1}}
 
 
+def test_a_tilde_is_the_home_of_who_trains(recipe, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load_recipe(recipe(), ["output_dir=~/runs/x"]).output_dir == Path("/home/me/runs/x")
+    assert load_recipe(recipe(), ["output_dir=~there/~/x"]).output_dir == Path("~there/~/x")
+
+
 @pytest.mark.parametrize(
     ("written", "read"),
     [

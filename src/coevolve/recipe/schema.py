@@ -39,7 +39,7 @@ from coevolve.recipe import renamed
 from coevolve.recipe.components import resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.recipe.packaged import beside, located, packaged
-from coevolve.settings import Count, CountFromZero, Workers
+from coevolve.settings import Count, CountFromZero, Folder, Workers
 from coevolve.tasks import TASKS
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling
@@ -97,7 +97,7 @@ class Recipe(BaseModel):
     learner: Component | None = None
     """What learns, one for each policy; those of ``learners.build`` if left out."""
     sampling: StrictSampling = StrictSampling(**asdict(defaults.SAMPLING))
-    output_dir: Path
+    output_dir: Folder
     seed: CountFromZero = defaults.SEED
     steps: Count = defaults.STEPS
     batch_size: Count = defaults.BATCH_SIZE
