@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from coevolve.files import shown
 from coevolve.recipe.inputs import apply_overrides, load_yaml, validate
-from coevolve.settings import Count, CountFromZero, NotNegative, Positive
+from coevolve.recipe.packaged import beside
+from coevolve.settings import Count, CountFromZero, Folder, NotNegative, Positive
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -24,7 +25,7 @@ class Source(_Strict):
 
 
 class _Common(_Strict):
-    output_dir: Path | None = None  # default: runs/<recipe>-<seed>
+    output_dir: Folder | None = None  # default: runs/<recipe>-<seed>
     seed: CountFromZero = 0
     steps: Count
     threads: Count = 1
@@ -64,12 +65,40 @@ class ClassifierRecipe(_Common):
 
 
 Recipe = CausalLMRecipe | ClassifierRecipe
+_ENDS = (".yaml", ".yml")
 _KINDS: dict[str, type[Recipe]] = {"causal_lm": CausalLMRecipe, "classifier": ClassifierRecipe}
 
 
 def folder_of(path: Path, recipe: Recipe) -> Path:
     """Where a recipe's run is; its model is `model` in there."""
     return recipe.output_dir or Path("runs") / f"{path.stem}-{recipe.seed}"
+
+
+def start_of(path: Path, recipe: Recipe, overrides: list[str]) -> str | None:
+    """The model that a recipe starts from. A recipe of one is a file beside this one, else one of the working
+    directory (always if an override names it), else the packaged recipe of that name."""
+    start = recipe.start
+    if start is None or not start.endswith(_ENDS) or any(one.partition("=")[0].strip() == "start" for one in overrides):
+        return start
+    elsewhere = not (path.parent / start).is_file() and Path(start).is_file()
+    return start if elsewhere else str(beside(start, path.parent))
+
+
+def check_starts(path: Path, overrides: list[str]) -> None:
+    """Raises ValueError for a recipe that starts from itself, at once or by way of others: its training would wait for
+    its own folder for ever."""
+    folders = set[Path]()
+    while path.is_file():
+        recipe = load(path, overrides)
+        start, folder = start_of(path, recipe, overrides), folder_of(path, recipe).resolve()
+        if folder in folders:
+            raise ValueError(
+                f"{path}: a model that it starts from is trained in {folder}, too; name another as its start"
+            )
+        if start is None or not start.endswith(_ENDS):
+            return
+        folders.add(folder)
+        path, overrides = Path(start), []
 
 
 def load(path: Path, overrides: list[str]) -> Recipe:

@@ -14,7 +14,7 @@ from coevolve.console import say
 from coevolve.models.names import is_recipe
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
-from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, folder_of, load
+from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, check_starts, folder_of, load, start_of
 from coevolve.pretrain.training import train
 from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable
@@ -31,13 +31,14 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     """
     resolved = load(recipe, overrides)
     folder = folder_of(recipe, resolved)
+    check_starts(recipe, overrides)
     _check(folder)
     with alone(folder, wait=resume):  # several trainings that start side by side may all want this model
         sweep_up(folder)
         _claim(folder, resolved, resume)
         if not (folder / "model").is_dir():
             with _threads(resolved.threads):
-                _run(resolved, folder)
+                _run(resolved.model_copy(update={"start": start_of(recipe, resolved, overrides)}), folder)
     return folder / "model"
 
 
