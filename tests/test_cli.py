@@ -228,6 +228,13 @@ def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(monkeypatch, capsys
     assert "stopped at step 1; continue with --resume" in capsys.readouterr().err
 
 
+def test_an_interrupt_right_after_a_resume_says_the_step_it_went_on_from(trained, monkeypatch, capsys):
+    shutil.copytree(trained[0], "out")
+    monkeypatch.setattr(Trainer, "step", raising(faults.Interrupted(signal.SIGINT)))
+    assert cli.main(["train", QUICKSTART, *SHRINK, "output_dir=out", "steps=3", "--resume"]) == 130
+    assert "stopped at step 2; continue with --resume" in capsys.readouterr().err
+
+
 def test_debug_shows_the_traceback(monkeypatch):
     monkeypatch.setenv(cli.DEBUG, "1")
     with pytest.raises(ValueError, match="no file"):

@@ -58,3 +58,15 @@ def test_folders_are_made_with_their_names_on_the_disk(tmp_path, monkeypatch):
     durable.make_folder(tmp_path / "runs" / "mine")
     assert (tmp_path / "runs" / "mine").is_dir()
     assert set(synced) == {tmp_path, tmp_path / "runs"}
+
+
+def test_of_a_link_the_link_is_removed(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "a").write_text("a")
+    link = tmp_path / "checkpoint-1"
+    link.symlink_to(tmp_path / "kept")
+    durable.remove(link)
+    (tmp_path / ".checkpoint-2.removed").symlink_to(tmp_path / "kept")
+    lock.sweep_up(tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept" / "a").read_text() == "a"

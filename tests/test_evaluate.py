@@ -12,7 +12,7 @@ import torch
 from toy import RECIPE, toy
 from toy import __file__ as toy_file
 
-from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, discussion
+from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, cli, discussion
 from coevolve.evaluate import choose, evaluate
 from coevolve.models.spec import RecipePolicy
 from coevolve.recipe.schema import build, load_recipe
@@ -227,6 +227,25 @@ def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert (run / "eval.json").read_text() == written
     with pytest.raises(ValueError, match="play: unknown name 'rownds'; did you mean 'rounds'"):
         evaluate_run(run, play="rownds")
+
+
+def test_where_nothing_can_be_written_nothing_is_computed(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("eval.json")))
+    monkeypatch.setattr(evaluated, "evaluate", lambda **how: pytest.fail("it was computed"))
+    (copy / "eval.json").mkdir()
+    assert cli.main(["eval", str(copy), "--trust-code"]) == 1
+    wrong = f"error: {copy}/eval.json cannot be written (it is a folder); see to its folder, or take a copy of it\n"
+    assert capsys.readouterr().err == wrong
+    (copy / "eval.json").rmdir()
+
+    def refuse(*args: Any, **how: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(OSError, match=r"eval\.json cannot be written \(Read-only file system\)"):
+        evaluate_run(copy, trust_code=True)
 
 
 @pytest.mark.parametrize(

@@ -200,9 +200,13 @@ def test_a_recipe_with_a_learner_is_given_no_threads(tmp_path, monkeypatch):
     recipe = load_recipe(QUICKSTART, ["learner={name: fsdp, ranks: 2}", f"output_dir={tmp_path}/run"])
     assert slots([recipe] * 3, 3, None, 8, ["0", "1"]) == [Slot(1)]  # which sees all cards
     assert Slot(2).environment(recipe) == {}
+    recipe = recipe.model_copy(update={"task": {**recipe.task, "text": "1e-4"}})
     monkeypatch.setattr(pool.subprocess, "Popen", lambda *args, **how: None)
     with alone(tmp_path) as lock:
         pool._start(recipe, Slot(2), lock)
+    assert (
+        load_recipe(tmp_path / "run" / "recipe.yaml").task == recipe.task
+    )  # a text that looks like a number stays one
     assert load_recipe(tmp_path / "run" / "recipe.yaml").learner == recipe.learner
 
 
@@ -253,6 +257,43 @@ def test_the_newest_line_of_metrics_is_read_alone(tmp_path):
     assert newest(tmp_path) is None
     file.write_text("no json\n" + json.dumps({"step": 0, "long": "x" * 70_000}) + '\n{"step": 1, "reward": 2}\n{"st')
     assert newest(tmp_path) == {"step": 1, "reward": 2}
+
+
+@pytest.mark.parametrize("broken", [b"\0\0\0\0\n", b'{"step": 1, "rew\n', b"\xff\xfe\n"])
+def test_a_last_line_that_a_power_cut_broke_stops_no_sweep(broken, tmp_path, monkeypatch, capsys):
+    words = ["steps=1", *SMALL]
+    run = grid(QUICKSTART, words, tmp_path)[0].output_dir
+    monkeypatch.setattr(pool.sys, "executable", tmp_path / "killed")
+    (tmp_path / "killed").write_text("#!/bin/sh\nsleep 0.4\nkill -9 $$\n")
+    (tmp_path / "killed").chmod(0o700)
+    with pytest.raises(ChildProcessError):  # which leaves the run's recipe
+        sweep(QUICKSTART, words, output=tmp_path)
+    (run / "metrics.jsonl").write_bytes(broken)
+    assert newest(run) is None
+    assert f"{run.name}: new" in plan(QUICKSTART, words, output=tmp_path)
+    monkeypatch.undo()
+    assert sweep(QUICKSTART, words, output=tmp_path) == [run]
+    assert [line["step"] for line in read_lines(run / "metrics.jsonl")] == [0]
+
+
+def test_a_file_in_place_of_a_runs_folder_stops_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool.sys, "executable", tmp_path / "does")
+    (tmp_path / "does").write_text("#!/bin/sh\n")
+    (tmp_path / "does").chmod(0o700)
+    runs = [r.model_copy(update={"output_dir": tmp_path / f"run-{r.seed}"}) for r in recipes(2)]
+    (tmp_path / "run-0").touch()
+    with alone(tmp_path) as lock:
+        failed = pool.train_all(runs, [Slot(1)], lock, lambda running, ended: None)
+    assert failed == {tmp_path / "run-0": f"output_dir: {tmp_path / 'run-0'} is a file; choose another folder"}
+    assert (tmp_path / "run-1" / pool.LOG).is_file()
+
+
+def test_a_folder_that_cannot_be_written_stops_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "write_text", lambda *args: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
+    runs = [r.model_copy(update={"output_dir": tmp_path / f"run-{r.seed}"}) for r in recipes(2)]
+    with alone(tmp_path) as lock:
+        failed = pool.train_all(runs, [Slot(1)], lock, lambda running, ended: None)
+    assert failed == {run.output_dir: "[Errno 30] Read-only file system" for run in runs}
 
 
 def test_a_run_killed_by_the_system_says_so(tmp_path, monkeypatch):

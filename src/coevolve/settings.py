@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, Strict
 
 from coevolve.recipe.components import checked
 
@@ -41,8 +43,11 @@ Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), _NUMBER]
 PositiveFraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), _NUMBER]
 BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _NUMBER]
 """From 0 on, but less than 1."""
-Workers = bool | Literal["auto"]
+Workers = Annotated[bool, Strict()] | Literal["auto"]
 """Whether policies on the CPU compute in worker processes, one a core; "auto": where they pay."""
+
+Folder = Annotated[Path, BeforeValidator(lambda given: os.path.expanduser(given) if isinstance(given, str) else given)]
+"""The path of a folder, in which ``~`` is the home directory as it is in a shell."""
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")

@@ -293,6 +293,7 @@ class Trainer:
         """
         checks.check_run(save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
+        place = RunDir(run.path.absolute())  # code of the user's may change the working directory
         identity = dict(recipe) if recipe is not None else self.identity()
         run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
         args = Arguments(str(run.path), self.steps, save_every, self.seed)
@@ -303,6 +304,7 @@ class Trainer:
             if start:
                 for version in sorted(set(self.versions.values())):  # who did not learn last is of an earlier one
                     self.publish([name for name, its in self.versions.items() if its == version], version)
+            run = place
             run.begin(identity, self.seed, self.computing(), self.settings(), fresh=start == 0)
             tell = Told((*self.callbacks, *check_callbacks(callbacks)), args, start, trainer=self)
             tell("on_train_begin")
@@ -315,21 +317,19 @@ class Trainer:
                 tell("on_step_begin")
                 line = {"step": i, "cast": dict(self.cast(i)), **self.step(i)}
                 run.append(line, records(self.episodes[: samples * self.members], self.tokenizers(), self.lessons))
-                for listener in told:
-                    listener(line)
-                tell.stepped(line)
+                save = partial(self._save, run, i + 1, samples, identity, keep_last)
+                due = i + 1 == self.steps or (i + 1) % save_every == 0
+                _tell_of(line, told, tell, save if due else None)
                 last = i + 1 == self.steps or tell.control.should_training_stop
-                if last or tell.control.should_save or (i + 1) % save_every == 0:
-                    found = self._sample(run, i + 1, samples)
-                    saved = checkpoint.save(self, run, i + 1, identity, keep_last)  # before anybody's code can fail
-                    self.ahead.forget()
+                if due or last or tell.control.should_save:
+                    found, saved = save()
                     tell.evaluated(found)
                     tell.saved(saved)
                     trim()
                 if last:
                     break
             tell("on_train_end")
-        return run.path
+        return Path(output_dir)
 
     def _check_fresh(self, restored: bool) -> None:
         """Raises ValueError where a run is to begin, and the weights are those of updates that were begun before."""
@@ -346,6 +346,15 @@ class Trainer:
         found = self.sample(n)
         run.append_samples(step, found)
         return found
+
+    def _save(
+        self, run: RunDir, step: int, samples: int, identity: Mapping[str, Any], keep_last: int
+    ) -> tuple[list[dict[str, Any]], Path]:
+        """What the team says on held-out problems, and a checkpoint, before anybody is told of either and can fail."""
+        found = self._sample(run, step, samples)
+        saved = checkpoint.save(self, run, step, identity, keep_last)
+        self.ahead.forget()
+        return found, saved
 
     def close(self) -> None:
         """End the processes and servers of learners and engine, those that were given too: for who has made them."""
@@ -418,6 +427,21 @@ def _told(listeners: Sequence[Listener] | None, steps: int) -> Iterator[Sequence
         return
     with progress(steps) as show:
         yield [show]
+
+
+def _tell_of(
+    line: dict[str, Any], listeners: Sequence[Listener], tell: Told, save: Callable[[], object] | None
+) -> None:
+    """Everybody who hears of a step that is learnt. save: writes the checkpoint that is due now, which is not lost for
+    what others make of the step. It comes after them where none fails: what they draw and change is in it."""
+    try:
+        for listener in listeners:
+            listener(line)
+        tell.stepped(line)
+    except Exception:
+        if save is not None:
+            save()
+        raise
 
 
 def batch_of(problems: Sequence[Problem], step: int, n: int, seed: int) -> list[Problem]:

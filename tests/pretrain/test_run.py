@@ -164,6 +164,42 @@ def test_training_can_start_from_a_model(recipe: Path, tmp_path: Path) -> None:
     assert _losses(second)[0][1] < _losses(first)[0][1]
 
 
+@pytest.fixture
+def chained(tmp_path: Path) -> Path:
+    """A recipe that starts from the model of another one in its folder, which is not the working directory."""
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    _written(folder, {**MICRO, "steps": 2, "output_dir": str(tmp_path / "first")})
+    more = {key: value for key, value in MICRO.items() if key not in ("architecture", "vocab_size")}
+    more |= {"start": "micro.yaml", "steps": 1, "output_dir": str(tmp_path / "more")}
+    (folder / "more.yaml").write_text(yaml.safe_dump(more))
+    return folder / "more.yaml"
+
+
+def test_the_recipe_that_one_starts_from_is_beside_it(chained: Path, tmp_path: Path) -> None:
+    assert (pretrain(chained, [], resume=False) / "config.json").is_file()
+    assert (tmp_path / "first" / "model").is_dir()
+    assert "start: micro.yaml" in (tmp_path / "more" / "recipe.yaml").read_text()  # as it was written
+    assert pretrain(chained, [], resume=True) == tmp_path / "more" / "model"
+
+
+def test_an_override_names_a_start_from_where_one_is(chained: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^no file micro\.yaml$"):
+        pretrain(chained, ["start=micro.yaml"], resume=False)
+
+
+def test_a_recipe_that_starts_from_itself_is_refused(chained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a model that it starts from is trained in \S+more, too; name another"):
+        pretrain(chained, [f"start={chained}"], resume=False)
+    other = {"kind": "causal_lm", "start": "more.yaml", "output_dir": str(tmp_path / "first")}
+    scratch = {key: value for key, value in MICRO.items() if key not in ("architecture", "vocab_size")}
+    _written(chained.parent, scratch | other)
+    with pytest.raises(ValueError, match=r"a model that it starts from is trained in \S+more, too; name another"):
+        pretrain(chained, [], resume=False)
+    assert not (tmp_path / "more").exists()
+
+
 def test_a_classifier_learns_the_labels(tmp_path: Path) -> None:
     tree = {key: value for key, value in MICRO.items() if key != "sources"}
     tree |= {"kind": "classifier", "source": "opinions", "steps": 120, "batch_size": 16, "learning_rate": 5e-3}
@@ -221,6 +257,8 @@ def test_a_torn_checkpoint_is_named(recipe: Path, tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("stepz=3", "did you mean 'steps'"),
+        ("steps=true", "steps: want a number, found True"),
+        ("learning_rate=on", "learning_rate: want a number, found True"),
         ("sources=[{nam: opinions}]", "did you mean 'name'"),
         ("sources=[{name: opinion}]", "no source 'opinion'"),
         ("start=somewhere", "give either `start`, or both"),

@@ -10,7 +10,7 @@ import yaml
 from coevolve.cast import CASTS
 from coevolve.plays import PLAYS
 from coevolve.recipe.components import component
-from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml
+from coevolve.recipe.inputs import apply_overrides, did_you_mean, dump, load_yaml
 from coevolve.recipe.schema import load_recipe, parts
 from coevolve.tasks import TASKS
 from coevolve.types import Problem
@@ -67,7 +67,13 @@ def test_the_record_of_a_recipe_loads_as_the_same_recipe(recipe, tmp_path):
         ("policies.ann.lora={rank: 16}", "policies.ann: lora is set and weights is left out, which trains all of them"),
         ("sampling={max_new_tokens: 4, temprature: 1}", "sampling.temprature; did you mean 'temperature'?"),
         ("steps=many", "steps: input should be a valid integer, unable to parse string as an integer, found 'many'"),
-        ("steps=0", "steps is 0; want above 0"),
+        ("steps=0", "steps is 0; want at least 1"),
+        ("steps=true", "steps: want a number, found True"),
+        ("reset_every=true", "reset_every: want a number, found True"),
+        ("seed=on", "seed: want a number, found True"),
+        ("samples=no", "samples: want a number, found False"),
+        ("workers=1", "workers: input should be a valid boolean, found 1"),
+        ("steps=1:30", "steps: input should be a valid integer, unable to parse string as an integer, found '1:30'"),
         ("policies.ann.weights=half", "policies.ann.weights is 'half'; want one of full, lora, frozen"),
         (
             "sampling={max_new_tokens: 4, temperature: 1.0e-40}",
@@ -137,6 +143,33 @@ def test_overrides_are_typed_and_leave_the_original_alone():
         "g": None,
     }
     assert tree == {"a": {"b": 1}}
+
+
+def test_a_tilde_is_the_home_of_who_trains(recipe, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load_recipe(recipe(), ["output_dir=~/runs/x"]).output_dir == Path("/home/me/runs/x")
+    assert load_recipe(recipe(), ["output_dir=~there/~/x"]).output_dir == Path("~there/~/x")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        *[("010", 10), ("-08", -8), ("1:30", "1:30"), ("1:30.5", "1:30.5"), ("0b1", "0b1"), ("1_000", 1000)],
+        *[("0o17", 15), ("0x1F", 31), ("1e-4", 1e-4), ("12e45", 12e45), ("1.5", 1.5), ("-.5", -0.5), ("+3", 3)],
+        *[("0", 0), ("1.", 1.0)],
+    ],
+)
+def test_numbers_are_those_of_yaml_1_2(written, read):
+    assert apply_overrides({}, [f"a={written}"]) == {"a": read}
+    assert type(apply_overrides({}, [f"a={written}"])["a"]) is type(read)
+
+
+@pytest.mark.parametrize("text", ["1e-4", "12e45", "010", "0o17", "1:30", "1_000", "yes", "null", "a: b", "1.5", "x"])
+def test_a_text_that_looks_like_a_number_is_written_as_text(text, tmp_path):
+    tree = {"task": {"name": text, "n": 3, "rate": 1e-4}}
+    (tmp_path / "a.yaml").write_text(dump(tree))
+    assert load_yaml(tmp_path / "a.yaml") == tree
+    assert yaml.safe_load(dump(tree)) == tree  # by a reader of YAML 1.1, too
 
 
 def test_a_star_is_every_key_that_is_there():

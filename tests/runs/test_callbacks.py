@@ -124,9 +124,49 @@ def test_a_recipe_names_them_and_the_one_that_fails_is_told(recipe, tmp_path, ca
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("error: the callback Mine, on_log, after step 2: raised RuntimeError: no room (")
     assert said.endswith("mine.py, line 8)")
-    assert cli.main(["train", str(recipe), "--resume", "callbacks=[]"]) == 0  # it is no part of what a step computes
     run = tmp_path / "run"
+    assert (run / "checkpoint-2").is_dir()  # it was due then
+    assert [json.loads(x)["step"] for x in (run / "samples.jsonl").read_text().splitlines()] == [0, 2]
+    assert cli.main(["train", str(recipe), "--resume", "callbacks=[]"]) == 0  # it is no part of what a step computes
+    assert [json.loads(x)["step"] for x in (run / "samples.jsonl").read_text().splitlines()] == [0, 2, 4]
     assert cli.main(["eval", str(run), "--problems", "1"]) == 0
+
+
+def test_a_changed_file_of_ones_own_is_told_when_a_run_goes_on(recipe, tmp_path, capsys):
+    words = ["train", str(recipe), "--resume"]
+    assert cli.main(["train", str(recipe)]) == 2  # no room
+    (tmp_path / "mine.py").write_text(MINE.replace("== 2", "== 9"))
+    changed = f"goes on with other code: {tmp_path / 'mine.py'} changed since its last start"
+    capsys.readouterr()
+    assert cli.main([*words, "steps=3"]) == 0
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "other code" in line]
+    assert line.startswith(f"warning: {tmp_path / 'run'} {changed}")
+    assert cli.main([*words, "steps=4"]) == 0  # the same as the last time
+    assert "other code" not in capsys.readouterr().err
+
+
+WANDERER = """
+import os
+
+class Wanderer:
+    def on_step_begin(self, args, state, control, **kwargs):
+        os.chdir(os.path.dirname(__file__) + "/elsewhere")
+"""
+
+
+def test_a_run_stays_in_its_folder_wherever_its_code_goes(recipe, tmp_path, monkeypatch, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "wanderer.py").write_text(WANDERER)
+    monkeypatch.chdir(tmp_path)
+    words = ["train", recipe.name, "callbacks=[wanderer.py:Wanderer]", "output_dir=runs/here"]
+    assert cli.main(words) == 0
+    assert "elsewhere" not in capsys.readouterr().out
+    assert not list((tmp_path / "elsewhere").iterdir())
+    run = tmp_path / "runs" / "here"
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 4
+    assert (run / "checkpoint-4").is_dir()
+    assert (run / "reward-kl.png").is_file()
+    assert "output_dir: runs/here" in (run / "recipe.yaml").read_text()
 
 
 def test_a_run_is_played_without_them(recipe, tmp_path):

@@ -7,19 +7,21 @@ import random
 import shutil
 import signal
 import time
+import warnings
 import zlib
 from pathlib import Path
 
 import pytest
 import torch
 from forked import FORKING
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from toy import Lucky, toy, without_times
 
 from coevolve import PolicySpec, Trainer, chain, cory, fixed, marlhf, rounds
 from coevolve.commands.train import _run as train_or_go_on
 from coevolve.faults import RanksLostError
 from coevolve.plays import tools
+from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import checkpoint
 from coevolve.runs.environment import starts
 from coevolve.runs.folder import RunDir, read_lines
@@ -95,6 +97,12 @@ def run(four_steps, tmp_path):
     return Path(shutil.copytree(four_steps, tmp_path / "run"))
 
 
+def test_a_text_that_looks_like_a_number_stays_one_in_the_runs_recipe(tmp_path):
+    recipe = {"task": {"name": "./mine.py:Mine", "commit": "12e45", "rate": 1e-4}}
+    RunDir(tmp_path).begin(recipe, 0, {}, {}, fresh=True)
+    assert load_yaml(tmp_path / "recipe.yaml") == recipe
+
+
 def test_a_longer_run_goes_on_where_a_shorter_one_ended(micro_model, run, tmp_path):
     toy(micro_model, steps=6).run(run, resume=True, save_every=2)
     whole = toy(micro_model, steps=6).run(tmp_path / "whole", save_every=2)
@@ -133,6 +141,38 @@ def test_a_run_is_never_overwritten(micro_model, run):
 def test_keep_last(micro_model, tmp_path):
     run = toy(micro_model, steps=5).run(tmp_path / "run", save_every=1, keep_last=3)
     assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-3", "checkpoint-4", "checkpoint-5"]
+
+
+def test_a_checkpoint_that_cannot_be_deleted_ends_no_training(micro_model, tmp_path, monkeypatch):
+    def refuse(folder):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(checkpoint.durable, "remove", refuse)
+    with pytest.warns(
+        UserWarning, match=r"checkpoint-1 could not be deleted \(\[Errno 1\] Operation not permitted\); del"
+    ):
+        run = toy(micro_model, steps=2).run(tmp_path / "run", save_every=1, keep_last=1, listeners=[])
+    assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-1", "checkpoint-2"]
+
+
+def frozen(model, of_bob, **settings):
+    """Bob is a partner who does not learn."""
+    specs = {"ann": PolicySpec(model=str(model), learning_rate=1e-2), "bob": PolicySpec(str(of_bob), weights="frozen")}
+    return toy(model, policies=specs, cast=fixed({"pioneer": "ann", "observer": "bob"}), **settings)
+
+
+def test_a_frozen_partner_who_is_another_now_is_told(micro_model, tmp_path):
+    partner = Path(shutil.copytree(micro_model, tmp_path / "partner"))
+    run = frozen(micro_model, partner, steps=1).run(tmp_path / "run", listeners=[])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        frozen(micro_model, partner, steps=2).run(run, resume=True, listeners=[])
+    other = {name: tensor + 1 for name, tensor in load_file(partner / "model.safetensors").items()}
+    save_file(other, partner / "model.safetensors", {"format": "pt"})
+    with pytest.warns(
+        UserWarning, match=r"the frozen policy 'bob' has other weights in \S+bob than \S+partner has now"
+    ):
+        frozen(micro_model, partner, steps=3).run(run, resume=True, listeners=[])
 
 
 def test_a_torn_checkpoint_is_named(micro_model, run):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from typing import Any
+
 import pytest
 
 from coevolve.runtime.child import Child
@@ -35,3 +38,29 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert {"MASTER_ADDR", "OMP_NUM_THREADS"} <= {*told()}
+
+
+def test_an_interrupt_before_there_is_a_guard_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[Any]()
+    popen = subprocess.Popen
+
+    def interrupted(*args: Any, **how: Any) -> Any:
+        if started:
+            raise KeyboardInterrupt
+        started.append(popen(*args, **how))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Child(["sleep", "60"], {})
+    assert started[0].returncode == -9
+
+
+def test_a_child_whose_guard_was_killed_is_still_ended() -> None:
+    child = Child(["sleep", "60"], {})
+    child.guard.kill()
+    child.guard.wait()
+    child.close()
+    assert child.process.returncode is not None
+    assert not child.log.exists()
+    child.close()  # again, which is nothing

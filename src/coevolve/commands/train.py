@@ -46,8 +46,9 @@ def train(args: argparse.Namespace) -> None:
 
         if serve():
             return
+    place = recipe.output_dir.absolute()
     train_recipe(recipe, args.resume)
-    _show(recipe.output_dir)
+    _show(_there(recipe.output_dir, place))
 
 
 def _plan(recipe: Recipe, resume: bool) -> None:
@@ -93,13 +94,13 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
     from coevolve.recipe.schema import build
     from coevolve.recipe.unused import warn_of_unused
     from coevolve.report.trackers import trackers
-    from coevolve.runs.folder import RunDir
+    from coevolve.runs.folder import RunDir, steps_of
 
     done: list[int] = []
-    record, run = recipe.record(), RunDir(recipe.output_dir)
+    record, run, place = recipe.record(), RunDir(recipe.output_dir), RunDir(recipe.output_dir.absolute())
     try:
         run.check(recipe.steps, resume)  # before models are loaded, or pre-trained
-        with trackers(recipe.report_to, run.path, record) as callbacks:
+        with trackers(recipe.report_to, place.path, record) as callbacks:
             with during("building the team"), collector_off():
                 warn_of_unused(recipe)
                 trainer = build(recipe)
@@ -108,32 +109,40 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
                 listeners = [lambda line: done.append(line["step"] + 1), show]
                 how = {key: getattr(recipe, key) for key in ("save_every", "keep_last", "samples")}
                 told: dict[str, Any] = {"listeners": listeners, "callbacks": callbacks}
-                _run(run, partial(trainer.run, run.path, recipe=record, **told, **how), resume)
+                go = partial(trainer.run, _there(run.path, place.path), recipe=record, **told, **how)
+                _run(run, go, resume)
     except KeyboardInterrupt as stop:
         if not is_interrupt(stop):  # code of the user's raised it
             raise
-        said = f"stopped at step {done[-1] if done else 0}; {_how_to_go_on(run)}"
+        before = max(map(steps_of, place.checkpoints()), default=0)
+        said = f"stopped at step {done[-1] if done else before}; {_how_to_go_on(place)}"
         raise Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
     except Exception as error:
         if line := lacking(error):
-            raise ShortageError(f"{line}; {_how_to_go_on(run)}") from error
+            raise ShortageError(f"{line}; {_how_to_go_on(place)}") from error
         raise
+
+
+def _there(run: Path, place: Path) -> Path:
+    """The run's folder as it was named, or by its whole path if code of the user's has left the working directory."""
+    return run if run.absolute() == place else place
 
 
 def _run(run: RunDir, train: Callable[..., object], resume: bool) -> None:
     """Train to the last step. Where ranks are lost, all policies go on from the last checkpoint, once for each."""
     from coevolve.faults import RanksLostError
+    from coevolve.runs.folder import RunDir
 
-    tried = None
+    tried, place = None, RunDir(run.path.absolute())
     while True:
         try:
             train(resume=resume)
             return
         except RanksLostError as error:
-            [*_, last] = [None, *run.checkpoints()]
+            [*_, last] = [None, *place.checkpoints()]
             if last is None or last == tried:
                 raise
-            say(f"{error}; all policies go on from {last}")
+            say(f"{error}; all policies go on from {run.path / last.name}")
             tried, resume = last, True
 
 

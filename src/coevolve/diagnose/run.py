@@ -17,7 +17,7 @@ from coevolve.evaluate import SEED, choose
 from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import parts
 from coevolve.report.findings.diagnostics import FILE
-from coevolve.runs.durable import write_text
+from coevolve.runs.durable import check_writable, write_text
 from coevolve.runs.folder import plain
 from coevolve.runs.trained import kept
 from coevolve.types import PolicyName
@@ -50,6 +50,7 @@ def diagnose(
     """
     host = entrant(Path(run), checkpoint, trust_code)
     guests = others(beside, host, trust_code)
+    check_writable(Path(run) / FILE)  # before hours of work that would have no place
     rows = []
     with ExitStack() as stack:
         entrants = [replace(one, folder=stack.enter_context(kept(one.folder))) for one in (host, *guests)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -291,6 +292,12 @@ class LocalLearner(Policy):
         """Continue as the policy that wrote them, bit for bit."""
         folder = Path(folder)
         if not self.trainable:
+            if other := self.weights.unlike(folder):
+                warnings.warn(
+                    f"the frozen policy {self.name!r} has other weights in {folder} than {self.spec.model} has now "
+                    f"({other}); what follows is played with those of now",
+                    stacklevel=3,
+                )
             return
         self.weights.load(folder)
         if self.value_head is not None:

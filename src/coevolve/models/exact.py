@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,20 @@ def read(file: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError) as error:
         why = "does not exist" if not file.is_file() else f"cannot be read ({one_line(error)})"
         raise ValueError(f"{file} {why}; it is missing, cut short or damaged: copy it again") from error
+
+
+def beginning_unlike(file: Path, state: Mapping[str, Tensor]) -> Iterator[str]:
+    """Names of tensors whose first row in a safetensors file is another one than in a state, as far as both have one
+    of that shape; rounding to the shorter of two types makes no difference."""
+    with safe_open(file, framework="pt") as opened:
+        for name in sorted(state.keys() & set(opened.keys())):
+            there, here = opened.get_slice(name), state[name]
+            if list(there.get_shape()) != list(here.shape) or not here.is_floating_point() or not here.ndim:
+                continue
+            one, other = there[:1], here[:1].cpu()
+            short = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
+            if not torch.equal(one.to(short), other.to(short)):
+                yield name
 
 
 def check_loaded(info: Mapping[str, Any], model: Any) -> None:

@@ -23,7 +23,7 @@ from transformers.pytorch_utils import Conv1D
 from coevolve.faults import one_line
 from coevolve.interfaces import Backend
 from coevolve.models.adapters import Adapters, lora_layers
-from coevolve.models.exact import check_file, check_same, read
+from coevolve.models.exact import beginning_unlike, check_file, check_same, read, weight_files
 from coevolve.models.load import load_causal_lm, without_bars
 from coevolve.models.spec import LoraSpec
 
@@ -156,6 +156,13 @@ class Weights:
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, folder / ADAPTER_FILE)
         config = self.base.peft.peft_config[self.adapter]
         config.save_pretrained(folder)
+
+    @torch.no_grad()
+    def unlike(self, folder: Path) -> str:
+        """A tensor whose beginning is another one in the files that ``save`` of a bare model wrote; empty if there is
+        none. Not all numbers are looked at, so that it takes no time and memory."""
+        state = self.base.bare_state()
+        return next((name for file in weight_files(folder) for name in beginning_unlike(file, state)), "")
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:

@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from coevolve.files import shown
 from coevolve.recipe.inputs import apply_overrides, load_yaml, validate
+from coevolve.recipe.packaged import beside
+from coevolve.settings import Count, CountFromZero, Folder, NotNegative, Positive
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -19,25 +21,25 @@ class Source(_Strict):
     """One corpus of the mix. Copies of a file repeat it; copies of a generated source are drawn afresh."""
 
     name: str
-    repeat: PositiveInt = 1
+    repeat: Count = 1
 
 
 class _Common(_Strict):
-    output_dir: Path | None = None  # default: runs/<recipe>-<seed>
-    seed: int = Field(0, ge=0)
-    steps: PositiveInt
-    threads: PositiveInt = 1
+    output_dir: Folder | None = None  # default: runs/<recipe>-<seed>
+    seed: CountFromZero = 0
+    steps: Count
+    threads: Count = 1
     dtype: Precision = "float32"  # of the computation; weights and optimiser are float32
     save_dtype: Precision = "float32"
-    learning_rate: PositiveFloat
-    warmup_steps: PositiveInt = 50
-    weight_decay: float = Field(0.1, ge=0)
-    batch_size: PositiveInt  # sequences
-    sequence_length: PositiveInt = Field(256, ge=16)  # tokens
-    checkpoint_every: PositiveInt = 200  # steps
-    log_every: PositiveInt = 20  # steps
+    learning_rate: Positive
+    warmup_steps: Count = 50
+    weight_decay: NotNegative = 0.1
+    batch_size: Count  # sequences
+    sequence_length: Annotated[Count, Field(ge=16)] = 256  # tokens
+    checkpoint_every: Count = 200  # steps
+    log_every: Count = 20  # steps
     start: str | None = None  # a model to continue from, instead of `architecture` and `vocab_size`
-    vocab_size: Annotated[int, Field(ge=300)] | None = None  # bytes and special tokens take the first 259
+    vocab_size: Annotated[Count, Field(ge=300)] | None = None  # bytes and special tokens take the first 259
     architecture: dict[str, Any] | None = None  # `model_type` and keys of that transformers config
 
     @model_validator(mode="after")
@@ -63,12 +65,40 @@ class ClassifierRecipe(_Common):
 
 
 Recipe = CausalLMRecipe | ClassifierRecipe
+_ENDS = (".yaml", ".yml")
 _KINDS: dict[str, type[Recipe]] = {"causal_lm": CausalLMRecipe, "classifier": ClassifierRecipe}
 
 
 def folder_of(path: Path, recipe: Recipe) -> Path:
     """Where a recipe's run is; its model is `model` in there."""
     return recipe.output_dir or Path("runs") / f"{path.stem}-{recipe.seed}"
+
+
+def start_of(path: Path, recipe: Recipe, overrides: list[str]) -> str | None:
+    """The model that a recipe starts from. A recipe of one is a file beside this one, else one of the working
+    directory (always if an override names it), else the packaged recipe of that name."""
+    start = recipe.start
+    if start is None or not start.endswith(_ENDS) or any(one.partition("=")[0].strip() == "start" for one in overrides):
+        return start
+    elsewhere = not (path.parent / start).is_file() and Path(start).is_file()
+    return start if elsewhere else str(beside(start, path.parent))
+
+
+def check_starts(path: Path, overrides: list[str]) -> None:
+    """Raises ValueError for a recipe that starts from itself, at once or by way of others: its training would wait for
+    its own folder for ever."""
+    folders = set[Path]()
+    while path.is_file():
+        recipe = load(path, overrides)
+        start, folder = start_of(path, recipe, overrides), folder_of(path, recipe).resolve()
+        if folder in folders:
+            raise ValueError(
+                f"{path}: a model that it starts from is trained in {folder}, too; name another as its start"
+            )
+        if start is None or not start.endswith(_ENDS):
+            return
+        folders.add(folder)
+        path, overrides = Path(start), []
 
 
 def load(path: Path, overrides: list[str]) -> Recipe:

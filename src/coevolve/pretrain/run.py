@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-import yaml
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -15,9 +14,9 @@ from coevolve.console import say
 from coevolve.models.names import is_recipe
 from coevolve.pretrain import causal, checkpoint, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
-from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, folder_of, load
+from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, check_starts, folder_of, load, start_of
 from coevolve.pretrain.training import train
-from coevolve.recipe.inputs import load_yaml
+from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable
 from coevolve.runs.lock import LOCK, alone, sweep_up
 from coevolve.runtime.placement import set_threads
@@ -32,13 +31,14 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     """
     resolved = load(recipe, overrides)
     folder = folder_of(recipe, resolved)
+    check_starts(recipe, overrides)
     _check(folder)
     with alone(folder, wait=resume):  # several trainings that start side by side may all want this model
         sweep_up(folder)
         _claim(folder, resolved, resume)
         if not (folder / "model").is_dir():
             with _threads(resolved.threads):
-                _run(resolved, folder)
+                _run(resolved.model_copy(update={"start": start_of(recipe, resolved, overrides)}), folder)
     return folder / "model"
 
 
@@ -64,7 +64,7 @@ def _check(folder: Path) -> None:
 
 def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
     """Writes the resolved recipe; a folder with a checkpoint or a model in it is only continued, by the same recipe."""
-    mine = yaml.safe_dump(recipe.model_dump(mode="json", exclude={"output_dir"}), sort_keys=False)
+    mine = dump(recipe.model_dump(mode="json", exclude={"output_dir"}))
     path = folder / "recipe.yaml"
     if (folder / checkpoint.NAME).exists() or (folder / "model").exists():
         if not path.is_file() or path.read_text(encoding="utf-8") != mine:

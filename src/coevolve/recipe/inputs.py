@@ -35,7 +35,7 @@ _VALUES = 100_000  # in a tree, with what its aliases repeat
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 numbers (PyYAML reads 1e-4 as text); a key given twice, or one that is not text, is an error.
+    """YAML 1.2 numbers (``_read_numbers_of_1_2``); a key given twice, or one that is not text, is an error.
 
     Whatever a value's constructor raises (a date of month 13, ``!!int x``) is one that names the value's line.
     """
@@ -78,9 +78,45 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+class Dumper(yaml.SafeDumper):
+    """Texts that ``load_yaml`` or PyYAML would read as something else, such as 1e-4 or 010, are in quotes."""
+
+
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_NUMBERS = {
+    _INT: re.compile(r"([-+]?[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+    _FLOAT: re.compile(
+        r"([-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*\.[0-9_]*)([eE][-+]?[0-9]+)?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+    ),
+}
+"""What YAML 1.2 takes for a number where there are no quotes, and 1_000."""
+
+
+def _read_numbers_of_1_2() -> None:
+    """PyYAML is of YAML 1.1, to which 1e-4 is a text, 010 is 8 and 1:30 is 90. Nobody means that in a recipe."""
+    _Loader.yaml_implicit_resolvers = {
+        first: [one for one in resolvers if one[0] not in _NUMBERS]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    for tag, written in _NUMBERS.items():
+        for kind in (_Loader, Dumper):  # what is written keeps the quotes that readers of 1.1 need, too
+            kind.add_implicit_resolver(tag, written, list("-+.0123456789"))
+    _Loader.add_constructor(_INT, _integer)
+
+
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node)).replace("_", "")
+    return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+
+
+_read_numbers_of_1_2()
+
+
+def dump(tree: Any, **how: Any) -> str:
+    """Settings as YAML, keys in their order, that ``load_yaml`` reads as the same. how: for PyYAML, as to its dump."""
+    text: str = yaml.dump(tree, Dumper=Dumper, sort_keys=False, **how)
+    return text
 
 
 def load_yaml(path: str | Path) -> Tree:

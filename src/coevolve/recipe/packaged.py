@@ -33,7 +33,7 @@ def located(recipe: str | Path) -> Path:
     is_file = path.suffix in (".yaml", ".yml")  # names have dots, too: qwen3-1.7b
     if is_file and not path.exists() and path.stem in recipes:
         raise ValueError(f"no file {path}; the recipe of that name comes with the package; write {path.stem}")
-    if is_file or len(path.parts) != 1 or path.exists():
+    if is_file or len(path.parts) != 1 or path.is_file():  # a folder of that name may be there for other reasons
         return path
     if path.name not in recipes:
         near = did_you_mean(path.name, recipes)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
@@ -24,6 +23,7 @@ from coevolve.learners import LEARNERS, by_torchrun, cost
 from coevolve.models import names as models
 from coevolve.models.load import device_of, load_config
 from coevolve.models.spec import PolicySpec, RecipePolicy, asked_of
+from coevolve.recipe.inputs import dump
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.rollout import Stage, rollout
 from coevolve.runtime.cores import cores
@@ -70,7 +70,7 @@ def plan(recipe: Recipe) -> str:
         "",
         *(_ranks(recipe, algorithm) if _on_ranks(recipe) else _memory(recipe, algorithm)),
     ]
-    return yaml.safe_dump(recipe.record(), sort_keys=False) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
+    return dump(recipe.record()) + "\n" + "\n".join(f"# {line}".rstrip() for line in lines)
 
 
 def problems(recipe: Recipe) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
+from coevolve.recipe.inputs import dump
 
 _GROUP = {"magrpo", "marloo", "maremax", "mareinforce", "grpo", "rloo", "reinforce"}
 _CRITIC = {"ppo", "cory"}
@@ -33,7 +33,7 @@ def check(tree: Mapping[str, Any], where: str) -> None:
         return
     gone = " and ".join(key for key, value in before.items() if after.get(key) != value)
     new = {key: value for key, value in after.items() if before.get(key) != value}
-    written = yaml.safe_dump(new, default_flow_style=True, sort_keys=False, width=1000).strip()
+    written = dump(new, default_flow_style=True, width=1000).strip()
     raise ValueError(f"{where}: algorithm: write {written} in place of {gone}")
 
 

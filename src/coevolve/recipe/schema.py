@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
@@ -39,7 +39,7 @@ from coevolve.recipe import renamed
 from coevolve.recipe.components import resolve
 from coevolve.recipe.inputs import apply_overrides, did_you_mean, load_yaml, validate
 from coevolve.recipe.packaged import beside, located, packaged
-from coevolve.settings import Workers
+from coevolve.settings import Count, CountFromZero, Folder, Workers
 from coevolve.tasks import TASKS
 from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Cast, Play, PolicyName, Role, Sampling
@@ -97,20 +97,20 @@ class Recipe(BaseModel):
     learner: Component | None = None
     """What learns, one for each policy; those of ``learners.build`` if left out."""
     sampling: StrictSampling = StrictSampling(**asdict(defaults.SAMPLING))
-    output_dir: Path
-    seed: NonNegativeInt = defaults.SEED
-    steps: PositiveInt = defaults.STEPS
-    batch_size: PositiveInt = defaults.BATCH_SIZE
-    members: PositiveInt = defaults.MEMBERS
-    reset_every: PositiveInt | None = defaults.RESET_EVERY
-    save_every: PositiveInt = defaults.SAVE_EVERY
-    keep_last: PositiveInt = defaults.KEEP_LAST
-    samples: NonNegativeInt = defaults.SAMPLES
+    output_dir: Folder
+    seed: CountFromZero = defaults.SEED
+    steps: Count = defaults.STEPS
+    batch_size: Count = defaults.BATCH_SIZE
+    members: Count = defaults.MEMBERS
+    reset_every: Count | None = defaults.RESET_EVERY
+    save_every: Count = defaults.SAVE_EVERY
+    keep_last: Count = defaults.KEEP_LAST
+    samples: CountFromZero = defaults.SAMPLES
     report_to: Annotated[list[str], BeforeValidator(_listed)] = []
     """Trackers by name; one alone, or `none`, need not be a list."""
     callbacks: list[Component] = []
     """The user's own `file.py:Name`, told of the events of a training."""
-    threads: PositiveInt | None = None
+    threads: Count | None = None
     """Of torch in this process; None is one where compiled loops compute, else what torch finds right."""
     workers: Workers = defaults.WORKERS
 

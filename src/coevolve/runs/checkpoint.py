@@ -19,6 +19,7 @@ import os
 import pickle
 import random
 import shutil
+import warnings
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,7 +82,10 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
 
 def _keep(run: RunDir, newest: int) -> None:
     for old in run.checkpoints()[: -max(newest, 1)]:
-        durable.remove(old)
+        try:
+            durable.remove(old)
+        except OSError as error:  # what was learnt is worth more than the disk's order
+            warnings.warn(f"{old} could not be deleted ({one_line(error)}); delete it by hand", stacklevel=4)
 
 
 def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_last: int) -> int:

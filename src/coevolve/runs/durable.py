@@ -20,7 +20,7 @@ _UNABLE = (errno.EINVAL, errno.ENOTSUP)
 
 def write_text(file: Path, text: str) -> None:
     """Replace a file at once, or not at all. Raises OSError (a full disk) with what was there intact."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")  # another process may be writing it too
+    beside = _beside(file)
     try:
         with beside.open("w", encoding="utf-8") as out:
             out.write(text)
@@ -33,6 +33,24 @@ def write_text(file: Path, text: str) -> None:
     sync(file.parent)
 
 
+def check_writable(file: Path) -> None:
+    """Raises OSError if ``write_text`` could not write this file, before there is something to write."""
+    beside = _beside(file)
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        beside.touch()
+        beside.unlink()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise OSError(f"{file} cannot be written ({why}); see to its folder, or take a copy of it") from error
+
+
+def _beside(file: Path) -> Path:
+    """Where a file is written before it has its name; another process may be writing it too."""
+    return file.with_name(f".{file.name}.{os.getpid()}.tmp")
+
+
 def publish(beside: Path, target: Path) -> None:
     """Give a finished file or folder its name, contents first. Replaces a file, or an empty folder."""
     sync_all(beside)
@@ -41,10 +59,13 @@ def publish(beside: Path, target: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder that others may look at: it is there and whole, or not there. Nothing if it is not."""
+    """Delete a folder that others may look at: it is there and whole, or not there. Nothing if it is not. Of a link,
+    the link alone. Raises OSError if it cannot be deleted."""
     gone = folder.with_name(f".{folder.name}{_REMOVED}")
     shutil.rmtree(gone, ignore_errors=True)  # of a kill
-    if folder.exists():
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
         os.replace(folder, gone)
         sync(folder.parent)
         shutil.rmtree(gone)

@@ -15,7 +15,7 @@ from coevolve.recipe.schema import build, load_recipe
 from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints
-from coevolve.runs.durable import write_text
+from coevolve.runs.durable import check_writable, write_text
 from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.trained import checkpoint_of, kept, recipe_of, step_of
 from coevolve.trainer import Trainer
@@ -64,6 +64,8 @@ def measure_run(
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
     checkpoints.verify(found)
+    if play is None:
+        check_writable(directory.path / "eval.json")  # before hours of work that would have no place
     with ExitStack() as stack:
         folder = stack.enter_context(kept(found))
         trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from coevolve.files import parse_json, read_text
+from coevolve.recipe.inputs import dump
 from coevolve.runs import durable, environment, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"
@@ -127,7 +127,11 @@ class RunDir:
 
         settings: of algorithm and play, with those that the recipe leaves to them. fresh: there was no checkpoint.
         """
-        text = yaml.safe_dump(plain(recipe), sort_keys=False)
+        if not fresh and (changed := signature.changed(self.path, recipe)):
+            files = ", ".join(changed)
+            said = f"{files} changed since its last start, and the steps before are of the old code"
+            warnings.warn(f"{self.path} goes on with other code: {said}", stacklevel=3)  # of who trains
+        text = dump(plain(recipe))
         durable.write_text(self.path / "recipe.yaml", text)
         if own := signature.signature(text, recipe):
             durable.write_text(self.path / signature.FILE, own)

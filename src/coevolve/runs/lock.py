@@ -70,7 +70,7 @@ def check(folder: Path) -> None:
 def sweep_up(folder: Path) -> None:
     """Delete what a kill left in a folder, and not what somebody holds (``trained.kept``)."""
     for left in [one for one in folder.iterdir() if is_left_over(one.name)]:
-        if not left.is_dir():
+        if left.is_symlink() or not left.is_dir():
             left.unlink(missing_ok=True)
         elif not _held_by_others(left):
             shutil.rmtree(left, ignore_errors=True)

@@ -63,6 +63,16 @@ def not_own(run: Path) -> str:
     return f"{changed[0]} has changed since it was made" if changed else ""
 
 
+def changed(run: Path, settings: Any) -> list[str]:
+    """The files in these settings that are others than when the run was signed; none where nothing tells."""
+    try:
+        before = dict(json.loads((run / FILE).read_text("utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    named = dict.fromkeys(files_in(settings))
+    return [file for file in named if file in before and _checksum(file) != before[file]]
+
+
 def check_stays(run: Path, files: Iterable[str | Path]) -> None:
     """Raises ValueError for files outside of a run that is not this user's own: links, which a report or an export of
     it would follow."""

@@ -48,9 +48,14 @@ class Child:
             except OSError:
                 self.log.unlink()
                 raise
-        self.guard = subprocess.Popen(
-            ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", str(self.process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
+        self._closed = False
+        guard = ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", str(self.process.pid)]
+        try:
+            self.guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
+        except BaseException:  # an interrupt, too: nobody else would end it
+            self._kill()
+            self.log.unlink()
+            raise
 
     @property
     def ended(self) -> int | None:
@@ -64,20 +69,25 @@ class Child:
 
     def close(self, keep_log: bool = False) -> None:
         """Ask it to end, and end it and all its processes. The log of one that had ended by itself is kept, too."""
-        if self.guard.poll() is not None:
+        if self._closed:  # not by its guard, whom somebody may have killed
             return
+        self._closed = True
         alone = self.ended is not None
         if not alone:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(_GOES)
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self._kill()
         self.guard.kill()
         self.guard.communicate()
         if not (alone or keep_log):
             self.log.unlink(missing_ok=True)
+
+    def _kill(self) -> None:
+        """End it and all its processes, at once."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def without_torchrun(environment: Mapping[str, str]) -> dict[str, str]:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from coevolve.faults import one_line
+from coevolve.files import check_folder
 from coevolve.models.spec import asked_of
+from coevolve.recipe.inputs import dump
 from coevolve.recipe.schema import Recipe
 from coevolve.runs.durable import write_text
 from coevolve.runs.folder import RunDir
@@ -51,8 +52,8 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
             try:
                 running.append(_start(recipe, free[0], lock))
                 del free[0]
-            except ValueError as error:  # somebody trains there
-                ended[recipe.output_dir] = str(error)
+            except (ValueError, OSError) as error:  # somebody trains there, or it cannot be written
+                ended[recipe.output_dir] = one_line(error)
 
     try:
         while waiting or running:
@@ -71,6 +72,7 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
 
 def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     run = recipe.output_dir
+    check_folder(run, "output_dir")
     # The run reads what was checked, not the file that somebody may be editing meanwhile.
     record = recipe.record()
     if recipe.learner is None:  # another one's threads and processes are its own affair
@@ -81,7 +83,7 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     for name, spec in recipe.policies.items():
         record["policies"][name]["compute"] = asked_of(spec.compute, recipe.threads)
     with alone(run):  # the training has a lock of its own
-        write_text(run / "recipe.yaml", yaml.safe_dump(record, sort_keys=False))
+        write_text(run / "recipe.yaml", dump(record))
     resume = ["--resume"] if RunDir(run).begun else []
     with (run / LOG).open("ab") as log:
         process = subprocess.Popen(

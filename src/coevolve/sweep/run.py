@@ -15,7 +15,7 @@ from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.packaged import located
 from coevolve.recipe.schema import Recipe
-from coevolve.runs.folder import RunDir, read_lines, steps_of
+from coevolve.runs.folder import RunDir, steps_of
 from coevolve.runs.identity import same_recipe
 from coevolve.runs.lock import alone
 from coevolve.runtime.cores import cores
@@ -90,11 +90,16 @@ def unfinished(recipes: Iterable[Recipe]) -> list[Recipe]:
 def _done(recipe: Recipe) -> int:
     """The steps of its newest checkpoint. Raises ValueError if its folder holds another run, or a longer one."""
     run = RunDir(recipe.output_dir)
-    if not (run.checkpoints() or read_lines(run.metrics)):
+    if not (run.checkpoints() or _has_lines(run)):
         return 0
     run.check_resume(recipe.steps)
     same_recipe(run.path, renamed.recipe(load_yaml(run.path / "recipe.yaml")), recipe.record())
     return max(map(steps_of, run.checkpoints()), default=0)
+
+
+def _has_lines(run: RunDir) -> bool:
+    """Whether a step was written, and be it one that a power cut broke: a training goes on from its checkpoints."""
+    return run.metrics.is_file() and b"\n" in run.metrics.read_bytes()
 
 
 def places_for(recipes: Sequence[Recipe], left: int, jobs: int | None) -> list[Slot]:

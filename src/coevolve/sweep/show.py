@@ -92,14 +92,18 @@ class _Watcher:
 
 
 def newest(run: Path) -> dict[str, Any] | None:
-    """The last whole line of a run's metrics, without reading the others; None before the first step."""
+    """The last whole line of a run's metrics, without reading the others; None before the first step, and where that
+    line is broken, as after a power cut: the training that goes on there writes it again."""
     file = RunDir(run).metrics
     if not file.is_file():
         return None
     with file.open("rb") as lines:
         lines.seek(max(0, file.stat().st_size - _TAIL))
         whole = lines.read().split(b"\n")[:-1]
-    return shapes.line(read_text(file, whole[-1]), file, "its last line") if whole else None
+    try:
+        return shapes.line(read_text(file, whole[-1]), file, "its last line") if whole else None
+    except ValueError:
+        return None
 
 
 def _reward(line: Mapping[str, Any]) -> str:

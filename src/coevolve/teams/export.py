@@ -28,6 +28,7 @@ from coevolve.models.spec import PolicySpec
 from coevolve.models.weights import Base, Weights, head
 from coevolve.names import run_name
 from coevolve.recipe.components import component
+from coevolve.recipe.inputs import Dumper
 from coevolve.recipe.schema import Recipe, anchored, is_code, names_file
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, plain, read_lines
@@ -144,7 +145,7 @@ def _warn_of_end(play: Mapping[str, Any]) -> None:
         )
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(Dumper):
     """Texts of several lines are written as such."""
 
     def represent_scalar(self, tag: str, value: Any, style: str | None = None) -> Any:

@@ -10,8 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from coevolve.recipe.inputs import dump
 from coevolve.report.page.blob import blob, pack
 from coevolve.report.page.columns import columns
 from coevolve.report.page.dialogues import dialogues
@@ -96,6 +95,6 @@ def _about(run: Run, group: str) -> dict[str, Any]:
     return {
         "group": group,
         "seed": run.seed,
-        "recipe": yaml.safe_dump(plain(run.recipe), sort_keys=False, allow_unicode=True),
+        "recipe": dump(plain(run.recipe), allow_unicode=True),
         "environment": json.dumps(run.written("environment.json"), indent=2, ensure_ascii=False),
     }
