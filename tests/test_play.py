@@ -150,6 +150,27 @@ def test_do_calls_python_between_turns():
     assert len(engine.calls[0]["ann"][0].prompt_ids) == 3
 
 
+def test_do_runs_async_functions_to_their_end_and_takes_keywords():
+    async def ask(word, *, function):
+        await asyncio.sleep(0)
+        return f"{word} {function}"
+
+    async def fails():
+        await asyncio.sleep(0)
+        raise KeyError("lost")
+
+    async def play(p, team):
+        notes = await together(do(ask, "what", function="f"), do(str, b"text", encoding="utf-8"))
+        await score(team, [await team["pioneer"](*notes)])
+
+    episodes, _, _ = played(play, cast={"pioneer": "ann"})
+    assert episodes[0].turns[0].heard == ("what f", "text")
+    with pytest.raises(
+        ValueError, match=r"do\(fails\) on problem 'p0': raised KeyError: 'lost' \(.*test_play.py, line"
+    ):
+        played(lambda p, team: do(fails))
+
+
 class Foreign:
     """An awaitable of some other framework."""
 

@@ -4,7 +4,7 @@ A play is ``async def play(problem, team)`` and awaits three effects and nothing
 
     turn    = await team[role](*heard)        # say: sample a turn of this role, which heard these turns or texts
     rewards = await score(team, turns)        # score: let the task pay these turns, a joint action
-    result  = await do(function, *args)       # do: call blocking Python
+    result  = await do(function, *args)       # do: call Python, blocking or async
 
 ``await together(a, b, ...)`` waits for several of them at once. There is no event loop: awaiting an effect parks the
 coroutine, and whoever drives it sends the answer.
@@ -12,9 +12,11 @@ coroutine, and whoever drives it sends the answer.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, cast
 
@@ -55,6 +57,7 @@ class Scoring:
 class Doing:
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 EFFECTS = (Saying, Scoring, Doing)
@@ -156,14 +159,24 @@ async def score(
     return cast(list[float], (await _Parked([Scoring(tuple(turns), parent, answered)]))[0])
 
 
-async def do(function: Callable[..., Any], *args: Any) -> Any:
-    """Call blocking Python between turns: a tool, a checker, an external model.
+async def do(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call Python between turns, blocking or async: a tool, a checker, an external model.
 
     Calls that are waited for at the same time run side by side, in threads, so that many requests take as long as the
     slowest one. A function that draws random numbers takes them from its arguments or ``noise``: which call comes first
-    is chance.
+    is chance. An async function has an event loop of its own for each call.
     """
-    return (await _Parked([Doing(function, args)]))[0]
+    return (await _Parked([Doing(function, args, kwargs)]))[0]
+
+
+def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """What a function returns; an async one is run to its end, in this thread."""
+    found = function(*args, **kwargs)
+    return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 class _Together:

@@ -27,7 +27,7 @@ from coevolve.files import shown
 from coevolve.interfaces import Overlapping, Task, TurnSource, context
 from coevolve.late import torch
 from coevolve.pay import LARGEST, is_payable
-from coevolve.play import Doing, Roles, Saying, Scoring, check_effects
+from coevolve.play import Doing, Roles, Saying, Scoring, called, check_effects
 from coevolve.types import (
     Asked,
     Case,
@@ -289,7 +289,7 @@ def _call(asked: list[tuple[_Live, Doing]], stage: Stage) -> list[Any]:
     threads = _threads(min(len(asked), _CALLS))
     with stage.timer("do"):
         try:
-            calls = [threads.submit(effect.function, *effect.args) for _, effect in asked]
+            calls = [threads.submit(called, e.function, *e.args, **e.kwargs) for _, e in asked]
             return [
                 _result(call, effect, one.episode.problem) for call, (one, effect) in zip(calls, asked, strict=True)
             ]
@@ -350,7 +350,7 @@ class _Overlap:
             elif isinstance(effect, Scoring):
                 self.unpaid.append((one, slot, effect))
             else:
-                call = self.threads.submit(effect.function, *effect.args)
+                call = self.threads.submit(called, effect.function, *effect.args, **effect.kwargs)
                 call.add_done_callback(self._later(one, slot, effect))
 
     def _later(self, one: _Live, slot: int, effect: Doing) -> Callable[[Future[Any]], None]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import re
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from coevolve.faults import one_line
-from coevolve.play import Roles, do, score, together
+from coevolve.play import Roles, called, do, score, together
 from coevolve.recipe.components import from_file
 from coevolve.settings import Count, checked_call
 from coevolve.types import Play, Problem, Role, ToolResult, Turn
@@ -111,17 +109,11 @@ def _result(known: Mapping[str, Callable[..., Any]], name: str, arguments: Mappi
     if name not in known:
         return ToolResult.of(name, f"error: there is no tool {name!r}; there are {', '.join(known)}")
     try:
-        value = known[name](**arguments)
-        if inspect.isawaitable(value):
-            value = asyncio.run(_awaited(value))
+        value = called(known[name], **arguments)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     except Exception as error:  # noqa: BLE001  (the model chose the arguments: it is told, and the run goes on)
         text = f"error: {type(error).__name__}: {error}"
     return ToolResult.of(name, text[:_LONGEST])
-
-
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
 
 
 def _named(functions: Sequence[str | Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
