@@ -81,7 +81,7 @@ class Roles:
     ``tools=schemas``: the chat template tells of these functions; a role that heard its own turn and then results of
     tools (``ToolResult``) goes on behind them, and the task is not asked.
     ``team.fits(role, *heard, tools=schemas)``: whether the model's context has room for such a turn.
-    ``team.seed``: a number that is this episode's own at this step, for a play that draws random numbers.
+    ``team.seed``: a number from 0 on that is this episode's own at this step, for a play that draws random numbers.
     ``team.feedback`` is the task's feedback function, ``team.referee`` who it says speaks next; asking for what the
     task does not have is an error.
     """
