@@ -222,6 +222,28 @@ def test_a_turn_that_is_asked_for_wrongly_is_named(how, said):
         played(play)
 
 
+@pytest.mark.parametrize(
+    ("heard", "said"),
+    [
+        (lambda team: team["pioneer"](), "hear a coroutine; write `await` before what makes it"),
+        (lambda team: together(), "hear a coroutine; write `await` before what makes it"),
+        (lambda team: ["a", "b"], r"hear a list; write `team\[role\]\(\*heard\)`, with a \*"),
+        (lambda team: None, "hear None; want turns and texts"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_what_a_turn_cannot_hear_is_named(heard, said):
+    async def speaks(p, team):
+        await team["observer"](heard(team))
+
+    async def asks(p, team):
+        team.fits("observer", heard(team))
+
+    for play in (speaks, asks):
+        with pytest.raises(ValueError, match=f"the play, on problem 'p0': role 'observer' was to {said}"):
+            played(play)
+
+
 def test_scoring_nobody_is_named():
     async def play(p, team):
         await score(team, [])

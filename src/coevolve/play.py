@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, cast
 
+from coevolve.files import shown
 from coevolve.interfaces import Task
 from coevolve.types import Play, Problem, Role, Turn
 
@@ -117,6 +118,7 @@ class Roles:
 
     def fits(self, role: Role, *heard: Turn | str, tools: Sequence[Mapping[str, Any]] = ()) -> bool:
         """Whether this role could hear this and speak; True where the engine does not say how long its context is."""
+        _check_heard(role, heard)
         return self._fits(Saying(role, heard, None, 1.0, tuple(tools)))
 
     def __getitem__(self, role: Role) -> Callable[..., Coroutine[Any, Any, Turn]]:
@@ -129,6 +131,7 @@ class Roles:
             weight: float = 1.0,
             tools: Sequence[Mapping[str, Any]] = (),
         ) -> Turn:
+            _check_heard(role, heard)
             try:
                 hash(peers)
             except TypeError as error:
@@ -139,6 +142,18 @@ class Roles:
             return cast(Turn, (await _Parked([Saying(role, heard, peers, weight, tuple(tools))]))[0])
 
         return say
+
+
+def _check_heard(role: Role, heard: Sequence[Any]) -> None:
+    """Raises ValueError for what is neither a turn nor a text."""
+    for part in heard:
+        if inspect.iscoroutine(part):
+            part.close()  # it will not run, and Python need not say so, too
+            raise ValueError(f"role {role!r} was to hear a coroutine; write `await` before what makes it")
+        if isinstance(part, list | tuple):
+            raise ValueError(f"role {role!r} was to hear a {type(part).__name__}; write `team[role](*heard)`, with a *")
+        if not isinstance(part, Turn | str):
+            raise ValueError(f"role {role!r} was to hear {shown(part)}; want turns and texts")
 
 
 async def score(
