@@ -139,6 +139,17 @@ def test_mistakes_of_a_rule_are_blamed_on_it(micro_model):
         toy(micro_model, algorithm=rule).step(0)
 
 
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [("update", "want a mapping of metrics, {} for none"), ("describe", "want the batch, or a changed")],
+)
+def test_a_learner_that_returns_something_else_is_named(call, want, micro_model, monkeypatch):
+    trainer = toy(micro_model, algorithm=mareinforce(), workers=False)
+    monkeypatch.setattr(trainer.policies["bob"], call, lambda *given: None)
+    with pytest.raises(ValueError, match=f"policy 'bob': the learner LocalLearner returned None from {call}; {want}"):
+        trainer.step(0)
+
+
 def test_a_policy_that_is_left_out_is_told_once(micro_model):
     made = mareinforce()
 

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 from coevolve.faults import blame
 from coevolve.files import shown
@@ -15,6 +15,8 @@ from coevolve.interfaces import Engine, Learner
 from coevolve.names import check_names
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import Algorithm, Batch, Cast, Lesson, Metrics, PolicyName, Problem, Role, Sampling, State, Targets
+
+T = TypeVar("T")
 
 MOST_STEPS = 100_000
 """Of which the cast is looked at before the first."""
@@ -59,10 +61,15 @@ def check_parts(engine: Any, **parts: Any) -> None:
             raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
         if not fits(part):
             raise ValueError(f"trainer: {label} is {part!r}; want {want}")
-    if missing := [part for part in _ENGINE if not hasattr(engine, part)]:
-        raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
+    check_engine(engine)
     if parts["sampling"].temperature == 0:
         raise ValueError(GREEDY)
+
+
+def check_engine(engine: Any) -> None:
+    """Raises ValueError for what is no engine."""
+    if missing := [part for part in _ENGINE if not hasattr(engine, part)]:
+        raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
 
 
 def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> None:
@@ -123,6 +130,14 @@ def check_learner(name: PolicyName, given: Any, algorithm: Algorithm) -> None:
         )
     if (algorithm.logp_old or algorithm.follow) and given.trainable and not hasattr(given, "logps"):
         raise ValueError(f"policies.{name} is a learner without logps(batch), which this algorithm asks for")
+
+
+def returned(learner: Learner, call: str, found: T, kind: type, want: str) -> T:
+    """What a learner returned, where it is of this kind. Raises ValueError otherwise."""
+    if not isinstance(found, kind):
+        whose = f"policy {learner.name!r}: the learner {type(learner).__name__}"
+        raise ValueError(f"{whose} returned {shown(found)} from {call}; want {want}")
+    return found
 
 
 def check_learning(policies: Mapping[PolicyName, Learner], critics: bool | tuple[PolicyName, ...]) -> None:

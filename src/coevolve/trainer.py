@@ -191,7 +191,9 @@ class Trainer:
 
         def update(name: PolicyName) -> Metrics:
             self.begun = i
-            return self.policies[name].update(lesson.batches[name], targets[name], objective, i)
+            policy = self.policies[name]
+            found = policy.update(lesson.batches[name], targets[name], objective, i)
+            return checks.returned(policy, "update", found, Mapping, "a mapping of metrics, {} for none")
 
         if follow is None:
             return self._side_by_side(list(targets), update), state
@@ -227,7 +229,7 @@ class Trainer:
     def _described(self, name: PolicyName, batch: Batch) -> Batch:
         """What the policy says of its batch."""
         policy = self.policies[name]
-        found = policy.describe(batch)
+        found = checks.returned(policy, "describe", policy.describe(batch), Batch, "the batch, or a changed copy")
         return found.replace(logp_old_BT=policy.logps(batch)) if self.algorithm.logp_old else found  # type: ignore[attr-defined]
 
     def rows(self, i: int, clock: Clock) -> list[Row]:
