@@ -20,6 +20,7 @@ from coevolve import (
     Targets,
     Trainer,
     Turn,
+    by_episode,
     chain,
     fixed,
     magrpo,
@@ -137,6 +138,63 @@ def test_mistakes_of_a_rule_are_blamed_on_it(micro_model):
     rule = dataclasses.replace(mareinforce(), rows=lambda episodes, rows: 1 / 0)
     with pytest.raises(ValueError, match="the rows of the algorithm, step 0: raised ZeroDivisionError"):
         toy(micro_model, algorithm=rule).step(0)
+
+
+@pytest.mark.parametrize(
+    ("credit", "said"),
+    [
+        (
+            lambda episodes, reward: None,
+            "it returned None; want a list of one number per turn for every episode: if",
+        ),
+        (
+            lambda episodes, reward: {e.problem.id: [0.0, 0.0] for e in episodes},
+            r"it returned \{.*; want a list of one n",
+        ),
+        (
+            lambda share=0.5, other=1.0: own_reward(),
+            "it returned <function .*: if it makes a rule, call it; if it is a",
+        ),
+        (
+            lambda episodes, reward: [None for e in episodes],
+            "problem 'p.*': it returned None; want a list of one numb",
+        ),
+        (
+            by_episode(lambda e: {t.role: 0.0 for t in e.turns}),
+            "it returned {'pioneer': 0.0, 'observer': 0.0}; want a l",
+        ),
+        (
+            by_episode(lambda e: [None for t in e.turns]),
+            "problem .*: policy 'ann' is given None; want a finite numbe",
+        ),
+        (
+            by_episode(lambda e: [[0.0, 1.0] for t in e.turns]),
+            r"policy 'ann' is given \[0.0, 1.0\]; want a finite number",
+        ),
+    ],
+)
+def test_a_credit_that_returns_something_else_is_named(credit, said, micro_model):
+    with pytest.raises(ValueError, match=f"the credit, step 0.*{said}"):
+        toy(micro_model, algorithm=mareinforce(credit=credit), workers=False).step(0)
+
+
+def test_a_credit_that_was_not_made_is_named_before_anything_is_loaded():
+    def neighbourly(*, share=0.5):
+        return own_reward()
+
+    def own(episode):
+        return [turn.reward for turn in episode.turns]
+
+    todo = r"; if it makes a rule, call it: {0}\(...\); if it is a rule for one episode, use by_episode\({0}\)"
+    for credit, name, said in (
+        (neighbourly, "neighbourly", "too many"),
+        (own, "own", "too many"),
+        (3, "int", "3 is not"),
+    ):
+        with pytest.raises(ValueError, match=f"algorithm.credit is {name}, which .*{said}.*{todo.format(name)}"):
+            toy("nowhere", algorithm=dataclasses.replace(mareinforce(), credit=credit))
+    with pytest.raises(ValueError, match=r"algorithm.credit is the function own_reward; call it: own_reward\(...\)"):
+        toy("nowhere", algorithm=dataclasses.replace(mareinforce(), credit=own_reward))
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,25 @@ def check_parts(engine: Any, **parts: Any) -> None:
         if not fits(part):
             raise ValueError(f"trainer: {label} is {part!r}; want {want}")
     check_engine(engine)
+    _check_credit(parts["algorithm"].credit)
     if parts["sampling"].temperature == 0:
         raise ValueError(GREEDY)
+
+
+def _check_credit(credit: Any) -> None:
+    """Raises ValueError for a credit that cannot be called with a step's episodes and the reward."""
+    name = getattr(credit, "__name__", type(credit).__name__)
+    if hasattr(credit, "makes"):
+        raise ValueError(f"algorithm.credit is the function {name}; call it: {name}(...)")
+    try:
+        inspect.signature(credit, follow_wrapped=False).bind((), None)
+    except TypeError as error:  # it is not callable, or not with two
+        raise ValueError(
+            f"algorithm.credit is {name}, which takes no (episodes, reward): {error}; if it makes a rule, call it: "
+            f"{name}(...); if it is a rule for one episode, use by_episode({name})"
+        ) from error
+    except ValueError:
+        pass  # it does not say what it takes
 
 
 def check_engine(engine: Any) -> None:
