@@ -59,7 +59,8 @@ class Cautions:
             if name not in targets:
                 self._say(
                     f"policy {name!r}: the advantage gave it no targets, so the turns of this step taught it nothing; "
-                    "a policy that is never to learn has weights: frozen",
+                    "that is right where a rule updates it at other steps (said at the first one only); a policy that "
+                    "is never to learn has weights: frozen",
                     "targets",
                     name,
                 )
