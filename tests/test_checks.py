@@ -286,6 +286,19 @@ def test_a_policy_that_never_speaks_learns_from_added_rows(micro_model):
     assert batch.episode_B.tolist() == list(range(8))
 
 
+def test_a_policy_that_plays_no_role_is_refused_before_anything_is_loaded():
+    start = PolicySpec("nowhere")
+    frozen = dataclasses.replace(start, weights="frozen")
+    with pytest.raises(ValueError, match=r"policies\.bob plays no role; name it in the cast or remove it"):
+        toy("nowhere", policies={"ann": frozen, "bob": start}, cast=fixed({"pioneer": "ann"}))
+
+
+@pytest.mark.parametrize("resume", ["run/checkpoint-2", 1, None])
+def test_a_run_is_resumed_or_not(resume, micro_model, tmp_path):
+    with pytest.raises(ValueError, match=f"resume: want True or False .a run is resumed .*, found {resume!r}"):
+        toy(micro_model, workers=False).run(tmp_path / "run", resume=resume)
+
+
 def test_the_columns_of_a_batch_say_where_its_rows_are_from(micro_model):
     trainer = toy(micro_model, play=rounds(2), members=2, batch_size=2, algorithm=magrpo())
     trainer.step(0)

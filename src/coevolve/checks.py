@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator
 
 from coevolve.faults import blame
 from coevolve.files import shown
@@ -48,8 +50,16 @@ def numbers(
     return steps, batch_size, members, seed, reset_every
 
 
+def _yes_or_no(value: Any) -> Any:
+    if not isinstance(value, bool):  # not the path of a checkpoint, which would be taken for a yes
+        raise ValueError(f"want True or False (a run is resumed from its newest checkpoint), found {shown(value)}")
+    return value
+
+
 @checked_call("run")
-def check_run(*, save_every: Count, keep_last: Count, samples: CountFromZero) -> None:
+def check_run(
+    *, resume: Annotated[bool, BeforeValidator(_yes_or_no)], save_every: Count, keep_last: Count, samples: CountFromZero
+) -> None:
     """Nothing but the check."""
 
 
@@ -107,6 +117,12 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
             if name not in policies:
                 known = ", ".join(policies)
                 raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
+
+
+def check_idle(policies: Iterable[PolicyName], busy: Iterable[PolicyName], roles: str) -> None:
+    """Raises ValueError for a policy that is not busy: in no role, and no critic or judge. roles: what names those."""
+    if idle := set(policies) - set(busy):
+        raise ValueError(f"policies.{min(idle)} plays no role; name it in {roles} or remove it")
 
 
 def _cast_at(cast: Cast, step: int) -> Mapping[Role, PolicyName]:

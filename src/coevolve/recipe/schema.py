@@ -25,7 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeI
 from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
-from coevolve.checks import ALL_FROZEN, GREEDY, check_engine
+from coevolve.checks import ALL_FROZEN, GREEDY, check_engine, check_idle
 from coevolve.engines import ENGINES, FOR_FROZEN
 from coevolve.faults import blame
 from coevolve.files import cut, shown
@@ -125,10 +125,8 @@ class Recipe(BaseModel):
             if name not in self.policies:
                 near = did_you_mean(name, self.policies)
                 raise ValueError(f"algorithm.{key} names the policy {name!r}, which `policies` does not have{near}")
-        idle = set(self.policies) - set(self.roles.values()) - set(critics)
-        ours = str(self.algorithm.get("name")) in ALGORITHMS  # another may have rows for a policy that never speaks
-        if idle and ours:
-            raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
+        if str(self.algorithm.get("name")) in ALGORITHMS:  # another may have rows for a policy that never speaks
+            check_idle(self.policies, [*self.roles.values(), *critics], "`roles`")
         return self
 
     def record(self) -> dict[str, Any]:
