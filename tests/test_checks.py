@@ -293,6 +293,14 @@ def test_a_policy_that_plays_no_role_is_refused_before_anything_is_loaded():
         toy("nowhere", policies={"ann": frozen, "bob": start}, cast=fixed({"pioneer": "ann"}))
 
 
+def test_a_step_of_more_problems_than_there_are_is_warned_of(micro_model):
+    with pytest.warns(UserWarning, match="batch_size is 17 and the task has 16 training problems: a problem comes sev"):
+        toy(micro_model, batch_size=17, workers=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="batch_size is")
+        toy(micro_model, batch_size=16, workers=False)
+
+
 @pytest.mark.parametrize("resume", ["run/checkpoint-2", 1, None])
 def test_a_run_is_resumed_or_not(resume, micro_model, tmp_path):
     with pytest.raises(ValueError, match=f"resume: want True or False .a run is resumed .*, found {resume!r}"):

@@ -106,6 +106,7 @@ class Trainer:
         self.policies = _built(self, policies, workers, threads)
         checks.check_learning(self.policies, algorithm.critic)
         self.cautions.of_settings(sampling, algorithm)
+        self.cautions.of_problems(self.batch_size, len(task.train))
         self.made_here = [one for name, one in self.policies.items() if one is not policies[name]]
         """Learners that were not given, whose processes end when a run does."""
         self.versions = dict[PolicyName, int]()
