@@ -45,7 +45,7 @@ class Cautions:
             self._say(algorithm.caution, "algorithm")
 
     def of_problems(self, batch_size: int, problems: int) -> None:
-        """Of a step that has the same problem several times. problems: those that the task trains on."""
+        """Of a step that has the same problem several times. problems: how many the task trains on."""
         if batch_size > problems:
             self._say(
                 f"batch_size is {batch_size} and the task has {problems} training problems: a problem comes several "

@@ -46,16 +46,15 @@ def tools(functions: list[str | Callable[..., Any]], turns: Count = 4) -> Play:
     call; what it says then is its answer. A call is a JSON object with ``name`` and ``arguments`` (or ``parameters``),
     between ``<tool_call>`` tags where there are any. Results are spliced behind the turn that called as the template
     writes messages of tools. They are part of the next turn's prompt, so that nothing is trained on them. A call that
-    cannot be made, or that raises, is answered with the reason, with a warning at the first one of each function. Where
-    the results and another turn would exceed the model's context they are dropped, with a warning, and the turn that
-    called is the answer, as in TRL.
+    cannot be made, or that raises, is answered with the reason (and warned of, once a function). Where the results and
+    another turn would exceed the model's context they are dropped, with a warning, and the turn that called is the
+    answer, as in TRL.
 
     A turn that called answers for the joint of whoever heard it; it is compared with the other members' turns of the
     same number. Raises ValueError for no functions, two of one name, and one that no schema can be made of.
     """
     known = _named(functions)
-    schemas = [_schema(function) for function in known.values()]
-    warned: set[str] = set()
+    schemas, warned = [_schema(function) for function in known.values()], set[str]()
 
     async def answer(team: Roles, role: Role, heard: Sequence[Turn]) -> Turn:
         say = team[role]
@@ -65,8 +64,7 @@ def tools(functions: list[str | Callable[..., Any]], turns: Count = 4) -> Play:
             if not calls:
                 break
             results = await together(*(do(_result, known, *call) for call in calls))
-            _warn_of_failed(results, known.keys() - warned)
-            warned.update(result.tool for result in results if result.failed)
+            _warn_of_failed(results, known, warned)
             if not team.fits(role, turn, *results, tools=schemas):
                 warnings.warn(_FULL.format(role=role, policy=turn.policy), stacklevel=2)
                 break
@@ -129,12 +127,13 @@ def _result(known: Mapping[str, Callable[..., Any]], name: str, arguments: Mappi
     return ToolResult.of(name, text[:_LONGEST], failed)
 
 
-def _warn_of_failed(results: Sequence[ToolResult], names: Collection[str]) -> None:
-    """Say of each of these tools that it failed, if it did: one that always does would look like agents that err."""
-    failed = {result.tool: result for result in reversed(results) if result.failed}  # the first one of each
-    for tool in sorted(failed.keys() & set(names)):
-        said = one_line(failed[tool].removeprefix("error: "))[:_SAID]
-        warnings.warn(_FAILED.format(tool=tool, said=said), stacklevel=3)
+def _warn_of_failed(results: Sequence[ToolResult], known: Collection[str], warned: set[str]) -> None:
+    """Say once of each tool that it failed: one that always does would look like agents that err."""
+    for result in results:
+        if result.failed and result.tool in known and result.tool not in warned:
+            warned.add(result.tool)
+            said = one_line(result.removeprefix("error: "))[:_SAID]
+            warnings.warn(_FAILED.format(tool=result.tool, said=said), stacklevel=3)
 
 
 def _named(functions: Sequence[str | Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
