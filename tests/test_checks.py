@@ -20,6 +20,7 @@ from coevolve import (
     Targets,
     Trainer,
     Turn,
+    by_episode,
     chain,
     fixed,
     magrpo,
@@ -139,6 +140,74 @@ def test_mistakes_of_a_rule_are_blamed_on_it(micro_model):
         toy(micro_model, algorithm=rule).step(0)
 
 
+@pytest.mark.parametrize(
+    ("credit", "said"),
+    [
+        (
+            lambda episodes, reward: None,
+            "it returned None; want a list of one number per turn for every episode: if",
+        ),
+        (
+            lambda episodes, reward: {e.problem.id: [0.0, 0.0] for e in episodes},
+            r"it returned \{.*; want a list of one n",
+        ),
+        (
+            lambda share=0.5, other=1.0: own_reward(),
+            "it returned <function .*: if it makes a rule, call it; if it is a",
+        ),
+        (
+            lambda episodes, reward: [None for e in episodes],
+            "problem 'p.*': it returned None; want a list of one numb",
+        ),
+        (
+            by_episode(lambda e: {t.role: 0.0 for t in e.turns}),
+            "it returned {'pioneer': 0.0, 'observer': 0.0}; want a l",
+        ),
+        (
+            by_episode(lambda e: [None for t in e.turns]),
+            "problem .*: policy 'ann' is given None; want a finite numbe",
+        ),
+        (
+            by_episode(lambda e: [[0.0, 1.0] for t in e.turns]),
+            r"policy 'ann' is given \[0.0, 1.0\]; want a finite number",
+        ),
+    ],
+)
+def test_a_credit_that_returns_something_else_is_named(credit, said, micro_model):
+    with pytest.raises(ValueError, match=f"the credit, step 0.*{said}"):
+        toy(micro_model, algorithm=mareinforce(credit=credit), workers=False).step(0)
+
+
+def test_a_credit_that_was_not_made_is_named_before_anything_is_loaded():
+    def neighbourly(*, share=0.5):
+        return own_reward()
+
+    def own(episode):
+        return [turn.reward for turn in episode.turns]
+
+    todo = r"; if it makes a rule, call it: {0}\(...\); if it is a rule for one episode, use by_episode\({0}\)"
+    for credit, name, said in (
+        (neighbourly, "neighbourly", "too many"),
+        (own, "own", "too many"),
+        (3, "int", "3 is not"),
+    ):
+        with pytest.raises(ValueError, match=f"algorithm.credit is {name}, which .*{said}.*{todo.format(name)}"):
+            toy("nowhere", algorithm=dataclasses.replace(mareinforce(), credit=credit))
+    with pytest.raises(ValueError, match=r"algorithm.credit is the function own_reward; call it: own_reward\(...\)"):
+        toy("nowhere", algorithm=dataclasses.replace(mareinforce(), credit=own_reward))
+
+
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [("update", "want a mapping of metrics, {} for none"), ("describe", "want the batch, or a changed")],
+)
+def test_a_learner_that_returns_something_else_is_named(call, want, micro_model, monkeypatch):
+    trainer = toy(micro_model, algorithm=mareinforce(), workers=False)
+    monkeypatch.setattr(trainer.policies["bob"], call, lambda *given: None)
+    with pytest.raises(ValueError, match=f"policy 'bob': the learner LocalLearner returned None from {call}; {want}"):
+        trainer.step(0)
+
+
 def test_a_policy_that_is_left_out_is_told_once(micro_model):
     made = mareinforce()
 
@@ -147,7 +216,9 @@ def test_a_policy_that_is_left_out_is_told_once(micro_model):
         return {"ann": targets["ann"]}, after
 
     trainer = toy(micro_model, algorithm=dataclasses.replace(made, advantage=advantage), steps=2)
-    with pytest.warns(UserWarning, match="policy 'bob': the advantage gave it no targets"):
+    with pytest.warns(
+        UserWarning, match="policy 'bob': .* no targets.*; that is right where a rule updates it at other steps"
+    ):
         trainer.step(0)
     with warnings.catch_warnings(record=True) as again:
         warnings.simplefilter("always")
@@ -213,6 +284,27 @@ def test_a_policy_that_never_speaks_learns_from_added_rows(micro_model):
     batch, _ = trainer.lessons["cat"]
     assert batch.roles == ("pioneer", "observer", "judge")
     assert batch.episode_B.tolist() == list(range(8))
+
+
+def test_a_policy_that_plays_no_role_is_refused_before_anything_is_loaded():
+    start = PolicySpec("nowhere")
+    frozen = dataclasses.replace(start, weights="frozen")
+    with pytest.raises(ValueError, match=r"policies\.bob plays no role; name it in the cast or remove it"):
+        toy("nowhere", policies={"ann": frozen, "bob": start}, cast=fixed({"pioneer": "ann"}))
+
+
+def test_a_step_of_more_problems_than_there_are_is_warned_of(micro_model):
+    with pytest.warns(UserWarning, match="batch_size is 17 and the task has 16 training problems: a problem comes sev"):
+        toy(micro_model, batch_size=17, workers=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="batch_size is")
+        toy(micro_model, batch_size=16, workers=False)
+
+
+@pytest.mark.parametrize("resume", ["run/checkpoint-2", 1, None])
+def test_a_run_is_resumed_or_not(resume, micro_model, tmp_path):
+    with pytest.raises(ValueError, match=f"resume: want True or False .a run is resumed .*, found {resume!r}"):
+        toy(micro_model, workers=False).run(tmp_path / "run", resume=resume)
 
 
 def test_the_columns_of_a_batch_say_where_its_rows_are_from(micro_model):

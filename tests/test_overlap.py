@@ -68,13 +68,18 @@ def script(role, problem, member, number):
     return f"{role}{'pq'.index(problem)}{member}{number}"
 
 
+async def later(text):
+    return f"{text}!"
+
+
 async def own(p, team):
     """Calls, branches and several scores in one sweep."""
     a = await team["a"]("first")
 
     async def branch(i):
         b = await team["b"](a, peers=i, weight=0.5)
-        noted = await do(lambda text: time.sleep(0.001 * (3 - i)) or text.upper(), b.text)
+        noted = await do(lambda text: time.sleep(0.001 * (3 - i)) or text.upper(), text=b.text)
+        noted = await do(later, noted)
         await score(team, [b], after=())
         return await team["a"](noted, peers=i)
 

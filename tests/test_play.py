@@ -4,10 +4,12 @@ import asyncio
 import dataclasses
 import threading
 import time
+from random import Random
 
 import numpy as np
 import pytest
 
+from coevolve import noise
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.play import do, score, together
 from coevolve.plays import chain
@@ -150,6 +152,27 @@ def test_do_calls_python_between_turns():
     assert len(engine.calls[0]["ann"][0].prompt_ids) == 3
 
 
+def test_do_runs_async_functions_to_their_end_and_takes_keywords():
+    async def ask(word, *, function):
+        await asyncio.sleep(0)
+        return f"{word} {function}"
+
+    async def fails():
+        await asyncio.sleep(0)
+        raise KeyError("lost")
+
+    async def play(p, team):
+        notes = await together(do(ask, "what", function="f"), do(str, b"text", encoding="utf-8"))
+        await score(team, [await team["pioneer"](*notes)])
+
+    episodes, _, _ = played(play, cast={"pioneer": "ann"})
+    assert episodes[0].turns[0].heard == ("what f", "text")
+    with pytest.raises(
+        ValueError, match=r"do\(fails\) on problem 'p0': raised KeyError: 'lost' \(.*test_play.py, line"
+    ):
+        played(lambda p, team: do(fails))
+
+
 class Foreign:
     """An awaitable of some other framework."""
 
@@ -197,6 +220,28 @@ def test_a_turn_that_is_asked_for_wrongly_is_named(how, said):
 
     with pytest.raises(ValueError, match=said):
         played(play)
+
+
+@pytest.mark.parametrize(
+    ("heard", "said"),
+    [
+        (lambda team: team["pioneer"](), "hear a coroutine; write `await` before what makes it"),
+        (lambda team: together(), "hear a coroutine; write `await` before what makes it"),
+        (lambda team: ["a", "b"], r"hear a list; write `team\[role\]\(\*heard\)`, with a \*"),
+        (lambda team: None, "hear None; want turns and texts"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_what_a_turn_cannot_hear_is_named(heard, said):
+    async def speaks(p, team):
+        await team["observer"](heard(team))
+
+    async def asks(p, team):
+        team.fits("observer", heard(team))
+
+    for play in (speaks, asks):
+        with pytest.raises(ValueError, match=f"the play, on problem 'p0': role 'observer' was to {said}"):
+            played(play)
 
 
 def test_scoring_nobody_is_named():
@@ -283,6 +328,50 @@ def test_turns_that_this_episode_did_not_speak_are_not_scored():
         played(changes)
     with pytest.raises(ValueError, match=r"problem 'p1': scores a turn of role 'pioneer' that was not spoken in this"):
         played(keeps, problems=[Problem("p0"), Problem("p1")])
+
+
+def test_a_reward_that_the_play_sets_is_refused_as_nobody_would_learn_from_it():
+    async def instead_of_score(p, team):
+        (await team["pioneer"]()).reward = 1.0
+
+    async def before(p, team):
+        turn = await team["pioneer"]()
+        turn.reward = 2.0
+        await score(team, [turn])
+
+    async def behind(p, team):
+        turn = await team["observer"]()
+        await score(team, [turn])
+        turn.reward -= 0.5
+
+    async def again(p, team):
+        turn = await team["observer"]()
+        [turn.reward] = await score(team, [turn])
+
+    where, todo = "the play, on problem 'p0': sets the reward of role", "; pay it in the task's reward, or shape it in"
+    for play, said in [
+        (instead_of_score, "'pioneer' to 1.0, where the task paid nothing"),
+        (before, "'pioneer' to 2.0, where the task paid nothing"),
+        (behind, "'observer' to 0.5, where the task paid 1.0"),
+    ]:
+        with pytest.raises(ValueError, match=f"{where} {said}, and nobody would learn from it{todo} the algorithm's"):
+            played(play)
+    assert played(again)[0][0].turns[0].reward == 1.0
+
+
+def test_an_episodes_own_seed_is_one_for_numpy_and_random_draws_as_before():
+    seeds = []
+
+    async def play(p, team):
+        seeds.append(team.seed)
+        np.random.default_rng(team.seed)
+        await score(team, [await team["pioneer"]()])
+
+    problems = [Problem(f"p{i}") for i in range(9)]
+    played(play, problems=problems)
+    keys = [noise.key(0, 0, problem.id, 0, "play") for problem in problems]
+    assert min(keys) < 0 <= min(seeds)
+    assert [Random(seed).random() for seed in seeds] == [Random(key).random() for key in keys]
 
 
 def test_a_play_that_breaks_is_named():

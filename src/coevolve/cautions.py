@@ -44,6 +44,16 @@ class Cautions:
         if algorithm.caution:
             self._say(algorithm.caution, "algorithm")
 
+    def of_problems(self, batch_size: int, problems: int) -> None:
+        """Of a step that has the same problem several times. problems: how many the task trains on."""
+        if batch_size > problems:
+            self._say(
+                f"batch_size is {batch_size} and the task has {problems} training problems: a problem comes several "
+                "times in a step, and all its members are compared as one larger group; lower batch_size and raise "
+                "members, or give the task more problems",
+                "problems",
+            )
+
     def of_pay(self, episodes: Sequence[Episode], rows: Sequence[Row]) -> None:
         """Of agents that are paid against each other."""
         if averaged_away(episodes, rows):
@@ -59,7 +69,8 @@ class Cautions:
             if name not in targets:
                 self._say(
                     f"policy {name!r}: the advantage gave it no targets, so the turns of this step taught it nothing; "
-                    "a policy that is never to learn has weights: frozen",
+                    "that is right where a rule updates it at other steps (said at the first one only); a policy that "
+                    "is never to learn has weights: frozen",
                     "targets",
                     name,
                 )

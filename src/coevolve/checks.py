@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator
 
 from coevolve.faults import blame
 from coevolve.files import shown
@@ -15,6 +17,8 @@ from coevolve.interfaces import Engine, Learner
 from coevolve.names import check_names
 from coevolve.settings import Count, CountFromZero, checked_call
 from coevolve.types import Algorithm, Batch, Cast, Lesson, Metrics, PolicyName, Problem, Role, Sampling, State, Targets
+
+T = TypeVar("T")
 
 MOST_STEPS = 100_000
 """Of which the cast is looked at before the first."""
@@ -46,8 +50,16 @@ def numbers(
     return steps, batch_size, members, seed, reset_every
 
 
+def _yes_or_no(value: Any) -> Any:
+    if not isinstance(value, bool):  # not the path of a checkpoint, which would be taken for a yes
+        raise ValueError(f"want True or False (a run is resumed from its newest checkpoint), found {shown(value)}")
+    return value
+
+
 @checked_call("run")
-def check_run(*, save_every: Count, keep_last: Count, samples: CountFromZero) -> None:
+def check_run(
+    *, resume: Annotated[bool, BeforeValidator(_yes_or_no)], save_every: Count, keep_last: Count, samples: CountFromZero
+) -> None:
     """Nothing but the check."""
 
 
@@ -59,10 +71,32 @@ def check_parts(engine: Any, **parts: Any) -> None:
             raise ValueError(f"trainer: {label} is the function {part.__name__}; call it: {part.__name__}(...)")
         if not fits(part):
             raise ValueError(f"trainer: {label} is {part!r}; want {want}")
-    if missing := [part for part in _ENGINE if not hasattr(engine, part)]:
-        raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
+    check_engine(engine)
+    _check_credit(parts["algorithm"].credit)
     if parts["sampling"].temperature == 0:
         raise ValueError(GREEDY)
+
+
+def _check_credit(credit: Any) -> None:
+    """Raises ValueError for a credit that cannot be called with a step's episodes and the reward."""
+    name = getattr(credit, "__name__", type(credit).__name__)
+    if hasattr(credit, "makes"):
+        raise ValueError(f"algorithm.credit is the function {name}; call it: {name}(...)")
+    try:
+        inspect.signature(credit, follow_wrapped=False).bind((), None)
+    except TypeError as error:  # it is not callable, or not with two
+        raise ValueError(
+            f"algorithm.credit is {name}, which takes no (episodes, reward): {error}; if it makes a rule, call it: "
+            f"{name}(...); if it is a rule for one episode, use by_episode({name})"
+        ) from error
+    except ValueError:
+        pass  # it does not say what it takes
+
+
+def check_engine(engine: Any) -> None:
+    """Raises ValueError for what is no engine."""
+    if missing := [part for part in _ENGINE if not hasattr(engine, part)]:
+        raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
 
 
 def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> None:
@@ -83,6 +117,12 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
             if name not in policies:
                 known = ", ".join(policies)
                 raise ValueError(f"role {role!r} is cast with policy {name!r} at step {step}; there are {known}")
+
+
+def check_idle(policies: Iterable[PolicyName], busy: Iterable[PolicyName], roles: str) -> None:
+    """Raises ValueError for a policy that is not busy: in no role, and no critic or judge. roles: what names those."""
+    if idle := set(policies) - set(busy):
+        raise ValueError(f"policies.{min(idle)} plays no role; name it in {roles} or remove it")
 
 
 def _cast_at(cast: Cast, step: int) -> Mapping[Role, PolicyName]:
@@ -123,6 +163,14 @@ def check_learner(name: PolicyName, given: Any, algorithm: Algorithm) -> None:
         )
     if (algorithm.logp_old or algorithm.follow) and given.trainable and not hasattr(given, "logps"):
         raise ValueError(f"policies.{name} is a learner without logps(batch), which this algorithm asks for")
+
+
+def returned(learner: Learner, call: str, found: T, kind: type, want: str) -> T:
+    """What a learner returned, where it is of this kind. Raises ValueError otherwise."""
+    if not isinstance(found, kind):
+        whose = f"policy {learner.name!r}: the learner {type(learner).__name__}"
+        raise ValueError(f"{whose} returned {shown(found)} from {call}; want {want}")
+    return found
 
 
 def check_learning(policies: Mapping[PolicyName, Learner], critics: bool | tuple[PolicyName, ...]) -> None:

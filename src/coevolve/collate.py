@@ -6,11 +6,13 @@ Letters: B turns, S positions of a row, T action tokens. The layout is drawn tok
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from coevolve.files import shown
 from coevolve.types import Batch, Credit, Episode, PolicyName, Reward, Row
 
 _LARGEST = torch.finfo(torch.float32).max
@@ -22,7 +24,12 @@ def rows_of(episodes: Sequence[Episode], credit: Credit, reward: Reward) -> list
     credit is asked once, with all episodes. Raises ValueError, which names the problem, unless it returns one number
     per turn of each that float32 can hold.
     """
-    credits = credit(episodes, reward)
+    credits: Any = credit(episodes, reward)  # whatever a user's rule returns
+    if not _listed(credits):
+        raise ValueError(
+            f"it returned {shown(credits)}; want a list of one number per turn for every episode: if it makes a rule, "
+            "call it; if it is a rule for one episode, use by_episode(rule)"
+        )
     if len(credits) != len(episodes):
         raise ValueError(f"{len(credits)} lists for {len(episodes)} episodes; want one per episode")
     rows, joints = [], 0
@@ -36,13 +43,26 @@ def rows_of(episodes: Sequence[Episode], credit: Credit, reward: Reward) -> list
     return rows
 
 
-def _check(episode: Episode, credits: Sequence[float]) -> None:
+def _listed(found: Any) -> bool:
+    """Whether it is a list, or an array, which has a length and an order, too."""
+    return hasattr(found, "__len__") and hasattr(found, "__getitem__") and not isinstance(found, Mapping | str)
+
+
+def _check(episode: Episode, credits: Any) -> None:
     where = f"problem {episode.problem.id!r}"
+    if not _listed(credits):
+        raise ValueError(f"{where}: it returned {shown(credits)}; want a list of one number per turn")
     if len(credits) != len(episode.turns):
         raise ValueError(f"{where}: {len(credits)} numbers for {len(episode.turns)} turns; want one per turn")
     for turn, worth in zip(episode.turns, credits, strict=True):
-        if not abs(worth) <= _LARGEST:  # true of NaN, too
-            raise ValueError(f"{where}: policy {turn.policy!r} is given {worth}; want a finite number of float32")
+        try:
+            fits = bool(abs(worth) <= _LARGEST)  # not so of NaN, either
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"{where}: policy {turn.policy!r} is given {shown(worth)}; want a finite number of float32"
+            )
 
 
 def plain_rows(episodes: Sequence[Episode]) -> list[Row]:

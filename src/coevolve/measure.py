@@ -22,7 +22,7 @@ from coevolve.interfaces import Task
 from coevolve.maths.diversity import distinct
 from coevolve.maths.masked import explained_variance
 from coevolve.pay import LARGEST, is_payable
-from coevolve.types import Batch, Case, Episode, Joint, Metrics, PolicyName, Targets, Turn
+from coevolve.types import Batch, Case, Episode, Joint, Metrics, PolicyName, Targets, ToolResult, Turn
 
 _PRICED = ("kl", "objective")
 
@@ -45,13 +45,16 @@ class Clock:
 def spoken(turns: Sequence[Turn]) -> Metrics:
     """What the turns themselves say: how many, reward, length, share that ended by itself, diversity.
 
-    Under truncated sampling also excess: nats per token between what was drawn from and what is scored.
+    Under truncated sampling also excess: nats per token between what was drawn from and what is scored. Where results
+    of tools were heard also tool_errors: the share of them that are reasons why there is none.
     """
     actions = [turn.action_ids for turn in turns]
     tokens = sum(len(ids) for ids in actions)
     found = {"reward": mean_reward(turns)} if any(turn.reward is not None for turn in turns) else {}
     if any(turn.excess for turn in turns):
         found["excess"] = sum(turn.excess for turn in turns) / tokens
+    if results := [part for turn in turns for part in turn.heard if isinstance(part, ToolResult)]:
+        found["tool_errors"] = fmean(result.failed for result in results)
     return found | {
         "turns": len(turns),
         "length": tokens / len(turns),

@@ -4,7 +4,7 @@ A play is ``async def play(problem, team)`` and awaits three effects and nothing
 
     turn    = await team[role](*heard)        # say: sample a turn of this role, which heard these turns or texts
     rewards = await score(team, turns)        # score: let the task pay these turns, a joint action
-    result  = await do(function, *args)       # do: call blocking Python
+    result  = await do(function, *args)       # do: call Python, blocking or async
 
 ``await together(a, b, ...)`` waits for several of them at once. There is no event loop: awaiting an effect parks the
 coroutine, and whoever drives it sends the answer.
@@ -12,12 +12,15 @@ coroutine, and whoever drives it sends the answer.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, cast
 
+from coevolve.files import shown
 from coevolve.interfaces import Task
 from coevolve.types import Play, Problem, Role, Turn
 
@@ -55,6 +58,7 @@ class Scoring:
 class Doing:
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 EFFECTS = (Saying, Scoring, Doing)
@@ -78,7 +82,7 @@ class Roles:
     ``tools=schemas``: the chat template tells of these functions; a role that heard its own turn and then results of
     tools (``ToolResult``) goes on behind them, and the task is not asked.
     ``team.fits(role, *heard, tools=schemas)``: whether the model's context has room for such a turn.
-    ``team.seed``: a number that is this episode's own at this step, for a play that draws random numbers.
+    ``team.seed``: a number from 0 on that is this episode's own at this step, for a play that draws random numbers.
     ``team.feedback`` is the task's feedback function, ``team.referee`` who it says speaks next; asking for what the
     task does not have is an error.
     """
@@ -114,6 +118,7 @@ class Roles:
 
     def fits(self, role: Role, *heard: Turn | str, tools: Sequence[Mapping[str, Any]] = ()) -> bool:
         """Whether this role could hear this and speak; True where the engine does not say how long its context is."""
+        _check_heard(role, heard)
         return self._fits(Saying(role, heard, None, 1.0, tuple(tools)))
 
     def __getitem__(self, role: Role) -> Callable[..., Coroutine[Any, Any, Turn]]:
@@ -126,6 +131,7 @@ class Roles:
             weight: float = 1.0,
             tools: Sequence[Mapping[str, Any]] = (),
         ) -> Turn:
+            _check_heard(role, heard)
             try:
                 hash(peers)
             except TypeError as error:
@@ -136,6 +142,18 @@ class Roles:
             return cast(Turn, (await _Parked([Saying(role, heard, peers, weight, tuple(tools))]))[0])
 
         return say
+
+
+def _check_heard(role: Role, heard: Sequence[Any]) -> None:
+    """Raises ValueError for what is neither a turn nor a text."""
+    for part in heard:
+        if inspect.iscoroutine(part):
+            part.close()  # it will not run, and Python need not say so, too
+            raise ValueError(f"role {role!r} was to hear a coroutine; write `await` before what makes it")
+        if isinstance(part, list | tuple):
+            raise ValueError(f"role {role!r} was to hear a {type(part).__name__}; write `team[role](*heard)`, with a *")
+        if not isinstance(part, Turn | str):
+            raise ValueError(f"role {role!r} was to hear {shown(part)}; want turns and texts")
 
 
 async def score(
@@ -156,14 +174,24 @@ async def score(
     return cast(list[float], (await _Parked([Scoring(tuple(turns), parent, answered)]))[0])
 
 
-async def do(function: Callable[..., Any], *args: Any) -> Any:
-    """Call blocking Python between turns: a tool, a checker, an external model.
+async def do(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call Python between turns, blocking or async: a tool, a checker, an external model.
 
     Calls that are waited for at the same time run side by side, in threads, so that many requests take as long as the
     slowest one. A function that draws random numbers takes them from its arguments or ``noise``: which call comes first
-    is chance.
+    is chance. An async function has an event loop of its own for each call.
     """
-    return (await _Parked([Doing(function, args)]))[0]
+    return (await _Parked([Doing(function, args, kwargs)]))[0]
+
+
+def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """What a function returns; an async one is run to its end, in this thread."""
+    found = function(*args, **kwargs)
+    return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 class _Together:

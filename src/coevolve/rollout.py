@@ -27,7 +27,7 @@ from coevolve.files import shown
 from coevolve.interfaces import Overlapping, Task, TurnSource, context
 from coevolve.late import torch
 from coevolve.pay import LARGEST, is_payable
-from coevolve.play import Doing, Roles, Saying, Scoring, check_effects
+from coevolve.play import Doing, Roles, Saying, Scoring, called, check_effects
 from coevolve.types import (
     Asked,
     Case,
@@ -96,6 +96,9 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
         for one in live:
             with blame(f"the play, on problem {one.episode.problem.id!r}, as it was ended"):
                 one.coroutine.close()
+    for one in live:
+        with blame(f"the play, on problem {one.episode.problem.id!r}"):
+            one.check_rewards(one.episode.turns)
     for episode in episodes:
         if all(turn.reward is None for turn in episode.turns):
             raise ValueError(
@@ -105,7 +108,7 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
 
 
 def _begun(play: Play, episode: Episode, stage: Stage) -> Coroutine[Any, Any, None]:
-    problem, seed = episode.problem, stage.key(episode, "play")
+    problem, seed = episode.problem, abs(stage.key(episode, "play"))  # NumPy takes no negative one, Random its size
     coroutine = play(problem, Roles(tuple(stage.cast), stage.task, partial(_fits, problem, stage), seed))
     if not inspect.iscoroutine(coroutine):
         raise ValueError(f"a play is an async function of (problem, team); {play!r} returned {coroutine!r}")
@@ -163,8 +166,24 @@ class _Live:
             raise ValueError("scores turns `after` turns that were not scored together before")
         return found
 
+    def check_rewards(self, turns: Sequence[Turn]) -> None:
+        """Raises ValueError for a reward that is not what the task paid: nobody would learn from it."""
+        for turn in turns:
+            if turn.reward != (paid := self.reward(turn)):
+                raise ValueError(
+                    f"sets the reward of role {turn.role!r} to {shown(turn.reward)}, where the task paid "
+                    f"{'nothing' if paid is None else shown(paid)}, and nobody would learn from it; pay it in the "
+                    "task's reward, or shape it in the algorithm's credit"
+                )
+
+    def reward(self, turn: Turn) -> float | None:
+        """What the task paid a turn so far, the mean over its joints."""
+        paid = self.paid.get(id(turn))
+        return sum(paid) / len(paid) if paid else None
+
     def join(self, joint: Joint) -> None:
         """Write down a joint that was just paid. Raises ValueError if it was scored before."""
+        self.check_rewards(joint.turns)
         key = tuple(map(id, joint.turns))
         if key in self.joints:
             roles = ", ".join(turn.role for turn in joint.turns)
@@ -174,7 +193,7 @@ class _Live:
         self.episode.joints.append(joint)
         for turn, reward in zip(joint.turns, joint.rewards, strict=True):
             self.paid.setdefault(id(turn), []).append(reward)
-            turn.reward = sum(self.paid[id(turn)]) / len(self.paid[id(turn)])
+            turn.reward = self.reward(turn)
 
 
 def _play_in_lockstep(waiting: list[_Live], stage: Stage) -> None:
@@ -289,7 +308,7 @@ def _call(asked: list[tuple[_Live, Doing]], stage: Stage) -> list[Any]:
     threads = _threads(min(len(asked), _CALLS))
     with stage.timer("do"):
         try:
-            calls = [threads.submit(effect.function, *effect.args) for _, effect in asked]
+            calls = [threads.submit(called, e.function, *e.args, **e.kwargs) for _, e in asked]
             return [
                 _result(call, effect, one.episode.problem) for call, (one, effect) in zip(calls, asked, strict=True)
             ]
@@ -350,7 +369,7 @@ class _Overlap:
             elif isinstance(effect, Scoring):
                 self.unpaid.append((one, slot, effect))
             else:
-                call = self.threads.submit(effect.function, *effect.args)
+                call = self.threads.submit(called, effect.function, *effect.args, **effect.kwargs)
                 call.add_done_callback(self._later(one, slot, effect))
 
     def _later(self, one: _Live, slot: int, effect: Doing) -> Callable[[Future[Any]], None]:

@@ -68,7 +68,8 @@ class Trainer:
     (``learners.build``); neither concerns learners that are built already. engine: what samples
     (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: told of the events of every ``run``
     (``runs.callbacks``).
-    Raises ValueError for a cast that names an unknown policy, an empty task, or a team of which nobody learns.
+    Raises ValueError for a cast that names an unknown policy, a policy that plays no role, an empty task, or a team of
+    which nobody learns.
     """
 
     def __init__(
@@ -98,15 +99,16 @@ class Trainer:
         self.callbacks, self.cautions = check_callbacks(callbacks), Cautions()
         checks.check_parts(self.engine, algorithm=algorithm, sampling=sampling, play=play, cast=cast)
         checks.check_cast(cast, policies, self.steps, self.batch_size * self.members)
+        self.speakers = _speakers(self, policies)
+        """Who is cast at some step."""
         checks.check_task(task)
         check_corrected(self.engine, algorithm)  # before models are loaded and servers started
         self.policies = _built(self, policies, workers, threads)
         checks.check_learning(self.policies, algorithm.critic)
         self.cautions.of_settings(sampling, algorithm)
+        self.cautions.of_problems(self.batch_size, len(task.train))
         self.made_here = [one for name, one in self.policies.items() if one is not policies[name]]
         """Learners that were not given, whose processes end when a run does."""
-        self.speakers = _speakers(self)
-        """Who is cast at some step."""
         self.versions = dict[PolicyName, int]()
         """Of what every policy was published with last."""
         self.publish(self.policies, 0)
@@ -191,7 +193,9 @@ class Trainer:
 
         def update(name: PolicyName) -> Metrics:
             self.begun = i
-            return self.policies[name].update(lesson.batches[name], targets[name], objective, i)
+            policy = self.policies[name]
+            found = policy.update(lesson.batches[name], targets[name], objective, i)
+            return checks.returned(policy, "update", found, Mapping, "a mapping of metrics, {} for none")
 
         if follow is None:
             return self._side_by_side(list(targets), update), state
@@ -227,7 +231,7 @@ class Trainer:
     def _described(self, name: PolicyName, batch: Batch) -> Batch:
         """What the policy says of its batch."""
         policy = self.policies[name]
-        found = policy.describe(batch)
+        found = checks.returned(policy, "describe", policy.describe(batch), Batch, "the batch, or a changed copy")
         return found.replace(logp_old_BT=policy.logps(batch)) if self.algorithm.logp_old else found  # type: ignore[attr-defined]
 
     def rows(self, i: int, clock: Clock) -> list[Row]:
@@ -291,7 +295,7 @@ class Trainer:
         run and resume is off, no run and resume is on, a run of another recipe or beyond the last step, anything else,
         while another process trains there, and for what a callback raises.
         """
-        checks.check_run(save_every=save_every, keep_last=keep_last, samples=samples)
+        checks.check_run(resume=resume, save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
         place = RunDir(run.path.absolute())  # code of the user's may change the working directory
         identity = dict(recipe) if recipe is not None else self.identity()
@@ -476,9 +480,14 @@ def _built(
     return {name: made[name] for name in policies}
 
 
-def _speakers(trainer: Trainer) -> set[PolicyName]:
-    """Who is cast at some step; everybody where the steps are too many to look at them all."""
+def _speakers(trainer: Trainer, policies: Iterable[PolicyName]) -> set[PolicyName]:
+    """Who is cast at some step; everybody where the steps are too many to look at them all. Raises ValueError for a
+    policy that never is, unless the algorithm may have something for it to learn."""
     if trainer.steps > checks.MOST_STEPS:
-        return set(trainer.policies)
+        return set(policies)
     steps = range(max(trainer.steps, _CAST_WINDOW))
-    return {name for step in steps for name in trainer.cast(step).values()}
+    found = {name for step in steps for name in trainer.cast(step).values()}
+    if trainer.algorithm.rows is None:
+        critics = () if isinstance(trainer.algorithm.critic, bool) else trainer.algorithm.critic
+        checks.check_idle(policies, [*found, *critics], "the cast")
+    return found

@@ -53,14 +53,16 @@ class Instruction(str):
 
 
 class ToolResult(str):
-    """What a called tool returned: a message of the role ``tool``. tool: the name of the function."""
+    """What a called tool returned: a message of the role ``tool``. tool: the name of the function. failed: it was not
+    there or it raised, and this is the reason."""
 
     tool = ""
+    failed = False
 
     @classmethod
-    def of(cls, tool: str, text: str) -> ToolResult:
+    def of(cls, tool: str, text: str, failed: bool = False) -> ToolResult:
         found = cls(text)
-        found.tool = tool
+        found.tool, found.failed = tool, failed
         return found
 
 

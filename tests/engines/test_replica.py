@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
@@ -78,7 +80,7 @@ def test_versions_rise_with_updates_and_a_frozen_policys_stays(micro_model: str)
     assert trainer.engine.published["ann"].version == 2
 
 
-def test_an_engine_that_samples_too_little_or_nothing_is_told(build_policy: Build) -> None:
+def test_an_engine_that_samples_too_little_nothing_or_something_else_is_told(build_policy: Build) -> None:
     class Short(BaseEngine):
         def sample(self, says: Any) -> Any:
             return {name: [Sample([5], [-1.0], False)] for name in says}
@@ -102,7 +104,25 @@ def test_an_engine_that_samples_too_little_or_nothing_is_told(build_policy: Buil
 
         scores = False
 
+    def returning(found: Any) -> BaseEngine:
+        class Own(BaseEngine):
+            def sample(self, says: Any) -> Any:
+                return found
+
+        return Own()
+
+    of, ids, logps = "role 'role', policy 'a', problem 'p0': Own.sample returned", np.array([5]), np.float32([-1.0])
     told: list[tuple[Any, str]] = [
+        (returning(None), "Own.sample returned None; want policy -> a list of Samples, for a"),
+        (returning({}), "Own.sample returned {}; want policy -> a list of Samples, for a"),
+        (returning({"a": None}), "Own.sample returned None for policy 'a'; want a list of Samples"),
+        (returning({"a": [([5], [-1.0], False)] * 2}), f"{of} ([5], [-1.0], False); want Sample(action_ids, logps, fi"),
+        (
+            returning({"a": [Sample(ids, [-1.0], False)] * 2}),
+            f"{of} a Sample whose action_ids is array([5]); want a li",
+        ),
+        (returning({"a": [Sample(list(ids), [-1.0], False)] * 2}), f"{of} a Sample whose action_ids is ["),
+        (returning({"a": [Sample([5], list(logps), False)] * 2}), f"{of} a Sample whose logps is ["),
         (Cut(), "sampled 2 ids, finished: False, where 1 were asked for; want so many, or fewer up to the end"),
         (Stray(), "1 ids with 1 log-probabilities, finished: True"),
         (Short(), "Short was asked for 2 turns and sampled 1"),
@@ -110,7 +130,7 @@ def test_an_engine_that_samples_too_little_or_nothing_is_told(build_policy: Buil
     ]
     for engine, said in told:
         engine.publish([policy.published(0)])
-        with pytest.raises((ValueError, NotImplementedError), match=said):
+        with pytest.raises((ValueError, NotImplementedError), match=re.escape(said)):
             engine.generate(asked)
     silent = Silent()
     silent.publish([policy.published(0)])

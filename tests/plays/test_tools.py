@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from coevolve.collate import collate, rows_of
 from coevolve.engines.base import BaseEngine, Sample
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.interfaces import Published
+from coevolve.measure import spoken
 from coevolve.models.spec import PolicySpec
 from coevolve.models.tokens import encode
 from coevolve.plays import PLAYS
@@ -105,13 +107,37 @@ def test_several_calls_and_those_that_fail_are_answered_in_order() -> None:
         return {"n": n}
 
     calls = '{"name":"later","arguments":{"n":3}}{"name":"lok","arguments":{}}{"name":"look","arguments":{"coin":"up"}}'
-    episode = played(tools([look, later]), {("a", 0): calls + CALL[11:-12] % "west", ("a", 1): "so"})
+    with pytest.warns(
+        UserWarning, match="the tool 'look' failed, and the agent that called it was told: KeyError: 'up'"
+    ):
+        episode = played(tools([look, later]), {("a", 0): calls + CALL[11:-12] % "west", ("a", 1): "so"})
     assert episode.turns[1].heard[1:] == (
         '{"n": 3}',
         "error: there is no tool 'lok'; there are look, later",
         "error: KeyError: 'up'",
         "heads",
     )
+
+
+def test_a_tool_that_fails_is_warned_of_once_and_counted() -> None:
+    def breaks(n: int) -> str:
+        """Breaks.
+
+        Args:
+            n: a number
+        """
+        raise RuntimeError(f"no key\nfor {n}")
+
+    call = '{"name": "%s", "arguments": {"n": %d}}'
+    says = {("a", 0): call % ("breaks", 1) + call % ("breaks", 2), ("a", 1): CALL % "north"}
+    says |= {("a", 2): call % ("breaks", 4), ("a", 3): "so"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        episode = played(tools([look, breaks]), says)
+    [said] = [str(one.message) for one in caught if "the tool" in str(one.message)]
+    assert "the tool 'breaks' failed, and the agent that called it was told: RuntimeError: no key for 1; a call" in said
+    assert spoken(episode.turns)["tool_errors"] == 3 / 4
+    assert "tool_errors" not in spoken(episode.turns[:1])
 
 
 def test_turns_end() -> None:
@@ -202,16 +228,16 @@ def test_results_that_exceed_the_context_are_left_out(tokenizer: Any, context: i
     engine.publish([Published("ann", 0, PolicySpec("x"), tokenizer, context, frozenset({1}), save)])
     task = Rows(data=[{"coin": "north"}], test=[{"coin": "x"}], prompts={"s": "{coin}"}, reward=lambda s: 2.0)
 
-    def spoken() -> Any:
+    def said() -> Any:
         return rollout(tools([look]), task.train, Stage({"s": "ann"}, task, engine, Sampling(3)))
 
     if turns == 2:
-        [episode] = spoken()
+        [episode] = said()
     else:
         with pytest.warns(
             UserWarning, match=r"role 's', policy 'ann': what its tools returned exceeds the model's con"
         ):
-            [episode] = spoken()
+            [episode] = said()
     assert len(episode.turns) == turns
     assert episode.joints[0].turns == (episode.turns[-1],)
 

@@ -28,3 +28,22 @@ def test_the_threads_of_a_recipe_are_those_where_the_engine_loads_a_policy(threa
     computing = build(load_recipe(tmp_path / "recipe.yaml", [*frozen, f"threads={threads}"])).computing()
     assert computing["threads"] == threads
     assert f"a copy of bob: {samples}" in computing["engine"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["learner={own}:Nothing"],
+            "policies.ann is .*Nothing.*; want a model name, a PolicySpec or a learner, which has",
+        ),
+        (["engine={own}:Nothing"], "trainer: engine is .*Nothing.*, which has no close; want an engine"),
+        (["policies.ann.engine={own}:Nothing"], "engine is .*Nothing.*, which has no close; want an engine"),
+    ],
+)
+def test_what_cannot_be_closed_is_refused_for_what_it_is(given, said, micro_model, tmp_path):
+    toy, own = Path(__file__).parents[1] / "toy.py", tmp_path / "own.py"
+    own.write_text("class Nothing:\n    def __init__(self, **how): pass\n")
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(toy=toy, model=micro_model, out=tmp_path / "run"))
+    with pytest.raises(ValueError, match=said):
+        build(load_recipe(tmp_path / "recipe.yaml", [one.format(own=own) for one in given]))

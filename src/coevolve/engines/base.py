@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from coevolve.faults import ShortageError
+from coevolve.files import shown
 from coevolve.interfaces import Published
 from coevolve.models import tokens
 from coevolve.types import Asked, PolicyName, Say, Turn
@@ -65,11 +67,14 @@ class BaseEngine:
             for say in asked:
                 self.check_context(say)
         try:
-            sampled = self.sample(says)
+            sampled: Any = self.sample(says)  # whatever a subclass returns
         except ShortageError:
             raise  # which says it all
         except OSError as error:
             raise OSError(f"the engine {type(self).__name__} does not answer: {error}") from error
+        if not isinstance(sampled, Mapping) or not says.keys() <= sampled.keys():
+            want = f"policy -> a list of Samples, for {', '.join(says)}"
+            raise ValueError(f"{type(self).__name__}.sample returned {shown(sampled)}; want {want}")
         return {name: self._turns(self.published[name], says[name], sampled[name]) for name in says}
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, Sequence[Sample]]:
@@ -90,13 +95,17 @@ class BaseEngine:
     def close(self) -> None:
         """Nothing."""
 
-    def _turns(self, speaker: Published, says: Sequence[Say], sampled: Sequence[Sample]) -> list[Turn]:
+    def _turns(self, speaker: Published, says: Sequence[Say], sampled: Any) -> list[Turn]:
         """The samples as turns, with their text."""
+        if not isinstance(sampled, Sequence):
+            found = f"{shown(sampled)} for policy {speaker.name!r}"
+            raise ValueError(f"{type(self).__name__}.sample returned {found}; want a list of Samples")
         if len(sampled) != len(says):
             raise ValueError(f"{type(self).__name__} was asked for {len(says)} turns and sampled {len(sampled)}")
         if not says:
             return []
         for say, row in zip(says, sampled, strict=True):
+            _check_types(say, row, f"{type(self).__name__}.sample")
             _check(say, row, speaker, self.scores)
         ids = [(say.prompt_ids, row.action_ids) for say, row in zip(says, sampled, strict=True)]
         return [
@@ -117,6 +126,19 @@ def _check_context(say: Say, context: int) -> None:
 
 def _version(row: Sample, speaker: Published) -> int:
     return speaker.version if row.version is None else row.version
+
+
+def _check_types(say: Say, row: Any, source: str) -> None:
+    """Raises ValueError for what is no sample of plain numbers, which everything behind it takes for granted."""
+    where = f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: {source} returned"
+    if not isinstance(row, Sample):
+        raise ValueError(f"{where} {shown(row)}; want Sample(action_ids, logps, finished)")
+    for name, numbers, kinds, want in (
+        ("action_ids", row.action_ids, int, "ints"),
+        ("logps", row.logps, int | float, "floats"),
+    ):
+        if not isinstance(numbers, Sequence) or not all(issubclass(kind, kinds) for kind in set(map(type, numbers))):
+            raise ValueError(f"{where} a Sample whose {name} is {shown(numbers)}; want a list of {want} (`.tolist()`)")
 
 
 def _check(say: Say, row: Sample, speaker: Published, scores: bool) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import re
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from coevolve.faults import one_line
-from coevolve.play import Roles, do, score, together
+from coevolve.play import Roles, called, do, score, together
 from coevolve.recipe.components import from_file
 from coevolve.settings import Count, checked_call
 from coevolve.types import Play, Problem, Role, ToolResult, Turn
@@ -27,6 +25,14 @@ _FULL = (
     "turn that called is the answer. Have functions answer briefly, or lower play.turns or sampling.max_new_tokens"
 )
 
+_FAILED = (
+    "the tool {tool!r} failed, and the agent that called it was told: {said}; a call that fails is no error of the "
+    "run; the metric tool_errors says how many do"
+)
+
+_SAID = 300
+"""Characters of it that a warning repeats."""
+
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
 
 
@@ -40,14 +46,15 @@ def tools(functions: list[str | Callable[..., Any]], turns: Count = 4) -> Play:
     call; what it says then is its answer. A call is a JSON object with ``name`` and ``arguments`` (or ``parameters``),
     between ``<tool_call>`` tags where there are any. Results are spliced behind the turn that called as the template
     writes messages of tools. They are part of the next turn's prompt, so that nothing is trained on them. A call that
-    cannot be made, or that raises, is answered with the reason. Where the results and another turn would exceed the
-    model's context they are dropped, with a warning, and the turn that called is the answer, as in TRL.
+    cannot be made, or that raises, is answered with the reason (and warned of, once a function). Where the results and
+    another turn would exceed the model's context they are dropped, with a warning, and the turn that called is the
+    answer, as in TRL.
 
     A turn that called answers for the joint of whoever heard it; it is compared with the other members' turns of the
     same number. Raises ValueError for no functions, two of one name, and one that no schema can be made of.
     """
     known = _named(functions)
-    schemas = [_schema(function) for function in known.values()]
+    schemas, warned = [_schema(function) for function in known.values()], set[str]()
 
     async def answer(team: Roles, role: Role, heard: Sequence[Turn]) -> Turn:
         say = team[role]
@@ -57,6 +64,7 @@ def tools(functions: list[str | Callable[..., Any]], turns: Count = 4) -> Play:
             if not calls:
                 break
             results = await together(*(do(_result, known, *call) for call in calls))
+            _warn_of_failed(results, known, warned)
             if not team.fits(role, turn, *results, tools=schemas):
                 warnings.warn(_FULL.format(role=role, policy=turn.policy), stacklevel=2)
                 break
@@ -109,19 +117,23 @@ def _decoded(arguments: Any) -> Any:
 def _result(known: Mapping[str, Callable[..., Any]], name: str, arguments: Mapping[str, Any]) -> ToolResult:
     """What the function returned, as text, or why it did not."""
     if name not in known:
-        return ToolResult.of(name, f"error: there is no tool {name!r}; there are {', '.join(known)}")
+        return ToolResult.of(name, f"error: there is no tool {name!r}; there are {', '.join(known)}", failed=True)
+    failed = False
     try:
-        value = known[name](**arguments)
-        if inspect.isawaitable(value):
-            value = asyncio.run(_awaited(value))
+        value = called(known[name], **arguments)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     except Exception as error:  # noqa: BLE001  (the model chose the arguments: it is told, and the run goes on)
-        text = f"error: {type(error).__name__}: {error}"
-    return ToolResult.of(name, text[:_LONGEST])
+        text, failed = f"error: {type(error).__name__}: {error}", True
+    return ToolResult.of(name, text[:_LONGEST], failed)
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
+def _warn_of_failed(results: Sequence[ToolResult], known: Collection[str], warned: set[str]) -> None:
+    """Say once of each tool that it failed: one that always does would look like agents that err."""
+    for result in results:
+        if result.failed and result.tool in known and result.tool not in warned:
+            warned.add(result.tool)
+            said = one_line(result.removeprefix("error: "))[:_SAID]
+            warnings.warn(_FAILED.format(tool=result.tool, said=said), stacklevel=3)
 
 
 def _named(functions: Sequence[str | Callable[..., Any]]) -> dict[str, Callable[..., Any]]:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from coevolve import defaults
 from coevolve.algorithms import ALGORITHMS
 from coevolve.cast import CASTS
-from coevolve.checks import ALL_FROZEN, GREEDY
+from coevolve.checks import ALL_FROZEN, GREEDY, check_engine, check_idle
 from coevolve.engines import ENGINES, FOR_FROZEN
 from coevolve.faults import blame
 from coevolve.files import cut, shown
@@ -125,10 +125,8 @@ class Recipe(BaseModel):
             if name not in self.policies:
                 near = did_you_mean(name, self.policies)
                 raise ValueError(f"algorithm.{key} names the policy {name!r}, which `policies` does not have{near}")
-        idle = set(self.policies) - set(self.roles.values()) - set(critics)
-        ours = str(self.algorithm.get("name")) in ALGORITHMS  # another may have rows for a policy that never speaks
-        if idle and ours:
-            raise ValueError(f"policies.{min(idle)} plays no role; name it in `roles` or remove it")
+        if str(self.algorithm.get("name")) in ALGORITHMS:  # another may have rows for a policy that never speaks
+            check_idle(self.policies, [*self.roles.values(), *critics], "`roles`")
         return self
 
     def record(self) -> dict[str, Any]:
@@ -220,7 +218,8 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
             engines = {}
             for key, make in {"": others or ENGINES["local"], **makers}.items():
                 engines[key] = make()
-                started.callback(engines[key].close)
+                started.callback(_close, engines[key])
+                check_engine(engines[key])
             started.pop_all()
         rest = engines.pop("")
         return RoutedEngine({name: engines[key] for name, key in whose.items()}, rest)
@@ -304,11 +303,11 @@ def build(recipe: Recipe) -> Trainer:
         for name, make in made.learners.items():
             with blame(f"learner of policy {name!r}"):
                 policies[name] = learner = make()
-            started.callback(learner.close)
+            started.callback(_close, learner)
         with blame("engine"):
             engine = made.engine()
         if engine is not None:
-            started.callback(engine.close)
+            started.callback(_close, engine)
         with blame("callbacks"):
             callbacks = [make() for make in made.callbacks]
         trainer = Trainer(
@@ -323,6 +322,12 @@ def build(recipe: Recipe) -> Trainer:
         )
         started.pop_all()
     return trainer
+
+
+def _close(part: Learner | Engine) -> None:
+    """End what it started, if it can: of what lacks a ``close``, the trainer says so."""
+    if hasattr(part, "close"):
+        part.close()
 
 
 def _read(path: Path) -> dict[str, Any]:
