@@ -359,6 +359,21 @@ def test_a_reward_that_the_play_sets_is_refused_as_nobody_would_learn_from_it():
     assert played(again)[0][0].turns[0].reward == 1.0
 
 
+def test_a_task_may_write_down_in_the_turns_what_it_pays():
+    class Writes(Echo):
+        def reward(self, cases):
+            paid = super().reward(cases)
+            for case, rewards in zip(cases, paid, strict=True):
+                for turn, reward in zip(case.turns, rewards, strict=True):
+                    turn.reward = reward
+            return paid
+
+    async def play(p, team):
+        await score(team, [await team["pioneer"]()])
+
+    assert played(play, task=Writes())[0][0].turns[0].reward == played(play)[0][0].turns[0].reward
+
+
 def test_an_episodes_own_seed_is_one_for_numpy_and_random_draws_as_before():
     seeds = []
 

@@ -44,9 +44,9 @@ class Cautions:
         if algorithm.caution:
             self._say(algorithm.caution, "algorithm")
 
-    def of_problems(self, batch_size: int, problems: int) -> None:
+    def of_problems(self, batch_size: int, members: int, problems: int) -> None:
         """Of a step that has the same problem several times. problems: how many the task trains on."""
-        if batch_size > problems:
+        if batch_size > problems and members > 1:
             self._say(
                 f"batch_size is {batch_size} and the task has {problems} training problems: a problem comes several "
                 "times in a step, and all its members are compared as one larger group; lower batch_size and raise "

@@ -183,7 +183,6 @@ class _Live:
 
     def join(self, joint: Joint) -> None:
         """Write down a joint that was just paid. Raises ValueError if it was scored before."""
-        self.check_rewards(joint.turns)
         key = tuple(map(id, joint.turns))
         if key in self.joints:
             roles = ", ".join(turn.role for turn in joint.turns)
@@ -259,6 +258,7 @@ def _pay(asked: list[tuple[_Live, Scoring]], stage: Stage) -> list[list[float]]:
     for one, effect in asked:
         with blame(f"the play, on problem {one.episode.problem.id!r}"):
             parents.append(one.parent(effect))
+            one.check_rewards(effect.turns)  # before the task is asked, which may write down in them what it pays
     cases = [
         Case(one.episode.problem, effect.turns, one.episode.history(parent))
         for (one, effect), parent in zip(asked, parents, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -17,7 +18,7 @@ from coevolve.cautions import Cautions
 from coevolve.collate import collate, plain_rows, rows_of
 from coevolve.dynamic_sampling import with_others
 from coevolve.engines.local import LocalEngine
-from coevolve.faults import ShortageError, blame, closed_after, during
+from coevolve.faults import ShortageError, blame, closed_after, during, one_line
 from coevolve.interfaces import Engine, Learner, Task
 from coevolve.learners.build import build_policies
 from coevolve.measure import Clock, learnt, note_parts, step_metrics
@@ -106,7 +107,7 @@ class Trainer:
         self.policies = _built(self, policies, workers, threads)
         checks.check_learning(self.policies, algorithm.critic)
         self.cautions.of_settings(sampling, algorithm)
-        self.cautions.of_problems(self.batch_size, len(task.train))
+        self.cautions.of_problems(self.batch_size, self.members, len(task.train))
         self.made_here = [one for name, one in self.policies.items() if one is not policies[name]]
         """Learners that were not given, whose processes end when a run does."""
         self.versions = dict[PolicyName, int]()
@@ -444,7 +445,10 @@ def _tell_of(
         tell.stepped(line)
     except Exception:
         if save is not None:
-            save()
+            try:
+                save()
+            except OSError as second:
+                warnings.warn(f"nor could the checkpoint that was due be written: {one_line(second)}", stacklevel=2)
         raise
 
 
@@ -489,5 +493,5 @@ def _speakers(trainer: Trainer, policies: Iterable[PolicyName]) -> set[PolicyNam
     found = {name for step in steps for name in trainer.cast(step).values()}
     if trainer.algorithm.rows is None:
         critics = () if isinstance(trainer.algorithm.critic, bool) else trainer.algorithm.critic
-        checks.check_idle(policies, [*found, *critics], "the cast")
+        checks.check_idle(policies, [*found, *critics], f"the cast of the first {len(steps)} steps")
     return found

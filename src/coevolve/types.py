@@ -75,7 +75,7 @@ class Problem:
 
 
 _COLDEST = 1e-6
-"""Logits divided by less are too large for float32."""
+"""Less is as good as greedy, and the least that float32 holds makes logits infinite."""
 
 
 @dataclass(frozen=True, slots=True)

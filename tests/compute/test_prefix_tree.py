@@ -99,6 +99,7 @@ def test_attention_and_its_gradient_are_those_of_every_row_alone(
     rows = random_rows(12, seed + 100)
     grown = prefix_tree.grow(rows)
     monkeypatch.setattr(attention, "_COPIES", copies)
+    monkeypatch.setattr(attention, "_FEW", 0)
     packed = PathAttention(grown, torch.device("cpu"))
     assert packed.many == (copies == 0)
     n = len(packed.ids_N)

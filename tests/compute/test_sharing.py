@@ -11,6 +11,7 @@ from micro import VOCABULARY, save_micro
 from policy_cases import Build, make_batch, make_rule, make_says, make_targets, ragged
 from transformers import (
     AutoModelForCausalLM,
+    FalconConfig,
     Gemma2Config,
     GraniteConfig,
     Llama4TextConfig,
@@ -157,6 +158,12 @@ def test_adapters_on_experts_are_refused_at_once(config: Any, kind: str) -> None
     base = Base(AutoModelForCausalLM.from_config(config))
     base.add("ann", LoraSpec(rank=2, targets=["q_proj", "v_proj"]), 0)
     assert len(base.lora_layers) == 2
+
+
+def test_falcons_layers_are_matrix_products_under_a_name_of_their_own() -> None:
+    base = Base(AutoModelForCausalLM.from_config(FalconConfig(**ODD)))
+    base.add("ann", LoraSpec(rank=2), 0)
+    assert {type(layer.base_layer).__name__ for layer in base.lora_layers} == {"FalconLinear"}
 
 
 def test_where_peft_takes_no_adapter_its_reason_is_told() -> None:

@@ -119,6 +119,17 @@ def test_where_the_kl_of_a_role_is_known_it_is_what_its_reward_cost(tmp_path):
         assert "unlike here" not in found[section].sentence and "is known of all turns" not in found[section].sentence
 
 
+def test_a_kl_that_only_the_last_steps_know_by_role_prices_nothing(tmp_path):
+    """A run begun before there was such a line, and gone on with."""
+    for name, cast in (("cory", PAIR), ("ppo", ALONE)):
+        folder = tmp_path / f"{name}-0"
+        written(folder, 0, cast, CHAIN[: len(cast)], [bare()], **{role: [0.2, 0.4] for role in cast})
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        lines[1] |= {"kl/pioneer": 0.1, "objective/pioneer": 0.1}
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert compared(arms(find([tmp_path]))) == Reward("pioneer", priced=False)
+
+
 def test_the_opening_and_the_curves_say_whose_reward_it_is(cory_and_ppo):
     said = opening(cory_and_ppo)
     assert said.came.startswith("Reward (pioneer alone): cory from 0.200 to 0.3350 ± 0.0087; ")

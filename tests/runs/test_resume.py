@@ -149,7 +149,7 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_training(micro_model, tmp_p
 
     monkeypatch.setattr(checkpoint.durable, "remove", refuse)
     with pytest.warns(
-        UserWarning, match=r"checkpoint-1 could not be deleted \(\[Errno 1\] Operation not permitted\); del"
+        UserWarning, match=r"checkpoint-1 could not be deleted whole \(\[Errno 1\] Operation not permitted\); del"
     ):
         run = toy(micro_model, steps=2).run(tmp_path / "run", save_every=1, keep_last=1, listeners=[])
     assert [p.name for p in RunDir(run).checkpoints()] == ["checkpoint-1", "checkpoint-2"]

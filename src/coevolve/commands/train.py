@@ -16,6 +16,7 @@ from coevolve.console import say
 if TYPE_CHECKING:
     from coevolve.recipe.schema import Recipe
     from coevolve.runs.folder import RunDir
+    from coevolve.trainer import Trainer
 
 
 def add(commands: Commands) -> None:
@@ -109,7 +110,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
                 listeners = [lambda line: done.append(line["step"] + 1), show]
                 how = {key: getattr(recipe, key) for key in ("save_every", "keep_last", "samples")}
                 told: dict[str, Any] = {"listeners": listeners, "callbacks": callbacks}
-                go = partial(trainer.run, _there(run.path, place.path), recipe=record, **told, **how)
+                go = partial(_go, trainer, run.path, place.path, recipe=record, **told, **how)
                 _run(run, go, resume)
     except KeyboardInterrupt as stop:
         if not is_interrupt(stop):  # code of the user's raised it
@@ -126,6 +127,11 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
 def _there(run: Path, place: Path) -> Path:
     """The run's folder as it was named, or by its whole path if code of the user's has left the working directory."""
     return run if run.absolute() == place else place
+
+
+def _go(trainer: Trainer, run: Path, place: Path, **how: Any) -> None:
+    """Train in the folder where the run is now: again, where ranks were lost."""
+    trainer.run(_there(run, place), **how)
 
 
 def _run(run: RunDir, train: Callable[..., object], resume: bool) -> None:

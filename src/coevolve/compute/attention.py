@@ -28,7 +28,8 @@ _OTHERS = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
 _COPIES = 4
-"""Places on paths for each packed token, from which on a layer's are not kept for the gradient."""
+_FEW = 1 << 14
+"""Places on paths, for each packed token and in all, from which on a layer's are not kept for the gradient."""
 
 
 class Attention(Protocol):
@@ -50,7 +51,7 @@ class PathAttention:
         sizes = [((s.end - s.start).bit_length(), s.end.bit_length()) for s in tree.segments]
         by_size = {size: [s for s, other in zip(tree.segments, sizes, strict=True) if other == size] for size in sizes}
         self.blocks = [_Block.of(segments, device) for segments in by_size.values()]
-        self.many = sum(block.from_MP.numel() for block in self.blocks) > _COPIES * len(self.ids_N)
+        self.many = sum(block.from_MP.numel() for block in self.blocks) > max(_COPIES * len(self.ids_N), _FEW)
         token_X = torch.cat([block.from_MQ[block.real_MQ] for block in self.blocks])
         self.place_N = torch.full((len(self.ids_N),), len(token_X), device=device)  # those that fill up are nobody's
         self.place_N[token_X] = torch.arange(len(token_X), device=device)

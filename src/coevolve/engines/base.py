@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from coevolve.faults import ShortageError
@@ -135,7 +136,7 @@ def _check_types(say: Say, row: Any, source: str) -> None:
         raise ValueError(f"{where} {shown(row)}; want Sample(action_ids, logps, finished)")
     for name, numbers, kinds, want in (
         ("action_ids", row.action_ids, int, "ints"),
-        ("logps", row.logps, int | float, "floats"),
+        ("logps", row.logps, Real, "floats"),
     ):
         if not isinstance(numbers, Sequence) or not all(issubclass(kind, kinds) for kind in set(map(type, numbers))):
             raise ValueError(f"{where} a Sample whose {name} is {shown(numbers)}; want a list of {want} (`.tolist()`)")

@@ -32,7 +32,7 @@ ADAPTER_FILE = "adapter_model.safetensors"
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """What of an adapter's description changes what its tensors compute."""
 
-_PRODUCTS = ("Linear", "Conv1D", "Linear4bit")
+_PRODUCTS = ("Linear", "Conv1D", "Linear4bit", "FalconLinear")
 """Kinds of layers that give one matrix product and nothing else; those derived from them may give more."""
 
 

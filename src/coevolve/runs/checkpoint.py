@@ -85,7 +85,9 @@ def _keep(run: RunDir, newest: int) -> None:
         try:
             durable.remove(old)
         except OSError as error:  # what was learnt is worth more than the disk's order
-            warnings.warn(f"{old} could not be deleted ({one_line(error)}); delete it by hand", stacklevel=4)
+            warnings.warn(
+                f"the old {old} could not be deleted whole ({one_line(error)}); delete it by hand", stacklevel=4
+            )
 
 
 def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_last: int) -> int:

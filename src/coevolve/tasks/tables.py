@@ -47,7 +47,7 @@ def in_memory(rows: Iterable[Any]) -> list[Row]:
     that is none."""
     if isinstance(rows, Mapping):
         raise ValueError(f"task.data is a dict of {', '.join(map(str, rows))}; want the rows of one of them, data[...]")
-    if callable(as_dicts := getattr(rows, "to_dict", None)) and hasattr(rows, "columns"):  # a table of pandas
+    if callable(as_dicts := getattr(rows, "to_dict", None)) and hasattr(rows, "iloc"):  # a table of pandas
         rows = as_dicts("records")
     if isinstance(rows, bytes) or not isinstance(rows, Iterable):
         raise ValueError(f"task.data is {shown(rows)}; want a file, a hub data set, or a list of dicts")

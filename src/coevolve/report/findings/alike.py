@@ -82,7 +82,8 @@ def compared(groups: Sequence[Group]) -> Reward | None:
     runs = [run for group in groups for run in group.runs]
     if not first or others or not all(reward.metric in run.keys for run in runs):
         return None
-    return replace(reward, priced=all(reward.kl in run.keys for run in runs if "kl" in run.keys))
+    lines = [line for run in runs for line in run.lines if line.get("kl") is not None]
+    return replace(reward, priced=all(reward.kl in line for line in lines))
 
 
 def unlike(groups: Sequence[Group]) -> bool:
