@@ -37,7 +37,7 @@ def test_names_that_are_no_model_are_explained(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ValueError, match=r"the folder holds no config\.json, so no transformers model$"):
         resolve(str(tmp_path))
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds an adapter alone: merge it into its base first"):
+    with pytest.raises(ValueError, match="is an adapter alone; merge it into its base"):
         resolve(str(tmp_path))
     with pytest.raises(ValueError, match="no such folder; check the path"):
         resolve("./nowhere")

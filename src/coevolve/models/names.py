@@ -33,11 +33,9 @@ def resolve(name: str) -> Path | str:
         return folder
     if path.is_dir():
         if not (path / "config.json").is_file():
-            adapter = (path / "adapter_config.json").is_file()
-            instead = "an adapter alone: merge it into its base first (peft's merge_and_unload)" if adapter else ""
-            raise ValueError(
-                f"model {name!r}: the folder holds {instead or 'no config.json, so no transformers model'}"
-            )
+            if (path / "adapter_config.json").is_file():
+                raise ValueError(f"model {name!r} is an adapter alone; merge it into its base (peft: merge_and_unload)")
+            raise ValueError(f"model {name!r}: the folder holds no config.json, so no transformers model")
         read_json(path / "config.json")
         return path
     if is_gguf(name):
