@@ -111,7 +111,8 @@ def test_an_engine_that_samples_too_little_nothing_or_something_else_is_told(bui
 
         return Own()
 
-    of, ids, logps = "role 'role', policy 'a', problem 'p0': Own.sample returned", np.array([5]), np.float32([-1.0])
+    of, ids = "role 'role', policy 'a', problem 'p0': Own.sample returned", np.array([5])
+    logps, words = np.float32([-1.0]), ["-1"]
     told: list[tuple[Any, str]] = [
         (returning(None), "Own.sample returned None; want policy -> a list of Samples, for a"),
         (returning({}), "Own.sample returned {}; want policy -> a list of Samples, for a"),
@@ -122,7 +123,8 @@ def test_an_engine_that_samples_too_little_nothing_or_something_else_is_told(bui
             f"{of} a Sample whose action_ids is array([5]); want a li",
         ),
         (returning({"a": [Sample(list(ids), [-1.0], False)] * 2}), f"{of} a Sample whose action_ids is ["),
-        (returning({"a": [Sample([5], list(logps), False)] * 2}), f"{of} a Sample whose logps is ["),
+        (returning({"a": [Sample([5], logps, False)] * 2}), f"{of} a Sample whose logps is array([-1.]"),
+        (returning({"a": [Sample([5], words, False)] * 2}), f"{of} a Sample whose logps is ['-1']; want a li"),
         (Cut(), "sampled 2 ids, finished: False, where 1 were asked for; want so many, or fewer up to the end"),
         (Stray(), "1 ids with 1 log-probabilities, finished: True"),
         (Short(), "Short was asked for 2 turns and sampled 1"),
@@ -132,6 +134,9 @@ def test_an_engine_that_samples_too_little_nothing_or_something_else_is_told(bui
         engine.publish([policy.published(0)])
         with pytest.raises((ValueError, NotImplementedError), match=re.escape(said)):
             engine.generate(asked)
+    plain = returning({"a": [Sample([5], list(logps), False)] * 2})  # a float of numpy's is a float
+    plain.publish([policy.published(0)])
+    assert [turn.logps for turn in plain.generate(asked)["a"]] == [[-1.0]] * 2
     silent = Silent()
     silent.publish([policy.published(0)])
     assert [turn.action_ids for turn in silent.generate(asked)["a"]] == [[5, 6]] * 2
