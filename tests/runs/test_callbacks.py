@@ -136,13 +136,13 @@ def test_a_changed_file_of_ones_own_is_told_when_a_run_goes_on(recipe, tmp_path,
     words = ["train", str(recipe), "--resume"]
     assert cli.main(["train", str(recipe)]) == 2  # no room
     (tmp_path / "mine.py").write_text(MINE.replace("== 2", "== 9"))
-    changed = f"goes on with other code: {tmp_path / 'mine.py'} changed since its last start"
+    changed = f"goes on with other files: {tmp_path / 'mine.py'} changed since its last start"
     capsys.readouterr()
     assert cli.main([*words, "steps=3"]) == 0
-    [line] = [line for line in capsys.readouterr().err.splitlines() if "other code" in line]
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "other files" in line]
     assert line.startswith(f"warning: {tmp_path / 'run'} {changed}")
     assert cli.main([*words, "steps=4"]) == 0  # the same as the last time
-    assert "other code" not in capsys.readouterr().err
+    assert "other files" not in capsys.readouterr().err
 
 
 WANDERER = """

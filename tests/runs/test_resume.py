@@ -1,5 +1,6 @@
 """Exact resume, whatever happens: SIGKILL, a torn file, a foreign recipe, a full disk."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -17,7 +18,7 @@ from forked import FORKING
 from safetensors.torch import load_file, save_file
 from toy import Lucky, toy, without_times
 
-from coevolve import PolicySpec, Trainer, chain, cory, fixed, marlhf, rounds
+from coevolve import PolicySpec, Trainer, chain, cli, cory, fixed, marlhf, rounds
 from coevolve.commands.train import _run as train_or_go_on
 from coevolve.faults import RanksLostError
 from coevolve.plays import tools
@@ -557,3 +558,30 @@ def test_a_trainer_that_failed_before_its_first_update_may_begin_again(micro_mod
     again = trainer.run(tmp_path / "two", samples=1, listeners=[])
     fresh = toy(micro_model, steps=1, workers=False).run(tmp_path / "three", samples=1, listeners=[])
     assert lines(again) == lines(fresh)
+
+
+def test_a_project_goes_on_elsewhere_and_is_told_of_rows_that_changed(micro_model, tmp_path, capsys):
+    project, rows = tmp_path / "here", [{"prompt": word, "answer": "a"} for word in ("cat", "dog", "owl", "hen")]
+    project.mkdir()
+    (project / "pay.py").write_text("def pay(writer, **columns):\n    return float(len(writer))\n")
+    (project / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (project / "recipe.yaml").write_text(
+        "task: {name: rows, data: rows.jsonl, test: 0.5, prompts: {writer: '{prompt}'}, reward: pay.py:pay}\n"
+        "play: rounds\nroles: {writer: ann}\n"
+        f"policies: {{ann: {micro_model}}}\nalgorithm: grpo\nsampling: {{max_new_tokens: 2}}\nbatch_size: 1\n"
+        "members: 2\nsamples: 0\nsave_every: 1\n"
+    )
+    words = ["train", "recipe.yaml", "output_dir=run", "workers=false"]
+    with contextlib.chdir(project):
+        assert cli.main([*words, "steps=1"]) == 0, capsys.readouterr().err
+    project = project.rename(tmp_path / "there")
+    capsys.readouterr()
+    with contextlib.chdir(project):
+        assert cli.main([*words, "steps=2", "--resume"]) == 0, capsys.readouterr().err
+        assert "other files" not in capsys.readouterr().err
+        (project / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[::-1]))
+        assert cli.main([*words, "steps=3", "--resume"]) == 0
+        assert f"goes on with other files: {project / 'rows.jsonl'} changed" in capsys.readouterr().err
+        (project / "others.jsonl").write_text((project / "rows.jsonl").read_text())
+        assert cli.main([*words, "steps=4", "--resume", "task.data=others.jsonl"]) == 2
+        assert "another recipe: task.data is" in capsys.readouterr().err

@@ -129,8 +129,8 @@ class RunDir:
         """
         if not fresh and (changed := signature.changed(self.path, recipe)):
             files = ", ".join(changed)
-            said = f"{files} changed since its last start, and the steps before are of the old code"
-            warnings.warn(f"{self.path} goes on with other code: {said}", stacklevel=3)  # of who trains
+            said = f"{files} changed since its last start, and the steps before are of the old content"
+            warnings.warn(f"{self.path} goes on with other files: {said}", stacklevel=3)  # of who trains
         text = dump(plain(recipe))
         durable.write_text(self.path / "recipe.yaml", text)
         if own := signature.signature(text, recipe):

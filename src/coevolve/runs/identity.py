@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from coevolve.runs.signature import moved
 
 ELSEWHERE = frozenset(
     {"output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
@@ -24,8 +27,11 @@ _PARTNER = re.compile(r"(policies\..+\.)engine(\.(name|model))?$")
 
 
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raises ValueError naming the first key in which they differ, of those that change what a step computes."""
+    """Raises ValueError naming the first key in which they differ, of those that change what a step computes.
+
+    folder: of the run or of its checkpoint. A file that only lies elsewhere now is the same."""
     old, new = flat(there), flat(here)
+    run = folder if (folder / "recipe.yaml").exists() else folder.parent
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
     if "play_settings" not in there:  # a run from Python of a time when these were not written down
@@ -39,12 +45,20 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
             and not _ROUNDING.match(key)
             and not later
             and not _left_to_others(key, new)
-            and old.get(key) != new.get(key)
+            and not _same(run, old.get(key), new.get(key))
         ):
             raise ValueError(
                 f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
                 "resume with the recipe it was made with, or choose another output_dir"
             )
+
+
+def _same(run: Path, there: Any, here: Any) -> bool:
+    if isinstance(there, list) and isinstance(here, list):
+        return len(there) == len(here) and all(map(partial(_same, run), there, here))
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        return there.keys() == here.keys() and all(_same(run, there[key], here[key]) for key in there)
+    return bool(there == here) or moved(run, there, here)
 
 
 def _left_to_others(key: str, recipe: Mapping[str, Any]) -> bool:

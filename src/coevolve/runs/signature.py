@@ -4,6 +4,9 @@
 HMAC of them and of ``recipe.yaml``, by a random key in ``$XDG_STATE_HOME/coevolve/key`` (``~/.local/state``), which
 this user alone can read. It does not fit a run that was downloaded, or whose recipe or files have changed since; it
 does fit one that was moved. Where no key can be written, runs have none.
+
+Beside them it has the checksums of data files, which are not run: whoever goes on is told which of all these files are
+others by now, and files that only lie elsewhere are the same.
 """
 
 from __future__ import annotations
@@ -38,14 +41,25 @@ def files_in(value: Any) -> Iterator[str]:
             yield value
 
 
+def data_in(value: Any) -> Iterator[str]:
+    """The files in these settings that are read and not run, by their whole paths."""
+    if isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from data_in(inner)
+    elif isinstance(value, str) and os.path.isabs(value) and os.path.isfile(value) and value not in files_in(value):
+        yield value
+
+
 def signature(recipe: str, settings: Any) -> str | None:
     """What ``signature.json`` of a run has to say: of the text of its ``recipe.yaml``, and the settings in it.
 
     None where there is no key, and none can be made.
     """
     key = _key()
-    files = {file: _checksum(file) for file in files_in(settings)}
-    return None if key is None else json.dumps({"files": files, "code": _code(key, recipe, files)}, indent=1) + "\n"
+    if key is None:
+        return None
+    files, data = ({file: _checksum(file) for file in some(settings)} for some in (files_in, data_in))
+    return json.dumps({"files": files, "data": data, "code": _code(key, recipe, files)}, indent=1) + "\n"
 
 
 def not_own(run: Path) -> str:
@@ -65,12 +79,27 @@ def not_own(run: Path) -> str:
 
 def changed(run: Path, settings: Any) -> list[str]:
     """The files in these settings that are others than when the run was signed; none where nothing tells."""
-    try:
-        before = dict(json.loads((run / FILE).read_text("utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    named = dict.fromkeys(files_in(settings))
+    before = _before(run)
+    named = dict.fromkeys((*files_in(settings), *data_in(settings)))
     return [file for file in named if file in before and _checksum(file) != before[file]]
+
+
+def moved(run: Path, there: Any, here: Any) -> bool:
+    """Whether a setting names, in another folder now, the file that it named when the run was signed."""
+    if not (isinstance(there, str) and isinstance(here, str)) or Path(there).name != Path(here).name:
+        return False  # what is behind the colon of file.py:Name is a part of this name
+    files = [next(iter((*files_in(one), one))) for one in (there, here)]
+    checksum = _before(run).get(files[0])
+    return checksum is not None and checksum == _checksum(files[1])
+
+
+def _before(run: Path) -> dict[str, Any]:
+    """The checksums of files when the run was signed; none where nothing tells."""
+    try:
+        found = json.loads((run / FILE).read_text("utf-8"))
+        return {**found["files"], **found.get("data", {})}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def check_stays(run: Path, files: Iterable[str | Path]) -> None:
@@ -91,7 +120,8 @@ def _code(key: bytes, recipe: str, files: Mapping[str, Any]) -> str:
 def _checksum(file: str) -> str | None:
     """None for what is no file: a name that means something else to whoever reads it."""
     try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        with open(file, "rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     except (OSError, ValueError):  # ValueError: no name at all
         return None
 
