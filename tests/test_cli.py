@@ -88,6 +88,13 @@ def test_dry_run_refuses_what_training_refuses_at_once(trained, monkeypatch, cap
     assert "already holds a run; pass --resume to go on" in refused()
     assert "is at step 2, beyond the 1 steps asked for" in refused("--resume", "steps=1")
     assert "threads is 99999; want 1 to" in refused("output_dir=new", "threads=99999")
+    stale = "engine={name: vllm, url: 'http://127.0.0.1:9', staleness: 1}"
+    assert "the engine's staleness is 1, so turns are" in refused("output_dir=new", stale)
+    Path("twice.py").write_text(
+        "from coevolve import Problem\n\n\nclass Twice:\n    train = test = [Problem('a'), Problem('b'), Problem('a')]\n"
+        "    def prompt(self, p, role, heard):\n        return p.id\n\n    reward = prompt\n"
+    )
+    assert "has 1 ids more than once, such as 'a'" in refused("output_dir=new", "task=twice.py:Twice")
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert "pip install 'coevolve[wandb]'" in refused("output_dir=new", "report_to=wandb")
     assert cli.main(["train", QUICKSTART, "--dry-run", "--resume", "steps=3", f"output_dir={trained[0]}"]) == 0

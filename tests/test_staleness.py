@@ -137,8 +137,8 @@ def test_it_wants_an_algorithm_that_corrects_it_and_an_engine_with_weights_of_it
         team(micro_model, engine, algorithm=magrpo())
     assert not engine.published  # a server would have been started
     with pytest.raises(ValueError, match=r"set algorithm\.agents\.mismatch \(tis"):
-        check_corrected(Behind(), marlhf(judge="judge"))
-    check_corrected(Behind(), marlhf(judge="judge", agents={"name": "magrpo", "mismatch": "tis"}))
+        check_corrected(1, marlhf(judge="judge"))
+    check_corrected(1, marlhf(judge="judge", agents={"name": "magrpo", "mismatch": "tis"}))
     with pytest.raises(ValueError, match="staleness is 1, and some policy is sampled in this process"):
         team(micro_model, RoutedEngine({"ann": Behind()}, LocalEngine()))
 

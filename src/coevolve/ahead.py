@@ -55,14 +55,14 @@ class Ahead:
         self._next = None
 
 
-def check_corrected(engine: Any, algorithm: Algorithm) -> None:
+def check_corrected(staleness: int, algorithm: Algorithm) -> None:
     """Raises ValueError for turns older than the weights that learn from them, and an algorithm that does not mind."""
-    found, where, settings = getattr(engine, "staleness", 0), "algorithm", algorithm.settings
+    where, settings = "algorithm", algorithm.settings
     if isinstance(settings.get("agents"), Mapping):  # those who speak learn by another one
         where, settings = "algorithm.agents", settings["agents"]
-    if found and settings.get("mismatch", "none") == "none":
+    if staleness and settings.get("mismatch", "none") == "none":
         raise ValueError(
-            f"the engine's staleness is {found}, so turns are of weights one update older than those that learn; set "
+            f"the engine's staleness is {staleness}, so turns are of weights one update older than those that learn; set "
             f"{where}.mismatch (tis, icepop or sequence) of an algorithm that has it, or staleness: 0"
         )
 

@@ -103,7 +103,7 @@ class Trainer:
         self.speakers = _speakers(self, policies)
         """Who is cast at some step."""
         checks.check_task(task)
-        check_corrected(self.engine, algorithm)  # before models are loaded and servers started
+        check_corrected(getattr(self.engine, "staleness", 0), algorithm)  # before models are loaded and servers started
         self.policies = _built(self, policies, workers, threads)
         checks.check_learning(self.policies, algorithm.critic)
         self.cautions.of_settings(sampling, algorithm)

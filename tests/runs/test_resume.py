@@ -585,3 +585,13 @@ def test_a_project_goes_on_elsewhere_and_is_told_of_rows_that_changed(micro_mode
         (project / "others.jsonl").write_text((project / "rows.jsonl").read_text())
         assert cli.main([*words, "steps=4", "--resume", "task.data=others.jsonl"]) == 2
         assert "another recipe: task.data is" in capsys.readouterr().err
+
+
+def test_a_setting_that_no_recipe_names_and_that_changed_is_told(micro_model, tmp_path):
+    recipe, run = {"algorithm": {"name": "mine.py:mine"}}, tmp_path / "run"
+    toy(micro_model, steps=1, algorithm=cory(eta=0.1)).run(run, recipe=recipe, listeners=[])
+    with pytest.warns(UserWarning, match=r"goes on with other settings: algorithm\.eta was 0\.1 and is 0\.2; what a"):
+        toy(micro_model, steps=2, algorithm=cory(eta=0.2)).run(run, recipe=recipe, listeners=[], resume=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        toy(micro_model, steps=3, algorithm=cory(eta=0.2)).run(run, recipe=recipe, listeners=[], resume=True)

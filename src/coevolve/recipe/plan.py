@@ -15,7 +15,9 @@ from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from coevolve import defaults
+from coevolve.ahead import check_corrected
 from coevolve.cautions import Cautions
+from coevolve.checks import check_task
 from coevolve.compute.backend import planned
 from coevolve.engines.scripted import ScriptedEngine
 from coevolve.faults import blame
@@ -57,6 +59,8 @@ def plan(recipe: Recipe) -> str:
 
     The task is another matter (``problems``); models, and plays that do not work on it, are found out in training."""
     algorithm = parts(recipe).algorithm()
+    engines = [one for one in (recipe.engine, *(spec.engine for spec in recipe.policies.values())) if one]
+    check_corrected(max((one.get("staleness", 0) for one in engines), default=0), algorithm)
     Cautions().of_settings(recipe.sampling, algorithm)
     whole = _shown({"name": recipe.algorithm["name"], **algorithm.settings})
     lines = [
@@ -82,6 +86,8 @@ def problems(recipe: Recipe) -> str:
         return f"# task: built when training starts, which first runs {' and '.join(trained)} if need be"
     with blame("task"):
         task = parts(recipe).task()
+    check_task(task)
+    with blame("task"):
         check_prompts(task, recipe.roles)
         found = f"# task: {len(task.train)} training and {len(task.test)} held-out problems"
         if len(task.train) < recipe.batch_size:

@@ -19,6 +19,7 @@ from typing import Any
 
 from coevolve.late import torch
 from coevolve.runs import durable, shapes
+from coevolve.runs.identity import flat
 
 FILE = "environment.json"
 
@@ -36,6 +37,12 @@ def starts(run: Path) -> list[dict[str, Any]]:
         return []
     first = shapes.read(file)
     return [{key: value for key, value in first.items() if key != "resumed"}, *first.get("resumed", [])]
+
+
+def other_settings(run: Path, settings: Mapping[str, Any]) -> list[str]:
+    """What of these settings of algorithm and play was another one at the run's last start, in words."""
+    before, now = flat((starts(run) or [{}])[-1].get("settings", {})), flat(settings)
+    return [f"{key} was {before[key]!r} and is {now[key]!r}" for key in now if before.get(key, now[key]) != now[key]]
 
 
 def lasting(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

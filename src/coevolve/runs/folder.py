@@ -131,6 +131,9 @@ class RunDir:
             files = ", ".join(changed)
             said = f"{files} changed since its last start, and the steps before are of the old content"
             warnings.warn(f"{self.path} goes on with other files: {said}", stacklevel=3)  # of who trains
+        if not fresh and (others := environment.other_settings(self.path, plain(settings))):
+            said = f"{', '.join(others)}; what a recipe leaves out is the package's or your own code's"
+            warnings.warn(f"{self.path} goes on with other settings: {said}", stacklevel=3)
         text = dump(plain(recipe))
         durable.write_text(self.path / "recipe.yaml", text)
         if own := signature.signature(text, recipe):
