@@ -91,7 +91,8 @@ def test_dry_run_refuses_what_training_refuses_at_once(trained, monkeypatch, cap
     stale = "engine={name: vllm, url: 'http://127.0.0.1:9', staleness: 1}"
     assert "the engine's staleness is 1, so turns are" in refused("output_dir=new", stale)
     Path("twice.py").write_text(
-        "from coevolve import Problem\n\n\nclass Twice:\n    train = test = [Problem('a'), Problem('b'), Problem('a')]\n"
+        "from coevolve import Problem\n\n\nclass Twice:\n"
+        "    train = test = [Problem('a'), Problem('b'), Problem('a')]\n"
         "    def prompt(self, p, role, heard):\n        return p.id\n\n    reward = prompt\n"
     )
     assert "has 1 ids more than once, such as 'a'" in refused("output_dir=new", "task=twice.py:Twice")

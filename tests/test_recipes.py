@@ -51,6 +51,18 @@ def texts(tmp_path, monkeypatch):
     monkeypatch.setenv("COEVOLVE_DATA", str(tmp_path))
 
 
+def _metrics() -> re.Pattern[str]:
+    """Whether a name is in docs/metrics.md, in whose tables a word in capitals stands for another one."""
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text("utf-8")
+    team = [name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall("`([^`]+)`", row)]
+    same = re.search(r"`agents/NAME/`\. (.*) are those of the team", page)
+    assert same
+    names = [*team, *(f"agents/NAME/{name}" for name in re.findall("`([^`]+)`", same[1]))]
+    return re.compile("|".join(re.sub("[A-Z]+", r"\\w+", name) for name in names))
+
+
+METRICS = _metrics()
+
 HARD = {"humaneval": "HumanEval", "coophumaneval": "CoopHumanEval", "mbpp": "Mbpp", "gsm8k": "Gsm8k"}
 
 
@@ -93,6 +105,7 @@ def test_a_recipe_trains(path, texts, tmp_path, monkeypatch):
     for name, spec in recipe.policies.items():
         assert (lines[1].get(f"agents/{name}/grad_norm", 0.0) > 0) == (spec.weights != "frozen")
     assert Path("out/checkpoint-2/agents").is_dir()
+    assert [name for name in {**lines[0], **lines[1]} if not METRICS.fullmatch(name)] == []
 
 
 CONTROLS = {

@@ -62,8 +62,8 @@ def check_corrected(staleness: int, algorithm: Algorithm) -> None:
         where, settings = "algorithm.agents", settings["agents"]
     if staleness and settings.get("mismatch", "none") == "none":
         raise ValueError(
-            f"the engine's staleness is {staleness}, so turns are of weights one update older than those that learn; set "
-            f"{where}.mismatch (tis, icepop or sequence) of an algorithm that has it, or staleness: 0"
+            f"the engine's staleness is {staleness}, so turns are of weights one update older than those that learn; "
+            f"set {where}.mismatch (tis, icepop or sequence) of an algorithm that has it, or staleness: 0"
         )
 
 
