@@ -22,6 +22,9 @@ def test_the_team():
     )
     assert verdicts.team([trained, MORE]).endswith("0.400 more (0.250 to 0.500); training lowered it.")
     assert "no measurable difference (-0.250 to 0.500); training changed nothing" in verdicts.team([trained, SAME])
+    few = "changed nothing measurable. Intervals of fewer than 20 problems, as all of these are, are too narrow."
+    assert verdicts.team([trained | {"n": 19}, SAME]).endswith(few)
+    assert verdicts.team([trained | {"n": 20}, SAME]).endswith("measurable.")
 
 
 @pytest.mark.parametrize(

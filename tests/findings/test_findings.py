@@ -55,6 +55,13 @@ def test_runs_of_two_tasks_are_not_compared():
     assert groups.sentence.startswith("Not compared: these runs learn game and sentiment, whose rewards")
 
 
+def test_a_run_whose_last_reward_is_not_known_is_neither_the_best_nor_the_worst():
+    runs = [run("low-0", reward=[1.0]), run("none-0", reward=[None]), run("high-0", reward=[3.0])]
+    for order in (runs, runs[::-1], [runs[1], runs[0], runs[2]]):
+        said = findings(order)[0].sentence
+        assert said.startswith("Reward: high-0 went from 3.00 to 3.00; low-0 went from 1.00 to 1.00.")
+
+
 def test_the_summary_holds_the_ends_of_every_metric():
     steps = {"reward": [0.0] * 10 + [3.0] * 8 + [1.0, 2.0], "kl": [0.0] * 18 + [4.0, 6.0]}  # means of two steps
     more = {"time__step": [1.0] * 19 + [21.0], "tokens_per_second": [10.0] * 19 + [30.0], "length": [5.0] * 20}

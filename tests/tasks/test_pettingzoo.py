@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
@@ -159,6 +160,18 @@ def message(call: Any) -> str:
         call()
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+def test_a_folder_of_its_name_is_not_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pettingzoo").mkdir()
+    for name in ("__init__", "mine"):
+        (tmp_path / "pettingzoo" / f"{name}.py").write_text("raise RuntimeError('it was run')")
+    for name in [name for name in sys.modules if name.split(".")[0] == "pettingzoo"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    said = message(lambda: PettingZoo(env="pettingzoo.mine"))
+    assert said == f"{tmp_path / 'pettingzoo'} would be run for the package of that name; start from another folder"
 
 
 def test_mistakes() -> None:

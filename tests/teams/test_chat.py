@@ -66,10 +66,16 @@ def test_a_line_is_a_play_and_the_end_of_input_the_end(opinions: Path) -> None:
 
 
 def test_every_column_is_asked_for_and_notes_are_shown(writers: Path, talk: Any) -> None:
-    code, out, _ = talk(writers, "The soup was good. I liked it.\nThe soup\nonly one of two")
-    assert code == 0
+    code, out, said = talk(writers, "The soup was good. I liked it.\nThe soup\nonly one of two")
+    assert code == 2  # after the whole one was played
+    assert "the input ends before 'opening' of the problem that begins with 'only one of two'" in said
     assert [line.split(" (")[0] for line in out.splitlines() if " (ann)" in line] == ["short", "short"]
     assert out.count("\n[") == 2  # what each writer was told after its first text
+
+
+def test_no_input_is_the_end_of_it(opinions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it where it is closed
+    assert main(["chat", str(opinions)]) == 0
 
 
 def test_the_seed_decides(opinions: Path, talk: Any) -> None:

@@ -476,3 +476,26 @@ def test_lists_of_words_are_among_what_an_export_would_copy(tmp_path):
     (tmp_path / "my words.txt").touch()
     given = {"name": "tldr", "stop_words": "/there/notes.txt", "more": [str(tmp_path / "my words.txt"), "a note.txt"]}
     assert _word_lists([given, {"name": "chain"}]) == ["/there/notes.txt", str(tmp_path / "my words.txt")]
+
+
+def test_a_checkpoint_that_a_training_deletes_meanwhile_is_exported_whole(
+    quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(quick, tmp_path / "run")
+    monkeypatch.setattr("coevolve.teams.export._warn_of_end", lambda play: shutil.rmtree(run / "checkpoint-2"))
+    assert Team.load(export(run, tmp_path / "team", trust_code=True)).play("The soup was").turns
+
+
+def test_the_card_of_a_run_whose_last_kl_could_not_be_measured(quick: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(quick, tmp_path / "run")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[-1]["kl"] = None
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "KL to the start" not in (export(run, tmp_path / "team", trust_code=True) / "README.md").read_text()
+    assert "KL to the start" in (export(quick, tmp_path / "other") / "README.md").read_text()
+
+
+def test_what_is_no_recipe_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (tmp_path, tmp_path / "none.yaml"):
+        assert main(["recipes", "show", str(wrong)]) == 2
+        assert f"{wrong} is no file; `coevolve recipes` lists" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -164,15 +165,17 @@ def test_who_does_not_read_keeps_nobody_waiting(team: tuple[Team, str]) -> None:
         assert found["choices"][0]["message"]["content"] == team[0].play(QUERY, seed=3).turns[-1].text
 
 
-def test_who_goes_away_ends_the_play(team: tuple[Team, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_goes_away_ends_the_play(team: tuple[Team, str], monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     """Long before its 900 tokens, and the next one is answered right."""
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
     told = list[Any]()
     play_many = team[0].play_many
 
     def watched(problems: Any, **how: Any) -> Any:
         def tell(said: Any) -> None:
             told.append(said)
+            begun.set()
             how["told"](said)
 
         try:
@@ -185,12 +188,24 @@ def test_who_goes_away_ends_the_play(team: tuple[Team, str], monkeypatch: pytest
     with serving(team[0], name) as address:
         with monkeypatch.context() as here:
             here.setattr(team[0], "play_many", watched)
-            with left_unread(address, name, max_tokens=900, temperature=2.0) as gone:
-                gone.recv(1)
+            with left_unread(address, name, max_tokens=900, temperature=2.0, stream=stream):
+                assert begun.wait(60)
             assert ended.wait(60)
         assert len(told) < 900
         body = json.dumps({"model": name, "messages": USER, "seed": 3}).encode()
         assert raw(address, "/v1/chat/completions", body)[0] == 200
+
+
+def test_a_connection_that_breaks_says_nothing_in_the_terminal(
+    team: tuple[Team, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(team[0], team[1]) as address:
+        for sent in (b"", b"GET /v1/mod", b"\xff\xfe\r\n\r\n"):
+            with socket.create_connection((urlsplit(address).hostname, urlsplit(address).port)) as connection:
+                connection.sendall(sent)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        assert raw(address, "/v1/models", method="GET")[0] == 200
+    assert capsys.readouterr().err == ""
 
 
 def test_what_a_request_may_choose(client: Any, team: tuple[Team, str]) -> None:

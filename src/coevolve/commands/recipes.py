@@ -6,6 +6,7 @@ import argparse
 
 from coevolve.commands import Commands, command
 from coevolve.console import say
+from coevolve.files import read_text
 
 
 def add(commands: Commands) -> None:
@@ -22,7 +23,10 @@ def recipes(args: argparse.Namespace) -> None:
     if args.show:
         if args.name is None:
             raise ValueError("show which one? `coevolve recipes` lists them")
-        say(located(args.name).read_text("utf-8").rstrip())
+        path = located(args.name)
+        if not path.is_file():
+            raise ValueError(f"{path} is no file; `coevolve recipes` lists the recipes that come with the package")
+        say(read_text(path).rstrip())
         return
     known = packaged()
     width = max(map(len, known))

@@ -9,14 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from coevolve.console import say
 from coevolve.report.page.build import Content, content, html
 from coevolve.report.runs import Run, find
-from coevolve.runtime.local_web import LOOPBACK, Handler, answering, is_ours, until_interrupted
+from coevolve.runtime.local_web import LOOPBACK, Handler, Server, answering, is_ours, until_interrupted
 
 _REST = 5.0  # times as long as reading and packing took, before it is done again: training needs the processor
 
@@ -44,7 +43,7 @@ def serving(paths: Sequence[Path], port: int = 0) -> Iterator[str]:
         yield address
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(Server):
     """Knows the newest content, and reads the runs again when somebody asks and their files have changed."""
 
     def __init__(self, paths: Sequence[Path], port: int) -> None:

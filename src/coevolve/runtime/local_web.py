@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from coevolve.console import say
+from coevolve.faults import raised
 
 LOOPBACK = "127.0.0.1"
 """Where only programs of this machine reach a server."""
 
 _NAMES = (LOOPBACK, "localhost", "[::1]")
 _HTTP = 80  # which browsers leave out of the address
+
+
+class Server(ThreadingHTTPServer):
+    """A server in whose terminal a connection that breaks says nothing, and another mistake one line."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exception()
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError | TimeoutError):
+            say(f"error: {raised(error)}", error=True)
 
 
 class Handler(BaseHTTPRequestHandler):

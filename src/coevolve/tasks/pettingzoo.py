@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from coevolve.faults import blame
@@ -162,6 +164,15 @@ def _mask(observation: Any, info: Any) -> Any:
     return next((mask for mask in places if mask is not None), None)
 
 
+def _check_installed() -> None:
+    """Raises ValueError where Python would take a folder in the current one, a team's say, for the package."""
+    spec = importlib.util.find_spec(_INSTALLED.rstrip("."))
+    places = [Path(place).resolve() for place in (spec and spec.submodule_search_locations) or ()]
+    own = [place for place in places if place.is_relative_to(Path.cwd()) and not place.is_relative_to(sys.prefix)]
+    if own:
+        raise ValueError(f"{own[0]} would be run for the package of that name; start from another folder")
+
+
 def _maker(env: str | Callable[[], Any]) -> Callable[[], Any]:
     """What makes the environment. Of installed modules those of PettingZoo alone: a recipe may come from others."""
     if not isinstance(env, str):
@@ -169,6 +180,7 @@ def _maker(env: str | Callable[[], Any]) -> Callable[[], Any]:
     if not env.startswith(_INSTALLED):
         made: Callable[[], Any] = from_file(env, [f"{_INSTALLED}..."], "task.env")
         return made
+    _check_installed()
     try:
         module = importlib.import_module(env)
     except ImportError as error:

@@ -33,7 +33,7 @@ def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code:
             "team's code, or use Team.load(...).play(column=...)"
         )
     out = console(highlight=False, soft_wrap=True)
-    ask = _typed if sys.stdin.isatty() else _piped
+    ask = _typed if sys.stdin is not None and sys.stdin.isatty() else _piped
     played = 0
     while (columns := _problem(team.asks, ask)) is not None:
         if team.asks and not any(columns.values()):
@@ -48,10 +48,16 @@ def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code:
 
 
 def _problem(asks: Sequence[str], ask: Ask) -> dict[str, str] | None:
-    """What was given for each column, None at the end of the input. A task that asks for nothing waits for a line."""
+    """What was given for each column, None at the end of the input. A task that asks for nothing waits for a line.
+    Raises ValueError for an input that ends within a problem."""
+    given = dict[str, str]()
     try:
-        given = {name: ask(name) for name in asks or ("go on",)}
+        for name in asks or ("go on",):
+            given[name] = ask(name)
     except EOFError:
+        if given and ask is _piped:
+            first, missing = next(iter(given.values())), asks[len(given)]
+            raise ValueError(f"the input ends before {missing!r} of the problem that begins with {first!r}") from None
         return None
     return given if asks else {}
 
@@ -61,7 +67,7 @@ def _typed(name: str) -> str:
 
 
 def _piped(name: str) -> str:
-    if not (line := sys.stdin.readline()):
+    if sys.stdin is None or not (line := sys.stdin.readline()):  # None: it is closed
         raise EOFError
     return line.rstrip("\n")
 

@@ -33,7 +33,7 @@ from coevolve.recipe.schema import Recipe, anchored, is_code, names_file
 from coevolve.runs import checkpoint
 from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.signature import check_stays
-from coevolve.runs.trained import check_whole, checkpoint_of, recipe_of
+from coevolve.runs.trained import check_whole, checkpoint_of, kept, recipe_of
 from coevolve.tasks import TASKS
 from coevolve.teams.model_card import called, write_card
 from coevolve.teams.team import AGENTS, BASES, CODE, FILE, HERE, asked
@@ -77,7 +77,7 @@ def export(
     """
     directory, output = RunDir(Path(run)), Path(output)
     folder, target = checkpoint_of(directory, step), _place(output)
-    recipe, trained = recipe_of(directory, trust_code), int(checkpoint.verify(folder)["step"])
+    recipe = recipe_of(directory, trust_code)
     check_whole(directory, recipe)
     if not trust_code:
         models_here = [spec.model for spec in recipe.policies.values() if spec.model not in models.PACKAGED]
@@ -87,7 +87,9 @@ def export(
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
-        _write(beside, directory, recipe, folder, trained, merge)
+        with kept(folder) as folder:  # a run that still trains deletes its old ones
+            trained = int(checkpoint.verify(folder)["step"])
+            _write(beside, directory, recipe, folder, trained, merge)
         os.replace(beside, target)
     except shutil.Error as error:  # lists every file that could not be copied
         raise OSError(f"could not write {output}: {error.args[0][0][2]}") from error

@@ -209,6 +209,7 @@ def _fenced(text: str) -> str:
 
 def _training(team: Exported, run: RunDir, recipe: Recipe) -> str:
     lines = [line for line in read_lines(run.metrics) if line["step"] < team.step]
+    kl = lines[-1].get("kl") if lines else None  # null where it could not be measured
     file = run.path / "environment.json"
     here = shapes.read(file) if file.is_file() else {}
     facts = {
@@ -218,7 +219,7 @@ def _training(team: Exported, run: RunDir, recipe: Recipe) -> str:
             f"{name} {spec.learning_rate:g}" for name, spec in recipe.policies.items() if spec.weights != "frozen"
         ),
         "training": rise(lines) if lines else "",
-        "KL to the start": f"{lines[-1]['kl']:.3g} nats a turn at the last step" if lines and "kl" in lines[-1] else "",
+        "KL to the start": "" if kl is None else f"{kl:.3g} nats a turn at the last step",
         "machine": ", ".join(f"{name} {value}" for name, value in _machine(here)),
     }
     return f"## Training\n\n{_table(('', ''), [(name, value) for name, value in facts.items() if value != ''])}"

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import select
+import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
 from coevolve.console import say
 from coevolve.faults import raised
 from coevolve.files import parse_json, read_text
-from coevolve.runtime.local_web import LOOPBACK, Handler, answering, is_ours, until_interrupted
+from coevolve.runtime.local_web import LOOPBACK, Handler, Server, answering, is_ours, until_interrupted
 from coevolve.teams import completions
 from coevolve.teams.completions import RefusedError, Request
 from coevolve.teams.export import export
@@ -30,6 +31,7 @@ from coevolve.types import Episode, Turn
 
 _MOST_BYTES = 1 << 20  # of a request
 _PATIENCE = 60.0  # seconds for a client to send, or to take what it is sent
+_LOOK = 0.5  # seconds between two looks whether it still listens
 
 
 def serve(path: Path, *, host: str, port: int, trust_code: bool = False) -> None:
@@ -70,7 +72,7 @@ def serving(team: Team, name: str, host: str = LOOPBACK, port: int = 0) -> Itera
         yield address
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(Server):
     def __init__(self, team: Team, name: str, host: str, port: int) -> None:
         super().__init__((host, port), _Handler)
         self.team, self.name, self.since = team, name, int(time.time())
@@ -135,21 +137,30 @@ class _Handler(Handler):
             raise _nowhere("POST", path)
         server = self.server
         asked = completions.request(self._body(), server.name)
-        if asked.stream:
-            self._stream(asked)
-        else:
-            self._answer(HTTPStatus.OK, completions.completion(asked, server.play(asked), server.last))
+        with closing(_as_told(partial(server.play, asked), self._gone)) as told:
+            if asked.stream:
+                self._stream(asked, told)
+            else:
+                episodes = [said for said in told if isinstance(said, Episode)]
+                self._answer(HTTPStatus.OK, completions.completion(asked, episodes, server.last))
 
-    def _stream(self, asked: Request) -> None:
+    def _stream(self, asked: Request, told: Iterator[Piece | Turn | Episode]) -> None:
         stream = completions.Stream(asked.model, self.server.live)
-        with closing(_as_told(partial(self.server.play, asked))) as told:
-            for said in told:
-                if isinstance(said, Episode):
-                    for chunk in stream.ended(asked, said, self.server.last):
-                        self._event(chunk)
-                else:
-                    self._event(stream.told(said))
+        for said in told:
+            if isinstance(said, Episode):
+                for chunk in stream.ended(asked, said, self.server.last):
+                    self._event(chunk)
+            else:
+                self._event(stream.told(said))
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def _gone(self) -> bool:
+        """Whether the client has closed its end, while it waits for an answer."""
+        try:
+            readable, _, _ = select.select([self.connection], [], [], 0)
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def _body(self) -> dict[str, Any]:
         if self.headers.get_content_type() != "application/json":  # the only kind that no web page sends unasked
@@ -198,11 +209,12 @@ class _LeftError(Exception):
     """Nobody listens any more."""
 
 
-def _as_told(play: Callable[[Told], Sequence[Episode]]) -> Generator[Piece | Turn | Episode]:
+def _as_told(play: Callable[[Told], Sequence[Episode]], gone: Callable[[], bool]) -> Generator[Piece | Turn | Episode]:
     """What a play tells, as it tells it, then its episodes.
 
     It runs in a thread of its own, as fast as it can: whoever takes what it says slowly, or not at all, keeps nobody
-    else waiting. Left before its end it is given up at the next token.
+    else waiting. Left before its end it is given up at the next token, also one that waits for others to end. Raises
+    ConnectionAbortedError once ``gone`` says that nobody listens.
     """
     inbox, left = SimpleQueue[Piece | Turn | Sequence[Episode] | BaseException](), threading.Event()
 
@@ -217,9 +229,15 @@ def _as_told(play: Callable[[Told], Sequence[Episode]]) -> Generator[Piece | Tur
         except BaseException as error:  # noqa: BLE001  (raised where it is read, which would wait for ever)
             inbox.put(error)
 
+    def heard() -> Piece | Turn | Sequence[Episode] | BaseException:
+        while not gone():
+            with suppress(Empty):
+                return inbox.get(timeout=_LOOK)
+        raise ConnectionAbortedError("nobody listens any more")
+
     threading.Thread(target=run, daemon=True).start()
     try:
-        while isinstance(said := inbox.get(), Piece | Turn):
+        while isinstance(said := heard(), Piece | Turn):
             yield said
         if isinstance(said, BaseException):
             raise said

@@ -44,7 +44,10 @@ def _best_and_worst(runs: Sequence[Run]) -> str:
         return ""
     if (reward := compared(groups)) is None:
         return "Rewards are means over all turns, which are unlike in these teams. "
-    ends = sorted(runs, key=lambda run: final(column(run, reward.metric)))
+    ends = [run for run in runs if np.isfinite(final(column(run, reward.metric)))]
+    if not ends:
+        return ""
+    ends.sort(key=lambda run: final(column(run, reward.metric)))
     said = dict.fromkeys(_moved(run, reward) for run in (ends[-1], ends[0]))
     those = " Those of the table are means over all turns, which are unlike in these teams." if reward.role else ""
     return f"Reward{reward.whose}: {'; '.join(said)}.{those} "

@@ -13,6 +13,9 @@ from coevolve.report.wording import and_list, number, plus_minus
 
 Row = Mapping[str, Any]
 
+FEW = 20
+"""Problems of which a bootstrap's interval is wide enough."""
+
 LAZY = 0.5
 """An agent with a smaller part of its equal share of all influence hardly moves the return by what it chooses."""
 
@@ -22,7 +25,12 @@ def team(rows: Sequence[Row]) -> str:
     trained, start = rows
     verdict = "raised it" if _less(start) else "lowered it" if _more(start) else "changed nothing measurable"
     earned = plus_minus(trained["reward"], trained["se"])
-    return f"The return is {earned} (standard error). The untrained start: {_beside(start)}; training {verdict}."
+    few = (
+        f" Intervals of fewer than {FEW} problems, as all of these are, are too narrow."
+        if trained.get("n", FEW) < FEW
+        else ""
+    )
+    return f"The return is {earned} (standard error). The untrained start: {_beside(start)}; training {verdict}.{few}"
 
 
 def alone(rows: Sequence[Row]) -> str:
