@@ -108,6 +108,31 @@ def test_a_tree_looks_ahead_to_the_mean_of_its_branches():
     assert rule.advantage(given, {})[0]["a"].adv_BT[:3, 0].tolist() == [3.5, 1.0, 2.0]  # 1 + (1 + 4) / 2
 
 
+def lambda_returns(turns, joints, credit, value, gamma, lam):
+    keys = [id(one) for one in turns]
+    numbers = [dict(zip(keys, each, strict=True)) for each in (credit, value)]
+    found = over_turns(Episode(P, 0, turns, joints), *numbers, gamma, lam)
+    return [found[key] for key in keys]
+
+
+def test_between_the_critic_and_the_whole_return_all_turns_to_come_count():
+    # gamma and lambda 1/2, pays 1, 2, 4, so returns 3, 4, 4; values of the second and third 1 and 2:
+    # G_2 = 4, G_1 = 2 + (2 / 2 + 4 / 2) / 2 = 3.5, G_0 = 1 + (1 / 2 + 3.5 / 2) / 2 = 2.125
+    turns = [turn("a", 10 + i, i) for i in range(4)]
+    joints = [Joint((turns[0],), (1.0,)), Joint((turns[1],), (2.0,), 0), Joint((turns[2],), (4.0,), 1)]
+    chosen_for = Joint((turns[3],), (9.0,), 0, answered=False)  # what the first joint does not answer for
+    found = lambda_returns(turns, [*joints, chosen_for], [3.0, 4.0, 4.0, 9.0], [0.0, 1.0, 2.0, 7.0], 0.5, 0.5)
+    assert found == [2.125, 3.5, 4.0, 9.0]
+
+
+def test_a_turn_of_several_joints_looks_ahead_to_their_mean():
+    # the answer stood in two joints, followed by turns of value 3, paid 2, and value 8, paid 3: 4 + (1 + 5) / 2
+    answer, one, other, _ = turns = [turn("a", 10 + i, i) for i in range(4)]
+    joints = [Joint((answer,), (1.0,)), Joint((answer,), (2.0,)), Joint((one,), (2.0,), 0), Joint((other,), (3.0,), 1)]
+    found = lambda_returns(turns, joints, [4.0, 2.0, 3.0, 1.25], [0.0, 3.0, 8.0, 9.0], 1.0, 0.0)
+    assert found == [7.0, 2.0, 3.0, 1.25]  # of no joint: what it was credited with
+
+
 def test_the_whole_return_of_a_critic_that_knows_nothing_is_reinforce():
     episodes = [two_rounds(), two_rounds(((0.0, 5.0), (1.0, -2.0)), member=1)]
     rule, plain = iac(lam=1.0, gamma=0.5, whiten=False), mareinforce(credit={"name": "team_return", "gamma": 0.5})

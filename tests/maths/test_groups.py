@@ -131,6 +131,12 @@ def test_only_its_own_group_says_what_is_flat():
     assert groups.flat(credit, peers, torch.tensor([1e9, 1.0, 1.0, 1.0])).tolist() == [True, True, False, False]
 
 
+def test_the_largest_of_a_group_says_what_is_rounding():
+    # 4 * 2^-23 = 2^-21 of 2^20 for whoever is beside it, and of the 1 that is elsewhere
+    credit, peers = torch.tensor([0.0, -(2.0**20), 0.0, 1.0]), torch.tensor([0, 0, 0, 1])
+    close(groups.rounding(credit, peers), [0.5, 0.5, 0.5, 2.0**-21])
+
+
 @pytest.mark.parametrize("scale", [groups.group_std, groups.agent_std])
 def test_sums_of_nothing_are_not_blown_up(scale):
     noise = torch.tensor([5.551115123125783e-17, 2.7755575615628914e-17, 0.0])
@@ -175,6 +181,16 @@ def test_shrunk_leave_one_out():
     # group 2: means 1 and 5, variance 8 less 1: t = 7, l = 2 / 9; 1 - 3 * 7 / 9 - 3 * 2 / 9 = -2, 3 - 7 / 9 - 6 / 9
     want = [-14 / 5.5, 4 / 5.5, 2.5, 4.5, -2.0, 14 / 9]
     close(groups.less_shrunk(PAID, THREE, ALIKE, APART), want)
+
+
+def test_shrunk_towards_groups_of_other_sizes():
+    # The others of (0, 3, 6) are (1, 3), (2, 4, 6) and (4, 8): means 2, 4, 6, 4 in the mean, squares 2 + 8 + 8 over
+    # 1 + 2 + 1 degrees: variance 4.5, so v = 4.5 / 2; t = 4 less chance 4.5 (1/2 + 1/3 + 1/2) / 3 = 2; l = 9 / 17.
+    # (8 * -4.5 + 9 * -4) / 17, (8 * 0 + 9 * -1) / 17, (8 * 4.5 + 9 * 2) / 17
+    paid = torch.tensor([0.0, 3.0, 6.0, 1.0, 3.0, 2.0, 4.0, 6.0, 4.0, 8.0])
+    peers = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3, 3])
+    found = groups.less_shrunk(paid, peers, torch.zeros_like(peers), peers)
+    close(found[:3], [-72 / 17, -9 / 17, 54 / 17])
 
 
 def test_nothing_to_shrink_towards_is_leave_one_out():

@@ -124,9 +124,9 @@ def test_at_ratio_one_the_clipped_loss_has_the_score_functions_gradient():
     [("k1", math.log(2)), ("k2", math.log(2) ** 2 / 2), ("k3", 0.5 - 1 + math.log(2))],
 )
 def test_kl_estimators_literal(name, want):
-    # log pi - log ref = log 2 at every token, so pi_0 / pi = 1/2
+    # log pi - log ref = log 2 at every token, so pi_0 / pi = 1/2; outside the mask an infinite number is nothing
     mask = torch.tensor([[True, True, False]])
-    logp, ref = torch.tensor([[0.0, -1.0, 9.0]]), torch.tensor([[-math.log(2), -1 - math.log(2), -9.0]])
+    logp, ref = torch.tensor([[0.0, -1.0, -math.inf]]), torch.tensor([[-math.log(2), -1 - math.log(2), -9.0]])
     got = reference_kl(logp, ref, mask, evenly(mask), kl.ESTIMATORS[name])
     assert got.item() == pytest.approx(want, abs=1e-6)
 

@@ -26,6 +26,14 @@ def test_whiten_of_one_token_is_zero():
     assert masked.whiten(torch.tensor([[5.0, 9.0]]), torch.tensor([[True, False]])).tolist() == [[0.0, 0.0]]
 
 
+def test_two_tokens():
+    # deviations -1, 1: variance 2. Of -1e-4, 1e-4 it is 2e-8, and 1e-8 more beneath the root: 1e-4 / sqrt(3e-8)
+    mask = torch.tensor([[True, True]])
+    assert masked.variance(torch.tensor([[1.0, 3.0]]), mask).item() == 2.0
+    found = masked.whiten(torch.tensor([[-1e-4, 1e-4]]), mask)
+    torch.testing.assert_close(found, torch.tensor([[-1 / math.sqrt(3), 1 / math.sqrt(3)]]))
+
+
 def test_equal_tokens_are_not_whitened_into_rounding():
     """The float32 mean of numbers that are all 500.3 is another number."""
     mask = torch.arange(9) < torch.tensor([5 + turn % 5 for turn in range(32)])[:, None]
