@@ -90,6 +90,15 @@ def test_an_unscored_turn_answers_for_what_is_scored_next():
     assert asked(team_return(), Episode(P, 0, turns, joints)) == [3.0, 3.0, 3.0, 3.0, 0.0]
 
 
+def test_an_unscored_turn_answers_for_the_first_joint_of_whoever_heard_it():
+    # a is heard by b and b by c, whose joint (began before a spoke) pays 5; d, paid 9, heard a too, but later. x, paid
+    # 7, is scored first after u and a, and heard nobody: that is for u, whom nobody heard, and not for a and b.
+    w, _, a, b, x, c, d, _ = turns = [spoke(role) for role in "wuabxcde"]
+    b.heard, c.heard, d.heard = (a, "said the task"), (b,), (a,)
+    joints = [Joint((x,), (7.0,)), Joint((w, c), (5.0, 5.0)), Joint((d,), (9.0,))]
+    assert asked(team_return(), Episode(P, 0, turns, joints)) == [5.0, 7.0, 5.0, 5.0, 7.0, 5.0, 9.0, 0.0]
+
+
 def test_a_joint_does_not_answer_for_what_it_was_chosen_for():
     turns = [spoke("a") for _ in range(3)]
     joints = [Joint((turns[0],), (1.0,)), Joint((turns[1],), (3.0,)), Joint((turns[2],), (9.0,), 1, answered=False)]

@@ -32,3 +32,10 @@ def test_weights_literal():
 def test_padding_weighs_nothing(name):
     given = make_batch(6, 1)
     assert (LOSS_AGGREGATIONS[name](given)[~given.mask_BT] == 0).all()
+
+
+@pytest.mark.parametrize("name", LOSS_AGGREGATIONS)
+def test_turns_that_count_for_nothing_weigh_nothing(name):
+    assert LOSS_AGGREGATIONS[name](batch(0.0, 0.0)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    without_tokens = batch(1.0, 1.0).replace(mask_BT=torch.tensor([[True, True], [False, False]]))
+    assert LOSS_AGGREGATIONS[name](without_tokens)[1].tolist() == [0.0, 0.0]

@@ -33,6 +33,7 @@ def test_a_turn_beyond_the_cap_teaches_nothing():
     found_BT, said = weight(OLD, SAMPLED - 1.0, MASK, sequence)  # times e for every token: 2 e^2 and 1.5 e^3
     assert found_BT.tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
     assert said["masked"].sum() == 5
+    assert sequence(torch.tensor([[3.1], [2.9]]).log())[1].flatten().tolist() == [0.0, pytest.approx(2.9)]
 
 
 def test_a_ratio_that_no_number_holds_is_left_out():
