@@ -1,5 +1,7 @@
 """Credits that ask what joint responses nobody gave would have been paid."""
 
+from collections import defaultdict
+
 import pytest
 
 from coevolve.credit import counterfactual, crossed, difference, shapley, team_return
@@ -95,6 +97,23 @@ def test_shares_of_three_add_up():
     assert shares[1] == pytest.approx(shares[2]), "b and c do the same"
 
 
+def test_a_team_of_eight_is_not_too_large():
+    paid = Paid(defaultdict(float, {" ".join("x" * 8): 2.0}))
+    assert shapley(default="-")([episode(paid, 0, *"x" * 8)], paid) == [[pytest.approx(0.25)] * 8]  # 2 / 8
+
+
+def test_nobody_sampled_a_default():
+    asked = []
+
+    def reward(cases):
+        asked.extend(cases)
+        return [[0.0, 0.0]] * len(cases)
+
+    difference(default="-")(two(Paid())[:1], reward)
+    assert [[list(turn.action_ids) for turn in case.turns] for case in asked] == [[[], [2]], [[2], []]]
+    assert [[list(turn.logps) for turn in case.turns] for case in asked] == [[[], [0.0]], [[0.0], []]]
+
+
 def test_problems_are_apart():
     other = Problem("q")
     paid = Paid(PAYS | {"c0 d0": 7, "c1 d1": 9, "c0 d1": 1, "c1 d0": 3})
@@ -129,6 +148,9 @@ def test_tables_and_teams_that_are_too_large():
         ValueError, match=r"17 members of 3 agents are 4,913 joint .* want at most 4,096: set shifts, at most 17"
     ):
         crossed()(many, paid)
+    paid = Paid(dict.fromkeys([f"{i} {i}" for i in range(65)], 0.0))
+    with pytest.raises(ValueError, match=r"65 members of 2 agents are 4,160 joint .* want at most 4,096: set shifts"):
+        crossed(shifts=64)([episode(paid, i, str(i), str(i)) for i in range(65)], paid)
     with pytest.raises(ValueError, match="credit crossed: 3 shifts of 2 members; want at most 2"):
         crossed(shifts=3)(two(Paid()), Paid())
     with pytest.raises(
