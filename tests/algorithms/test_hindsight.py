@@ -43,15 +43,20 @@ def test_by_hand():
 
 
 def test_a_smaller_weight_is_the_ratio_of_whole_answers():
-    rule = hindsight(cap=2.0)
-    made = lesson(rule, two_members())
+    rule, episodes = hindsight(cap=2.0), two_members()
+    episodes[1].turns[1].action_ids, episodes[1].turns[1].logps = [7, 8], [-0.75, -0.5]
+    made = lesson(rule, episodes)
     batch = made.batches["ann"]
     targets, _ = rule.advantage(made, {})
     logp_BT = batch.logp_BT.clone()
-    logp_BT[5] = -1.0
+    logp_BT[5] -= torch.tensor([0.5, -0.25])
+    logp_BT[:5, 1] = 9.0  # where there is no token
+    logp_BT[3, 1] = -0.5
     logp_BT.requires_grad_()
     loss, _ = rule.objective.loss(Outputs(logp_BT), batch, targets["ann"], rule.objective.loss_aggregation(batch))
-    assert torch.autograd.grad(loss, logp_BT)[0][5, 0].item() == pytest.approx(-0.5 * 5 * math.exp(-0.25))
+    slope_BT = torch.autograd.grad(loss, logp_BT)[0]
+    assert slope_BT[5].tolist() == pytest.approx([-0.5 * 5 * math.exp(0.25 - 0.5)] * 2)
+    assert slope_BT[4].tolist() == pytest.approx([0.5, 0.0])
 
 
 def test_a_cap_of_nothing_is_leave_one_out():

@@ -27,7 +27,7 @@ def learnt(rule, episodes, logps, reference=-0.5):
     batches = {n: b.replace(logp_ref_BT=torch.full_like(b.logp_BT, reference)) for n, b in given.batches.items()}
     targets, state = rule.advantage(Lesson(given.episodes, batches), {"kept": 1})
     assert state == {"kept": 1}
-    logp_BT = torch.tensor(logps)[:, None].requires_grad_()
+    logp_BT = torch.tensor(logps).reshape(len(logps), -1).requires_grad_()
     weight_BT = rule.objective.loss_aggregation(batches["ann"])
     loss, metrics = rule.objective.loss(Outputs(logp_BT), batches["ann"], targets["ann"], weight_BT)
     return SimpleNamespace(
@@ -86,6 +86,16 @@ def test_one_policy_in_both_roles_takes_the_joint_step():
 def test_an_agents_own_margin():
     found = learnt(madpo(beta=0.5, margin="own"), pairs(), [0.5, -0.5])
     assert found.loss == pytest.approx(math.log1p(math.exp(-0.5 * 1.0)))
+
+
+def test_a_response_of_several_tokens_is_their_product():
+    # ann's log-ratios are 0.4 + 0.3 of two tokens and -0.1 of one, behind which there is nothing: a margin of 0.8
+    episodes = pairs()
+    episodes[0].turns[0].action_ids, episodes[0].turns[0].logps = [7, 8], [-0.5, -0.5]
+    found = learnt(madpo(beta=0.5, margin="own"), episodes, [[-0.1, -0.2], [-0.6, 9.0]])
+    assert found.loss == pytest.approx(math.log1p(math.exp(-0.5 * 0.8)))
+    want = 0.5 / (1 + math.exp(0.4))
+    assert found.slope == pytest.approx([-want, want])
 
 
 def test_without_a_reference_likelihoods_are_compared_as_they_are():

@@ -51,6 +51,16 @@ def test_by_hand():
     assert torch.autograd.grad(loss, value_BT)[0][:, 0].tolist() == pytest.approx([-want, want])
 
 
+def test_the_judge_reads_the_first_prompt_and_then_what_everybody_said():
+    first = spoke("x", "ann", "C")
+    first.action_ids, first.logps = [10, 11], [0.0, 0.0]
+    second = spoke("y", "bob", "D", heard=(first,))  # behind a longer prompt
+    second.action_ids = [20]
+    judge = lesson(marlhf(judge="judge"), [paid((1.0, 1.0), first, second)]).batches["judge"]
+    assert judge.ids_BS.tolist() == [[5, 10, 11, 20, 20]]
+    assert judge.start_B.tolist() == [4]
+
+
 def test_a_joint_response_is_preferred_by_what_all_its_roles_are_paid():
     """The second one is wrong at first and right in the end: paid -1 and 5, beside 1 and 1. Whose pay is whose is no
     preference, whatever the order of a sum does to its last bit."""
