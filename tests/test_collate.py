@@ -91,6 +91,25 @@ def test_masks_count_tokens_and_never_look_at_ids():
     assert batch.length_B.tolist() == [6, 2, 3]
 
 
+def test_columns_of_a_step_of_two_episodes():
+    several = turn("observer", [5], [7], True, 4.0)  # a turn of two joints, numbered after the first episode's two
+    unscored = turn("pioneer", [5], [7], True, None)
+    other = turn("observer", [5], [7], True, 1.0, policy="bob")
+    several.weight, several.temperature, unscored.version = 0.5, 0.75, 3
+    joints = [Joint((several,), (1.0,)), Joint((several, other), (1.0, 1.0))]
+    episodes = [two_turns_with_feedback(), Episode(P, 1, [several, unscored, other], joints)]
+    batch = collated(episodes, team_return(), "ann")
+    assert batch.joint_B.tolist() == [0, 1, 2, -1]
+    assert batch.episode_B.tolist() == [0, 0, 1, 1]
+    assert [batch.roles[number] for number in batch.role_B.tolist()] == ["pioneer", "pioneer", "observer", "pioneer"]
+    assert batch.weight_B.tolist() == [2.0, 2.0, 1.0, 2.0]  # four turns in two episodes, and one counts half
+    assert batch.temperature_B.tolist() == [1.0, 1.0, 0.75, 1.0]
+    assert batch.version_B.tolist() == [0, 0, 0, 3]
+    assert batch.reward_B.isnan().tolist() == [False, False, False, True]
+    bob = collated(episodes, team_return(), "bob")
+    assert (bob.joint_B.tolist(), bob.episode_B.tolist(), bob.weight_B.tolist()) == ([3], [1], [0.5])
+
+
 def test_members_of_a_group_are_peers():
     episodes = [Episode(P, m, [turn("pioneer", [5], [7], False, 0.0)]) for m in range(2)]
     assert collated(episodes, team_sum(), "ann").peers_B.tolist() == [0, 0]

@@ -241,3 +241,9 @@ def test_a_frozen_partner_is_read_and_not_learnt_for():
     rule = maac(critic="c", whiten=False, value_norm=True)
     _, state = rule.advantage(lesson(rule, [two_rounds()], {"c": [0.5, 0.25, 1.0, 2.0]}, "ac"), {})
     assert state["values"]["c"]["mean"] == pytest.approx(3.25)
+
+
+def test_an_actor_whose_critic_does_not_learn_has_no_advantage():
+    rule = maac(critic="c", whiten=False)
+    targets, _ = rule.advantage(lesson(rule, [two_rounds()], {}, "a"), {})
+    assert not targets["a"].adv_BT.any()

@@ -11,10 +11,10 @@ from coevolve.measure import learnt
 from coevolve.types import Outputs
 
 
-def two_members():
+def two_members(pays=((1.0, 2.0), (3.0, 6.0))):
     """The pioneer was paid 1 and 3, its observer 2 and 6."""
     episodes = []
-    for member, (first_pay, second_pay) in enumerate([(1.0, 2.0), (3.0, 6.0)]):
+    for member, (first_pay, second_pay) in enumerate(pays):
         first = spoke("pioneer", "ann", "C", -0.5, member=member)
         second = spoke("observer", "ann", "D", -0.75, heard=(first,), member=member)
         episodes.append(paid((first_pay, second_pay), first, second))
@@ -40,6 +40,13 @@ def test_by_hand():
     assert slope_BT[:, 0].tolist() == pytest.approx([1.0, 2.0, -1.0, -2.0, 0.5 * math.exp(-0.25), -5.0])
     assert metrics["capped"].item() == 0.5
     assert metrics["loss/alone"].item() == pytest.approx(0.5 * math.exp(-0.25) * -1.0 - 5.0 * 0.25)
+
+
+def test_behind_the_bare_prompt_an_answer_is_compared_with_the_mean_of_the_other_pioneers():
+    rule = hindsight()
+    made = lesson(rule, two_members(((1.0, 2.0), (3.0, 6.0), (8.0, 4.0))))
+    alone_B = rule.advantage(made, {})[0]["ann"].adv_BT[made.batches["ann"].extra_B, 0]
+    assert alone_B.tolist() == [-3.5, 1.5, 2.0]  # 2 - (3 + 8) / 2, 6 - (1 + 8) / 2, 4 - (1 + 3) / 2
 
 
 def test_a_smaller_weight_is_the_ratio_of_whole_answers():

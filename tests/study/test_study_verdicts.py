@@ -36,6 +36,8 @@ WIDE = Estimate(12, 0.1, -0.05, 0.2)
         ("more", WIDE, 0.2, "undecided"),
         ("equal", WIDE, 0.2, "undecided"),
         ("more", Estimate(12, 0.02, 0.01, 0.03), 0.001, "undecided"),  # not beyond the margin, not within
+        ("more", Estimate(12, 0.02, 0.02, 0.02), 0.001, "equal"),  # as far as the margin is within it
+        ("equal", Estimate(12, -0.02, -0.02, -0.02), 0.001, "confirmed"),
         ("more", Estimate(1, 0.5, None, None), 0.001, "undecided"),
     ],
 )
