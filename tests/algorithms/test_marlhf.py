@@ -56,9 +56,21 @@ def test_the_judge_reads_the_first_prompt_and_then_what_everybody_said():
     first.action_ids, first.logps = [10, 11], [0.0, 0.0]
     second = spoke("y", "bob", "D", heard=(first,))  # behind a longer prompt
     second.action_ids = [20]
-    judge = lesson(marlhf(judge="judge"), [paid((1.0, 1.0), first, second)]).batches["judge"]
-    assert judge.ids_BS.tolist() == [[5, 10, 11, 20, 20]]
-    assert judge.start_B.tolist() == [4]
+    other = spoke("x", "ann", "C", member=1)
+    other.peers = ("elsewhere",)  # whoever the agents are compared with, the judge compares members of the problem
+    members = [paid((1.0, 1.0), first, second), paid((1.0, 1.0), other, spoke("y", "bob", "D", member=1))]
+    judge = lesson(marlhf(judge="judge"), members).batches["judge"]
+    assert judge.ids_BS.tolist() == [[5, 10, 11, 20, 20], [5, 7, 7, 7, 0]]
+    assert judge.start_B.tolist() == [4, 3]
+    assert judge.peers_B.tolist() == [0, 0]
+
+
+def test_what_a_judge_says_is_not_rounded_as_large_rewards_are():
+    rule, episodes = marlhf(judge="judge", agents={"name": "magrpo", "std": "group"}), two_members()
+    for episode in episodes:
+        episode.joints[0] = dataclasses.replace(episode.joints[0], rewards=(1e12, 1e12))
+    targets, _ = rule.advantage(scored(rule, episodes, [0.25, 1.0]), rule.start)
+    assert targets["ann"].adv_BT[:, 0].tolist() == [-1.0, 1.0]
 
 
 def test_a_joint_response_is_preferred_by_what_all_its_roles_are_paid():
