@@ -94,6 +94,17 @@ def test_kl_in_the_reward_comes_off_the_return_before_it_is_compared():
     assert advantages(magrpo(beta=2.0, kl="reward", estimator="k2"), given) == [0.0, 0.0]
 
 
+def test_a_paid_kl_is_that_of_all_the_turns_tokens():
+    # log-ratios 0.5 and 0.25, and one of 1 behind which there is nothing: 1 - 2 * 0.75 and 1 - 2 * 1
+    given = batch([1.0, 1.0], [0, 0]).replace(
+        mask_BT=torch.tensor([[True, True], [True, False]]),
+        logp_BT=torch.tensor([[-0.5, -0.5], [-1.0, 9.0]]),
+        logp_ref_BT=torch.tensor([[-1.0, -0.75], [-2.0, 0.0]]),
+    )
+    found = targets_of(mareinforce(beta=2.0, kl="reward", estimator="k1"), given).adv_BT
+    assert found.tolist() == [[-0.5, -0.5], [-1.0, 0.0]]
+
+
 def test_kl_in_the_loss_is_added_with_its_weight():
     given = batch([1.0, 1.0], [0, 0], logp=[-0.5, -1.0], ref=[-1.0, -0.5])
     rule = magrpo(beta=2.0, kl="loss", estimator="k2")

@@ -8,8 +8,10 @@ import torch
 from lesson_cases import learnt_from, targets_of
 
 from coevolve import a2c, cory, ppo, reinforce_pp
+from coevolve.algorithms.losses import policy_gradient, with_mismatch
 from coevolve.maths.advantage import gae, token_rewards
 from coevolve.maths.masked import whiten
+from coevolve.maths.mismatch import tis
 from coevolve.types import Batch, Outputs, Targets
 
 
@@ -300,3 +302,24 @@ def test_the_loss_literal():
 def test_token_rewards_are_what_the_paper_says():
     got = token_rewards(torch.tensor([3.0]), torch.tensor([[1.0, 2.0]]), torch.ones(1, 2, dtype=torch.bool), 0.3)
     assert got.tolist() == [[pytest.approx(-0.3), pytest.approx(2.4)]]
+
+
+def test_what_was_sampled_elsewhere_counts_by_its_ratio_and_what_nobody_sampled_as_it_is():
+    # sampled at -1.5, -1 by the learner: e^0.5. The second row is one that a rule added, and nobody sampled it so
+    given = batch([[-1.5], [-9.0]], [[0.0]] * 2, [[0.0]] * 2, [0.0] * 2).replace(
+        extra_B=torch.tensor([False, True]), logp_old_BT=torch.tensor([[-1.0], [-0.3]])
+    )
+    targets, weight_BT = Targets(torch.tensor([[1.0], [2.0]])), torch.tensor([[0.5], [0.5]])
+    out = Outputs(torch.tensor([[-0.2], [-0.3]]))
+    loss, metrics = with_mismatch(policy_gradient(), tis)(out, given, targets, weight_BT)
+    assert loss.item() == pytest.approx(0.5 * 0.2 * math.exp(0.5) + 0.5 * 2 * 0.3)
+    assert metrics["mismatch/kl"].item() == pytest.approx(0.5 * (math.exp(0.5) - 1.5))
+    assert metrics["mismatch/masked"].item() == 0.0
+    assert metrics["mismatch/max"].item() == pytest.approx(math.exp(0.5))
+    # the ratio in the loss is to what the learner said: e^0.8, clipped at 1.2, and 1
+    loss, _ = with_mismatch(policy_gradient(0.2), tis)(out, given, targets, weight_BT)
+    assert loss.item() == pytest.approx(-0.5 * 1.2 * math.exp(0.5) - 0.5 * 2)
+    # of the only step on a batch the learner's is what it says now: e^1.3, beyond the cap of 2
+    loss, metrics = with_mismatch(policy_gradient(), tis)(out, given.replace(logp_old_BT=None), targets, weight_BT)
+    assert loss.item() == pytest.approx(0.5 * 0.2 * 2 + 0.5 * 2 * 0.3)
+    assert metrics["mismatch/masked"].item() == 0.5
