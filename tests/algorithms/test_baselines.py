@@ -108,6 +108,10 @@ def test_one_scale_for_the_team():
     targets, _ = magrpo(std="team").advantage(lesson, {})
     assert targets["x"].adv_BT[:, 0].tolist() == pytest.approx([-1 / math.sqrt(5), 1 / math.sqrt(5)])
     assert targets["y"].adv_BT[:, 0].tolist() == pytest.approx([-3 / math.sqrt(5), 3 / math.sqrt(5)])
+    # a policy that is paid alike counts too: 0, 0 and -3, 3 by the root of (9 + 9) / 4
+    flat = Lesson([], {"x": batch([5.0, 5.0]), "y": batch([0.0, 6.0])})
+    found = magrpo(std="team").advantage(flat, {})[0]["y"].adv_BT[:, 0].tolist()
+    assert found == pytest.approx([-math.sqrt(2), math.sqrt(2)])
     # by the agent each would be -1, 1
     targets, _ = magrpo(std="agent").advantage(lesson, {})
     assert targets["x"].adv_BT.tolist() == targets["y"].adv_BT.tolist() == [[-1.0], [1.0]]

@@ -42,6 +42,7 @@ def test_happo_is_ppo_and_what_follows():
     wanted = ppo(credit="team_sum", penalty="sampled")
     assert happo().settings == {**wanted.settings, "in_turn": "happo"}
     assert happo().objective.epochs == 4
+    assert happo().follow is joint_ratio
 
 
 @pytest.mark.parametrize("joints", [0, 2])
