@@ -366,8 +366,9 @@ def test_what_was_evaluated_otherwise_is_no_pair(measure, refused, how, why):
 
 
 def test_what_a_run_does_not_say_is_no_pair():
-    (one,) = judge(study(measure="end kl"), everywhere(pairs([0.1])), {})
-    assert one.found[0].refused == {0: "not measured in these runs"}
+    for said in ({}, {"kl": [1.0] * 5}):  # by neither, or by one of them only
+        (one,) = judge(study(measure="end kl"), everywhere(pairs([0.1], **said)), {})
+        assert one.found[0].refused == {0: "not measured in these runs"}
 
 
 def test_a_margin_in_deviations_is_the_starts():
