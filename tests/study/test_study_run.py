@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,6 +70,13 @@ def killed_at_a_checkpoint(folder):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     return there
+
+
+def test_start_weights_are_told_apart_by_where_a_model_lies_from_here(here, micro_model):
+    shutil.copytree(micro_model, here / "start")
+    for model in ("start", str(here / "start")):
+        found = results._weights(load_recipe(here / "toy.yaml", [f"policies.*.model={model}"]))
+        assert list(found) == ["start"]
 
 
 @pytest.mark.slow

@@ -222,14 +222,14 @@ def _machine(begun: Sequence[Mapping[str, Any]]) -> Machine:
 
 
 def _weights(recipe: Recipe) -> dict[str, str]:
-    """Model -> digest of its safetensors, of the policies' models that are folders here."""
+    """Model -> digest of its safetensors, of the policies' models that are folders here. Files are as in ``said``."""
     found = {}
     for model in sorted({spec.model for spec in recipe.policies.values() if getattr(spec, "model", None)}):
         if isinstance(folder := resolve(model), Path):
             files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
             if not files:
                 continue
-            found[model] = hashlib.sha256(b"".join(map(_digest, files))).hexdigest()[:_DIGEST]
+            found[_from_here(model)] = hashlib.sha256(b"".join(map(_digest, files))).hexdigest()[:_DIGEST]
     return found
 
 
