@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import select
+import selectors
 import socket
 import tempfile
 import threading
@@ -157,8 +157,9 @@ class _Handler(Handler):
     def _gone(self) -> bool:
         """Whether the client has closed its end, while it waits for an answer."""
         try:
-            readable, _, _ = select.select([self.connection], [], [], 0)
-            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+            with selectors.DefaultSelector() as looking:
+                looking.register(self.connection, selectors.EVENT_READ)
+                return bool(looking.select(0)) and not self.connection.recv(1, socket.MSG_PEEK)
         except OSError:
             return True
 
