@@ -194,13 +194,13 @@ def test_what_counts_as_code(tmp_path: Path) -> None:
 
 def test_the_key_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    first = signature.signature("text", {})
+    first = signature.signature(tmp_path, "text", ({}, {}))
     key = tmp_path / "coevolve" / "key"
     assert key.stat().st_mode & 0o077 == 0
     assert [file.name for file in key.parent.iterdir()] == ["key"]
-    assert signature.signature("text", {}) == first != signature.signature("texts", {})
+    assert signature.signature(tmp_path, "text", ({}, {})) == first != signature.signature(tmp_path, "texts", ({}, {}))
     key.write_bytes(b"short")
-    assert signature.signature("text", {}) is None
+    assert signature.signature(tmp_path, "text", ({}, {})) is None
 
 
 def test_a_home_that_cannot_be_written_stops_no_training(

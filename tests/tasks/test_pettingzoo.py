@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -170,6 +171,12 @@ def test_a_folder_of_its_name_is_not_the_package(tmp_path: Path, monkeypatch: py
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
+    one = tmp_path / "pettingzoo.py"
+    one.write_text("raise RuntimeError('it was run')")
+    (tmp_path / "pettingzoo").rename(tmp_path / "away")
+    assert message(lambda: PettingZoo(env="pettingzoo.mine")).startswith(f"{one} would be run")
+    (tmp_path / "away").rename(tmp_path / "pettingzoo")
+    importlib.invalidate_caches()
     said = message(lambda: PettingZoo(env="pettingzoo.mine"))
     assert said == f"{tmp_path / 'pettingzoo'} would be run for the package of that name; start from another folder"
 

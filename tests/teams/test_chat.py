@@ -66,6 +66,7 @@ def test_a_line_is_a_play_and_the_end_of_input_the_end(opinions: Path) -> None:
 
 
 def test_every_column_is_asked_for_and_notes_are_shown(writers: Path, talk: Any) -> None:
+    assert talk(writers, "\n")[0] == 0
     code, out, said = talk(writers, "The soup was good. I liked it.\nThe soup\nonly one of two")
     assert code == 2  # after the whole one was played
     assert "the input ends before 'opening' of the problem that begins with 'only one of two'" in said

@@ -21,7 +21,7 @@ from coevolve import Team
 from coevolve.cli import main
 from coevolve.teams import serve as server
 from coevolve.teams.export import export
-from coevolve.teams.serve import playable, serving
+from coevolve.teams.serve import _LeftError, playable, serving
 from coevolve.teams.team import described
 from coevolve.teams.telling import Piece
 from coevolve.types import Turn
@@ -180,7 +180,7 @@ def test_who_goes_away_ends_the_play(team: tuple[Team, str], monkeypatch: pytest
 
         try:
             return play_many(problems, **{**how, "told": tell})
-        except Exception:
+        except _LeftError:
             ended.set()
             raise
 

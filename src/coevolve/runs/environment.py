@@ -19,7 +19,7 @@ from typing import Any
 
 from coevolve.late import torch
 from coevolve.runs import durable, shapes
-from coevolve.runs.identity import flat
+from coevolve.runs.identity import flat, same
 
 FILE = "environment.json"
 
@@ -41,8 +41,10 @@ def starts(run: Path) -> list[dict[str, Any]]:
 
 def other_settings(run: Path, settings: Mapping[str, Any]) -> list[str]:
     """What of these settings of algorithm and play was another one at the run's last start, in words."""
-    before, now = flat((starts(run) or [{}])[-1].get("settings", {})), flat(settings)
-    return [f"{key} was {before[key]!r} and is {now[key]!r}" for key in now if before.get(key, now[key]) != now[key]]
+    kept = (starts(run) or [{}])[-1].get("settings")
+    before, now = flat(kept if isinstance(kept, Mapping) else {}), flat(settings)
+    others = [key for key, value in before.items() if not same(run, value, now.get(key))]
+    return [f"{key} was {before[key]!r} and is {now.get(key)!r}" for key in others]
 
 
 def lasting(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -127,7 +127,8 @@ class RunDir:
 
         settings: of algorithm and play, with those that the recipe leaves to them. fresh: there was no checkpoint.
         """
-        if not fresh and (changed := signature.changed(self.path, recipe)):
+        found = signature.checksums(recipe)
+        if not fresh and (changed := signature.changed(self.path, found)):
             files = ", ".join(changed)
             said = f"{files} changed since its last start, and the steps before are of the old content"
             warnings.warn(f"{self.path} goes on with other files: {said}", stacklevel=3)  # of who trains
@@ -136,7 +137,7 @@ class RunDir:
             warnings.warn(f"{self.path} goes on with other settings: {said}", stacklevel=3)
         text = dump(plain(recipe))
         durable.write_text(self.path / "recipe.yaml", text)
-        if own := signature.signature(text, recipe):
+        if own := signature.signature(self.path, text, found):
             durable.write_text(self.path / signature.FILE, own)
         step = 0 if fresh else steps_of(self.checkpoints()[-1])
         here = {"step": step, **environment.environment(), "seed": seed, "compute": dict(compute)}

@@ -45,7 +45,7 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
             and not _ROUNDING.match(key)
             and not later
             and not _left_to_others(key, new)
-            and not _same(run, old.get(key), new.get(key))
+            and not same(run, old.get(key), new.get(key))
         ):
             raise ValueError(
                 f"{folder} belongs to another recipe: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
@@ -53,11 +53,12 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
             )
 
 
-def _same(run: Path, there: Any, here: Any) -> bool:
+def same(run: Path, there: Any, here: Any) -> bool:
+    """Whether two settings are alike, but for where a file of the run lies."""
     if isinstance(there, list) and isinstance(here, list):
-        return len(there) == len(here) and all(map(partial(_same, run), there, here))
+        return len(there) == len(here) and all(map(partial(same, run), there, here))
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        return there.keys() == here.keys() and all(_same(run, there[key], here[key]) for key in there)
+        return there.keys() == here.keys() and all(same(run, there[key], here[key]) for key in there)
     return bool(there == here) or moved(run, there, here)
 
 

@@ -21,6 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+Checksums = tuple[dict[str, str | None], dict[str, str | None]]
+"""By file: of those that are run, of those that are read; None where there is no such file."""
+
 FILE = "signature.json"
 _BYTES = 32
 
@@ -50,16 +53,24 @@ def data_in(value: Any) -> Iterator[str]:
         yield value
 
 
-def signature(recipe: str, settings: Any) -> str | None:
-    """What ``signature.json`` of a run has to say: of the text of its ``recipe.yaml``, and the settings in it.
+def checksums(settings: Mapping[str, Any]) -> Checksums:
+    """Of the files that a recipe's settings name: those that are run, and those that are read."""
+    read = [settings.get(key) for key in ("task", "play", "policies")]  # a callback's file may be one that it writes
+    return {file: _checksum(file) for file in files_in(settings)}, {file: _checksum(file) for file in data_in(read)}
 
-    None where there is no key, and none can be made.
+
+def signature(run: Path, recipe: str, found: Checksums) -> str | None:
+    """What ``signature.json`` of a run has to say: of the text of its ``recipe.yaml``, and the files that it names.
+
+    Of a run that goes on elsewhere it keeps the old places, too, which its checkpoints still name. None where there is
+    no key, and none can be made.
     """
     key = _key()
     if key is None:
         return None
-    files, data = ({file: _checksum(file) for file in some(settings)} for some in (files_in, data_in))
-    return json.dumps({"files": files, "data": data, "code": _code(key, recipe, files)}, indent=1) + "\n"
+    files, data = found
+    known = {**_before(run), **files, **data}
+    return json.dumps({"files": files, "data": known, "code": _code(key, recipe, files)}, indent=1) + "\n"
 
 
 def not_own(run: Path) -> str:
@@ -77,11 +88,10 @@ def not_own(run: Path) -> str:
     return f"{changed[0]} has changed since it was made" if changed else ""
 
 
-def changed(run: Path, settings: Any) -> list[str]:
-    """The files in these settings that are others than when the run was signed; none where nothing tells."""
-    before = _before(run)
-    named = dict.fromkeys((*files_in(settings), *data_in(settings)))
-    return [file for file in named if file in before and _checksum(file) != before[file]]
+def changed(run: Path, found: Checksums) -> list[str]:
+    """Which of these files are others than when the run was signed; none where nothing tells."""
+    before, now = _before(run), {**found[0], **found[1]}
+    return [file for file, checksum in now.items() if before.get(file, checksum) != checksum]
 
 
 def moved(run: Path, there: Any, here: Any) -> bool:

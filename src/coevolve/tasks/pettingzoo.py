@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,10 +166,12 @@ def _mask(observation: Any, info: Any) -> Any:
 def _check_installed() -> None:
     """Raises ValueError where Python would take a folder in the current one, a team's say, for the package."""
     spec = importlib.util.find_spec(_INSTALLED.rstrip("."))
-    places = [Path(place).resolve() for place in (spec and spec.submodule_search_locations) or ()]
-    own = [place for place in places if place.is_relative_to(Path.cwd()) and not place.is_relative_to(sys.prefix)]
-    if own:
-        raise ValueError(f"{own[0]} would be run for the package of that name; start from another folder")
+    found = {Path(place).absolute() for place in (spec and spec.submodule_search_locations) or ()}
+    if spec and spec.origin:
+        found.add(Path(spec.origin).absolute())
+    here = Path.cwd() / _INSTALLED.rstrip(".")
+    if own := found & {here, here.with_suffix(".py")}:
+        raise ValueError(f"{own.pop()} would be run for the package of that name; start from another folder")
 
 
 def _maker(env: str | Callable[[], Any]) -> Callable[[], Any]:

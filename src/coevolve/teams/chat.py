@@ -55,7 +55,7 @@ def _problem(asks: Sequence[str], ask: Ask) -> dict[str, str] | None:
         for name in asks or ("go on",):
             given[name] = ask(name)
     except EOFError:
-        if given and ask is _piped:
+        if any(given.values()) and ask is _piped:
             first, missing = next(iter(given.values())), asks[len(given)]
             raise ValueError(f"the input ends before {missing!r} of the problem that begins with {first!r}") from None
         return None

@@ -31,6 +31,7 @@ from coevolve.types import Episode, Turn
 
 _MOST_BYTES = 1 << 20  # of a request
 _PATIENCE = 60.0  # seconds for a client to send, or to take what it is sent
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # which opens no file
 _LOOK = 0.5  # seconds between two looks whether it still listens
 
 
@@ -157,7 +158,7 @@ class _Handler(Handler):
     def _gone(self) -> bool:
         """Whether the client has closed its end, while it waits for an answer."""
         try:
-            with selectors.DefaultSelector() as looking:
+            with _Selector() as looking:
                 looking.register(self.connection, selectors.EVENT_READ)
                 return bool(looking.select(0)) and not self.connection.recv(1, socket.MSG_PEEK)
         except OSError:
