@@ -97,7 +97,7 @@ def no_product() -> None:
 def no_wide() -> None:
     from coevolve.runtime import processor
 
-    processor._least_rows = lambda: math.inf  # type: ignore[assignment]
+    processor._least_rows = lambda kept: math.inf  # type: ignore[assignment]
 
 
 OFF: dict[str, Callable[[], None]] = {

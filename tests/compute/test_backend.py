@@ -122,7 +122,7 @@ def test_it_says_where_bfloat16_is_multiplied_in_float32(monkeypatch: pytest.Mon
     pytest.importorskip("numba")
     ours, theirs = (choose(based(FAMILIES["llama"]), asked, "m") for asked in ("cpu", "torch"))  # type: ignore[arg-type]
     for faster in (False, True):
-        monkeypatch.setattr(processor, "_least_rows", lambda faster=faster: 256 if faster else math.inf)
+        monkeypatch.setattr(processor, "_least_rows", lambda kept, faster=faster: 256 if faster else math.inf)
         said = "cpu, compiled loops" + ", layers of updates multiply bfloat16 in float32" * faster
         assert backend.about(ours, torch.bfloat16) == said
         assert backend.about(ours, torch.float32) == "cpu, compiled loops"

@@ -158,7 +158,7 @@ def test_what_adapters_add_is_multiplied_in_what_is_faster(micro_model: str, mon
     both = [layer.lora_A[name].weight, layer.lora_B[name].weight]
     monkeypatch.setattr(torch, "bmm", lambda a, b: (seen.add(a.dtype), product(a, b))[1])
     for least, dtype in ((0, torch.float32), (math.inf, torch.bfloat16)):
-        monkeypatch.setattr(processor, "_least_rows", lambda least=least: least)
+        monkeypatch.setattr(processor, "_least_rows", lambda kept, least=least: least)
         generator, seen = torch.Generator().manual_seed(3), set()
         x, y = (torch.randn(12, 6, n, generator=generator).bfloat16() for n in (layer.in_features, layer.out_features))
         x.requires_grad_(True)
@@ -171,6 +171,27 @@ def test_what_adapters_add_is_multiplied_in_what_is_faster(micro_model: str, mon
     for ours, theirs in zip(*found, strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=2**-5, atol=2**-5 * float(theirs.detach().float().abs().max()))
+
+
+def test_a_rollouts_adapters_are_made_float32_once(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without instructions for bfloat16, and to the bit as where every product makes them anew."""
+    policies, counts = team(micro_model, dtype="bfloat16"), (2, 4, 3, 3)
+    base, seen, product = policies["a"].weights.base, list[Any](), torch.bmm
+    layer = base.causal.base_model.layers[0].mlp.down_proj
+    monkeypatch.setattr(torch, "bmm", lambda a, b: (seen.append(b), product(a, b))[1])
+    generator = torch.Generator().manual_seed(3)
+    x, y = (torch.randn(12, n, generator=generator).bfloat16() for n in (layer.in_features, layer.out_features))
+    with base.speaking(adapters_of(policies)) as adapters:
+        adapters.split(speakers(counts, 1))
+        monkeypatch.setattr(processor, "_least_rows", lambda kept: 0)
+        anew = adapters.add([layer], x, y).detach()
+        monkeypatch.setattr(processor, "_least_rows", lambda kept: 1 if kept else math.inf)
+        with torch.no_grad():
+            found = [adapters.add([layer], x, y.clone()) for _ in range(2)]
+    assert [b.dtype for b in seen] == [torch.float32] * 3
+    assert seen[1] is seen[2] is not seen[0]
+    assert all(torch.equal(one, anew) for one in found)
+    assert anew.dtype == torch.bfloat16 and not torch.equal(anew, y)
 
 
 def test_afterwards_nothing_has_changed(micro_model: str) -> None:

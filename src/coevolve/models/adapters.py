@@ -30,7 +30,7 @@ class Adapters:
 
     def __init__(self, names: Sequence[str | None], device: torch.device) -> None:
         self.names, self.device = list(names), device
-        self._stacks: dict[tuple[int, ...], Stack | None] = {}
+        self._stacks: dict[tuple[object, ...], Stack | None] = {}
         self.present = [0]
         self._places: Stack | None = None
         self._seen: tuple[Tensor, Tensor] | None = None
@@ -59,13 +59,14 @@ class Adapters:
 
     def add(self, layers: Sequence[Any], x: Tensor, y: Tensor) -> Tensor:
         """y, what layers without adapters make of x, side by side, and what each row's adapter adds to it."""
-        stack = self._stack(layers, y.dtype)
+        wide = multiplied_in(y.dtype, y.device, y.numel() // y.shape[-1], kept=not torch.is_grad_enabled())
+        stack = self._stack(layers, y.dtype, wide)
         if stack is None:
             return y
-        if (wide := multiplied_in(y.dtype, y.device, y.numel() // y.shape[-1])) != y.dtype:
+        if wide != y.dtype:
             with torch.autocast(y.device.type, enabled=False):
-                x_MLR = torch.bmm(self._runs(x, y.dtype).to(wide), stack[0].to(wide)).to(y.dtype)
-                return self._plus(y.to(wide), x_MLR.to(wide), stack[1].to(wide)).to(y.dtype)
+                x_MLR = torch.bmm(self._runs(x, y.dtype).to(wide), stack[0]).to(y.dtype)
+                return self._plus(y.to(wide), x_MLR.to(wide), stack[1]).to(y.dtype)
         if y.dtype == torch.float32 and torch.is_autocast_enabled(y.device.type):  # a base in 4 bits
             with torch.autocast(y.device.type, enabled=False):
                 return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])
@@ -89,22 +90,23 @@ class Adapters:
         y_MLO = y.reshape(count, -1, width)
         return (y_MLO.baddbmm if torch.is_grad_enabled() else y_MLO.baddbmm_)(x_MLR, up_MRO).view(y.shape)
 
-    def _stack(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
-        """All runs' adapters on these layers: A' [M, I, R], B' with its scale [M, R, O]. None if no run has one."""
+    def _stack(self, layers: Sequence[Any], dtype: torch.dtype, wide: torch.dtype) -> Stack | None:
+        """All runs' adapters on these layers: A' [M, I, R], B' with its scale [M, R, O], rounded to dtype and given in
+        wide. None if no run has one."""
         if torch.is_grad_enabled():
-            return self._stacked(layers, dtype)  # a gradient goes through it
-        key = tuple(map(id, layers))
+            return self._stacked(layers, dtype, wide)  # a gradient goes through it
+        key = (*map(id, layers), wide)
         if key not in self._stacks:
-            self._stacks[key] = self._stacked(layers, dtype)
+            self._stacks[key] = self._stacked(layers, dtype, wide)
         return self._stacks[key]
 
-    def _stacked(self, layers: Sequence[Any], dtype: torch.dtype) -> Stack | None:
+    def _stacked(self, layers: Sequence[Any], dtype: torch.dtype, wide: torch.dtype) -> Stack | None:
         both = [_joined(self.names[i], layers) for i in self.present]
         rank = max(len(down_RI) for down_RI, _ in both)
         if not rank:
             return None
-        downs = [pad(down_RI, (0, 0, 0, rank - len(down_RI))).to(dtype) for down_RI, _ in both]
-        ups = [pad(up_OR, (0, rank - up_OR.shape[1])).to(dtype) for _, up_OR in both]
+        downs = [pad(down_RI, (0, 0, 0, rank - len(down_RI))).to(dtype).to(wide) for down_RI, _ in both]
+        ups = [pad(up_OR, (0, rank - up_OR.shape[1])).to(dtype).to(wide) for _, up_OR in both]
         # As transposed views, because PyTorch's batched product for CPUs is up to twice as fast with them.
         down_MRI, up_MOR = ((x[0][None] if len(x) == 1 else torch.stack(x)) for x in (downs, ups))
         return down_MRI.transpose(1, 2), up_MOR.transpose(1, 2)
