@@ -30,7 +30,7 @@ from coevolve.runs.callbacks import Arguments, Told, check_callbacks
 from coevolve.runs.folder import RunDir
 from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
-from coevolve.runtime.placement import side_by_side
+from coevolve.runtime.placement import product_threads, side_by_side
 from coevolve.runtime.shared_memory import trim
 from coevolve.settings import Workers
 from coevolve.types import (
@@ -379,11 +379,12 @@ class Trainer:
         return records(episodes, self.tokenizers(), found, prompts=True)
 
     def computing(self) -> dict[str, Any]:
-        """What computes: for every policy, what samples, threads of this process."""
+        """What computes: for every policy, what samples, threads of this process, those of large products of loops."""
         return {
             "policies": {name: policy.about for name, policy in self.policies.items()},
             "engine": getattr(self.engine, "about", type(self.engine).__name__),
             "threads": torch.get_num_threads(),
+            "product_threads": product_threads(),
         }
 
     def settings(self) -> dict[str, Any]:

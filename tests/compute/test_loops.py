@@ -245,6 +245,45 @@ def test_products_are_those_of_pytorch(outputs: tuple[int, ...], inputs: int, dt
         assert torch.equal(found[-1], product(x[-1])), "the rows beside it have no say"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("outputs", "inputs"), PRODUCTS)
+def test_threads_share_a_products_outputs(
+    outputs: tuple[int, ...], inputs: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit what one computes; a small product is one's alone."""
+    product, alone, parts = Panels([nn.Linear(inputs, n) for n in outputs], dtype), [], list[range]()
+    shared, panels = sum(outputs), -(-sum(outputs) // compiled.WIDTH)
+    for rows in (1, 8, 13):
+        alone.append((x := torch.randn(rows, inputs).to(dtype), product(x)))
+    part = Panels._part
+    monkeypatch.setattr(Panels, "_part", lambda self, x, out, of: (parts.append(of), part(self, x, out, of))[1])
+    for threads in (2, 3, 8):
+        monkeypatch.setattr(products, "product_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(products, "_SHARE", 1)
+        for x, expected in alone:
+            parts.clear()
+            assert torch.equal(product(x), expected)
+            assert sorted(o for part in parts for o in part) == list(range(shared))
+            assert 1 < len(parts) <= threads or panels == 1 == len(parts)
+    monkeypatch.setattr(products, "_SHARE", len(product.panels_L))
+    parts.clear()
+    product(alone[0][0])
+    assert parts == [range(shared)]
+
+
+def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "product_threads", lambda: 2)
+    monkeypatch.setattr(products, "_SHARE", 1)
+
+    def fails(self: Panels, x_NI: Any, out_NO: Any, outputs: range) -> None:
+        if outputs.start:
+            raise RuntimeError("broken")
+
+    monkeypatch.setattr(Panels, "_part", fails)
+    with pytest.raises(RuntimeError, match="broken"):
+        Panels([nn.Linear(8, 4 * compiled.WIDTH)], torch.float32)(torch.ones(1, 8))
+
+
 def test_a_copy_of_weights_is_kept_where_nobody_trains_them() -> None:
     """Which are those held in bfloat16; others are copied as they are now, and what is kept goes with its layer."""
     layers, x = [nn.Linear(8, 40), nn.Linear(8, 24, bias=False)], torch.ones(1, 8)

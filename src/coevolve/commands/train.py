@@ -180,4 +180,5 @@ def _computing(found: Mapping[str, Any]) -> str:
     for name, about in found["policies"].items():
         by_backend.setdefault(about, []).append(name)
     backends = "; ".join(f"{', '.join(names)}: {about}" for about, names in by_backend.items())
-    return f"compute: {backends}; sampled by {found['engine']}, threads {found['threads']}"
+    several = f", {found['product_threads']} for large products" * (found["product_threads"] > 1)
+    return f"compute: {backends}; sampled by {found['engine']}, threads {found['threads']}{several}"

@@ -9,6 +9,7 @@ outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,10 +22,15 @@ from torch.nn import functional
 from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
 from coevolve.models.adapters import Adapters
+from coevolve.runtime.cores import cores
+from coevolve.runtime.placement import product_threads
 from coevolve.runtime.processor import intel, multiplied_in
 
 _FEW_ROWS = 16
 """Below it the default is as fast."""
+
+_SHARE = 1 << 20
+"""Weights of a thread at least."""
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -207,5 +213,25 @@ class Panels:
     def __call__(self, x: Tensor) -> Tensor:
         x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
         out_NO, out = buffer((len(x_NI), len(self.bias_O)), self.out)
-        loops.product(x_NI, self.panels_L, self.bias_O, out_NO)
+        first, *rest = self._shares(product_threads())
+        others = [_threads().submit(self._part, x_NI, out_NO, share) for share in rest]
+        self._part(x_NI, out_NO, first)
+        for other in others:
+            other.result()
         return out.view(*x.shape[:-1], -1)
+
+    def _part(self, x_NI: Any, out_NO: Any, outputs: range) -> None:
+        loops.product(x_NI, self.panels_L, self.bias_O, out_NO, outputs.start, outputs.stop)
+
+    def _shares(self, most: int) -> list[range]:
+        """Which outputs each of at most so many threads computes: whole panels, enough of them to be worth a thread."""
+        outputs = len(self.bias_O)
+        count = max(1, min(most, len(self.panels_L) // _SHARE))
+        wide = -(-outputs // (count * loops.WIDTH)) * loops.WIDTH
+        return [range(start, min(start + wide, outputs)) for start in range(0, outputs, wide)]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads for parts of products, kept: to start one takes as long as a small part."""
+    return ThreadPoolExecutor(cores(), "product")

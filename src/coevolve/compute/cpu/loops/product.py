@@ -72,22 +72,23 @@ def laid(weight_OI: Any, first: Any, panels_L: Any) -> None:
 
 
 @loop_with_arrays
-def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
-    """out = x W' + b. x and the panels are of one kind, out may be of another; in
-    bfloat16 the number of inputs is even. No row's numbers depend on the rows beside it."""
+def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, stop: Any) -> None:
+    """out = x W' + b, of the outputs from ``start``, where a panel begins, to ``stop``. x and the panels are of one
+    kind, out may be of another; in bfloat16 the number of inputs is even. No row's numbers depend on the rows beside
+    it, and no output's on which others are asked for."""
     if TILES and _pair(x_NI) == 2 and x_NI.shape[1] % tiles.INPUTS == 0:
-        _by_tiles(x_NI, panels_L, bias_O, out_NO)
+        _by_tiles(x_NI, panels_L, bias_O, out_NO, start, stop)
     else:
-        _by_vectors(x_NI, panels_L, bias_O, out_NO)
+        _by_vectors(x_NI, panels_L, bias_O, out_NO, start, stop)
 
 
 @loop_with_arrays
-def _by_vectors(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
+def _by_vectors(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, stop: Any) -> None:
     """With as many rows' sums in registers as there is room for."""
     (rows, inputs), outputs = x_NI.shape, len(bias_O)
     x_L, out_L, sums_L = x_NI.reshape(-1), out_NO.reshape(-1), np.empty(_MOST * WIDTH, np.float32)
-    for o in range(0, outputs, WIDTH):
-        panel, ahead = o * inputs, (o + WIDTH if o + WIDTH < outputs else o) * inputs
+    for o in range(start, stop, WIDTH):
+        panel, ahead = o * inputs, (o + WIDTH if o + WIDTH < stop else o) * inputs
         n = 0
         while n < rows:
             count = _together(rows - n)
@@ -109,15 +110,15 @@ def _by_vectors(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
 
 
 @loop_with_arrays
-def _by_tiles(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any) -> None:
+def _by_tiles(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, stop: Any) -> None:
     """With one or two tiles of rows at a time, of ``_BLOCK`` rows that stay in the second nearest cache."""
     (rows, inputs), outputs = x_NI.shape, len(bias_O)
     x_L, out_L, sums_L = tiles.laid_rows(x_NI), out_NO.reshape(-1), np.empty(2 * tiles.ROWS * WIDTH, np.float32)
     tiles.begin()
     for first in range(0, rows, _BLOCK):
         last = min(first + _BLOCK, rows)
-        for o in range(0, outputs, WIDTH):
-            panel, ahead = o * inputs, (o + WIDTH if o + WIDTH < outputs else 0) * inputs
+        for o in range(start, stop, WIDTH):
+            panel, ahead = o * inputs, (o + WIDTH if o + WIDTH < stop else start) * inputs
             n = first
             while n < last:
                 count = min(last - n, 2 * tiles.ROWS)
