@@ -6,9 +6,11 @@ import importlib.machinery
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any, Literal
@@ -269,6 +271,22 @@ def test_threads_share_a_products_outputs(
     parts.clear()
     product(alone[0][0])
     assert parts == [range(shared)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parent's are not there, and who waited for them would wait for ever."""
+    monkeypatch.setattr(products, "product_threads", lambda: 2)
+    monkeypatch.setattr(products, "_SHARE", 1)
+    product, x = Panels([nn.Linear(8, 4 * compiled.WIDTH)], torch.float32), torch.ones(1, 8)
+    expected = product(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(int(not torch.equal(product(x), expected)))
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,6 @@ def test_what_is_frozen_is_there_once_and_learns_nothing(qwen: str, monkeypatch:
     assert planned(qwen, "weights=frozen", "compute=torch") == f"5.06 GiB: 3.31 held{cache}"
     pytest.importorskip("numba")
     # The loops' copy of products and head: 2 bytes each of 1,310,195,712 and 233,373,696.
-    monkeypatch.setattr(placement, "bfloat16_by", lambda: "AMX")
     for cores, held in {2: "7.94 GiB: 6.19 held", 3: "5.06 GiB: 3.31 held"}.items():
         monkeypatch.setattr(placement, "cores", lambda cores=cores: cores)
         assert planned(qwen, "weights=frozen", "device=cpu") == held + cache

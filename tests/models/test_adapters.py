@@ -173,9 +173,12 @@ def test_what_adapters_add_is_multiplied_in_what_is_faster(micro_model: str, mon
         torch.testing.assert_close(ours, theirs, rtol=2**-5, atol=2**-5 * float(theirs.detach().float().abs().max()))
 
 
-def test_a_rollouts_adapters_are_made_float32_once(micro_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("counts", [(2, 4, 3, 3), (3, 3, 3, 3)])
+def test_a_rollouts_adapters_are_made_float32_once(
+    counts: tuple[int, ...], micro_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without instructions for bfloat16, and to the bit as where every product makes them anew."""
-    policies, counts = team(micro_model, dtype="bfloat16"), (2, 4, 3, 3)
+    policies = team(micro_model, dtype="bfloat16")
     base, seen, product = policies["a"].weights.base, list[Any](), torch.bmm
     layer = base.causal.base_model.layers[0].mlp.down_proj
     monkeypatch.setattr(torch, "bmm", lambda a, b: (seen.append(b), product(a, b))[1])
@@ -188,7 +191,9 @@ def test_a_rollouts_adapters_are_made_float32_once(micro_model: str, monkeypatch
         monkeypatch.setattr(processor, "_least_rows", lambda kept: 1 if kept else math.inf)
         with torch.no_grad():
             found = [adapters.add([layer], x, y.clone()) for _ in range(2)]
-    assert [b.dtype for b in seen] == [torch.float32] * 3
+            monkeypatch.setattr(processor, "_least_rows", lambda kept: math.inf)
+            adapters.add([layer], x, y.clone())
+    assert [b.dtype for b in seen] == [torch.float32] * 3 + [torch.bfloat16]
     assert seen[1] is seen[2] is not seen[0]
     assert all(torch.equal(one, anew) for one in found)
     assert anew.dtype == torch.bfloat16 and not torch.equal(anew, y)

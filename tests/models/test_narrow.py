@@ -156,7 +156,6 @@ def test_a_large_base_that_nobody_trains_is_the_loops_where_there_are_few_cores(
     """A full policy that starts from it would be copied for every rollout."""
     monkeypatch.setattr(pytest.importorskip("coevolve.compute.cpu.decoder"), "MOST", 0)
     monkeypatch.setattr(placement, "cores", lambda: cores)
-    monkeypatch.setattr(placement, "bfloat16_by", lambda: "AMX")
     made = policies(tied, {"a": {"weights": "lora"}, "b": {"weights": weights}})
     assert {policy.backend.name for policy in made.values()} == {chosen}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 from policy_cases import Build
@@ -12,7 +10,7 @@ from toy import toy
 from coevolve.engines.local import LocalEngine
 from coevolve.models.spec import PolicySpec
 from coevolve.runtime import placement
-from coevolve.runtime.placement import use_threads
+from coevolve.runtime.placement import Threads, use_threads
 
 
 @pytest.fixture(autouse=True)
@@ -30,23 +28,35 @@ def test_a_team_leaves_no_threads_to_the_next() -> None:
         assert torch.get_num_threads() == count
 
 
-def test_large_products_of_loops_have_all_cores_unless_threads_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "cores", lambda: 6)
-    for threads, one, count in [(None, True, 6), (1, True, 1), (None, True, 6), (None, False, 1), (3, False, 1)]:
+def test_large_products_of_loops_have_the_threads_that_pytorch_had_unless_others_are_said() -> None:
+    for threads, one, count in [(None, True, 3), (1, True, 1), (None, True, 3), (None, False, 1), (2, False, 1)]:
         use_threads(threads, one)
         assert placement.product_threads() == count
+    torch.set_num_threads(1)  # by the program, or OMP_NUM_THREADS
+    use_threads(None, one=True)
+    assert placement.product_threads() == 1
 
 
-@pytest.mark.parametrize(("by", "many"), [("nothing", True), ("AMX", False), ("AVX512-BF16", False)])
-def test_who_samples_from_a_copy_that_is_kept(by: str, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large models held in bfloat16: on few cores, and where PyTorch's threads have no instructions for it on all."""
-    monkeypatch.setattr(placement, "bfloat16_by", lambda: by)
-    lora, frozen = (PolicySpec("m", weights=weights, dtype="bfloat16") for weights in ("lora", "frozen"))
-    for count, kept in ((2, True), (3, many)):
-        monkeypatch.setattr(placement, "cores", lambda count=count: count)
-        assert placement.keeps_copy([lora, frozen]) is kept
-        assert not placement.keeps_copy([lora, dataclasses.replace(lora, weights="full")])
-        assert not placement.keeps_copy([dataclasses.replace(lora, dtype="float32")])
+@pytest.mark.parametrize(("threads", "count"), [(None, 3), (1, 1)])
+def test_a_copy_that_an_engine_loads_leaves_large_products_their_threads(threads: int | None, count: int) -> None:
+    use_threads(threads, one=True)
+    placement.use_one_thread()
+    assert (torch.get_num_threads(), placement.product_threads()) == (1, count)
+
+
+def test_processes_share_the_threads_of_who_waits_for_them() -> None:
+    use_threads(None, one=True)
+    assert [Threads.share(among) for among in (1, 2, 3, 4)] == [
+        Threads(1, 3),
+        Threads(1, 1),
+        Threads(1, 1),
+        Threads(1, 1),
+    ]
+    torch.set_num_threads(9)
+    use_threads(None, one=False)
+    assert Threads.share(2) == Threads(4, 1)
+    Threads(2, 3).use()
+    assert (torch.get_num_threads(), placement.product_threads()) == (2, 3)
 
 
 def test_what_the_program_says_meanwhile_counts() -> None:

@@ -33,7 +33,7 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.plays import rounds
-from coevolve.runtime.placement import side_by_side
+from coevolve.runtime.placement import Threads, side_by_side
 from coevolve.runtime.pool import Failure, Job, JobError, Pool, Worker
 from coevolve.types import Sampling, Say, Turn
 
@@ -119,7 +119,7 @@ def test_an_error_names_who_had_rows_in_that_process() -> None:
     worker.connection, theirs = multiprocessing.Pipe()
     asked = {"ann": [], **says("bob"), "cid": []}
     job = LocalEngine({})._job(asked, {name: range(len(some)) for name, some in asked.items()})
-    worker.ask(job, 1)
+    worker.ask(job, Threads(1, 1))
     for error, kind in ((IndexError("7"), JobError), (SystemExit(0), JobError), (MemoryError(), ShortageError)):
         theirs.send_bytes(pickle.dumps((None, Failure.of(error))))
         with pytest.raises(kind, match=f"the process that worked for bob failed: .*{type(error).__name__}") as told:

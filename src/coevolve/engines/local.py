@@ -24,7 +24,7 @@ from coevolve.models.load import device_of
 from coevolve.models.narrow import narrow
 from coevolve.models.policy import DTYPES, Policy
 from coevolve.models.weights import Base, Weights, check_model, load_base, need_4bit
-from coevolve.runtime.placement import side_by_side, use_threads
+from coevolve.runtime.placement import side_by_side, use_one_thread
 from coevolve.runtime.pool import Job, Pool, WorkerState
 from coevolve.types import PolicyName, Problem, Say
 
@@ -227,7 +227,7 @@ def _loaded(news: Published) -> Policy:
     check_model(base.causal, spec.model)
     base.backend = choose(base, spec.compute, spec.model)
     if base.backend.name == "cpu":  # else what learns has said how many threads there are
-        use_threads(None, one=True)
+        use_one_thread()
     if spec.weights != "full":
         base.causal.requires_grad_(False)
     if spec.weights == "lora":

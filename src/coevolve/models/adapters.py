@@ -30,7 +30,7 @@ class Adapters:
 
     def __init__(self, names: Sequence[str | None], device: torch.device) -> None:
         self.names, self.device = list(names), device
-        self._stacks: dict[tuple[object, ...], Stack | None] = {}
+        self._stacks: dict[tuple[int, ...], Stack | None] = {}
         self.present = [0]
         self._places: Stack | None = None
         self._seen: tuple[Tensor, Tensor] | None = None
@@ -95,8 +95,8 @@ class Adapters:
         wide. None if no run has one."""
         if torch.is_grad_enabled():
             return self._stacked(layers, dtype, wide)  # a gradient goes through it
-        key = (*map(id, layers), wide)
-        if key not in self._stacks:
+        key = tuple(map(id, layers))
+        if key not in self._stacks or ((kept := self._stacks[key]) is not None and kept[0].dtype != wide):
             self._stacks[key] = self._stacked(layers, dtype, wide)
         return self._stacks[key]
 

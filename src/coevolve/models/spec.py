@@ -124,13 +124,13 @@ class RecipePolicy(PolicySpec):
 
 
 def asked_of(compute: Compute, threads: int | None) -> Compute:
-    """The backend that is asked for: who wants several threads has no use for loops that have one.
+    """The backend that is asked for: who wants several threads of PyTorch has no use for loops that want one.
 
     Raises ValueError for both.
     """
     several = threads is not None and threads > 1
     if compute == "cpu" and several:
         raise ValueError(
-            f"compute is cpu, which has one thread a process, and threads is {threads}; remove one of them"
+            f"compute is cpu, which wants one thread of PyTorch a process, and threads is {threads}; remove one of them"
         )
     return "torch" if compute == "auto" and several else compute

@@ -111,7 +111,8 @@ class Recipe(BaseModel):
     callbacks: list[Component] = []
     """The user's own `file.py:Name`, told of the events of a training."""
     threads: Count | None = None
-    """Of torch in this process; None is one where compiled loops compute, else what torch finds right."""
+    """Of torch in this process; None is one where compiled loops compute, whose large products share what torch finds
+    right, else that."""
     workers: Workers = defaults.WORKERS
 
     @model_validator(mode="after")

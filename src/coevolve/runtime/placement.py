@@ -11,7 +11,6 @@ import torch
 
 from coevolve.models.spec import PolicySpec
 from coevolve.runtime.cores import cores
-from coevolve.runtime.processor import bfloat16_by
 from coevolve.settings import Workers
 from coevolve.types import PolicyName
 
@@ -21,8 +20,8 @@ steps of a few hundredths of a second do not earn back."""
 
 FEW_CORES = 2
 """Up to so many, one thread of the compiled loops is as fast as all that PyTorch has for a large model: 8 rows by
-1536 x 8960 took 2.74 ms on a Xeon, PyTorch's one thread 5.33 and its two 2.75. On a Zen 3, which has no instructions
-for bfloat16, 16 rows took 6.6 ms and PyTorch's two threads 22.6: there the loops are faster on any number."""
+1536 x 8960 took 2.74 ms on a Xeon, PyTorch's one thread 5.33 and its two 2.75; on a Zen 3, which has no instructions
+for bfloat16, 16 rows took 6.6 ms and PyTorch's two threads 22.6. On more cores neither was measured."""
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -58,9 +57,9 @@ def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int
 
 def keeps_copy(specs: Iterable[PolicySpec]) -> bool:
     """Whether compiled loops may sample the base that these share, however large it is, from a copy that they keep: it
-    is held in bfloat16, no policy trains the whole of it, and PyTorch would not be faster by having many threads."""
+    is held in bfloat16, no policy trains the whole of it, and PyTorch would not have many threads for it."""
     held = all(spec.weights != "full" and spec.dtype == "bfloat16" and not spec.load_in_4bit for spec in specs)
-    return held and (cores() <= FEW_CORES or bfloat16_by() == "nothing")
+    return held and cores() <= FEW_CORES
 
 
 @dataclass
@@ -81,8 +80,7 @@ _threads = _Threads()
 
 def use_threads(threads: int | None, one: bool) -> None:
     """Have PyTorch compute with so many threads in this process. None: one, where a backend wants that (``one``), which
-    then shares its large products among all cores; else as many as there were before this was asked for the first
-    time."""
+    then shares its large products among as many as there were before this was asked for the first time; else those."""
     if (now := torch.get_num_threads()) != _threads.ours:  # nobody asked yet, or the program has said since
         _threads.before = now
     if threads is not None or one:
@@ -90,12 +88,38 @@ def use_threads(threads: int | None, one: bool) -> None:
     elif now != _threads.before:  # of a team before this one, which is no reason for this one's
         torch.set_num_threads(_threads.before)
     _threads.ours = torch.get_num_threads()
-    _threads.products = cores() if threads is None and one else 1
+    _threads.products = _threads.before if threads is None and one else 1
+
+
+def use_one_thread() -> None:
+    """Have PyTorch compute with one thread, as compiled loops want it; large products keep theirs."""
+    products = _threads.products
+    use_threads(None, one=True)
+    _threads.products = products
 
 
 def product_threads() -> int:
     """How many threads a large product of the compiled loops has in this process; its numbers are the same with any."""
     return _threads.products
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """How many threads a process computes with. pytorch: all that PyTorch does. products: large products of loops."""
+
+    pytorch: int
+    products: int
+
+    @classmethod
+    def share(cls, among: int) -> Threads:
+        """What each of so many processes has of this one's, which waits for them; at least one of either."""
+        return cls(max(1, torch.get_num_threads() // among), max(1, _threads.products // among))
+
+    def use(self) -> None:
+        """Compute with them in this process."""
+        if self.pytorch != torch.get_num_threads():
+            torch.set_num_threads(self.pytorch)
+        _threads.products = self.products
 
 
 def side_by_side(

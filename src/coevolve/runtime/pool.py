@@ -35,6 +35,7 @@ from torch import Tensor, nn
 
 from coevolve.faults import ShortageError, lacking, raised
 from coevolve.late import collector_off
+from coevolve.runtime.placement import Threads
 from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
 
@@ -105,7 +106,7 @@ class Job:
 class Pool:
     """Processes, at most so many and started when they are needed, that work for its policies, all on the CPU.
 
-    Those that work at the same time share the threads that PyTorch uses here; each has at least one. buffers: in memory
+    Those that work at the same time share this process's threads; each has at least one. buffers: in memory
     that all processes see, once some have started.
     """
 
@@ -143,7 +144,7 @@ class Pool:
         """
         found: dict[int, Any] = {}
         count = min(self.most, len(jobs))
-        threads = max(1, torch.get_num_threads() // count)
+        threads = Threads.share(count)
         busy = dict[Any, tuple[int, Worker]]()
         try:
             self._ready(count)
@@ -200,7 +201,7 @@ class Pool:
 
     def _ask(self, workers: Sequence[tuple[int, Worker]], jobs: Sequence[Job]) -> list[Any]:
         """One job each. Everybody takes processes in one order, so nobody waits for somebody who waits for him."""
-        threads = max(1, torch.get_num_threads() // (len(jobs) * min(AT_ONCE, max(1, len(self.learners)))))
+        threads = Threads.share(len(jobs) * min(AT_ONCE, max(1, len(self.learners))))
         order = sorted(range(len(jobs)), key=lambda i: workers[i][0])
         answers, failed, asked = dict[int, Any](), list[Exception](), list[Worker]()
         try:
@@ -348,7 +349,7 @@ class Worker:
         self.process.start()
         theirs.close()
 
-    def ask(self, job: Job, threads: int) -> None:
+    def ask(self, job: Job, threads: Threads) -> None:
         """Hand over a job to be done with so many threads."""
         self.names = job.names
         try:
@@ -422,8 +423,7 @@ def _serve(connection: Connection, tensors: Sequence[Tensor], state: bytes) -> N
     with suppress(EOFError, OSError):  # the other end is gone
         while True:
             job, threads = pickle.loads(connection.recv_bytes())
-            if threads != torch.get_num_threads():
-                torch.set_num_threads(threads)
+            threads.use()
             try:
                 answer: tuple[Any, Failure | None] = job.work(here, *job.given), None
             except BaseException as error:  # noqa: BLE001 (the other end raises it)

@@ -1,4 +1,4 @@
-"""The backend of compiled loops (numba), for decoders of Llama's kind on the CPU, in a process of one thread.
+"""The backend of compiled loops (numba), for decoders of Llama's kind on the CPU; PyTorch then has one thread.
 
 Letters: N the action tokens of all rows in one line, W hidden size, V vocabulary.
 """

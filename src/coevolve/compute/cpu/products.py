@@ -8,6 +8,7 @@ outputs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -30,7 +31,7 @@ _FEW_ROWS = 16
 """Below it the default is as fast."""
 
 _SHARE = 1 << 20
-"""Weights of a thread at least."""
+"""Weights of a thread, at least, but for the last one of a product."""
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -214,7 +215,7 @@ class Panels:
         x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
         out_NO, out = buffer((len(x_NI), len(self.bias_O)), self.out)
         first, *rest = self._shares(product_threads())
-        others = [_threads().submit(self._part, x_NI, out_NO, share) for share in rest]
+        others = [_threads(os.getpid()).submit(self._part, x_NI, out_NO, share) for share in rest]
         self._part(x_NI, out_NO, first)
         for other in others:
             other.result()
@@ -232,6 +233,6 @@ class Panels:
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
-    """Threads for parts of products, kept: to start one takes as long as a small part."""
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Threads for parts of products, kept, because to start one takes as long as a small part; a fork has none."""
     return ThreadPoolExecutor(cores(), "product")
