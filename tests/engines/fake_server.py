@@ -29,13 +29,14 @@ SGLANG = ("/generate", "/load_lora_adapter", "/unload_lora_adapter", "/update_we
 @dataclass
 class FakeServer:
     """routes: those it has. forgets: weights that come are noted and not taken over. models: what it
-    answers to who asks for its models, if not what it has."""
+    answers to who asks for its models, if not what it has. busy: how often it empties no cache when it is asked to."""
 
     model: str
     routes: tuple[str, ...] = (*VLLM, "/reset_prefix_cache", *SGLANG, "/v1/completions", "/version")
     schema: bool = True
     forgets: bool = False
     models: tuple[int, Any] | None = None
+    busy: int = 0
     mishaps: list[str] = field(default_factory=list)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     adapters: dict[str, Path] = field(default_factory=dict)
@@ -74,7 +75,8 @@ class FakeServer:
         if route in ("/collective_rpc", "/update_weights_from_disk"):
             return self.reload(Path(body.get("model_path") or body["kwargs"]["weights_path"]))
         if route == "/reset_prefix_cache":
-            return 200, ""
+            self.busy -= 1
+            return 200, {"success": self.busy < 0}
         return self.turn(route, body)
 
     def load(self, name: str, folder: Path) -> tuple[int, Any]:
@@ -150,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
 
     def _answer(self, body: Any) -> None:
-        status, said = self.fake.answer(self.path, body)
+        status, said = self.fake.answer(self.path.partition("?")[0], body)
         text = (said if isinstance(said, str) else json.dumps(said)).encode()
         if (status, said) == (0, "reset"):
             self.close_connection = True

@@ -128,6 +128,37 @@ def test_other_servers_and_full_weights_pass_the_gate(
         assert trainer.step(i)["agents/ann/drift"] < 1e-5
 
 
+def test_a_cache_in_use_is_emptied_later_or_told(served: Serve, fake: FakeServer, build_policy: Build) -> None:
+    """vLLM says 200 and success: false while a block of it is in use, and what it keeps is of the weights before."""
+    policy, engine, fake.busy = build_policy(**FULL), served(), 2
+    engine.publish([policy.published(0)])
+    assert [route for route, _ in fake.asked].count("/reset_prefix_cache") == 3
+    fake.busy, engine.seconds = 1000, 1.0
+    with pytest.raises(ShortageError, match=r"policy 'a', version 1: vLLM .* did not take it within 1 s"):
+        engine.publish([policy.published(1)])
+
+
+@pytest.mark.parametrize(
+    ("weights", "listed", "settings", "warned"),
+    [
+        ("frozen", "meta-llama/Llama-3.1-8B", {}, True),
+        ("frozen", "/elsewhere/{name}", {}, False),
+        ("frozen", None, {}, False),
+        ("frozen", "meta-llama/Llama-3.1-8B", {"model": "base"}, False),  # who names it means it
+        ("lora", "meta-llama/Llama-3.1-8B", {}, False),  # whose turns the gate judges
+    ],
+)
+def test_a_server_that_has_another_model_than_a_frozen_policy_is_told(
+    weights: str, listed: str | None, settings: dict[str, Any], warned: bool,
+    served: Serve, fake: FakeServer, build_policy: Build, micro_model: str, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    root = listed and listed.replace("{name}", Path(micro_model).name.upper())
+    fake.models = 200, {"data": [{"id": "base", "parent": None, "root": root}]}
+    served(**settings).publish([build_policy(weights=weights, compute="torch").published(0)])
+    assert ("of another tokenizer and turns mean nothing" in caplog.text) is warned
+    assert ("policy 'a' is frozen" in caplog.text and f"serves {root}" in caplog.text) is warned
+
+
 @pytest.mark.parametrize("how", [FULL, LORA])
 def test_weights_that_did_not_arrive_stop_the_run(
     how: dict[str, Any], served: Serve, fake: FakeServer, micro_model: str
@@ -489,6 +520,38 @@ def test_a_server_is_started_and_started_again_and_ended(
     second.log.unlink()
 
 
+def test_a_server_whose_weights_rest_is_started_again_in_another_step(
+    build_policy: Build, program: Callable[[str], None]
+) -> None:
+    """Nothing is published to it between steps."""
+    program(f"#!{sys.executable} -IS\n{CANNED}")
+    policy, engine = build_policy(weights="frozen", compute="torch"), ServerEngine(seconds=60.0)
+    logs = []
+    try:
+        engine.publish([policy.published(0)])
+        for _ in range(2):
+            assert engine.child is not None
+            logs.append(engine.child.log)
+            os.kill(engine.child.process.pid, signal.SIGKILL)
+            engine.generate({"a": make_says([[5, 6]], Sampling(5))})
+            engine.rest()
+    finally:
+        engine.close()
+    for log in logs:
+        log.unlink()
+
+
+def test_a_port_that_another_server_has_is_told(
+    fake: FakeServer, build_policy: Build, program: Callable[[str], None]
+) -> None:
+    """It answers, and its turns would be taken for those of the one that is started."""
+    program(f"#!{sys.executable} -IS\nimport time; time.sleep(60)")
+    engine = ServerEngine(start={"port": int(fake.url.rpartition(":")[2])}, seconds=5.0)
+    with pytest.raises(ValueError, match=r"start\.port is \d+, at which another server listens already; remove it"):
+        engine.publish([build_policy(**LORA).published(0)])
+    assert engine.child is None and fake.asked == []
+
+
 def test_a_server_that_samples_ahead_is_not_started_again(build_policy: Build, program: Callable[[str], None]) -> None:
     """Its weights may be changing."""
     program(f"#!{sys.executable} -IS\n{CANNED}")
@@ -596,6 +659,19 @@ def test_a_server_does_not_outlive_who_started_it(tmp_path: Path) -> None:
         assert Path(f"/proc/{child}").exists()
         parent.kill()
     assert gone(int(child))
+    Path(log).unlink()
+
+
+def test_a_fork_does_not_keep_a_server_when_who_started_it_is_gone() -> None:
+    code = "from coevolve.runtime.child import Child; import os, time; c = Child(['sleep', '600'], {}); f = os.fork(); "
+    code += "f and print(c.process.pid, c.log, f, flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child, log, fork = parent.stdout.readline().split()
+        parent.kill()
+        parent.wait()
+        assert gone(int(child))
+        os.kill(int(fork), signal.SIGKILL)
     Path(log).unlink()
 
 

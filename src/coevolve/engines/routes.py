@@ -136,7 +136,7 @@ VLLM = Routes(
     unload="/v1/unload_lora_adapter",
     reload={
         "/collective_rpc": lambda folder: {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}},
-        "/reset_prefix_cache": lambda folder: {},
+        "/reset_prefix_cache?reset_external=true": lambda folder: {},  # of a KV connector, too, where there is one
     },
     hints={
         "/inference/v1/generate": "start it with --enable-scale-out (vLLM 0.32 has it, older ones may not)",

@@ -27,12 +27,16 @@ from coevolve.engines.routes import VLLM, Routes
 from coevolve.engines.started import ALIVE, Flags, answers, check_devices, check_started, serve
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
+from coevolve.models import names as models
 from coevolve.runtime.child import Child
 from coevolve.runtime.requests import AT_ONCE, FailedError, client_of, cut, requests, run, sent
 from coevolve.types import PolicyName, Say, Turn
 
 T = TypeVar("T")
 Inbox = SimpleQueue[Callable[[], None]]
+
+_PAUSE = 0.1
+"""Seconds until a server that did nothing is asked again."""
 
 
 class ServerEngine(BaseEngine):
@@ -137,6 +141,10 @@ class ServerEngine(BaseEngine):
                 "`sampling`, or sample with the local engine"
             )
 
+    def rest(self) -> None:
+        """The step is sampled: a server of ours that dies in the next one may be started again."""
+        self._revived = False
+
     def close(self) -> None:
         """End the server if it is ours; take our adapters off one that is not."""
         self._replaced += self._there.values()
@@ -201,9 +209,11 @@ class ServerEngine(BaseEngine):
         try:
             answer = await sent(client, "/v1/models")
             said = cut(answer)
-            bases = {str(one["id"]): one.get("max_model_len") for one in answer.json()["data"] if not one.get("parent")}
+            bases = {str(one["id"]): one for one in answer.json()["data"] if not one.get("parent")}
             base = self.model or next(iter(bases))
-            longest = bases.get(base)
+            found = bases.get(base, {})
+            self._check_model(found.get("root"))
+            longest = found.get("max_model_len")
             return base, longest if isinstance(longest, int) else None
         except (FailedError, ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
             if self.model is not None:
@@ -215,13 +225,24 @@ class ServerEngine(BaseEngine):
                 "engine.model, or name another url"
             ) from error
 
+    def _check_model(self, root: Any) -> None:
+        """Warn of a server whose model, where it says which, is called otherwise than that of frozen policies, of whose
+        turns no update is a judge."""
+        frozen = [new for new in self.published.values() if new.spec.weights == "frozen"]
+        if self.model is None and isinstance(root, str) and frozen and _name(root) != _name(frozen[0].spec.model):
+            logging.getLogger(__name__).warning(
+                "policy %r is frozen and its model is %s, and %s serves %s; if that is another model, ids are of "
+                "another tokenizer and turns mean nothing; engine.model says which one is meant",
+                *(frozen[0].name, frozen[0].spec.model, self.about, root),
+            )
+
     async def _check_routes(self, client: Any) -> None:
         try:
             paths = (await sent(client, "/openapi.json")).json()["paths"]
         except (ValueError, LookupError, TypeError):
             paths = {}
         for route in self.routes.needed({new.spec.weights for new in self.published.values()}):
-            if route not in paths:
+            if route.partition("?")[0] not in paths:
                 how = self.routes.hints.get(route, f"it is another version of {self.routes.name}, or another server")
                 raise ValueError(
                     f"the server at {self.url} has no route {route}: {how}; one that is no {self.routes.name} can be "
@@ -263,11 +284,13 @@ class ServerEngine(BaseEngine):
             del self._replaced[0]
 
     async def _posted(self, calls: Mapping[str, Any], whose: str, seconds: float | None = None) -> None:
-        """Requests one after the other, none of them twice: nobody knows how far the first one came."""
+        """Requests one after the other, none of them twice, as nobody knows how far the first one came, unless the
+        server says that it did nothing: vLLM empties no cache of which a block is in use."""
         async with self._requests(lambda: f"{whose}: {self.about} did not take it", seconds) as client:
             for route, body in calls.items():
                 try:
-                    await sent(client, route, body)
+                    while _undone(await sent(client, route, body)):
+                        await asyncio.sleep(_PAUSE)
                 except FailedError as error:
                     raise ShortageError(f"{whose}: {self.about} failed: {error}") from error
                 except ValueError as error:
@@ -321,6 +344,20 @@ class ServerEngine(BaseEngine):
     def _requests(self, late: Callable[[], str], seconds: float | None = None) -> AbstractAsyncContextManager[Any]:
         assert self.url is not None
         return requests(self.url, self.seconds if seconds is None else seconds, late)
+
+
+def _name(model: str) -> str:
+    """Of a model on a hub or in a folder, without who has it."""
+    return Path(models.resolve(model)).name.lower()
+
+
+def _undone(answer: Any) -> bool:
+    """Whether a server says that it did not do what it was asked for."""
+    try:
+        said = answer.json()
+    except ValueError:
+        return False
+    return isinstance(said, Mapping) and said.get("success") is False
 
 
 class _Flight:

@@ -14,7 +14,7 @@ import torch
 from coevolve.faults import ShortageError
 from coevolve.interfaces import Published
 from coevolve.models import names as models
-from coevolve.runtime.child import Child, free_port
+from coevolve.runtime.child import Child, free_port, listens
 from coevolve.runtime.requests import is_well
 
 Flags = Mapping[str, bool | int | float | str]
@@ -30,9 +30,14 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Child, str]:
     """One for this team, that answers, and its url. Raises ShortageError, with what it said last, for one that does not
-    in so many seconds."""
+    in so many seconds, and ValueError for a port that another one has, whose turns would be taken for its own."""
     flags: dict[str, Any] = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
     cards = {"CUDA_VISIBLE_DEVICES": str(flags.pop("devices"))} if "devices" in flags else {}
+    if listens(port := int(flags["port"])):
+        raise ValueError(
+            f"start.port is {port}, at which another server listens already; remove it, and a free port is taken, or "
+            "name another one for each server that is started"
+        )
     command = ["vllm", "serve", str(models.resolve(team[0].spec.model))]
     try:
         child = Child([*command, *itertools.starmap(_flag, flags.items())], _ENVIRONMENT | cards)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 _GOES = 15.0
 """Seconds that it has to end by itself."""
@@ -23,6 +24,8 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "1")
 
 _UNTIL_INPUT_ENDS = 'cat > /dev/null; kill -9 "-$1"'
 """What the guard does: its input is ours, and ends with us."""
+
+_GUARDS = WeakSet[subprocess.Popen[bytes]]()
 
 
 class Child:
@@ -52,6 +55,7 @@ class Child:
         guard = ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", str(self.process.pid)]
         try:
             self.guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
+            _GUARDS.add(self.guard)
         except BaseException:  # an interrupt, too: nobody else would end it
             self._kill()
             self.log.unlink()
@@ -100,6 +104,23 @@ def without_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
         return key.startswith("TORCHELASTIC_") or key in _TORCHRUN or (key, value) == _ONE_THREAD
 
     return {key: value for key, value in environment.items() if not told(key, value)}
+
+
+def _let_go() -> None:
+    """A fork does not keep the guards waiting when the process that they guard is gone."""
+    for guard in _GUARDS:
+        if guard.stdin is not None:
+            guard.stdin.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens at this port of this machine now."""
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:
