@@ -201,6 +201,20 @@ def test_whitened_by_role_and_round():
     assert targets["a"].adv_BT[:, 0].tolist() == pytest.approx([-1.0, -1.0, 1.0, 1.0])
 
 
+def test_a_policy_in_two_roles_is_whitened_role_by_role():
+    # a is paid 1 and 3, b 10 and 30, and both are said by x, whose critic is c
+    episodes = []
+    for member, pays in enumerate([(1.0, 10.0), (3.0, 30.0)]):
+        both = [turn(role, 10, member=member) for role in "ab"]
+        for one in both:
+            one.policy = "x"
+        episodes.append(Episode(P, member, both, [Joint(tuple(both), pays)]))
+    rule = iac(critic={"x": "c"}, lam=1.0, credit="own_return")
+    targets, _ = rule.advantage(lesson(rule, episodes, {"c": [0.0] * 4}, "xc"), {})
+    assert targets["x"].adv_BT[:, 0].tolist() == pytest.approx([-1.0, -1.0, 1.0, 1.0])
+    assert targets["c"].return_BT[:, 0].tolist() == [1.0, 10.0, 3.0, 30.0]
+
+
 def test_samples_of_one_turn_are_of_one_round():
     # of two episodes two samples each, paid 1, 3 and 5, 7: mean 4, standard deviation the root of 5
     episodes = []
