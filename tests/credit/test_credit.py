@@ -75,6 +75,13 @@ def test_rounds_are_trees_of_one_branch_and_the_team_is_paid_its_mean():
     assert asked(own_return(0.5), episode) == [3.0, 4.0, 4.0, 2.0, 4.0, 0.0]
 
 
+def test_an_agent_is_paid_nothing_by_a_joint_it_took_no_part_in():
+    # a and b are paid 1 and 2, then b alone 4, then a alone 8; gamma 0.5. a: 1 + 0.5 * (0 + 0.5 * 8), b: 2 + 0.5 * 4
+    turns = [spoke(role) for role in "abba"]
+    joints = [Joint((turns[0], turns[1]), (1.0, 2.0)), Joint((turns[2],), (4.0,), 0), Joint((turns[3],), (8.0,), 1)]
+    assert asked(own_return(0.5), Episode(P, 0, turns, joints)) == [3.0, 4.0, 4.0, 8.0]
+
+
 def test_a_response_that_met_several_partners_is_paid_their_mean():
     # a0 with b0, b1: 1, 2; a1 with b0, b1: 5, 9. a0 gets 1.5, a1 7; b0 gets 3, b1 5.5
     a0, a1, b0, b1 = spoke("a"), spoke("a"), spoke("b"), spoke("b")
