@@ -45,6 +45,11 @@ def test_rewards_of_alternatives_do_not_add_up(credit):
     assert asked(credit, behind) == [0.0] * 3  # what the turns say themselves
 
 
+def test_a_turn_that_was_scored_0_counts_in_the_mean():
+    assert asked(team_mean(), episode(0.0, 1.0, None)) == [0.5] * 3
+    assert asked(team_mean(), episode(None, None)) == [0.0] * 2
+
+
 def test_a_turn_nobody_scored_was_paid_nothing():
     assert asked(team_sum(), episode(None, 2.0)) == [2.0, 2.0]
 
