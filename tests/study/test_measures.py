@@ -207,3 +207,15 @@ def test_measures_are_let_through():
         "end turn/1/reward / 4",
     ):
         assert check_measure(text) == text
+
+
+def test_start_weights_alone_are_averaged_and_other_seats_are_not_the_team():
+    rows = [
+        row("start", setting="alone", reward=0.25),
+        row("start", setting="alone", policy="bob", reward=0.75),
+        row(role="all", policy="ann+bob", **{"parts/tests": 0.5}),
+        row(setting="swap", role="all", policy="bob+ann", **{"parts/tests": 1.0}),
+    ]
+    one = result("a", 0, reward=[0], rows=rows)
+    assert amount(one, "bare-untrained reward") == 0.5
+    assert amount(one, "held-out parts/tests") == 0.5
