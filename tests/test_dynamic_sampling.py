@@ -20,7 +20,7 @@ def episode(problem, *joints, member=0):
     return made
 
 
-ROOT, THEN = None, 0
+ROOT, THEN, ONE = None, 0, (1.0,)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,13 @@ ROOT, THEN = None, 0
         ([[((0.0,), ROOT), ((0.0,), THEN)], [((0.0,), ROOT)]], False),  # one stopped early
         ([[((1.0,), ROOT), ((1.0,), ROOT)]], True),  # a tree of one member
         ([[((1.0,), ROOT), ((0.0,), ROOT)]], False),
+        ([[((-1.0,), ROOT)], [((-1.0,), ROOT)]], True),  # less than nothing
+        ([[((-1.0,), ROOT)], [((-1.1,), ROOT)]], False),
+        ([[((1.0,), ROOT)], [((1.0 + 1e-5,), ROOT)]], False),  # more than rounding
+        # which branch goes on first does not matter, how many do does, also where as many are played
+        ([[(ONE, ROOT), (ONE, 0), (ONE, ROOT), (ONE, 2)], [(ONE, ROOT), (ONE, ROOT), (ONE, 0), (ONE, 1)]], True),
+        ([[(ONE, ROOT), (ONE, ROOT), (ONE, 0)], [(ONE, ROOT), (ONE, 0), (ONE, 0)]], False),
+        ([[(ONE, ROOT), (ONE, 0)], [(ONE, ROOT), (ONE, 0), (ONE, 0)]], False),
     ],
 )
 def test_paid_alike(members, alike):

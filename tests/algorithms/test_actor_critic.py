@@ -76,6 +76,38 @@ def test_a_baseline_does_not_read_what_the_turn_said():
     assert read(maac(critic="c"), called, "c")[0] == [5]
 
 
+def test_with_answers_everything_is_read_that_was_said():
+    first = turn("a", 10, prompt=[5])
+    second = turn("b", 20, prompt=[6, 10], heard=(first,))
+    chain = Episode(P, 0, [first, second], [Joint((first, second), (1.0, 1.0))])
+    assert read(maac(critic="c", value="q"), chain, "c") == [[5, 6, 10, 10, 1, 20, 1]] * 2
+
+
+def test_what_is_read_for_a_turn_of_several_joints_or_of_none():
+    """Of several it is the first one, of none the turn's own prompt."""
+    answer, one, other, asking = turn("a", 10), turn("b", 20, prompt=[6]), turn("b", 21, prompt=[7]), turn("a", 12)
+    asking.prompt_ids = [8]
+    joints = [Joint((answer, one), (1.0, 1.0)), Joint((answer, other), (2.0, 2.0))]
+    episode = Episode(P, 0, [answer, one, other, asking], joints)
+    assert read(maac(critic="c"), episode, "c") == [[5, 6], [5, 6], [5, 7], [8]]
+    assert read(maac(critic="c", value="q"), episode, "c")[3] == [8, 12, 1]
+
+
+def test_the_defaults_of_both():
+    """A value of a central critic is not held to what it was before, that of an own head is (docs/maac.md)."""
+    for rule in (iac(), maac(critic="c")):
+        assert {name: rule.settings[name] for name in ("value_coef", "gamma", "lam", "whiten", "clip")} == {
+            "value_coef": 1.2, "gamma": 1.0, "lam": 0.0, "whiten": True, "clip": None,
+        }  # fmt: skip
+    assert (iac().settings["value_clip"], maac(critic="c").settings["value_clip"]) == (0.2, None)
+
+
+def test_units_of_values_stay_with_the_heads():
+    assert not iac().kept
+    state = {"values": {"a": {"count": 2, "mean": 3.0, "squares": 8.0}}, "kl": {"a": 0.1}}
+    assert iac(value_norm=True).kept(state) == {"values": state["values"]}
+
+
 def test_one_turn_ahead_by_hand():
     # own values a: 0.5, 1; b: 0.25, 2. Team's pay 2, then 3: a: 2 + 1 - 0.5, 3 - 1; b: 2 + 2 - 0.25, 3 - 2
     rule = iac(whiten=False)
@@ -167,6 +199,20 @@ def test_whitened_by_role_and_round():
     rule = maac(critic="c", lam=1.0)
     targets, _ = rule.advantage(lesson(rule, episodes, {"c": [0.0] * 8}, "abc"), {})
     assert targets["a"].adv_BT[:, 0].tolist() == pytest.approx([-1.0, -1.0, 1.0, 1.0])
+
+
+def test_a_policy_in_two_roles_is_whitened_role_by_role():
+    # a is paid 1 and 3, b 10 and 30, and both are said by x, whose critic is c
+    episodes = []
+    for member, pays in enumerate([(1.0, 10.0), (3.0, 30.0)]):
+        both = [turn(role, 10, member=member) for role in "ab"]
+        for one in both:
+            one.policy = "x"
+        episodes.append(Episode(P, member, both, [Joint(tuple(both), pays)]))
+    rule = iac(critic={"x": "c"}, lam=1.0, credit="own_return")
+    targets, _ = rule.advantage(lesson(rule, episodes, {"c": [0.0] * 4}, "xc"), {})
+    assert targets["x"].adv_BT[:, 0].tolist() == pytest.approx([-1.0, -1.0, 1.0, 1.0])
+    assert targets["c"].return_BT[:, 0].tolist() == [1.0, 10.0, 3.0, 30.0]
 
 
 def test_samples_of_one_turn_are_of_one_round():

@@ -42,6 +42,11 @@ def test_a_moving_baseline_by_hand():
     assert state["moving"]["a"] == {"a": [3.5, 0.75], "b": [6.0, 0.75]}
 
 
+def test_a_moving_baseline_keeps_19_of_20_parts_unless_told_otherwise():
+    _, state = learnt_from(marloo(baseline="moving"), batch([1.0, 3.0]))
+    assert state["moving"]["a"]["a"] == pytest.approx([0.1, 0.05])  # a twentieth of 2, and of 1
+
+
 def test_a_moving_baseline_is_each_policys_own():
     rule = marloo(baseline="moving")
     _, state = rule.advantage(Lesson([], {"x": batch([1.0]), "y": batch([5.0])}), {})
@@ -79,6 +84,46 @@ def test_groups_of_a_role():
     std = math.sqrt(8)
     want = [-1.0, -2 / std, 1.0, -2 / std, 4 / std]
     assert advantages(magrpo(group="role", std="group"), given) == pytest.approx(want)
+
+
+def test_a_scale_of_the_agent_is_of_its_differences_within_roles():
+    # differences -2, -2, 2, -2, 4: the root of (4 + 4 + 4 + 4 + 16) / 5
+    given = batch([0.0, 1.0, 4.0, 1.0, 7.0], peers=[0, 1, 2, 3, 4], roles=[0, 1, 0, 1, 1])
+    want = [n / math.sqrt(6.4) for n in (-2, -2, 2, -2, 4)]
+    assert advantages(magrpo(group="role", std="agent"), given) == pytest.approx(want)
+
+
+def test_a_paid_kl_comes_off_before_a_role_is_compared():
+    # log-ratios 0.5, -0.5 of a role and 1, 0 of the other, weight 2: 0, 2 and 2, 0 are left
+    given = batch([1.0, 1.0, 4.0, 0.0], peers=[0, 1, 2, 3], roles=[0, 0, 1, 1]).replace(
+        logp_BT=torch.tensor([[-0.5], [-1.0], [-1.0], [-1.0]]),
+        logp_ref_BT=torch.tensor([[-1.0], [-0.5], [-2.0], [-1.0]]),
+    )
+    rule = magrpo(group="role", beta=2.0, kl="reward", estimator="k1")
+    assert advantages(rule, given) == [-1.0, 1.0, 1.0, -1.0]
+
+
+def test_a_role_that_was_paid_alike_is_dropped_and_no_group_of_problems():
+    # b's differences -1 and 1 are of a batch of two turns, and here they are two of four
+    given = batch([1.0, 1.0, 0.0, 2.0], peers=[0, 1, 2, 3], roles=[0, 0, 1, 1])
+    assert advantages(magrpo(group="role", drop_flat=True), given) == [0.0, 0.0, -2.0, 2.0]
+
+
+def test_a_mean_that_a_turn_is_in_may_be_of_one_episode():
+    given = batch([1.0, 3.0], peers=[0, 1]).replace(episode_B=torch.tensor([0, 0]))
+    assert advantages(magrpo(group="role"), given) == [-1.0, 1.0]
+    assert advantages(magrpo(group="role", baseline="max"), given) == [-2.0, 0.0]
+
+
+def test_of_a_role_that_is_compared_with_nothing_nobody_is_alone():
+    assert targets_of(mareinforce(group="role"), batch([1.0, 3.0])).metrics == {}
+
+
+def test_of_roles_who_is_alone_and_who_is_paid_alike_is_counted():
+    # a is paid alike, b differs, c speaks once; problems play no part
+    given = batch([1.0, 1.0, 0.0, 2.0, 5.0], roles=[0, 0, 1, 1, 2]).replace(roles=("a", "b", "c"))
+    metrics = targets_of(magrpo(group="role"), given).metrics
+    assert metrics == {"groups_of_one": pytest.approx(0.2), "groups_flat": pytest.approx(0.4)}
 
 
 def test_where_all_are_one_problem_the_role_is_the_group():

@@ -21,6 +21,7 @@ from coevolve.algorithms import (
     mareinforce,
     maremax,
     marloo,
+    ppo,
     reinforce,
     rloo,
 )
@@ -287,6 +288,57 @@ def test_groups_without_a_signal_are_counted():
     # group 0 differs, group 1 is one turn, group 2 is equal
     metrics = targets_of(magrpo(), batch([1.0, 0.0, 5.0, 2.0, 2.0], [0, 0, 1, 2, 2])).metrics
     assert metrics == {"groups_of_one": pytest.approx(0.2), "groups_flat": pytest.approx(0.4)}
+
+
+def test_a_paid_kl_is_no_term_of_the_loss():
+    # advantages -1 and 1, as above: -(-1 * -0.5 + 1 * -1) / 2
+    given = batch([1.0, 1.0], [0, 0], logp=[-0.5, -1.0], ref=[-1.0, -0.5])
+    loss, metrics = loss_of(magrpo(beta=2.0, kl="reward", estimator="k1"), Outputs(given.logp_BT), given)
+    assert loss.item() == pytest.approx(0.25)
+    assert metrics.keys() == {"loss/policy"}
+
+
+def test_one_ratio_for_a_whole_turn():
+    # A = 1/2 and -1/2; tokens moved by log 4 and 0: one ratio of 2 for both, -(1/2 (2 + 2) - 1/2) / 2. Each its own
+    # would be -(1/2 (4 + 1) - 1/2) / 2
+    given = batch([1.0, 0.0], [0, 0]).replace(
+        mask_BT=torch.tensor([[True, True], [True, False]]), logp_BT=torch.zeros(2, 2)
+    )
+    out = Outputs(torch.tensor([[math.log(4), 0.0], [0.0, 9.0]]))
+    for ratio, want in (("turn", -0.75), ("token", -1.0)):
+        loss, _ = loss_of(magrpo(clip=(0.9, 9.0), ratio=ratio), out, given)
+        assert loss.item() == pytest.approx(want)
+
+
+def test_a_mismatch_weighs_the_policy_gradient_and_not_what_is_added_to_it():
+    """Sampled at -1; now -1 - log 2, a ratio of 1/2, and -1: advantages 1/2 and -1/2, weights 1/4 and 1/2."""
+    given = batch([1.0, 0.0], [0, 0], logp=[-1.0, -1.0], ref=[-2.0 - math.log(2), 0.0])
+    now_BT = torch.tensor([[-1.0 - math.log(2)], [-1.0]])
+    rule = magrpo(mismatch="tis", beta=2.0, estimator="k2", entropy=0.2)
+    loss, metrics = loss_of(rule, Outputs(now_BT, entropy_BT=torch.tensor([[0.5], [1.0]])), given)
+    policy = (1 + math.log(2)) / 8 - 1 / 4
+    assert metrics["loss/policy"].item() == pytest.approx(policy)
+    assert metrics["loss/kl"].item() == pytest.approx(0.5)  # log-ratios 1 and -1
+    assert metrics["loss/entropy"].item() == pytest.approx(-0.75)
+    assert loss.item() == pytest.approx(policy + 2 * 0.5 - 0.2 * 0.75)
+
+
+@pytest.mark.parametrize(("mismatch", "weight"), [("none", 1), ("tis", 2), ("icepop", 4), ("sequence", 0)])
+def test_each_mismatch_is_its_own_bound(mismatch, weight):
+    # sampled at -3, now log 4 more likely; paid 1 against nothing, of two turns of which the other is paid 0
+    given = batch([1.0, 0.0], [0, 0], logp=[-3.0, -3.0])
+    _, metrics = loss_of(mareinforce(mismatch=mismatch), Outputs(given.logp_BT + math.log(4)), given)
+    assert metrics["loss/policy"].item() == pytest.approx((3 - math.log(4)) / 2 * weight)
+
+
+@pytest.mark.parametrize("make", [magrpo, ppo])
+def test_a_batch_that_is_reused_is_scored_by_the_learner_first_where_samplers_differ(make):
+    """In a batch's only step what the learner says now is what it said before."""
+    once = {"clip": 0.2, "epochs": 1}
+    assert make(**{**once, "epochs": 2}, mismatch="tis").logp_old
+    assert make(**once, minibatch=4, mismatch="tis").logp_old
+    assert not make(**once, mismatch="tis").logp_old
+    assert not make(**{**once, "epochs": 2}, minibatch=4).logp_old  # nothing to make up for
 
 
 @pytest.mark.parametrize("name", ["magrpo", "marloo", "maremax", "grpo", "rloo"])

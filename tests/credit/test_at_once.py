@@ -126,6 +126,31 @@ def test_problems_are_apart():
     assert crossed()(mixed, paid) == [[2, 3], [4, 5], [8, 7], [6, 5]]
 
 
+def test_of_three_members_two_stand_in_for_one():
+    """What a and b say is paid 2^(3 a + b); and of another problem beside it, all the same thing."""
+    other = Problem("q")
+    texts = [f"{a} {b}" for a in range(3) for b in range(3)]
+    paid = Paid({text: 2**n for n, text in enumerate(texts)} | {f"c{n} c{m}": 7 for n in range(2) for m in range(2)})
+    episodes = [episode(paid, i, str(i), str(i)) for i in range(3)]
+    episodes[1:1] = [episode(paid, i, f"c{i}", f"c{i}", problem=other) for i in range(2)]
+    # 1 - (8 + 64) / 2 and 1 - (2 + 4) / 2; 16 - (2 + 128) / 2 and 16 - (8 + 32) / 2; 256 - 36 / 2 and 256 - 192 / 2
+    assert counterfactual()(episodes, paid) == [[-35, -2], [0, 0], [0, 0], [-49, -4], [238, 160]]
+
+
+@pytest.mark.parametrize("credit", ALL)
+def test_what_is_asked_is_of_the_problem_of_its_turns(credit):
+    episodes = [episode(Paid(), m, f"a{m}", f"b{m}", problem=p) for p in (Problem("p"), Problem("q")) for m in range(2)]
+    asked = []
+
+    def reward(cases):
+        asked.extend(cases)
+        return [[0.0, 0.0]] * len(cases)
+
+    credit()(episodes, reward)
+    assert {case.problem.id for case in asked} == {"p", "q"}
+    assert all(turn.problem is case.problem for case in asked for turn in case.turns)
+
+
 @pytest.mark.parametrize("credit", ALL)
 def test_a_play_it_is_not_for(credit):
     paid = Paid()

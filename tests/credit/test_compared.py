@@ -40,6 +40,21 @@ def test_any_number_says_which_is_better(number):
     assert by_number(episodes, no_reward) == [[-1, -1], [2, 2], [-1, -1]]
 
 
+def test_without_bounds_better_is_better():
+    def surely(problem, first, second):
+        return math.copysign(math.inf, longer(problem, first, second))
+
+    assert compared(by=surely)(said(("a", "b"), ("aaa", "b")), no_reward) == [[-1, -1], [1, 1]]
+
+
+def test_what_is_compared_is_the_joint_response():
+    """And not what was said beside it: of the longer answer the asking was shorter."""
+    episodes = said(("a", "b"), ("aaa", "b"))
+    for episode, asking in zip(episodes, ("asked long", "a"), strict=True):
+        episode.turns.append(spoke("x", "ann", asking, member=episode.member))
+    assert compared(by=longer)(episodes, no_reward) == [[-1] * 3, [1] * 3]
+
+
 def test_a_comparison_of_numpys_is_a_number():
     def more(problem, first, second):
         return np.float64(len(first["x"])) > len(second["x"])  # and no sign: np.bool

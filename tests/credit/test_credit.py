@@ -45,6 +45,11 @@ def test_rewards_of_alternatives_do_not_add_up(credit):
     assert asked(credit, behind) == [0.0] * 3  # what the turns say themselves
 
 
+def test_a_turn_that_was_scored_0_counts_in_the_mean():
+    assert asked(team_mean(), episode(0.0, 1.0, None)) == [0.5] * 3
+    assert asked(team_mean(), episode(None, None)) == [0.0] * 2
+
+
 def test_a_turn_nobody_scored_was_paid_nothing():
     assert asked(team_sum(), episode(None, 2.0)) == [2.0, 2.0]
 
@@ -73,6 +78,13 @@ def test_rounds_are_trees_of_one_branch_and_the_team_is_paid_its_mean():
     assert asked(team_return(0.5), episode) == [3.5, 3.5, 3.0, 3.0, 2.0, 2.0]
     # each its own: a gets 1 + 0.5 * (2 + 0.5 * 4) = 3, 2 + 2 = 4, 4; b gets 3 + 0.5 * (2 + 0) = 4, 2, 0
     assert asked(own_return(0.5), episode) == [3.0, 4.0, 4.0, 2.0, 4.0, 0.0]
+
+
+def test_an_agent_is_paid_nothing_by_a_joint_it_took_no_part_in():
+    # a and b are paid 1 and 2, then b alone 4, then a alone 8; gamma 0.5. a: 1 + 0.5 * (0 + 0.5 * 8), b: 2 + 0.5 * 4
+    turns = [spoke(role) for role in "abba"]
+    joints = [Joint((turns[0], turns[1]), (1.0, 2.0)), Joint((turns[2],), (4.0,), 0), Joint((turns[3],), (8.0,), 1)]
+    assert asked(own_return(0.5), Episode(P, 0, turns, joints)) == [3.0, 4.0, 4.0, 8.0]
 
 
 def test_a_response_that_met_several_partners_is_paid_their_mean():

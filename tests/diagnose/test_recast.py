@@ -55,6 +55,16 @@ def test_alone_is_the_first_role_on_the_bare_prompt():
     assert {(role, *texts) for _, role, texts in one.task.heard} == {("a",)}
 
 
+def test_a_policy_in_two_roles_is_alone_once_and_named_once():
+    one = scene(Paid(total, 3), of_policy, cast={"a": "ann", "b": "bob", "c": "ann"})
+    base = one.returns(one.played())
+    assert [(row["role"], row["policy"], row["reward"]) for row in alone(one, base)] == [
+        ("a", "ann", 3),
+        ("a", "bob", 1),
+    ]
+    assert [row["policy"] for row in swapped(one, base)] == ["ann+bob", "bob+ann"]
+
+
 class Joint(Paid):
     solo = False
 

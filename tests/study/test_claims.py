@@ -95,6 +95,7 @@ def test_the_html_says_the_same(book):
         (lambda t: t["claims"]["K1"]["comparisons"][0].pop("than"), "compares an arm with itself"),
         (lambda t: t["claims"]["K1"]["comparisons"][0].update(arm=["a"], than=["b"]), "for the measure hypervolume"),
         (lambda t: t["claims"]["K1"]["comparisons"][0].update(matched="kl", measure="mean reward"), "matched on kl"),
+        (lambda t: t["claims"]["K1"]["comparisons"][0].update(matched="kl", than_measure="mean kl"), "matched on kl"),
         (
             lambda t: t["claims"]["K1"]["comparisons"][0].update(arm=["a", "b"], than=["b"], measure="hypervolume"),
             "different numbers of arms",

@@ -5,7 +5,20 @@ import math
 import pytest
 from made_up import result, row
 
-from coevolve.study.measures import AXES, Budget, amount, areas, budget_of, check_measure, same_cost, spread
+from coevolve.study.measures import (
+    AXES,
+    Budget,
+    along,
+    amount,
+    areas,
+    budget_of,
+    check_measure,
+    evaluated,
+    metric,
+    same_cost,
+    spent,
+    spread,
+)
 
 
 def test_curves_by_hand():
@@ -67,6 +80,45 @@ def test_optimiser_steps_are_those_of_a_policy():
     assert budget_of(pair, alone, "updates").most == 8
 
 
+def test_a_budget_of_updates_by_hand():
+    """Twenty steps of two updates, in windows of two: twenty updates are gone after the tenth step, of rewards 8, 9."""
+    whole = result("a", 0, reward=range(20), ann__updates=[2] * 20)
+    half = result("b", 0, reward=[5] * 10, ann__updates=[2] * 10)
+    budget = budget_of(whole, half, "updates")
+    assert budget.most == 20
+    assert amount(whole, "end reward", budget) == 8.5
+    assert amount(whole, "rise reward", budget) == 8.5 - 0.5
+    assert amount(whole, "mean reward", budget) == 4.5  # of 0 to 9
+    assert [amount(half, f"{how} reward", budget) for how in ("end", "rise", "mean")] == [5, 0, 5]
+
+
+def test_who_does_not_say_what_it_spent_is_not_measured_there():
+    silent, known = result("a", 0, reward=[0, 1]), result("b", 0, reward=[0, 1], ann__updates=[4, 4])
+    assert math.isnan(spent(silent, AXES["updates"]))
+    assert not same_cost(silent, known, "updates")
+    assert math.isnan(amount(silent, "end reward", budget_of(silent, known, "updates")))
+
+
+def test_a_hundredth_more_is_the_same_cost():
+    """Of the larger one; and the mean counts the step that a hundredth more has paid for."""
+    one = result("a", 0, reward=[0, 1, 2], turns=[500, 510, 500])
+    other = result("b", 0, reward=[0, 3], turns=[500, 500])
+    assert amount(one, "mean reward", budget_of(one, other, "responses")) == 0.5
+    for turns, same in ((990, True), (989, False), (1010, True), (1011, False)):
+        assert same_cost(result("a", 0, reward=[0], turns=[turns]), other, "responses") == same
+
+
+def test_early_is_a_fifth_of_the_way():
+    for points, want in ((5, 0), (6, 1), (10, 1), (11, 2), (16, 3)):  # of steps 0 to 4, 0 to 5 ...
+        assert amount(result("a", 0, reward=range(points)), "early reward") == want
+
+
+def test_noise_is_of_at_least_two_steps():
+    assert math.isnan(amount(result("a", 0, reward=[0, 1]), "noise reward"))
+    # steps 1 and -2: mean -1/2, variance 9/4 + 9/4; half of it is a point's own
+    assert amount(result("a", 0, reward=[0, 1, -1]), "noise reward") == pytest.approx(1.5)
+
+
 def test_at_equal_kl():
     near = result("a", 0, reward=[0, 4], kl=[0, 2])
     far = result("b", 0, reward=[0, 4], kl=[0, 4])
@@ -106,6 +158,23 @@ def test_areas_share_their_corner():
     theirs = [result("b", 0, reward_pioneer=[0, 1], kl=[0, 2]), result("b", 1, reward_pioneer=[0, 1], kl=[0, 10])]
     # up to KL 11 and reward 0: ours (2-1)*1 + (11-2)*2; theirs (11-2)*1
     assert areas(ours, theirs) == (pytest.approx(19), pytest.approx(9))
+    assert areas(theirs, ours) == (pytest.approx(9), pytest.approx(19))
+    # one that began at -1 lowers the corner of both: 1 * 2 + 9 * 3 and 9 * 2
+    lower = [theirs[0], result("b", 1, reward_pioneer=[-1, 1], kl=[0, 10])]
+    assert areas(ours, lower) == (pytest.approx(29), pytest.approx(18))
+    assert areas(lower, ours) == (pytest.approx(18), pytest.approx(29))
+    unknown = [theirs[0], result("b", 1, reward_pioneer=[0, 1])]
+    assert all(map(math.isnan, areas(ours, unknown)))
+
+
+def test_measures_know_what_they_are_of():
+    assert [evaluated(one) for one in ("held-out reward", "bare/ann reward", "bare-lowest a+b", "end a")] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    assert [along(one) for one in ("end a", "mean a / 4", "rise a", "start a", "noise a", "bare a", "hypervolume")] == [
+        True, True, True, False, False, False, False,
+    ]  # fmt: skip
+    assert [metric(one) for one in ("turn/1/reward / 4", "parts/return")] == [("turn/1/reward", 4), ("parts/return", 1)]
 
 
 @pytest.mark.parametrize(
@@ -138,3 +207,15 @@ def test_measures_are_let_through():
         "end turn/1/reward / 4",
     ):
         assert check_measure(text) == text
+
+
+def test_start_weights_alone_are_averaged_and_other_seats_are_not_the_team():
+    rows = [
+        row("start", setting="alone", reward=0.25),
+        row("start", setting="alone", policy="bob", reward=0.75),
+        row(role="all", policy="ann+bob", **{"parts/tests": 0.5}),
+        row(setting="swap", role="all", policy="bob+ann", **{"parts/tests": 1.0}),
+    ]
+    one = result("a", 0, reward=[0], rows=rows)
+    assert amount(one, "bare-untrained reward") == 0.5
+    assert amount(one, "held-out parts/tests") == 0.5

@@ -340,6 +340,18 @@ def test_what_is_measured_at_the_end_wants_equal_cost():
     (one,) = judge(study(measure="held-out reward", matched="responses"), everywhere(found), {})
     assert one.found[0].refused == {0: "spent different responses"}
     assert one.found[0].pairs == {1: (0.5, 0.5)}
+    # and so does what is measured there on one side only, whichever it is
+    for measure, than, numbers in (
+        ("end reward", "held-out reward", (0, 0.5)),
+        ("bare reward", "end reward", (0.5, 0)),
+    ):
+        alone = [row(setting="alone", reward=0.5)]
+        both = {
+            arm: {s: r.model_copy(update={"rows": paid + alone}) for s, r in of.items()} for arm, of in found.items()
+        }
+        (one,) = judge(study(measure=measure, than_measure=than, matched="responses"), everywhere(both), {})
+        assert one.found[0].refused == {0: "spent different responses"}
+        assert one.found[0].pairs == {1: numbers}
 
 
 @pytest.mark.parametrize(

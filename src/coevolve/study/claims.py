@@ -102,6 +102,11 @@ class Comparison(_Strict):
         """The arms of both sides."""
         return _list(self.arm), _list(self.arm if self.than is None else self.than)
 
+    @property
+    def measures(self) -> tuple[str, str]:
+        """What is measured of both sides."""
+        return self.measure, self.than_measure or self.measure
+
     def meets(self, arms: Collection[str]) -> bool:
         """Whether it is a comparison with some of these, at equal responses."""
         return self.matched == "responses" and set(self.sides[1]) <= set(arms)
@@ -123,7 +128,7 @@ class Comparison(_Strict):
             raise ValueError("lists of arms are for the measure hypervolume, on both sides")
         if isinstance(self.arm, list) and len(self.sides[0]) != len(self.sides[1]):
             raise ValueError("the frontiers have different numbers of arms; more points can only add to one")
-        if self.matched == "kl" and not self.measure.startswith("end "):
+        if self.matched == "kl" and not all(one.startswith("end ") for one in self.measures):
             raise ValueError("matched on kl takes a measure of the curve, `end NAME`")
         return self
 

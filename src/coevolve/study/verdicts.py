@@ -183,15 +183,15 @@ def _numbers(
     if measures.evaluated(comparison.measure) and (why := _evaluated_apart([*ours, *theirs])):
         return nothing, why
     matched = comparison.matched
-    budgeted = measures.along(comparison.measure)
+    budgeted = all(map(measures.along, comparison.measures))
     if not budgeted and not all(measures.same_cost(a, b, matched) for a, b in zip(ours, theirs, strict=True)):
         return nothing, f"spent different {matched}"
     if comparison.measure == "hypervolume":
         numbers = measures.areas(ours, theirs)
     else:
         budget = measures.budget_of(ours[0], theirs[0], matched) if budgeted else None
-        than = comparison.than_measure or comparison.measure
-        numbers = measures.amount(ours[0], comparison.measure, budget), measures.amount(theirs[0], than, budget)
+        ours_is, theirs_is = comparison.measures
+        numbers = measures.amount(ours[0], ours_is, budget), measures.amount(theirs[0], theirs_is, budget)
     return (numbers, "") if all(map(math.isfinite, numbers)) else (nothing, "not measured in these runs")
 
 
