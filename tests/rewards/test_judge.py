@@ -18,6 +18,7 @@ import pytest
 
 from coevolve.faults import ShortageError
 from coevolve.recipe.trust import code_in
+from coevolve.rewards.answers import Answer
 from coevolve.rewards.filled import Filled
 from coevolve.rewards.judge import Judge
 from coevolve.rewards.several import rewards_of
@@ -151,9 +152,20 @@ def test_without_a_file_a_process_remembers(endpoint: Endpoint) -> None:
         ("7\u22128", 8.0),
         ("5e\u22121", 0.5),
         (f"4, or {'9' * 400}", 4.0),
+        ("8/10", 8.0),
+        ("**8.5** / 10.", 8.5),
+        ("8 of 10", 8.0),
+        ("8 out of 10", 8.0),
+        ("8 points out of 10", 8.0),
+        ("Score: 8 (of 10)", 8.0),
+        ("7 (on a scale of 1 to 10)", 7.0),
+        ("On a scale from 1-10: 7", 7.0),
+        ("1,250/2,000", 1250.0),
+        ("3 of 5 rules hold: 6/10,7", 7.0),
+        ("Out of 10.", None),
     ],
 )
-def test_the_last_number_is_read_as_it_is_written(said: str, want: float) -> None:
+def test_the_last_number_is_read_as_it_is_written(said: str, want: float | None) -> None:
     assert Judge(model="m", ask=ASK, base_url="http://127.0.0.1:1/v1")._number(said) == want
 
 
@@ -163,6 +175,22 @@ def test_an_answer_without_a_number(endpoint: Endpoint) -> None:
     with pytest.warns(UserWarning, match="answered without a number, 'I cannot say', which is paid 0"):
         assert rewards([odd := case(a="odd", b="yes")]) == [[0.0, 3.5]]
     assert parts([odd])[0]["judge_unclear"] == 0.5
+
+
+def test_an_answer_without_a_number_is_asked_for_again(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Also where an older version kept it."""
+    file = str(tmp_path / "answers.sqlite")
+    for times in (1, 2):
+        with pytest.warns(UserWarning, match="answered without a number"):
+            assert judge(endpoint, cache=file, temperature=0.0)([case(a="odd")]) == [[0.0]]
+        assert len(endpoint.asked) == times
+    with closing(sqlite3.connect(file)) as base:
+        assert base.execute("SELECT count(*) FROM answers").fetchone() == (0,)
+    rewards = judge(endpoint)
+    rewards.scorers[0]._answers.keep({"How kind is odd, of 10?": Answer("I cannot say", 1, 1)})
+    with pytest.warns(UserWarning, match="answered without a number"):
+        rewards([case(a="odd")])
+    assert len(endpoint.asked) == 3
 
 
 def test_beside_a_function(endpoint: Endpoint) -> None:

@@ -44,6 +44,26 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("-$ 5", -5),
         ("\u22125", -5),  # the sign of mathematics
         ("3-5", 5),
+        ("It is \u20133.", -3),  # an en dash
+        ("x = \u2013 3", -3),
+        ("3\u20135", 5),
+        ("3 \u2013 5", 5),
+        ("10%\u201312%", 12),
+        ("10 a.m.\u20132 p.m.", 2),
+        ("3 \u20135", 5),
+        ("$10$\u2013$12$", 12),
+        ("$\u20135$", -5),
+        ("$10\u2013$12", 12),
+        ("\\boxed{1{,}800}", 1800),
+        ("1\\,800", 1800),
+        ("2{,}109\\,200", 2109200),
+        ("(1{,}80)", 80),
+        ("\\boxed{\\frac{36}{2}}", 18),
+        ("$-\\dfrac{3}{8}$", Fraction(-3, 8)),
+        ("3\\tfrac{1}{2} cups", Fraction(7, 2)),
+        ("3 \\frac{1}{2} cups", Fraction(7, 2)),
+        ("2\\cdot\\frac{1{,}800}{3}", 600),
+        ("\\frac{x}{2}", 2),  # no fraction of numbers
         ("(8)-5", 5),
         ("x_{1}-5", 5),
         ("apples-5", 5),
@@ -98,6 +118,7 @@ def test_last_number(text: str, value: int | Fraction) -> None:
         "/",
         "5/0",
         "3 5/0",
+        "\\frac{5}{0}",
         "\u0665\u0666",
         "\uff11\uff12",
         "\u00b2",
@@ -110,7 +131,26 @@ def test_no_number(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["9", "-", "1,", "1,111,", "1.", "1/", "/", ".", ",", "- ", "1 ", "1 1/", "1 1/2 ", "((1", "$-"]
+    "unit",
+    [
+        "9",
+        "-",
+        "1{,}111{,}",
+        "\\frac{1}{",
+        "1,",
+        "1,111,",
+        "1.",
+        "1/",
+        "/",
+        ".",
+        ",",
+        "- ",
+        "1 ",
+        "1 1/",
+        "1 1/2 ",
+        "((1",
+        "$-",
+    ],
 )
 def test_a_hundred_thousand_characters(unit: str) -> None:
     assert last_number(unit * (100_000 // len(unit)) + " so 7") == 7
@@ -158,7 +198,8 @@ def test_no_gold(solution: str, why: str) -> None:
 
 def test_number() -> None:
     assert number("51.0") == 51
-    assert number(" 1,000 ") == 1000
+    assert number(" 1,000 ") == number("$1{,}000") == 1000
+    assert number("\u2013\\frac{3}{8}") == Fraction(-3, 8)
     assert [number(text) for text in ("- 5", "-5", "- $5", "\u2212 3 1/2")] == [-5, -5, -5, Fraction(-7, 2)]
     with pytest.raises(ValueError, match="'12 apples' is no number"):
         number("12 apples")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,8 +124,19 @@ def test_classifier_without_a_positive_class(build: Build, labels: list[str]) ->
 
 
 def test_classifier_cuts_texts_at_the_limit_of_the_model(build: Build) -> None:
-    score = Classifier(str(build(["negative", "positive"], limit=4)))
-    long, cut = score(["the film was good bad bad bad bad", "the film was good"])
+    score = Classifier(str(folder := build(["negative", "positive"], limit=4)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        [cut] = score(["the film was good"])  # all there is room for
+    with pytest.warns(UserWarning, match="lost their end") as told:
+        long, *_ = score(["the film was good bad bad", "the film was bad good", "bad"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score(["the film was good bad"])
+    assert str(told[0].message) == (
+        f"the reward model {str(folder)!r} reads 4 tokens: 2 of 3 texts lost their end, where answers stand; shorten "
+        "its text template, or name a model with a longer context (said once)"
+    )
     assert long == pytest.approx(cut, abs=1e-6)
 
 
@@ -161,7 +173,8 @@ def test_classifier_cuts_texts_where_positions_begin_behind_the_padding(build: B
     config = RobertaConfig(max_position_embeddings=6, **sizes, **shape)
     RobertaForSequenceClassification(config).save_pretrained(folder)
     score = Classifier(str(folder))
-    long, cut = score(["the film was good bad bad bad bad", "the film was good"])
+    with pytest.warns(UserWarning, match="reads 4 tokens: 1 of 2 texts lost their end"):
+        long, cut = score(["the film was good bad bad bad bad", "the film was good"])
     assert long == pytest.approx(cut, abs=1e-6)
     assert score.limit == 4
 

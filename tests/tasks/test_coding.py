@@ -13,6 +13,7 @@ from coevolve.engines.scripted import ScriptedEngine
 from coevolve.plays import best_of, chain, discussion, rounds, tree
 from coevolve.recipe.components import component
 from coevolve.rewards.sandbox import Program, Verdict
+from coevolve.rewards.sandbox.split import Plan
 from coevolve.rewards.sandbox.worker import Worker
 from coevolve.rollout import Stage, rollout
 from coevolve.tasks import TASKS
@@ -225,6 +226,25 @@ def test_no_program_is_run_twice(task: HumanEval, monkeypatch: pytest.MonkeyPatc
     assert len(joints) == 6
     task.parts([Case(task.train[0], joint.turns) for joint in joints])
     # Rewards of three members, two rounds each, their feedback and their parts: two programs.
+    assert len(ran) == 2
+
+
+def test_what_a_turn_was_stopped_for_is_found_once(task: HumanEval, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reward, notes and parts are of one run; the same text, said again, gets another."""
+    ran: list[str] = []
+
+    def late(worker: Worker, program: Program, plan: Plan) -> tuple[Verdict, ...]:
+        ran.append(program.code)
+        return tuple(Verdict("timeout", source) for source in plan.sources)
+
+    monkeypatch.setattr(Worker, "run", late)
+    slow = "def squares(n):\n    return [slow * slow for slow in range(n)]"  # in no other test
+    first, again = (said(task.train[0], coder=slow) for _ in range(2))
+    assert task.reward([first]) == [[1.1]]
+    task.advice(first.problem, first.turns)
+    assert task.parts([first])[0]["stopped"] == 1.0
+    assert len(ran) == 1
+    assert task.reward([again]) == [[1.1]]
     assert len(ran) == 2
 
 

@@ -290,13 +290,13 @@ def test_a_recipe_may_name_it(name: str, put: Put) -> None:
 
 
 def test_the_judge_of_a_task_is_the_one_that_is_named(put: Put) -> None:
-    """A fraction in a box is right for the one that reads formulas; the other takes its last number, 2."""
+    """A formula in a box is right for the one that reads formulas; the other takes its last number, 16."""
     for file in ("gsm8k_train", "gsm8k_test"):
         put(file, [{"question": "A b.", "answer": "#### 12"}])
     pay = {}
     for judge in ("last-number", "math-verify"):
         task: Any = component({"name": "gsm8k", "judge": judge}, TASKS, "task")
         problem = task.train[0]
-        said = Turn("pioneer", "ann", problem, 0, 0, [1], [2], [0.0], r"It is \boxed{\frac{24}{2}}.", True)
+        said = Turn("pioneer", "ann", problem, 0, 0, [1], [2], [0.0], r"It is \boxed{\frac{48}{\sqrt{16}}}.", True)
         pay[judge] = task.reward([Case(problem, (said,), ())])
     assert pay == {"last-number": [[0.0]], "math-verify": [[1.0]]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import cast
 
@@ -18,8 +19,8 @@ class Classifier:
 
     name: whatever ``load_classifier`` finds. device: "auto" is the GPU if there is one. batch_size:
     texts per forward. label: of the class; None is the only one, or the positive one. Texts longer than the model's
-    limit lose their end. A text without tokens (an empty one, where the tokenizer adds none of its own) is read as one
-    token that ends a text, or that pads it.
+    limit lose their end, of which a warning tells once. A text without tokens (an empty one, where the tokenizer adds
+    none of its own) is read as one token that ends a text, or that pads it.
 
     ValueError: the checkpoint has no such class or does not say which one is positive, or a text has no tokens and the
     tokenizer neither of these.
@@ -42,6 +43,7 @@ class Classifier:
         self.nothing = pad if eos is None else eos
         if self.nothing == pad:  # decoders look for the last other token, and take the first where there is none
             self.tokenizer.padding_side = "right"
+        self._told = False
         self.model = cast(torch.nn.Module, model).to(self.device).eval()  # transformers types these two badly
 
     @torch.no_grad()
@@ -56,6 +58,8 @@ class Classifier:
                     f"reward model {self.name!r}: the text {text!r} has no tokens, and the tokenizer no eos_token to "
                     "read in its place; name one in its tokenizer_config.json"
                 )
+        full = [text for text, tokens in zip(texts, ids, strict=True) if len(tokens) == self.limit]
+        self._warn_of_cut(full, len(texts))
         ids = [tokens or [self.nothing] for tokens in ids]
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))  # rows of one length pad least
         logits = [0.0] * len(ids)
@@ -66,6 +70,19 @@ class Classifier:
             for row, logit in zip(chosen, scores, strict=True):
                 logits[row] = logit
         return logits
+
+    def _warn_of_cut(self, full: Sequence[str], count: int) -> None:
+        """Say once how many of so many texts were cut. full: those that take all tokens there are."""
+        if self._told or not full:
+            return
+        whole = self.tokenizer(list(full), verbose=False)["input_ids"]  # its own warning would say less
+        if cut := sum(len(tokens) > self.limit for tokens in whole):
+            self._told = True
+            warnings.warn(
+                f"the reward model {self.name!r} reads {self.limit} tokens: {cut} of {count} texts lost their end, "
+                "where answers stand; shorten its text template, or name a model with a longer context (said once)",
+                stacklevel=3,
+            )
 
 
 def _positions(model: torch.nn.Module) -> int | None:

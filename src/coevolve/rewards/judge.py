@@ -19,9 +19,14 @@ from coevolve.types import Case, Metrics, Problem, Role
 
 JUDGE = "judge"
 
-_NUMBER = re.compile(  # of 7-8 no minus
-    r"(?<![\w.])[-+\u2212]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+\u2212]?\d+)?"
+_AMOUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+_NUMBER = re.compile(rf"(?<![\w.])[-+\u2212]?(?:{_AMOUNT}|\.\d+)(?:[eE][-+\u2212]?\d+)?")  # of 7-8 no minus
+_MOST = re.compile(
+    r"(?:(?<=\d)[\s*_(]*(?:/|of\b)|\bout\s+of\b"
+    rf"|\bscale\s+(?:of|from)\s+{_AMOUNT}\s*(?:to\b|[-\u2013]))[\s*_]*{_AMOUNT}",
+    re.IGNORECASE,
 )
+"""What the number of an answer is out of: 8/10, **8** of 10, 8 points out of 10, 8 on a scale from 1 to 10."""
 _CUT = ("length", "content_filter")
 """Why an answer may have ended before its last number; one that is nothing but a number is taken for whole."""
 _PRICED = 1e6
@@ -32,17 +37,17 @@ class Judge:
     """The number that another model answers with, for each turn.
 
     model: its name at the endpoint. ask: what it is asked about each turn, a template (``rewards.filled``); the last
-    number of the answer is the reward, 0 where there is none. base_url: the endpoint, OpenAI's own if None.
-    api_key_env: the environment variable with the key; an endpoint that wants none needs none. cache: a file in which
-    answers are kept, so that the same question costs nothing in the next step, run or resumption; None keeps them while
-    this process lives. price: of a million tokens asked and answered, in any currency. timeout: seconds for one
-    request; retries: of a request that failed (a connection, a time-out, HTTP 408, 409, 429 and 5xx). temperature,
-    max_tokens: of its answer.
+    number of the answer is the reward ("8/10", "8 of 10" and "8 out of 10" are 8), 0 where there is none. base_url: the
+    endpoint, OpenAI's own if None. api_key_env: the environment variable with the key; an endpoint that wants none
+    needs none. cache: a file in which answers are kept, so that the same question costs nothing in the next step, run
+    or resumption; None keeps them while this process lives. price: of a million tokens asked and answered, in any
+    currency. timeout: seconds for one request; retries: of a request that failed (a connection, a time-out, HTTP 408,
+    409, 429 and 5xx). temperature, max_tokens: of its answer.
 
     Logged, each the mean over cases: ``judge_tokens`` and, with a price, ``judge_cost`` of requests that were made,
     ``judge_asked`` (how many), ``judge_unclear`` (answers without a number, and those that ``max_tokens`` or a filter
-    cut short, which are not kept). Raises ValueError if the package ``openai`` is missing, and ShortageError where the
-    endpoint does not answer.
+    cut short; neither is kept, so that the question is asked again). Raises ValueError if the package ``openai`` is
+    missing, and ShortageError where the endpoint does not answer.
     """
 
     tells = True
@@ -79,7 +84,7 @@ class Judge:
 
     async def _judge(self, questions: Sequence[Sequence[str]]) -> list[Paid]:
         distinct = list(dict.fromkeys(question for one in questions for question in one))
-        known = {question: answer for question, answer in self._answers.of(distinct).items() if answer.text}
+        known = {question: answer for question, answer in self._answers.of(distinct).items() if _read(answer.text)}
         new = [question for question in distinct if question not in known]
         asked = dict(zip(new, await each(partial(self._ask, question) for question in new), strict=True))
         found: list[Paid] = []
@@ -113,14 +118,13 @@ class Judge:
                 f"the judge {self._how['model']!r} does not answer: {reason}; --resume goes on"
             ) from error
         found = Answer(text, getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0)
-        if text:  # another run may give it room to end
+        if _read(text):  # else another try may have one, or room to end
             self._answers.keep({question: found})  # at once: it is paid for, whatever becomes of the others
         return found
 
     def _number(self, text: str) -> float | None:
         """The last number of an answer, with a warning, said once, where there is none."""
-        found = (float(number.replace(",", "").replace("\u2212", "-")) for number in _NUMBER.findall(text))
-        numbers = [number for number in found if is_payable(number)]
+        numbers = _read(text)
         if not numbers and not self._told:
             self._told = True
             warnings.warn(
@@ -138,3 +142,10 @@ class Judge:
     @cached_property
     def _client(self) -> Any:
         return client("AsyncOpenAI", "task.reward, judge", self._api_key_env, **self._endpoint)
+
+
+def _read(text: str) -> list[float]:
+    """The numbers of an answer that can be paid, without what they are out of."""
+    found = _NUMBER.findall(_MOST.sub(" ", text))
+    numbers = (float(number.replace(",", "").replace("\u2212", "-")) for number in found)
+    return [number for number in numbers if is_payable(number)]

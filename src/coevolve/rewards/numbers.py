@@ -2,11 +2,13 @@
 
 The last number of a response counts, wherever it stands, and it is compared exactly. What a number is:
 
-- ASCII digits with a decimal part ("12.50", ".5") and commas before groups of three ("1,000"); another comma separates.
+- ASCII digits with a decimal part ("12.50", ".5") and commas before groups of three ("1,000", in LaTeX also "1{,}000"
+  and "1\\,000"); another comma separates.
 - A minus is its sign unless a letter, digit or bracket stands before it: "x = -5" is -5, "3-5" ends in 5. With a blank
   behind it it is one behind "=" or an opening bracket only: "x = - 5" is -5, and the dash of a list is no sign.
+- An en dash is a minus behind a blank, "=", ":", "*", "$" or an opening bracket, unless it may be a range's.
 - "$", "%" and units are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
-- "a/b" is one number, the fraction; none if b is 0.
+- "a/b", also "\\frac{a}{b}", is one number, the fraction; none if b is 0.
 - So is a mixed number, "3 1/2": a whole number, one blank, and a fraction of whole numbers between 0 and 1. "3 5/2" and
   "3 and 1/2" end in their fractions.
 - No exponents: "1e5" ends in 5. What runs on is cut where the number ends: "1.2.3" ends in 3.
@@ -20,8 +22,15 @@ from fractions import Fraction
 
 _AMOUNT = r"(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)"
 _WHOLE = r"(?:(?<![\w.,/])(?P<whole>\d+(?:,\d{3})*) (?=\d+/\d))?"
-_MINUS = r"(?P<minus>(?:(?<=[=(\[{])|(?<=[=(\[{] ))[-\u2212] ?|(?<![\w)\]}])[-\u2212])(?:\$ ?)?"
+_EN_DASH = r"(?<!\d[ $])(?<![^\s=:*$(\[{])\u2013"
+_MINUS = rf"(?P<minus>(?:(?<=[=(\[{{])|(?<=[=(\[{{] ))[-\u2212\u2013] ?|(?<![\w)\]}}])[-\u2212]|{_EN_DASH})(?:\$ ?)?"
 _NUMBER = re.compile(rf"(?:{_MINUS})?{_WHOLE}(?P<over>{_AMOUNT})(?:/(?P<under>{_AMOUNT}))?", re.ASCII)
+
+_GROUPS = re.compile(r"(?<=[0-9])(?:\{,\}|\\,)(?=[0-9]{3}(?![0-9]))")
+_FRACTION = re.compile(
+    rf"(?P<whole>(?<=[0-9]))?\\[dt]?frac\{{(?P<over>{_AMOUNT})\}}\{{(?P<under>{_AMOUNT})\}}", re.ASCII
+)
+"""LaTeX's commas before groups of three, and its fractions, also behind the whole number of a mixed one."""
 
 _LONGEST = 1000
 """Characters of a number. Python refuses to read integers of more than 4,300 digits, and no answer is that long."""
@@ -34,7 +43,7 @@ def last_number(text: str) -> Fraction | None:
 
     Never raises, whatever the text.
     """
-    last = deque(_NUMBER.finditer(text), maxlen=1)
+    last = deque(_NUMBER.finditer(_plain(text)), maxlen=1)
     return _value(last[0]) if last else None
 
 
@@ -45,7 +54,7 @@ def is_right(text: str, gold: Fraction) -> bool:
 
 def number(text: str) -> Fraction:
     """The number that this text is, but for white space, "$" and "%". ValueError if it is anything else."""
-    bare = re.sub(r"^([-\u2212])\s+", r"\1", text.strip().strip("$%").strip())
+    bare = re.sub(r"^([-\u2212\u2013])\s+", r"\1", _plain(text).strip().strip("$%").strip())
     found = _NUMBER.fullmatch(bare)
     value = None if found is None else _value(found)
     if found is None or value is None or (found["whole"] and not _is_mixed(found)):
@@ -59,6 +68,12 @@ def gold_of(solution: str) -> Fraction:
     if not mark:
         raise ValueError(f"no {_GOLD!r} in the worked solution {solution[-60:]!r}; want its last line to be '#### 12'")
     return number(behind)
+
+
+def _plain(text: str) -> str:
+    """The text with LaTeX's numbers as others are written: 1{,}000 is 1,000, and 3\\frac{1}{2} is 3 1/2."""
+    text = _GROUPS.sub(",", text)
+    return _FRACTION.sub(lambda found: f"{'' if found['whole'] is None else ' '}{found['over']}/{found['under']}", text)
 
 
 def _value(found: re.Match[str]) -> Fraction | None:

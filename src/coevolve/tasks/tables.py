@@ -132,6 +132,22 @@ def _number(kind: Callable[[str], float], text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def check_types(train: Source, trained: Sequence[Row], test: Source, held_out: Sequence[Row], id: str | None) -> None:
+    """Raises ValueError for a column that is numbers in one of two ``.csv`` or ``.tsv`` files and text in the other: a
+    reward that compares answers would treat 3 and "3" differently. id: the column that names rows, which may."""
+    if not all(isinstance(source, str | Path) and str(source).endswith(_UNTYPED) for source in (train, test)):
+        return
+    for name in [name for name in trained[0] if name in held_out[0] and name != id]:
+        texts = [isinstance(rows[0][name], str) for rows in (trained, held_out)]
+        if texts[0] != texts[1]:
+            (file, rows), other = ((train, trained), test) if texts[0] else ((test, held_out), train)
+            number, value = next((n, row[name]) for n, row in enumerate(rows, 1) if _number(float, row[name]) is None)
+            raise ValueError(
+                f"task {called(file)}, row {number}: column {name!r} is {shown(value)}, so it holds text here, and in "
+                f"{called(other)} numbers; write a number there, or rows of .jsonl, which say what is text"
+            )
+
+
 _LONGEST = (1 << 31) - 1  # characters of a value; Python's own limit is one of 131,072
 
 _DIGITS = 40
@@ -167,6 +183,9 @@ READERS: Mapping[str, Callable[[Path], list[Row]]] = {
     ".parquet": _parquet,
 }
 """End of a file's name -> what reads it."""
+
+_UNTYPED = (".csv", ".tsv")
+"""Ends of names of files that do not say what is a number and what is text."""
 
 _OTHER_FILES = (".txt", ".arrow", ".feather", ".xlsx", ".gz", ".zip", ".zst")
 """Ends of names that no data set of the hub has."""

@@ -97,6 +97,18 @@ def test_a_fence_inside_a_docstring_is_no_fence():
     assert extract("```python\n" + code.replace("    ```", "        ```") + "\n```").endswith("return x")
 
 
+def test_a_fence_behind_the_last_line_of_code_ends_its_block():
+    assert extract(f"```python\n{CODE}```") == CODE
+    assert extract(f"Here:\n```python\n{CODE}```\nIt gives back x.") == CODE
+    aux = "def aux(x):\n    return 1"
+    assert extract(f"```python\n{aux}```\nand\n```python\n{CODE}\n```") == f"{aux}\n{CODE}"
+    for text in ('    """Say ```f(1)```\n    """', "    s = '''\n```python\nx```\n'''", "    # as ```x```"):
+        code = f"def f(x):\n{text}\n    return x"
+        assert extract(code) == extract(f"```python\n{code}\n```") == code
+    broken = "# as ```x```\ndef f(x:\n    return x"
+    assert extract(f"```python\n{broken}\n```") == "def f(x:\n    return x"
+
+
 def test_what_utf8_cannot_hold_becomes_a_question_mark():
     assert extract("def f(x):\n    return '\udcff'") == "def f(x):\n    return '?'"
 

@@ -285,6 +285,25 @@ def test_results_are_in_order_and_remembered(box, monkeypatch):
     assert box.run(programs) == found[:6]
 
 
+@pytest.mark.parametrize("kind", ["timeout", "crashed"])
+def test_a_program_that_a_busy_machine_stopped_is_tried_again(monkeypatch, kind):
+    """Within one batch its copies share what was found; what ends by itself is run once."""
+    right, wrong = (Program("def f(x):\n    return x", f"assert f(1) == {n}", "f") for n in (1, 2))
+    asked = []
+
+    def run(self, program, plan):
+        asked.append(program)
+        if program == wrong:
+            return (Verdict("failed", wrong.tests),)
+        return (Verdict(kind if asked.count(right) == 1 else "passed", right.tests),)
+
+    with Sandbox(workers=1) as box:
+        monkeypatch.setattr("coevolve.rewards.sandbox.worker.Worker.run", run)
+        found = [[verdicts[0].kind for verdicts in box.run([right, wrong, right])] for _ in range(3)]
+    assert found == [[kind, "failed", kind], ["passed", "failed", "passed"], ["passed", "failed", "passed"]]
+    assert asked == [right, wrong, right]
+
+
 def test_what_another_thread_drops_meanwhile_is_still_told(monkeypatch):
     known, new = (Program("def f(x):\n    return x + 1", f"assert f({n}) == {n + 1}", "f") for n in (1, 2))
     with Sandbox(workers=1) as box:

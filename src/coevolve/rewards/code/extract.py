@@ -37,9 +37,10 @@ def extract(text: str) -> str:
     function again, an improved version or the like, then replaces the earlier one as in any Python file, and one that
     goes on from an earlier one has it. Blocks tagged as another language count only if there are no others, and what a
     model thought, up to ``</think>``, only if nothing follows. Of blocks that do not parse together each counts if it
-    does alone, or its longest run of lines that defines a function. What does not parse even so is cut to such a run.
-    Without one it is broken code rather than prose around code, and is returned from the first line that looks like
-    code, for others to say what is wrong with it.
+    does alone, or its longest run of lines that defines a function; before that, a fence at the end of a line of code
+    counts as the end of its block. What does not parse even so is cut to such a run. Without one it is broken code
+    rather than prose around code, and is returned from the first line that looks like code, for others to say what is
+    wrong with it.
     """
     uncut = _clean(text)
     said = _said(uncut)
@@ -49,6 +50,9 @@ def extract(text: str) -> str:
     for whole in dict.fromkeys((_dedent(uncut), _dedent(text), text.strip(), fenced, "\n".join(_blocks(said)))):
         if whole and (body := _body(whole)) is not None:
             return _shaved(whole, body)
+    glued = "\n".join(_blocks(text, glued=True))
+    if (body := _body(glued)) is not None and _defines(body):
+        return _shaved(glued, body)
     alone = "\n".join(filter(None, (block if _body(block) is not None else _longest_run(block) for block in blocks)))
     if (body := _body(alone)) is not None and _defines(body):
         return _shaved(alone, body)
@@ -84,8 +88,9 @@ def _body(code: str) -> list[ast.stmt] | None:
         return None
 
 
-def _blocks(text: str) -> list[str]:
-    """The contents of the fenced blocks, without their indentation; the last one may lack its end."""
+def _blocks(text: str, glued: bool = False) -> list[str]:
+    """The contents of the fenced blocks, without their indentation; the last one may lack its end. glued: a block may
+    end with a line of code that has the fence behind it, which may also be a line of a string."""
     found: list[tuple[str, str]] = []
     opened: re.Match[str] | None = None
     held: list[str] = []
@@ -93,6 +98,10 @@ def _blocks(text: str) -> list[str]:
         if opened is None:
             opened, held = (_FENCE.fullmatch(line) if line is not None else None), []
         elif line is None or _closes(line, opened):
+            found.append((opened["language"].lower(), textwrap.dedent("\n".join(held))))
+            opened = None
+        elif glued and line.rstrip().endswith(opened["fence"]):
+            held.append(line.rstrip().removesuffix(opened["fence"]))
             found.append((opened["language"].lower(), textwrap.dedent("\n".join(held))))
             opened = None
         else:

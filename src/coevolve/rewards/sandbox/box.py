@@ -19,6 +19,9 @@ from coevolve.rewards.sandbox.worker import Limits, MachineFullError, Worker
 CACHED = 8192
 """Programs whose verdicts a sandbox remembers."""
 
+_OF_THE_MACHINE = ("timeout", "crashed")
+"""Kinds that may be the fault of a busy or full machine: another try may end otherwise."""
+
 
 class Sandbox:
     """Judges untrusted programs. Processes start at first use; may be used from any thread.
@@ -98,8 +101,9 @@ class Sandbox:
         told = known | found
         with self._lock:
             for program, verdicts in told.items():  # another thread may have dropped what was known
-                self._cache[program] = verdicts
-                self._cache.move_to_end(program)
+                if not any(verdict.kind in _OF_THE_MACHINE for verdict in verdicts):
+                    self._cache[program] = verdicts
+                    self._cache.move_to_end(program)
             while len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
         return [told[program] for program in programs]
