@@ -141,7 +141,8 @@ def check_types(train: Source, trained: Sequence[Row], test: Source, held_out: S
         texts = [isinstance(rows[0][name], str) for rows in (trained, held_out)]
         if texts[0] != texts[1]:
             (file, rows), other = ((train, trained), test) if texts[0] else ((test, held_out), train)
-            number, value = next((n, row[name]) for n, row in enumerate(rows, 1) if _number(float, row[name]) is None)
+            texts_of = ((n, row[name]) for n, row in enumerate(rows, 1) if _number(float, row[name]) is None)
+            number, value = next(texts_of, (1, rows[0][name]))  # or digits that are too many for a number
             raise ValueError(
                 f"task {called(file)}, row {number}: column {name!r} is {shown(value)}, so it holds text here, and in "
                 f"{called(other)} numbers; write a number there, or rows of .jsonl, which say what is text"
