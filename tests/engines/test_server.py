@@ -552,6 +552,13 @@ def test_a_port_that_another_server_has_is_told(
     assert engine.child is None and fake.asked == []
 
 
+@pytest.mark.parametrize("port", ["abc", 0, 70000, True, 80.5])
+def test_a_port_that_is_none_is_told(port: Any, build_policy: Build, program: Callable[[str], None]) -> None:
+    program(f"#!{sys.executable} -IS\n{CANNED}")
+    with pytest.raises(ValueError, match=r"start\.port is .*; want a number from 1 to 65535, or none for a free one"):
+        ServerEngine(start={"port": port}, seconds=5.0).publish([build_policy(**LORA).published(0)])
+
+
 def test_a_server_that_samples_ahead_is_not_started_again(build_policy: Build, program: Callable[[str], None]) -> None:
     """Its weights may be changing."""
     program(f"#!{sys.executable} -IS\n{CANNED}")

@@ -44,7 +44,13 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("-$ 5", -5),
         ("\u22125", -5),  # the sign of mathematics
         ("3-5", 5),
-        ("It is \u20133.", -3),  # an en dash
+        ("It is: \u20133.", -3),  # an en dash
+        ("\u20133", -3),
+        ("It is \u20133.", 3),  # which may be a range's
+        ("10 kg \u20133 kg", 3),
+        ("5% \u20137%", 7),
+        ("\\frac{1}{2},500", 500),
+        ("\\frac{1}{2}.5", Fraction(1, 2)),
         ("x = \u2013 3", -3),
         ("3\u20135", 5),
         ("3 \u2013 5", 5),

@@ -40,8 +40,15 @@ def test_large_products_of_loops_have_the_threads_that_pytorch_had_unless_others
 @pytest.mark.parametrize(("threads", "count"), [(None, 3), (1, 1)])
 def test_a_copy_that_an_engine_loads_leaves_large_products_their_threads(threads: int | None, count: int) -> None:
     use_threads(threads, one=True)
+    for _ in range(2):
+        placement.use_one_thread()
+        assert (torch.get_num_threads(), placement.product_threads()) == (1, count)
+
+
+def test_where_all_is_torchs_a_copy_by_loops_has_the_threads_that_torch_had() -> None:
+    use_threads(None, one=False)
     placement.use_one_thread()
-    assert (torch.get_num_threads(), placement.product_threads()) == (1, count)
+    assert (torch.get_num_threads(), placement.product_threads()) == (1, 3)
 
 
 def test_processes_share_the_threads_of_who_waits_for_them() -> None:

@@ -355,7 +355,14 @@ def test_what_is_measured_at_the_end_wants_equal_cost():
 
 
 @pytest.mark.parametrize(
-    ("measure", "refused"), [("held-out reward", True), ("bare/ann reward", True), ("end reward", False)]
+    ("measure", "than", "refused"),
+    [
+        ("held-out reward", None, True),
+        ("bare/ann reward", None, True),
+        ("end reward", None, False),
+        ("end reward", "held-out reward", True),
+        ("held-out reward", "end reward", True),
+    ],
 )
 @pytest.mark.parametrize(
     ("how", "why"),
@@ -365,15 +372,16 @@ def test_what_is_measured_at_the_end_wants_equal_cost():
         (Evaluated(seed=1), ""),
     ],
 )
-def test_what_was_evaluated_otherwise_is_no_pair(measure, refused, how, why):
+def test_what_was_evaluated_otherwise_is_no_pair(measure, than, refused, how, why):
     """Where seeds share the numbers that they are evaluated by, one side's luck would be in all pairs. The run is of
     seed 1, whose own numbers are those of 1."""
+    measures = {"measure": measure, "than_measure": than} if than else {"measure": measure}
     paid = [row(role="pioneer", reward=0.5), row(setting="alone", role="pioneer", policy="ann", reward=0.5)]
     found = {arm: {1: result(arm, 1, reward=[0.5] * 10, turns=[64] * 10, rows=paid)} for arm in "ab"}
-    (one,) = judge(study(measure=measure), everywhere(found), {})
+    (one,) = judge(study(**measures), everywhere(found), {})
     assert list(one.found[0].pairs) == [1]
     found["a"][1] = found["a"][1].model_copy(update={"evaluated": how})
-    (one,) = judge(study(measure=measure), everywhere(found), {})
+    (one,) = judge(study(**measures), everywhere(found), {})
     assert one.found[0].refused == ({1: why} if refused and why else {})
 
 

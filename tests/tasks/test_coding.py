@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,11 @@ def test_what_a_turn_was_stopped_for_is_found_once(task: HumanEval, monkeypatch:
     assert len(ran) == 1
     assert task.reward([again]) == [[1.1]]
     assert len(ran) == 2
+    other = dataclasses.replace(
+        first, problem=dataclasses.replace(first.problem, id="other")
+    )  # the same turns, to another question
+    assert task.grades([first, other])[0] is not task.grades([other])[0]
+    assert len(ran) == 3
 
 
 def test_a_batch_that_does_nothing_but_harm(task: HumanEval) -> None:

@@ -67,16 +67,16 @@ def test_numbers_of_a_csv_are_columns_of_numbers(put: Callable[..., str]) -> Non
     ]
 
 
-def test_two_csv_files_agree_on_what_is_a_number(put: Callable[..., str]) -> None:
+def test_two_csv_files_that_differ_in_what_is_a_number_are_told(put: Callable[..., str]) -> None:
     put("train.csv", "id,q,answer\n1,a,3\n2,b,4\n")
     put("test.csv", "id,q,answer\nx,c,5\ny,d,n/a\n")
     for train, test in (("train.csv", "test.csv"), ("test.csv", "train.csv")):
-        with pytest.raises(ValueError) as error:
-            len(Rows(data=train, test=test, prompts={"solver": "{q}"}, reward=one, id="id").test)
-        assert str(error.value) == (
-            "task test.csv, row 2: column 'answer' is 'n/a', so it holds text here, and in train.csv numbers; write a "
-            "number there, or rows of .jsonl, which say what is text"
-        )
+        with pytest.warns(UserWarning, match="column") as told:
+            assert len(Rows(data=train, test=test, prompts={"solver": "{q}"}, reward=one, id="id").test) == 2
+        assert [str(one.message) for one in told] == [
+            "task test.csv, row 2: column 'answer' is 'n/a', so it holds text here, and in train.csv numbers, and a "
+            "reward that compares it pays by two rules; write a number there, or rows of .jsonl, which say what is text"
+        ]
     put("test.csv", "id,q,answer,more\nx,c,5.5,z\n")  # an id may be of another kind, and so may a number
     put("same.jsonl", '{"q": "c", "answer": "5"}\n')  # says itself what is text
     assert len(Rows(data="train.csv", test="test.csv", prompts={"solver": "{q}"}, reward=one, id="id").test) == 1

@@ -229,7 +229,12 @@ class ServerEngine(BaseEngine):
         """Warn of a server whose model, where it says which, is called otherwise than that of frozen policies, of whose
         turns no update is a judge."""
         frozen = [new for new in self.published.values() if new.spec.weights == "frozen"]
-        if self.model is None and isinstance(root, str) and frozen and _name(root) != _name(frozen[0].spec.model):
+        if (
+            self.model is None
+            and isinstance(root, str)
+            and frozen
+            and _name(root) != _name(models.resolve(frozen[0].spec.model))
+        ):
             logging.getLogger(__name__).warning(
                 "policy %r is frozen and its model is %s, and %s serves %s; if that is another model, ids are of "
                 "another tokenizer and turns mean nothing; engine.model says which one is meant",
@@ -346,9 +351,9 @@ class ServerEngine(BaseEngine):
         return requests(self.url, self.seconds if seconds is None else seconds, late)
 
 
-def _name(model: str) -> str:
-    """Of a model on a hub or in a folder, without who has it."""
-    return Path(models.resolve(model)).name.lower()
+def _name(model: str | Path) -> str:
+    """Of a model on a hub or in a folder, which may be another machine's, without who has it."""
+    return Path(model).name.lower()
 
 
 def _undone(answer: Any) -> bool:

@@ -33,7 +33,10 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
     in so many seconds, and ValueError for a port that another one has, whose turns would be taken for its own."""
     flags: dict[str, Any] = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
     cards = {"CUDA_VISIBLE_DEVICES": str(flags.pop("devices"))} if "devices" in flags else {}
-    if listens(port := int(flags["port"])):
+    port = str(flags["port"])
+    if not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"start.port is {flags['port']!r}; want a number from 1 to 65535, or none for a free one")
+    if listens(int(port)):
         raise ValueError(
             f"start.port is {port}, at which another server listens already; remove it, and a free port is taken, or "
             "name another one for each server that is started"

@@ -6,7 +6,8 @@ The last number of a response counts, wherever it stands, and it is compared exa
   and "1\\,000"); another comma separates.
 - A minus is its sign unless a letter, digit or bracket stands before it: "x = -5" is -5, "3-5" ends in 5. With a blank
   behind it it is one behind "=" or an opening bracket only: "x = - 5" is -5, and the dash of a list is no sign.
-- An en dash is a minus behind a blank, "=", ":", "*", "$" or an opening bracket, unless it may be a range's.
+- An en dash is a minus at the beginning of a line and behind "=", ":", "*", "$" or an opening bracket; else it may be
+  a range's.
 - "$", "%" and units are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
 - "a/b", also "\\frac{a}{b}", is one number, the fraction; none if b is 0.
 - So is a mixed number, "3 1/2": a whole number, one blank, and a fraction of whole numbers between 0 and 1. "3 5/2" and
@@ -22,7 +23,7 @@ from fractions import Fraction
 
 _AMOUNT = r"(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)"
 _WHOLE = r"(?:(?<![\w.,/])(?P<whole>\d+(?:,\d{3})*) (?=\d+/\d))?"
-_EN_DASH = r"(?<!\d[ $])(?<![^\s=:*$(\[{])\u2013"
+_EN_DASH = r"(?<!\d\$)(?:(?<![^\n=:*$(\[{])|(?<=[=:] ))\u2013"
 _MINUS = rf"(?P<minus>(?:(?<=[=(\[{{])|(?<=[=(\[{{] ))[-\u2212\u2013] ?|(?<![\w)\]}}])[-\u2212]|{_EN_DASH})(?:\$ ?)?"
 _NUMBER = re.compile(rf"(?:{_MINUS})?{_WHOLE}(?P<over>{_AMOUNT})(?:/(?P<under>{_AMOUNT}))?", re.ASCII)
 
@@ -73,7 +74,9 @@ def gold_of(solution: str) -> Fraction:
 def _plain(text: str) -> str:
     """The text with LaTeX's numbers as others are written: 1{,}000 is 1,000, and 3\\frac{1}{2} is 3 1/2."""
     text = _GROUPS.sub(",", text)
-    return _FRACTION.sub(lambda found: f"{'' if found['whole'] is None else ' '}{found['over']}/{found['under']}", text)
+    return _FRACTION.sub(
+        lambda found: f"{'' if found['whole'] is None else ' '}{found['over']}/{found['under']} ", text
+    )
 
 
 def _value(found: re.Match[str]) -> Fraction | None:

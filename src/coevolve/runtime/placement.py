@@ -67,11 +67,12 @@ class _Threads:
     """How many threads PyTorch has in this process.
 
     ours: as many as were set here last. before: as many as there were, by PyTorch's default or because the program
-    around us said so. products: of compiled loops, for large products alone.
+    around us said so. given: whether a team said how many. products: of compiled loops, for large products alone.
     """
 
     ours: int | None = None
     before: int = 1
+    given: bool = False
     products: int = 1
 
 
@@ -88,14 +89,15 @@ def use_threads(threads: int | None, one: bool) -> None:
     elif now != _threads.before:  # of a team before this one, which is no reason for this one's
         torch.set_num_threads(_threads.before)
     _threads.ours = torch.get_num_threads()
-    _threads.products = _threads.before if threads is None and one else 1
+    _threads.given, _threads.products = threads is not None, _threads.before if threads is None and one else 1
 
 
 def use_one_thread() -> None:
     """Have PyTorch compute with one thread, as compiled loops want it; large products keep theirs."""
-    products = _threads.products
+    given = _threads.given
     use_threads(None, one=True)
-    _threads.products = products
+    if given:
+        _threads.given, _threads.products = True, 1
 
 
 def product_threads() -> int:

@@ -238,7 +238,7 @@ class Study(_Strict):
             for one in claim.comparisons:
                 arms = list(dict.fromkeys(arm for side in one.sides for arm in side))
                 kinds = {(self.arms[arm].samples, self.arms[arm].evaluation_seed) for arm in arms}
-                if evaluated(one.measure) and len(kinds) > 1:
+                if any(map(evaluated, one.measures)) and len(kinds) > 1:
                     how = "need the same `samples` and `evaluation_seed`, or no two of their runs are a pair"
                     raise ValueError(f"claims.{id}.comparisons: {and_list(arms)} {how}")
         return self

@@ -180,7 +180,7 @@ def _numbers(
         return nothing, MADE_APART[1]
     if other_weights([*ours, *theirs]):
         return nothing, MADE_APART[2]
-    if measures.evaluated(comparison.measure) and (why := _evaluated_apart([*ours, *theirs])):
+    if any(map(measures.evaluated, comparison.measures)) and (why := _evaluated_apart([*ours, *theirs])):
         return nothing, why
     matched = comparison.matched
     budgeted = all(map(measures.along, comparison.measures))

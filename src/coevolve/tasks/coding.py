@@ -87,9 +87,9 @@ class Coding:
         self.asks = columns_in(templates, ("told", "code"))
         self.feedback_asks: tuple[str, ...] = ("entry", "tests")
         self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
-        self._kept: dict[tuple[int, ...], tuple[tuple[Turn, ...], Grade]] = {}
-        """Turns, by identity, -> they, so that no others get their identity, and their grade. Of those whose program
-        was stopped, which the sandbox does not remember."""
+        self._kept: dict[tuple[int, ...], tuple[Case, Grade]] = {}
+        """Problem and turns, by identity, -> they, so that no others get their identity, and their grade. Of those
+        whose program was stopped, which the sandbox does not remember."""
         self.mode: Mode = report
         self.expert: Expert | None = None
         self.feedback: Feedback = self.advice
@@ -157,13 +157,13 @@ class Coding:
 
     def grades(self, cases: Sequence[Case]) -> list[Grade]:
         """How each case was judged. The same turns are judged once, as the same programs are: the sandbox remembers."""
-        keys = [tuple(map(id, case.turns)) for case in cases]
+        keys = [(id(case.problem), *map(id, case.turns)) for case in cases]
         known = {key: found for key in keys if (found := self._kept.get(key))}
         new = {key: case for key, case in zip(keys, cases, strict=True) if key not in known}
         if len(self._kept) > _MOST:
             self._kept.clear()
         for (key, case), judged in zip(new.items(), self._judged([*new.values()]), strict=True):
-            known[key] = case.turns, judged
+            known[key] = case, judged
             if _stopped(judged):
                 self._kept[key] = known[key]
         return [known[key][1] for key in keys]

@@ -43,8 +43,8 @@ class Rows:
     nothing. Several roles are paid as a team, so that none is evaluated alone.
 
     Raises ValueError, naming file, row, column and role, when problems are first used, for data that cannot be read, a
-    column that a template or the reward wants and a row lacks, a column that is numbers in one ``.csv`` and text in the
-    other, ids that repeat, and a held-out fraction that leaves no rows.
+    column that a template or the reward wants and a row lacks, ids that repeat, and a held-out fraction that leaves no
+    rows.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Rows:
             train, held_out = split(train, test, seed)
         else:
             other = tables.load(test, "test")
-            tables.check_types(data, rows, test, other, id)
+            tables.warn_of_types(data, rows, test, other, id)
             held_out = _problems(tables.called(test), other, id, self._columns, self._alone)
         warn_of_shared(train, held_out, self._asked)
         for problem in (*train, *held_out):

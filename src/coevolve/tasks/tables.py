@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -132,9 +133,9 @@ def _number(kind: Callable[[str], float], text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def check_types(train: Source, trained: Sequence[Row], test: Source, held_out: Sequence[Row], id: str | None) -> None:
-    """Raises ValueError for a column that is numbers in one of two ``.csv`` or ``.tsv`` files and text in the other: a
-    reward that compares answers would treat 3 and "3" differently. id: the column that names rows, which may."""
+def warn_of_types(train: Source, trained: Sequence[Row], test: Source, held_out: Sequence[Row], id: str | None) -> None:
+    """Warn of columns that are numbers in one of two ``.csv`` or ``.tsv`` files and text in the other: a reward that
+    compares answers would treat 3 and "3" differently. id: the column that names rows, which may."""
     if not all(isinstance(source, str | Path) and str(source).endswith(_UNTYPED) for source in (train, test)):
         return
     for name in [name for name in trained[0] if name in held_out[0] and name != id]:
@@ -143,9 +144,11 @@ def check_types(train: Source, trained: Sequence[Row], test: Source, held_out: S
             (file, rows), other = ((train, trained), test) if texts[0] else ((test, held_out), train)
             texts_of = ((n, row[name]) for n, row in enumerate(rows, 1) if _number(float, row[name]) is None)
             number, value = next(texts_of, (1, rows[0][name]))  # or digits that are too many for a number
-            raise ValueError(
+            warnings.warn(
                 f"task {called(file)}, row {number}: column {name!r} is {shown(value)}, so it holds text here, and in "
-                f"{called(other)} numbers; write a number there, or rows of .jsonl, which say what is text"
+                f"{called(other)} numbers, and a reward that compares it pays by two rules; write a number there, or "
+                "rows of .jsonl, which say what is text",
+                stacklevel=2,
             )
 
 
