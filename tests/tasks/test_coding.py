@@ -247,9 +247,8 @@ def test_what_a_turn_was_stopped_for_is_found_once(task: HumanEval, monkeypatch:
     assert len(ran) == 1
     assert task.reward([again]) == [[1.1]]
     assert len(ran) == 2
-    other = dataclasses.replace(
-        first, problem=dataclasses.replace(first.problem, id="other")
-    )  # the same turns, to another question
+    # The same turns, to another problem.
+    other = dataclasses.replace(first, problem=dataclasses.replace(first.problem, id="other"))
     assert task.grades([first, other])[0] is not task.grades([other])[0]
     assert len(ran) == 3
 
