@@ -38,7 +38,7 @@ MISTAKES = {
     "a policy's dtype": (["train", QUICKSTART, "policies.ann.dtype=float17"], "want one of float32, bfloat16"),
     "a policy's device": (["train", QUICKSTART, "policies.ann.device=gpu"], "device 'gpu' is unknown"),
     "a policy's model": (["train", QUICKSTART, "policies.ann.model=./no/model"], "model './no/model': no such folder"),
-    "a policy's backend": (["train", QUICKSTART, "policies.ann.compute=cpu", "threads=2"], "compute is cpu, which wants"),
+    "a policy's backend": (["train", QUICKSTART, "policies.ann.compute=cpu", "threads=2"], "which wants one"),
     "a role's policy": (["train", QUICKSTART, "roles.observer=bab"], "did you mean 'bob'?"),
     "the name of a task": (["train", QUICKSTART, "task=sentimental"], "task: unknown name 'sentimental'"),
     "a key of a task": (["train", QUICKSTART, "task.size=2"], "task: unknown key size"),
