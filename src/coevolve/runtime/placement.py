@@ -93,7 +93,7 @@ def use_threads(threads: int | None, one: bool) -> None:
 
 
 def use_one_thread() -> None:
-    """Have PyTorch compute with one thread, as compiled loops want it; large products keep theirs."""
+    """Have PyTorch compute with one thread, as compiled loops want it; large products, too, if a team said how many."""
     given = _threads.given
     use_threads(None, one=True)
     if given:
