@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 import weakref
@@ -351,6 +352,35 @@ def test_products_of_bfloat16_in_float32_are_the_same(monkeypatch: pytest.Monkey
     assert y.tolist() == [[9.5]] * 256
     few = products.linear(x[0].requires_grad_(True), layer.weight, None)
     assert "_Wide" not in str(few.grad_fn), "a few rows do not pay for weights in float32"
+
+
+def test_threads_share_the_products_of_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces of outputs that are the same for any number of threads, so numbers are, too: those of one product of
+    numbers whose sums are exact."""
+    monkeypatch.setattr(processor, "_least_rows", lambda kept: 0)
+    monkeypatch.setattr(products, "_PIECE", 16)
+    monkeypatch.setattr(products, "_SHARE", 1)
+    torch.manual_seed(0)
+    x = torch.randint(-4, 5, (3, 5, 24)).bfloat16().requires_grad_(True)
+    weight, bias = torch.randint(-4, 5, (70, 24)).bfloat16(), torch.randint(-4, 5, (70,)).bfloat16()
+    way = torch.randint(-2, 3, (3, 5, 70)).bfloat16()
+    seen, plain = set[str](), torch.addmm
+    monkeypatch.setattr(torch, "addmm", lambda *given: (seen.add(threading.current_thread().name), plain(*given))[1])
+    for threads in (1, 2, 3, 8):
+        seen.clear()
+        monkeypatch.setattr(products, "product_threads", lambda threads=threads: threads)
+        y = products.linear(x, weight, bias)
+        [slope] = torch.autograd.grad(y, [x], way)
+        assert torch.equal(y.detach(), (x.detach().float() @ weight.float().t() + bias.float()).bfloat16())
+        assert torch.equal(slope, (way.float() @ weight.float()).bfloat16())
+        assert (len(seen) > 1) is (threads > 1)
+    monkeypatch.setattr(products, "_SHARE", weight.numel())
+    seen.clear()
+    products.linear(x, weight, bias)
+    assert len(seen) == 1, "a small product is one's alone"
+    monkeypatch.setattr(products, "_SHARE", 1)
+    with torch.inference_mode():
+        assert torch.equal(products.linear(x, weight, bias), y)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ outputs.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,6 +32,10 @@ _FEW_ROWS = 16
 
 _SHARE = 1 << 20
 """Weights of a thread, at least, but for the last one of a product."""
+
+_PIECE = 384
+"""Outputs whose weights are made float32 at once, few enough for them to be in the cache when they are multiplied. Not
+by the number of threads, or numbers would change with it."""
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -123,21 +127,39 @@ class _Wide(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         assert x.dtype == weight.dtype == torch.bfloat16
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
-        with torch.autocast("cpu", enabled=False):
-            rounded = None if bias is None else bias.to(weight.dtype).float()
-            return functional.linear(x.float(), weight.float(), rounded).to(x.dtype)
+        return _in_pieces(x, weight.t(), None if bias is None else bias.to(weight.dtype).float())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         with torch.autocast("cpu", enabled=False):
-            grad_NO = grad.flatten(0, -2).float()
+            grad_NO = grad.flatten(0, -2)
             return (
-                (grad.float() @ weight.float()).to(grad.dtype) if needs_x else None,
-                (grad_NO.t() @ x.flatten(0, -2).float()).to(grad.dtype) if needs_weight else None,
-                grad_NO.sum(0) if needs_bias else None,
+                _in_pieces(grad, weight) if needs_x else None,
+                (grad_NO.float().t() @ x.flatten(0, -2).float()).to(grad.dtype) if needs_weight else None,
+                grad_NO.float().sum(0) if needs_bias else None,
             )
+
+
+def _in_pieces(x: Tensor, weight_IO: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """x W + b in x's dtype, multiplied in float32 without gradient: weights are made that piece by piece, and threads
+    have pieces of their own."""
+    x_NI = x.detach().flatten(0, -2).float()
+    out_NO = x.new_empty((len(x_NI), weight_IO.shape[1]))
+    inference = torch.is_inference_mode_enabled()
+
+    def multiply(pieces: Sequence[slice]) -> None:
+        # Each is a thread's own.
+        with torch.inference_mode(inference), torch.no_grad(), torch.autocast("cpu", enabled=False):
+            for o in pieces:
+                weight = weight_IO[:, o].float()
+                out_NO[:, o] = x_NI @ weight if bias_O is None else torch.addmm(bias_O[o], x_NI, weight)
+
+    pieces = [slice(start, start + _PIECE) for start in range(0, weight_IO.shape[1], _PIECE)]
+    count = max(1, min(product_threads(), weight_IO.numel() // _SHARE))
+    _side_by_side([partial(multiply, pieces[i::count]) for i in range(count)])
+    return out_NO.view(*x.shape[:-1], -1)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -214,11 +236,7 @@ class Panels:
     def __call__(self, x: Tensor) -> Tensor:
         x_NI = either(x.to(self.dtype).contiguous()).reshape(-1, x.shape[-1])
         out_NO, out = buffer((len(x_NI), len(self.bias_O)), self.out)
-        first, *rest = self._shares(product_threads())
-        others = [_threads(os.getpid()).submit(self._part, x_NI, out_NO, share) for share in rest]
-        self._part(x_NI, out_NO, first)
-        for other in others:
-            other.result()
+        _side_by_side([partial(self._part, x_NI, out_NO, share) for share in self._shares(product_threads())])
         return out.view(*x.shape[:-1], -1)
 
     def _part(self, x_NI: Any, out_NO: Any, outputs: range) -> None:
@@ -232,7 +250,17 @@ class Panels:
         return [range(start, min(start + wide, outputs)) for start in range(0, outputs, wide)]
 
 
+def _side_by_side(parts: Sequence[Callable[[], None]]) -> None:
+    """Do all of them, the first one in this thread."""
+    first, *rest = parts
+    others = [_threads(os.getpid()).submit(part) for part in rest]
+    first()
+    for other in others:
+        other.result()
+
+
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
-    """Threads for parts of products, kept, because to start one takes as long as a small part; a fork has none."""
-    return ThreadPoolExecutor(cores(), "product")
+    """Threads for parts of products, kept, because to start one takes as long as a small part; a fork has none. PyTorch
+    has one thread in each."""
+    return ThreadPoolExecutor(cores(), "product", torch.set_num_threads, (1,))
