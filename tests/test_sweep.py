@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from coevolve import cli
 from coevolve.console import console
 from coevolve.recipe.schema import load_recipe
 from coevolve.report.runs import find, grouped
-from coevolve.runs.folder import read_lines
+from coevolve.runs.folder import RunDir, read_lines
 from coevolve.runs.lock import alone
+from coevolve.runs.trained import checkpoint_of
 from coevolve.sweep import plan, pool, sweep
 from coevolve.sweep.grid import grid, values
 from coevolve.sweep.show import newest, progress, table
@@ -395,6 +397,27 @@ def test_what_is_half_done_goes_on(swept, capsys):
     assert after.startswith(before[1])
     assert after.count("\n") == 3
     assert (swept[0] / "metrics.jsonl").read_text() == before[0]
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_run_whose_checkpoints_were_deleted_keeps_its_metrics(swept, tmp_path):
+    """One that is done stays so; another one would begin anew, over them."""
+    shutil.copytree(swept[0], tmp_path / swept[0].name)
+    for checkpoint in (tmp_path / swept[0].name).glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    recipe, before = tmp_path / swept[0].name / "recipe.yaml", (swept[0] / "metrics.jsonl").read_bytes()
+    recipe.write_text(re.sub("save_every: .*", "save_every: 1", recipe.read_text()))
+    words = ["seed=0", *SMALL, "save_every=1"]
+    assert "quickstart-0: done" in plan(QUICKSTART, ["steps=2", *words], output=tmp_path)
+    assert sweep(QUICKSTART, ["steps=2", *words], output=tmp_path) == [tmp_path / swept[0].name]
+    said = r"quickstart-0 has metrics of 2 steps, and no checkpoint to go on from; bring one back, or move the folder"
+    with pytest.raises(ValueError, match=said):
+        sweep(QUICKSTART, ["steps=3", *words], output=tmp_path)
+    with pytest.raises(ValueError, match=said):
+        RunDir(recipe.parent).check(3, resume=True)  # which trainings ask first
+    with pytest.raises(ValueError, match="quickstart-0 has no checkpoint, only the metrics of 2 steps"):
+        checkpoint_of(RunDir(tmp_path / swept[0].name), None)
+    assert (tmp_path / swept[0].name / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_run_that_fails_stops_no_other(tmp_path, capsys):

@@ -28,6 +28,7 @@ from coevolve.rollout import Stage, pay, rollout
 from coevolve.runs import checkpoint
 from coevolve.runs.callbacks import Arguments, Told, check_callbacks
 from coevolve.runs.folder import RunDir
+from coevolve.runs.identity import component_settings
 from coevolve.runs.lock import alone
 from coevolve.runs.record import Lessons, records
 from coevolve.runtime.placement import product_threads, side_by_side
@@ -389,8 +390,7 @@ class Trainer:
 
     def settings(self) -> dict[str, Any]:
         """Of algorithm and play, the defaults too: a recipe has those that it names."""
-        of_play = getattr(self.play, "settings", {})
-        return {"algorithm": _named(self.algorithm.settings), "play": _named(of_play)}
+        return component_settings(self.algorithm, self.play)
 
     def tokenizers(self) -> dict[PolicyName, Any]:
         """Each policy's."""
@@ -409,16 +409,6 @@ class Trainer:
             "sampling": dataclasses.asdict(self.sampling),
             **{key: getattr(self, key) for key in _NUMBERS},
         }
-
-
-def _named(value: Any) -> Any:
-    """Settings as plain data, the same in every process: functions and other objects by their names."""
-    if isinstance(value, Mapping):
-        return {str(key): _named(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_named(one) for one in value]
-    plain = value is None or isinstance(value, str | int | float)
-    return value if plain else getattr(value, "__qualname__", type(value).__name__)
 
 
 def _place(learner: Learner) -> object:

@@ -1,6 +1,7 @@
 """Measures by hand, and the budgets that they are taken at."""
 
 import math
+from math import nan
 
 import pytest
 from made_up import result, row
@@ -8,6 +9,7 @@ from made_up import result, row
 from coevolve.study.measures import (
     AXES,
     Budget,
+    _updates,
     along,
     amount,
     areas,
@@ -78,6 +80,8 @@ def test_optimiser_steps_are_those_of_a_policy():
     alone = result("b", 0, reward=[0, 1], ann__updates=[4, 4])
     assert same_cost(pair, alone, "updates")
     assert budget_of(pair, alone, "updates").most == 8
+    taking_turns = result("c", 0, reward=[0, 1, 2], ann__updates=[4, nan, 4], bob__updates=[nan, 4, 4])
+    assert _updates(taking_turns.run).tolist() == [2, 4, 8]
 
 
 def test_a_budget_of_updates_by_hand():

@@ -75,7 +75,7 @@ def killed_at_a_checkpoint(folder):
 def test_start_weights_are_told_apart_by_where_a_model_lies_from_here(here, micro_model):
     shutil.copytree(micro_model, here / "start")
     for model in ("start", str(here / "start")):
-        found = results._weights(load_recipe(here / "toy.yaml", [f"policies.*.model={model}"]))
+        found = results.start_weights(load_recipe(here / "toy.yaml", [f"policies.*.model={model}"]))
         assert list(found) == ["start"]
 
 
@@ -186,6 +186,12 @@ def test_results_of_an_arm_under_other_defaults_are_refused(here):
     with pytest.raises(ValueError, match=r"under other defaults: algorithm\.lam is 1\.0 there and 0\.95 here") as error:
         run.kept(read(here / "claims.yaml"))
     assert str(error.value).startswith(f"{old} and {new} are of one arm")
+    for more in ({"new": False}, {"other": {"deep": False}}):
+        kept_by_hand(here, seed=2, defaults={"algorithm": {"lam": 1.0, **more}})
+        run.kept(read(here / "claims.yaml"))  # a switch of a later version, which is off
+    kept_by_hand(here, seed=2, defaults={"algorithm": {"lam": 1.0, "new": True}})
+    with pytest.raises(ValueError, match=r"algorithm\.new is 'left out' there and True here"):
+        run.kept(read(here / "claims.yaml"))
 
 
 def begun(here, *starts):
@@ -197,6 +203,7 @@ def begun(here, *starts):
     (folder / "metrics.jsonl").write_text('{"step": 0, "reward": 1.0, "turns": 1}\n')
     first, *later = starts
     (folder / FILE).write_text(json.dumps({**first, "resumed": later}))
+    (folder / "checkpoint-1").mkdir()
     return job
 
 
@@ -217,6 +224,15 @@ def test_a_run_begun_where_numbers_round_otherwise_is_named_before_anything_is_r
         run._left([job])
     assert said in str(error.value)
     assert str(error.value).endswith("or delete runs/study/toys-0, to make the run anew")
+
+
+def test_a_run_without_a_checkpoint_is_made_anew_wherever_it_was_begun(here):
+    """As it is where a result was deleted, and that is what one is told to do after an update."""
+    job = begun(here, HERE | {"python": "2.7"})
+    (job.recipe.output_dir / "checkpoint-1").rmdir()
+    (job.recipe.output_dir / "metrics.jsonl").write_text("".join(f'{{"step": {i}}}\n' for i in range(30)))
+    assert run._left([job]) == [job.recipe]
+    assert (job.recipe.output_dir / "metrics.jsonl").read_text() == ""
 
 
 def test_a_start_that_left_no_numbers_and_another_release_of_ours_are_no_hindrance(here):
@@ -321,6 +337,64 @@ def test_what_is_paired_anywhere_is_not_made_again(here):
     assert run._jobs(book, ["T1"], [0], done) == ([], [])  # refused for what it says; another one would say it, too
     done["a far one"]["others"] = {0: ours.model_copy(update={"arm": "others", "versions": {"torch": "1"}})}
     assert len(run._jobs(book, ["T1"], [0], done)[0]) == 2  # refused for how it was made
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"weights": {"MODEL": "other"}}, "would be no pair: its partners began with other weights of MODEL;"),
+        ({"arm": "others", "seed": 3, "defaults": {"algorithm": {"lam": 0.9}, "play": {}}},
+         "would be no run of its arm, whose others had other defaults: algorithm.lam is 0.9 there"),
+    ],
+)  # fmt: skip
+def test_what_would_be_refused_is_told_before_it_is_run(here, change, said):
+    book = compared(here)
+    model = str(book.recipe("others", 0, run.RUNS).policies["ann"].model)
+    change = {"weights": {model: "other"}} if "weights" in change else change
+    kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1), versions=run._versions())
+    ours = run.of_any(run.kept(book))["toys"][0]
+    one = ours.model_copy(update=change)
+    done = {processor(): {"toys": {0: ours}} | {one.arm: {one.seed: one}}}
+    todo, (line,) = run._jobs(book, ["T1"], [0], done)
+    assert todo == []
+    assert line.startswith(f"others, seed 0 {said.replace('MODEL', model)}")
+
+
+def test_why_two_runs_that_are_here_are_no_pair_is_told(here):
+    book = compared(here)
+    kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1))
+    ours = run.of_any(run.kept(book))["toys"][0]
+    theirs = ours.model_copy(update={"arm": "others", "versions": {"torch": "1"}})
+    todo, lines = run._jobs(book, ["T1"], [0], {processor(): {"toys": {0: ours}, "others": {0: theirs}}})
+    assert todo == []
+    assert sorted(lines) == [f"{arm}, seed 0 is here, and no pair: of different versions" for arm in ("others", "toys")]
+
+
+def test_an_evaluation_that_cannot_be_is_named_before_anything_is_run(here):
+    text = (here / "claims.yaml").read_text()
+    (here / "claims.yaml").write_text(text.replace("{recipe: toy.yaml}", "{recipe: toy.yaml, evaluated_by: roundz}"))
+    with pytest.raises(ValueError, match=r"claims\.yaml: arms\.toys\.evaluated_by: play: .*'roundz'"):
+        run._jobs(read(here / "claims.yaml"), ["T1"], [0], {})
+
+
+def test_an_evaluation_that_fails_stops_no_other(here, monkeypatch, capsys):
+    """Its run is kept as it is, and is told at the end."""
+    book = read(here / "claims.yaml")
+    jobs = [run.Job("toys", book.recipe("toys", seed, run.RUNS / f"toys-{seed}")) for seed in (0, 1)]
+
+    def fails(job, arm, folder):
+        if job.recipe.seed == 0:
+            raise RuntimeError("out of memory,\nas it says")
+        return 1.0
+
+    monkeypatch.setattr(run, "_collected", fails)
+    collect = run._Collect(book, jobs, {})
+    collect({job.recipe.output_dir: None for job in jobs})
+    collect({job.recipe.output_dir: None for job in jobs})
+    assert collect.failed == {run.RUNS / "toys-0": "its evaluation: out of memory, as it says"}
+    assert collect.left == {}
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("toys, seed 1: kept; 0 of 2 left") == 1
 
 
 def test_a_result_lies_where_its_processor_says(here, capsys):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.files import parse_json, read_text
-from coevolve.recipe.inputs import dump
+from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable, environment, lock, shapes, signature
 
 _CHECKPOINT = "checkpoint-"
@@ -58,6 +58,19 @@ class RunDir:
         """Whether a training has written here."""
         return self.metrics.exists() or bool(self.checkpoints())
 
+    @property
+    def lines(self) -> int:
+        """How many steps there are metrics of, those that a power cut broke among them."""
+        return self.metrics.read_bytes().count(b"\n") if self.metrics.is_file() else 0
+
+    @property
+    def robbed(self) -> bool:
+        """Whether it had checkpoints, and has none any more: it went on behind the first one's step. False where its
+        recipe does not say when that was due."""
+        recipe = self.path / "recipe.yaml"
+        every = load_yaml(recipe).get("save_every") if recipe.is_file() else None
+        return isinstance(every, int) and self.lines > every and not self.checkpoints()
+
     def checkpoints(self) -> list[Path]:
         """Finished checkpoints, oldest first."""
         found = [p for p in self.path.glob(f"{_CHECKPOINT}*") if p.name.removeprefix(_CHECKPOINT).isdecimal()]
@@ -66,10 +79,15 @@ class RunDir:
     def check(self, steps: int, resume: bool) -> None:
         """Raises ValueError if a training of so many steps cannot start here, or go on. Changes nothing."""
         lock.check(self.path)
-        if resume:
-            self.check_resume(steps)
-        else:
+        if not resume:
             self.check_free()
+            return
+        self.check_resume(steps)
+        if self.robbed:
+            raise ValueError(
+                f"{self.path} has metrics of {self.lines} steps, and no checkpoint to go on from; bring one back, or "
+                "move the folder away to begin anew"
+            )
 
     def check_free(self) -> None:
         """Raises ValueError if a new run cannot be here: there is one already, or something else."""

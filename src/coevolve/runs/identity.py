@@ -62,6 +62,12 @@ def same(run: Path, there: Any, here: Any) -> bool:
     return bool(there == here) or moved(run, there, here)
 
 
+def component_settings(algorithm: Any, play: Any) -> dict[str, Any]:
+    """Of algorithm and play, the defaults too, as plain data that is the same in every process: a recipe has those that
+    it names."""
+    return {"algorithm": _named(algorithm.settings), "play": _named(getattr(play, "settings", {}))}
+
+
 def _left_to_others(key: str, recipe: Mapping[str, Any]) -> bool:
     """Whether somebody else finds out if this setting makes a difference."""
     partner = _PARTNER.match(key)
@@ -75,3 +81,13 @@ def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
     return found
+
+
+def _named(value: Any) -> Any:
+    """Settings as plain data, the same in every process: functions and other objects by their names."""
+    if isinstance(value, Mapping):
+        return {str(key): _named(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(one) for one in value]
+    plain = value is None or isinstance(value, str | int | float)
+    return value if plain else getattr(value, "__qualname__", type(value).__name__)

@@ -120,7 +120,7 @@ class Comparison(_Strict):
 
     @model_validator(mode="after")
     def _two_sides(self) -> Comparison:
-        if self.than is None and self.than_measure is None:
+        if self.sides[0] == self.sides[1] and self.measures[0] == self.measures[1]:
             raise ValueError("compares an arm with itself; give `than`, another arm, or `than_measure`")
         if isinstance(self.arm, list) != isinstance(self.than, list) or isinstance(self.arm, list) != (
             self.measure == "hypervolume"
@@ -254,6 +254,10 @@ class Study(_Strict):
     @model_validator(mode="after")
     def _can_be_decided(self) -> Study:
         most, tests = self.seeds["full"], self.tests
+        if self.seeds["quick"] > most:
+            raise ValueError(
+                f"seeds.quick is {self.seeds['quick']}, more than seeds.full, {most}, of which it is a part"
+            )
         if most > EXACT:
             raise ValueError(f"seeds.full is {most}; sign-flip tests are exact up to {EXACT}")
         if 2 / 2**most * tests >= ALPHA:

@@ -55,7 +55,7 @@ _METRIC = re.compile(rf"([^ ]+){_SCALE}")
 def _updates(run: Run) -> Floats:
     """Optimiser steps of a policy after each step, the mean over those that learn."""
     known = [updates for updates in of_agents(run, "updates") if not np.isnan(updates).all()]
-    each = mean(np.stack(known), axis=0) if known else np.full(len(run.lines), np.nan)
+    each = np.nan_to_num(np.stack(known)).mean(axis=0) if known else np.full(len(run.lines), np.nan)
     return np.asarray(np.cumsum(each))
 
 

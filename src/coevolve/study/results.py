@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -188,7 +189,7 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
         seed=recipe.seed,
         recipe=said(recipe),
         defaults=begun[0].get("settings", {}),
-        weights=_weights(recipe),
+        weights=start_weights(recipe),
         evaluated=evaluated,
         machine=_machine(begun),
         versions=versions_in(begun[0]),
@@ -221,7 +222,7 @@ def _machine(begun: Sequence[Mapping[str, Any]]) -> Machine:
     return Machine(processor=processor(), compute=tuple(paths), threads=begun[0]["compute"]["threads"])
 
 
-def _weights(recipe: Recipe) -> dict[str, str]:
+def start_weights(recipe: Recipe) -> dict[str, str]:
     """Model -> digest of its safetensors, of the policies' models that are folders here. Files are as in ``said``."""
     found = {}
     for model in sorted({spec.model for spec in recipe.policies.values() if getattr(spec, "model", None)}):
@@ -234,6 +235,12 @@ def _weights(recipe: Recipe) -> dict[str, str]:
 
 
 def _digest(file: Path) -> bytes:
+    now = file.stat()
+    return _digest_of(file, now.st_size, now.st_mtime_ns)
+
+
+@cache
+def _digest_of(file: Path, size: int, changed: int) -> bytes:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").digest()
 
@@ -269,9 +276,18 @@ def other_defaults(found: Mapping[Path, Result]) -> str:
     """Which two of an arm's results were made under other defaults of the package; empty if none that say."""
     known = [(file, one.defaults) for file, one in found.items() if one.defaults]
     for file, defaults in known[1:]:
-        if key := _differs(known[0][1], defaults):
+        if key := apart(known[0][1], defaults):
             return f"{known[0][0]} and {file} are of one arm under other defaults: {key}; delete those of one"
     return ""
+
+
+def apart(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The first default in which they differ, with both values; no switch that only one of them has, and that is
+    off."""
+    was, now = _flat(old), _flat(new)
+    either = ((was, now), (now, was))
+    off = {key for one, other in either for key, value in one.items() if key not in other and value is False}
+    return _differs(*({key: value for key, value in one.items() if key not in off} for one in (was, now)))
 
 
 def other_weights(found: Sequence[Result]) -> str:

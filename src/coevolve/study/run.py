@@ -19,19 +19,21 @@ from typing import Any
 
 from coevolve import faults
 from coevolve.console import WIDE, console, say
+from coevolve.faults import one_line
 from coevolve.files import read_json
 from coevolve.recipe.schema import Recipe, check, load_recipe
 from coevolve.report.wording import many
 from coevolve.runs.durable import make_folder, remove, write_text
 from coevolve.runs.environment import environment, processor
 from coevolve.runs.folder import RunDir, plain
+from coevolve.runs.identity import component_settings
 from coevolve.runs.lock import alone
 from coevolve.study import results
 from coevolve.study.claims import Arm, Book
 from coevolve.study.results import Everywhere, Result, Results, of_any
 from coevolve.study.verdicts import MADE_APART, Found, judge
 from coevolve.sweep.pool import LOG, train_all
-from coevolve.sweep.run import places_for, unfinished
+from coevolve.sweep.run import newest, places_for, unfinished
 from coevolve.sweep.show import progress
 
 RUNS = Path("runs") / "study"
@@ -135,15 +137,17 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
     """What is to be run, the arms of a claim and seed next to each other; and lines about what is not, and why."""
     here, found = done.get(processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
     wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in _missing(found[id], seed))
-    todo, lines = [], []
+    todo, lines = list[Job](), list[str]()
     for arm, seed in wanted:
         if seed in here.get(arm, {}):
+            lines += (f"{arm}, seed {seed} is here, and no pair: {why}" for why in _refused(claims, found, arm, seed))
             continue
-        if why := _apart(_partners(book, arm, seed, here)):
-            lines.append(f"{arm}, seed {seed} {why}")
+        job = Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}"))
+        settings = _checked(book, job)
+        if why := _apart(job.recipe, settings, _partners(book, arm, seed, here), here.get(arm, {})):
+            lines.append(f"{job.name} {why}")
             continue
-        todo.append(Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}")))
-        check(todo[-1].recipe)
+        todo.append(job)
     elsewhere = of_any(done)
     if anew := sum(job.recipe.seed in elsewhere.get(job.arm, {}) for job in todo):
         are, their = ("is", "its result is") if anew == 1 else ("are", "their results are")
@@ -158,8 +162,30 @@ def _missing(found: Sequence[Found], seed: int) -> list[str]:
     return list(dict.fromkeys(arm for one in unpaired for side in one.comparison.sides for arm in side))
 
 
-def _apart(partners: Sequence[Result]) -> str:
-    """Why a run made here and now would be no pair with these; empty if it would."""
+def _refused(claims: Sequence[str], found: Mapping[str, Sequence[Found]], arm: str, seed: int) -> list[str]:
+    """Why this seed is no pair in comparisons with this arm, and might be one if it were run anew."""
+    every = [one for id in claims for one in found[id] if any(arm in side for side in one.comparison.sides)]
+    return list(dict.fromkeys(one.refused[seed] for one in every if one.refused.get(seed) in MADE_APART))
+
+
+def _checked(book: Book, job: Job) -> dict[str, Any]:
+    """Settings of algorithm and play, with their defaults. Raises ValueError for a recipe that cannot be, or cannot be
+    evaluated as the arm says."""
+    made = check(job.recipe)
+    play = book.study.arms[job.arm].evaluated_by
+    try:
+        check(job.recipe.model_copy(update={"play": job.recipe.play if play is None else {"name": play}}))
+    except ValueError as error:
+        raise ValueError(f"{book.file}: arms.{job.arm}.evaluated_by: {error}") from error
+    found: dict[str, Any] = plain(component_settings(made.algorithm(), made.play()))
+    return found
+
+
+def _apart(
+    recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Result], others: Mapping[int, Result]
+) -> str:
+    """Why a run made here and now would be no pair with its partners, or no run of its arm, of which there are these
+    others; empty if it would."""
     here = _versions() if partners else {}
     if there := {f"{name} {had}" for one in partners for name, had in one.libraries.items() if here.get(name) != had}:
         made = ", ".join(sorted(there))
@@ -167,6 +193,16 @@ def _apart(partners: Sequence[Result]) -> str:
             f"would be no pair: its partners were made with {made}; "
             "install that, or delete their results to make all of them anew"
         )
+    weights = results.start_weights(recipe) if any(one.weights for one in partners) else {}
+    for model, digest in weights.items():
+        if any(one.weights.get(model, digest) != digest for one in partners):
+            return (
+                f"would be no pair: its partners began with other weights of {model}; "
+                "bring those back, or delete their results to make all of them anew"
+            )
+    before = next((one.defaults for one in others.values() if one.defaults), settings)
+    if key := results.apart(before, settings):
+        return f"would be no run of its arm, whose others had other defaults: {key}; delete their results, or set it"
     return ""
 
 
@@ -198,7 +234,8 @@ def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) 
             show(running, ended)
             collect(ended)
 
-        return train_all(left, places_for([job.recipe for job in todo], len(left), jobs), lock, watch)
+        failed = train_all(left, places_for([job.recipe for job in todo], len(left), jobs), lock, watch)
+    return failed | collect.failed
 
 
 def _left(todo: Sequence[Job]) -> list[Recipe]:
@@ -208,8 +245,14 @@ def _left(todo: Sequence[Job]) -> list[Recipe]:
     for job in todo:
         folder = job.recipe.output_dir
         try:
-            results.check_starts(folder)
-            found += unfinished([job.recipe])
+            if RunDir(folder).checkpoints():
+                results.check_starts(folder)
+                found += unfinished([job.recipe])
+            else:  # who wants a run anew deletes its result, and what is left of it goes with that
+                newest(job.recipe)
+                if RunDir(folder).begun:
+                    RunDir(folder).truncate(0)
+                found.append(job.recipe)
         except ValueError as error:
             raise ValueError(f"{job.name}: {error}; or delete {folder}, to make the run anew") from error
     return found
@@ -220,6 +263,8 @@ class _Collect:
 
     def __init__(self, book: Book, todo: Sequence[Job], done: Results, folder: Path | None = None) -> None:
         self.left = {job.recipe.output_dir: job for job in todo}
+        self.failed: dict[Path, str] = {}
+        """Folder -> why, of runs that were trained and could not be evaluated; they keep their checkpoints."""
         self._arms = book.study.arms
         self._folder = folder or book.results
         self._seconds = {arm: [one.seconds for one in seeds.values()] for arm, seeds in done.items()}
@@ -228,9 +273,13 @@ class _Collect:
     def __call__(self, ended: Mapping[Path, str | None]) -> None:
         for folder, why in ended.items():
             if folder in self.left and why is None:
-                job = self.left[folder]
-                self._seconds.setdefault(job.arm, []).append(_collected(job, self._arms[job.arm], self._folder))
-                del self.left[folder]
+                job = self.left.pop(folder)
+                try:
+                    seconds = _collected(job, self._arms[job.arm], self._folder)
+                except (ValueError, OSError, RuntimeError) as error:
+                    self.failed[folder] = f"its evaluation: {one_line(error)}"
+                    continue
+                self._seconds.setdefault(job.arm, []).append(seconds)
                 say(f"{job.name}: kept; {len(self.left)} of {self._all} left{self.time_left()}")
 
     def time_left(self) -> str:

@@ -88,18 +88,27 @@ def unfinished(recipes: Iterable[Recipe]) -> list[Recipe]:
 
 
 def _done(recipe: Recipe) -> int:
+    """The steps that need not be run: those of its newest checkpoint, or all, where only its metrics were kept.
+
+    Raises ValueError as ``newest``, and for a run that would begin anew, over its metrics, because its checkpoints are
+    gone.
+    """
+    run, done = RunDir(recipe.output_dir), newest(recipe)
+    if not run.robbed:
+        return done
+    if run.lines < recipe.steps:
+        run.check(recipe.steps, resume=True)
+    return run.lines
+
+
+def newest(recipe: Recipe) -> int:
     """The steps of its newest checkpoint. Raises ValueError if its folder holds another run, or a longer one."""
     run = RunDir(recipe.output_dir)
-    if not (run.checkpoints() or _has_lines(run)):
+    if not (run.checkpoints() or run.lines):
         return 0
     run.check_resume(recipe.steps)
     same_recipe(run.path, renamed.recipe(load_yaml(run.path / "recipe.yaml")), recipe.record())
     return max(map(steps_of, run.checkpoints()), default=0)
-
-
-def _has_lines(run: RunDir) -> bool:
-    """Whether a step was written, and be it one that a power cut broke: a training goes on from its checkpoints."""
-    return run.metrics.is_file() and b"\n" in run.metrics.read_bytes()
 
 
 def places_for(recipes: Sequence[Recipe], left: int, jobs: int | None) -> list[Slot]:
