@@ -25,13 +25,14 @@ def answered_alone(*, credit="own_reward") -> Algorithm:
             for row in heard
         ]
 
-    def loss(out, batch, targets, weight_BT):
-        ratio_B = (out.logp_BT - batch.logp_BT).sum(1).clamp(max=_MOST).exp()  # of whole answers; 1 where sampled here
-        total = -(ratio_B[:, None] * targets.adv_BT * weight_BT / batch.mask_BT.sum(1, keepdim=True)).sum()
-        return total, {"loss/policy": total.detach()}
-
     made = mareinforce(credit=credit)
-    return replace(made, rows=rows, objective=replace(made.objective, loss=loss))
+    return replace(made, rows=rows, objective=replace(made.objective, loss=_loss))
+
+
+def _loss(out, batch, targets, weight_BT):
+    ratio_B = (out.logp_BT - batch.logp_BT).sum(1).clamp(max=_MOST).exp()  # of whole answers; 1 where sampled here
+    total = -(ratio_B[:, None] * targets.adv_BT * weight_BT / batch.mask_BT.sum(1, keepdim=True)).sum()
+    return total, {"loss/policy": total.detach()}
 
 
 if __name__ == "__main__":  # run as a program; a recipe imports the file and takes answered_alone only

@@ -376,12 +376,17 @@ def test_packaged_models_load() -> None:
 # --- devices ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps", "xpu"])
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "xpu"])
 def test_a_device_that_is_not_here(device: str) -> None:
     if torch.get_device_module(device).is_available():
         pytest.skip("it is here")
     with says(f"^device '{device}': there is no such GPU here that torch can use; use device: cpu or auto$"):
         models.device_of(device)
+
+
+def test_a_device_that_cannot_sum_as_sampling_does() -> None:
+    with says("^device 'mps': Apple's GPUs have no float64, which sampling sums in; use device: cpu$"):
+        models.device_of("mps")
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,9 @@ def check_learner(name: PolicyName, given: Any, algorithm: Algorithm) -> None:
         )
     if (algorithm.logp_old or algorithm.follow) and given.trainable and not hasattr(given, "logps"):
         raise ValueError(f"policies.{name} is a learner without logps(batch), which this algorithm asks for")
+    if given.trainable and hasattr(given, "check_objective"):
+        with blame(f"policies.{name}"):
+            given.check_objective(algorithm.objective)
 
 
 def returned(learner: Learner, call: str, found: T, kind: type, want: str) -> T:

@@ -51,8 +51,6 @@ def _devices() -> Iterator[str]:
     for number in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(number)
         yield f"cuda:{number} {about.name} {about.total_memory / 2**30:.0f} GiB"
-    if torch.backends.mps.is_available():
-        yield "mps"
 
 
 def _compute() -> str:

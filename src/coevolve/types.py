@@ -61,9 +61,14 @@ class ToolResult(str):
 
     @classmethod
     def of(cls, tool: str, text: str, failed: bool = False) -> ToolResult:
-        found = cls(text)
-        found.tool, found.failed = tool, failed
+        found = cls(whole_characters(text))
+        found.tool, found.failed = whole_characters(tool), failed
         return found
+
+
+def whole_characters(text: str) -> str:
+    """The text with "?" in place of halves of characters, which JSON can escape and no tokenizer reads."""
+    return text.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,23 @@ def test_what_one_rank_cannot_do_is_told_of_it(twins: Twins, tmp_path: Path, mon
     assert distance(before, saved(two, tmp_path / "again")) == 0
 
 
+def test_what_ranks_could_not_find_is_told_before_anything_is_sampled(twins: Twins) -> None:
+    with pytest.raises(ValueError, match=r"its objective: .*<lambda> is inside a function, and ranks find only what"):
+        twins[1].check_objective(Objective(loss=lambda *given: given, loss_aggregation=even))
+    twins[1].check_objective(Objective(loss=weighted_loss, loss_aggregation=even))
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_file_that_a_rank_does_not_see_is_told_as_that(twins: Twins, tmp_path: Path, saves: bool) -> None:
+    with pytest.raises(
+        ValueError, match=r"rank 0: \S+gone\S* is not seen on this rank's machine; put TMPDIR on a disk"
+    ):
+        if saves:
+            twins[1]._saved("save_training_state", tmp_path / "gone" / "state.pt")
+        else:
+            twins[1]._ask("of a checkpoint", "load_from", tmp_path, tmp_path / "gone" / "state.pt")
+
+
 def test_a_killed_rank_is_told_and_not_waited_for(twins: Twins, tmp_path: Path) -> None:
     one, two = twins
     two.save(tmp_path / "two")

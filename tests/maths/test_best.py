@@ -12,6 +12,8 @@ def test_by_hand() -> None:
     assert best_at([5, 1, 2], 2) == 4.0
     assert best_at([5, 1, 2], 1) == pytest.approx(8 / 3)
     assert best_at([5, 1, 2], 3) == 5.0
+    assert best_at([100.0] * 1024, 512) == pytest.approx(100)  # of more draws than a float can count
+    assert best_at([1] * 1100, 512) == pytest.approx(1)
     # Three of ten pass; of the 45 pairs 21 hold none of them: 24 / 45.
     assert best_at([1] * 3 + [0] * 7, 2) == pytest.approx(24 / 45)
     assert best_at([0, 0, 0], 2) == 0.0

@@ -61,6 +61,18 @@ def test_nothing_explains_returns_that_do_not_vary(values):
     assert math.isnan(found.item())
 
 
+@pytest.mark.parametrize("paid", [0.0, 0.1, 1.0])
+def test_nor_those_that_vary_by_rounding_only(paid):
+    """As returns made of advantages and values do, where everybody is paid alike."""
+    torch.manual_seed(0)
+    values, mask = torch.randn(4, 50) / 3, torch.ones(4, 50, dtype=torch.bool)
+    returns = (paid - values) + values
+    assert paid == 0 or returns.unique().numel() > 1
+    assert math.isnan(masked.explained_variance(values, returns, mask).item())
+    returns[0, 0] += 1e-3
+    assert math.isfinite(masked.explained_variance(values, returns, mask).item())
+
+
 def test_explained_variance():
     returns = torch.tensor([[1.0, 3.0, 99.0], [5.0, 99.0, 99.0]])
     assert masked.explained_variance(returns, returns, MASK).item() == 1.0

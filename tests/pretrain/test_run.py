@@ -1,7 +1,9 @@
 """A run is a function of its recipe: interrupted or not, and however often."""
 
+import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -282,6 +284,23 @@ def test_a_missing_data_folder_is_named(recipe: Path, tmp_path: Path, monkeypatc
     monkeypatch.delenv("COEVOLVE_DATA", raising=False)
     with pytest.raises(ValueError, match=r"COEVOLVE_DATA is not set.*svamp\.jsonl\.gz"):
         pretrain(recipe, [f"output_dir={tmp_path / 'run'}", "sources=[{name: svamp}]"], resume=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"text": "A film"}] * 49, "source tinystories: 49 records, of which none is held out; want at least 50"),
+        ([*[{"text": "A film"}] * 56, {"txt": 1}], "source tinystories, record 57: raised KeyError: 'text'"),
+    ],
+)
+def test_records_that_are_too_few_or_not_what_they_should_be(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: Any, said: str
+) -> None:
+    monkeypatch.setenv("COEVOLVE_DATA", str(tmp_path))
+    with gzip.open(tmp_path / "tinystories.jsonl.gz", "wt") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=re.escape(said)):
+        pretrain(recipe, [f"output_dir={tmp_path / 'run'}", "sources=[{name: tinystories}]"], resume=False)
 
 
 def test_a_training_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None:

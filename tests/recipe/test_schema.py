@@ -134,6 +134,13 @@ def test_settings_are_coerced_and_given():
         component({"name": "rotate", "roles": {}}, CASTS, "cast", roles={"a": "x"})
 
 
+def test_an_override_may_name_a_key_with_dots():
+    tree = {"policies": {"qwen-1.7b": {"model": "a"}, "qwen-1": {"model": "b"}}, "roles": {"x.y": "z"}}
+    found = apply_overrides(tree, ["policies.qwen-1.7b.model=c", "policies.*.seed=1", "roles.x.y=w", "roles.x.z=v"])
+    assert found["policies"] == {"qwen-1.7b": {"model": "c", "seed": 1}, "qwen-1": {"model": "b", "seed": 1}}
+    assert found["roles"] == {"x.y": "w", "x": {"z": "v"}}
+
+
 def test_overrides_are_typed_and_leave_the_original_alone():
     tree = {"a": {"b": 1}}
     assert apply_overrides(tree, ["a.b=[1, x]", "a.c=1e-4", "d.e=true", "f=a=b", "g="]) == {
@@ -312,6 +319,21 @@ def test_a_users_own_file_gives_a_class_a_maker_a_play_or_an_object(tmp_path):
         component({"name": f"{file}:Mine", "sice": 2}, TASKS, "task")
     with pytest.raises(ValueError, match="has no 'mine'; did you mean 'Mine'"):
         component(f"{file}:mine", TASKS, "task")
+
+
+def test_a_users_file_may_import_types_for_checkers_alone(tmp_path):
+    """And its cast need not ask for the roles."""
+    file = tmp_path / "typed.py"
+    file.write_text(
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from coevolve.types import Play\n\n\n"
+        "def maker(n: int = 2, like: Play | None = None) -> Play:\n    async def play(p, team):\n        pass\n\n"
+        "    return play\n\n\ndef cast(every: int = 3) -> Cast:\n    return lambda step: {'a': every}\n"
+    )
+    assert callable(component({"name": f"{file}:maker", "n": 3}, PLAYS, "play"))
+    with pytest.raises(ValueError, match="play: n: input should be a valid integer"):
+        component({"name": f"{file}:maker", "n": "many"}, PLAYS, "play")
+    assert component({"name": f"{file}:cast", "every": 4}, CASTS, "cast", roles={"a": "x"})(0) == {"a": 4}
 
 
 def test_a_users_file_that_does_not_import_is_named(tmp_path):

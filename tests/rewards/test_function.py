@@ -510,7 +510,7 @@ def test_what_cannot_be_called_is_refused_at_once(spec: Any, said: str) -> None:
 
 def test_feedback_is_not_awaited() -> None:
     said = "feedback 'later' is async; want a plain def, which may wait for what it calls"
-    assert message(lambda: user_feedback(later)) == said
+    assert message(lambda: user_feedback(later, ())) == said
 
 
 def test_check_finds_what_is_missing_without_a_call() -> None:
@@ -557,7 +557,16 @@ def test_a_function_of_a_file(tmp_path: Path) -> None:
 
 
 def told(function: Callable[..., Any], given: Case = PAIR) -> Sequence[str]:
-    return user_feedback(function)(given.problem, list(given.turns))
+    feedback, _ = user_feedback(function, given.said())
+    return feedback(given.problem, list(given.turns))
+
+
+def test_feedback_says_which_columns_it_asks_for() -> None:
+    def note(texts, short, post, subreddit="none", *, hint, **columns):
+        raise AssertionError
+
+    assert user_feedback(note, ("short", "detailed"))[1] == ("post", "hint")
+    assert user_feedback(lambda completions, post: "", ("short",))[1] == ()  # as TRL calls it
 
 
 def test_feedback_is_a_text_for_all_or_one_per_role() -> None:

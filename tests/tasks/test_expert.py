@@ -15,6 +15,7 @@ import pytest
 
 from coevolve.recipe.components import checked
 from coevolve.tasks.expert import Expert, read_edits
+from coevolve.types import ToolResult
 
 pytest.importorskip("openai")
 
@@ -108,6 +109,16 @@ def test_a_part_without_an_edit_is_left_out(endpoint: Endpoint, at: Callable[...
     expert = at()
     assert ask(expert) == {"main": "Call aux."}
     assert (expert.asked, expert.failed) == (1, 0)
+
+
+def test_half_a_character_in_an_edit_is_a_question_mark() -> None:
+    """Which JSON can escape, and no tokenizer reads."""
+    assert read_edits('{"aux": "use \\ud83d", "main": "\\ud83d\\ude00"}', ["aux", "main"]) == {
+        "aux": "use ?",
+        "main": "\U0001f600",
+    }
+    found = ToolResult.of("look\ud83d", "hi \ud83d")
+    assert (found, found.tool) == ("hi ?", "look?")
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,16 @@ def test_hub_rows_have_no_id(words: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [(p.id, p.data["query"]) for p in task.test] == [("0", "stanfordnlp/imdb test")]
 
 
+def test_ids_that_repeat_and_ids_that_are_null(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"text": f"A film {i}{FILLER}", "id": None} for i in range(3)]
+    monkeypatch.setattr(data, "rows", lambda name, dataset, split: rows)
+    task = Imdb(tokenizer=words, reward_model="lexicon", query_tokens=(2, 2))
+    assert [p.id for p in task.test] == ["0", "1", "2"]
+    rows[2]["id"] = 0
+    with pytest.raises(ValueError, match=r"imdb, split 'test', row 2: id '0' is an earlier row's; make ids unique"):
+        len(Imdb(tokenizer=words, reward_model="lexicon").test)
+
+
 def test_rows_without_text(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "rows", lambda name, dataset, split: [{"review": "A film", "id": "r0"}])
     with pytest.raises(ValueError, match=r"imdb, split 'train', row 0: no column 'text', only \['id', 'review'\]"):

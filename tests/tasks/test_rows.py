@@ -127,6 +127,9 @@ def test_a_template_that_shows_nothing_of_what_is_heard_is_told_once(write: Call
         warnings.simplefilter("error")
         task.prompt(problem, "y", [heard])
         task.prompt(problem, "x", [])
+        task.prompt(problem, "x", [""])
+    with pytest.warns(UserWarning, match=r"role 'x' hear a text, and task.prompts.x shows nothing of it"):
+        task.prompt(problem, "x", ["a hint"])
 
 
 def test_a_chain(write: Callable[..., str]) -> None:
@@ -145,6 +148,7 @@ def test_rounds_with_feedback(write: Callable[..., str]) -> None:
         return {role: f"{role}: {len(text)} letters." for role, text in texts.items()}
 
     task = Rows(data=write(), test=write(name="t.jsonl"), prompts=PROMPTS, reward=one, feedback=feedback)
+    assert task.feedback_asks == ("post",)
     says = {("short", 0): "Cat.", ("detailed", 0): "A cat.", ("short", 1): "Cat!", ("detailed", 1): "A cat!"}
     prompts, episode = asked(task, rounds(2, feedback=True), says)
     assert prompts[2:] == [
@@ -225,7 +229,7 @@ def test_a_fraction_is_held_out(write: Callable[..., str]) -> None:
 def test_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def rows(name: str, *, dataset: str, split: str) -> list[dict[str, Any]]:
+    def rows(name: str, *, dataset: str, split: str, config: str | None) -> list[dict[str, Any]]:
         asked.append((name, dataset, split))
         return list(POSTS)
 

@@ -202,7 +202,11 @@ def test_a_name_of_no_file_is_a_hub_data_set(monkeypatch: pytest.MonkeyPatch) ->
     asked = []
     monkeypatch.setattr(data, "rows", lambda name, **named: asked.append((name, named)) or [{"a": 1}])
     assert load("me/set:some", "train") == [{"a": 1}]
-    assert asked == [("set_some", {"dataset": "me/set", "split": "some"})]
+    assert asked == [("set_some", {"dataset": "me/set", "split": "some", "config": None})]
+    for name, config in (("me/set/main", "main"), ("me/set", None), ("set", None)):
+        load(name, "train")
+        dataset = name.removesuffix("/main")
+        assert asked[-1] == ("set_train", {"dataset": dataset, "split": "train", "config": config})
 
 
 def test_a_row_of_memory_that_lacks_a_column() -> None:

@@ -327,6 +327,30 @@ def test_a_reward_and_its_rows(micro_model: str, tmp_path: Path) -> None:
         assert len(loaded.play("bat").turns) == 2
 
 
+def test_rows_of_a_recipe_stay_behind(micro_model: str, tmp_path: Path) -> None:
+    """And what ``team.yaml`` cannot hold is left out of the card, with a warning."""
+    rows = "[{word: cat, far: 12345678901234567}, {word: dog, far: 1}, {word: owl, far: 2}]"
+    prompts = '{first: "say {word}", second: "{word} {heard}"}'
+    task = f"{{name: rows, data: {rows}, test: 0.4, reward: pay.py:pay, prompts: {prompts}}}"
+    recipe = OWN_RECIPE.format(model=micro_model).replace("mine.py:Mine", task)
+    (tmp_path / "pay.py").write_text("def pay(first, second):\n    return float(len(first))\n")
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    run = trained(tmp_path / "recipe.yaml", tmp_path / "run")
+    team = export(run, tmp_path / "team")
+    about = yaml.safe_load((team / "team.yaml").read_text())
+    assert about["task"]["data"] == "data.jsonl"
+    assert "example" in about
+    samples = run / "samples.jsonl"
+    lines = [json.loads(line) for line in samples.read_text().splitlines()]
+    for line in lines:
+        line["data"]["far"] = 2**64
+    samples.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.warns(UserWarning, match=r"the card shows no prompts: team\.yaml cannot hold the example \(.*64 bits"):
+        bare = export(run, tmp_path / "bare")
+    assert yaml.safe_load((bare / "team.yaml").read_text()) == {k: v for k, v in about.items() if k != "example"}
+    assert len(Team.load(bare).play("bat").turns) == 2
+
+
 def test_several_rewards_and_a_judge_are_not_wanted_either(micro_model: str, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"word": w}) + "\n" for w in ("cat", "dog", "owl")))
     (tmp_path / "pay.py").write_text("def pay(first):\n    return 1.0\n")

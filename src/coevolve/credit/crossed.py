@@ -28,7 +28,7 @@ def crossed(*, shifts: Count | None = None) -> Credit:
 
     def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
         responses = responses_of(episodes, "crossed")
-        tables = [list(_joints(group, len(responses[group[0]]), shifts)) for group in groups_of(episodes)]
+        tables = [list(_joints(group, len(responses[group[0]]), shifts)) for group in _alike(groups_of(episodes))]
         known = {(number,) * len(turns): paid(episodes[number]) for number, turns in enumerate(responses)}
         asked = {
             joint: (episodes[joint[0]].problem, tuple(responses[number][n] for n, number in enumerate(joint)))
@@ -43,6 +43,16 @@ def crossed(*, shifts: Count | None = None) -> Credit:
         return [[fmean(beside[number, n]) for n in range(len(turns))] for number, turns in enumerate(responses)]
 
     return credit
+
+
+def _alike(groups: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
+    """The groups; of a problem that a step has several times, as where an epoch ends in it, each time for itself."""
+    size = min(map(len, groups), default=1)
+    if size == 1 or any(len(group) % size for group in groups):
+        yield from groups
+        return
+    for group in groups:
+        yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
 def _joints(group: Sequence[int], agents: int, shifts: int | None) -> Iterator[tuple[int, ...]]:

@@ -161,10 +161,20 @@ class Shard(LocalLearner):
         if self.models:  # else every rank has all, in forms of the optimiser's own (bitsandbytes')
             state["optimizer"]["state"] = {i: whole(one) for i, one in state["optimizer"]["state"].items()}
         if not self.number:
+            self._check_seen(file.parent)
             torch.save(state, file)
+
+    def _check_seen(self, path: Path) -> None:
+        """Raises ValueError for what lies on a disk that this rank's machine does not see."""
+        if not path.exists():
+            raise ValueError(
+                f"policy {self.name!r}, rank {self.number}: {path} is not seen on this rank's machine; put TMPDIR on a "
+                "disk that all machines share"
+            )
 
     def load_from(self, folder: Path, file: Path) -> None:
         """Continue as the learner that wrote them, with however many ranks."""
+        self._check_seen(file)
         mapped = bool(self.models)  # an adapter's is small, and its optimiser would go on with a file that is gone
         self.load(folder, torch.load(file, map_location="cpu", weights_only=True, mmap=mapped))
 

@@ -20,7 +20,7 @@ from coevolve.learners import shard
 from coevolve.models.load import device_of, load_tokenizer
 from coevolve.models.spec import PolicySpec
 from coevolve.runtime.launched import Launched
-from coevolve.runtime.ranks import Here, Ranks
+from coevolve.runtime.ranks import Here, Ranks, packed
 from coevolve.types import Batch, Metrics, Objective, PolicyName, Targets
 
 StartRanks = Callable[[PolicyName], Ranks]
@@ -91,6 +91,10 @@ class ShardedLearner:
             for key, x_RT in columns.items():
                 found.setdefault(key, torch.zeros(batch.mask_BT.shape))[rows_B] = x_RT
         return found
+
+    def check_objective(self, objective: Objective) -> None:
+        """Raises ValueError for one that cannot be sent to ranks."""
+        packed((objective,), "update", "its objective")
 
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
         """What ``LocalLearner.update`` does; no rank changes anything where it raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from math import comb
 
 
@@ -16,4 +17,6 @@ def best_at(values: Sequence[float], k: int) -> float:
     n = len(values)
     if not 1 <= k <= n:
         raise ValueError(f"the best of {k} of {n} samples; want 1 <= k <= {n}")
-    return sum(comb(i - 1, k - 1) * value for i, value in enumerate(sorted(values), 1)) / comb(n, k)
+    # In fractions, since of a thousand samples there are more draws than a float can count.
+    largest = (comb(i - 1, k - 1) * Fraction(float(value)) for i, value in enumerate(sorted(values), 1))
+    return float(sum(largest) / comb(n, k))

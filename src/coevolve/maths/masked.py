@@ -47,9 +47,10 @@ def whiten(x_BT: Tensor, mask_BT: Tensor, shift_mean: bool = True) -> Tensor:
 def explained_variance(value_BT: Tensor, return_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """1 - Var(return - value) / Var(return): 1 is a perfect critic, 0 one that knows nothing, below 0 a harmful one.
 
-    NaN where the returns do not vary.
+    NaN where the returns do not vary but for rounding, as those of advantages and values that add up to one number do.
     """
     check_BT(mask_BT, value_BT, return_BT)
-    error = (return_BT - value_BT)[mask_BT]
-    spread = return_BT[mask_BT].var(correction=0)
-    return torch.where(spread > 0, 1 - error.var(correction=0) / spread, torch.nan)
+    value, found = value_BT[mask_BT], return_BT[mask_BT]
+    rounding = torch.finfo(found.dtype).eps * (value.abs() + found.abs()).max() * mask_BT.shape[1]
+    flat = found.max() - found.min() <= rounding
+    return torch.where(flat, torch.nan, 1 - (found - value).var(correction=0) / found.var(correction=0))

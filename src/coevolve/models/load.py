@@ -235,6 +235,8 @@ def device_of(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     device = torch.device(name)
+    if device.type == "mps":
+        raise ValueError(f"device {name!r}: Apple's GPUs have no float64, which sampling sums in; use device: cpu")
     kind = torch.get_device_module(device)
     if not kind.is_available():
         raise ValueError(f"device {name!r}: there is no such GPU here that torch can use; use device: cpu or auto")

@@ -7,7 +7,9 @@ openings of split "test".
 import re
 from collections.abc import Callable
 from random import Random
+from typing import TypeVar
 
+from coevolve.faults import blame
 from coevolve.pretrain.check_answers import guesses as checks
 from coevolve.pretrain.check_answers import references as check_references
 from coevolve.pretrain.coop_documents import answers as coop_answers
@@ -20,6 +22,8 @@ from coevolve.rewards.sentiment import lexicon
 from coevolve.tasks.data import Row, read
 from coevolve.tasks.worlds.opinions import plain_opinions
 from coevolve.tasks.worlds.split import Split
+
+T = TypeVar("T")
 
 Source = Callable[[Random, bool], list[str]]  # (randomness of this copy, whether the held-out part) -> documents
 
@@ -39,16 +43,26 @@ def labelled(name: str, held_out: bool) -> list[tuple[str, int]]:
     if name == "opinions":
         texts = plain_opinions(Random("labelled"), 2000, "test" if held_out else "pretrain")
         return [(text, int(score > 0)) for text, score in zip(texts, lexicon(texts), strict=True)]
-    return [(_review(row), int(row["label"])) for row in _part(read(name), held_out, every=10)]
+    return _of_file(name, held_out, lambda row: (_review(row), int(row["label"])), every=10)
 
 
-def _part(rows: list[Row], held_out: bool, every: int = 50) -> list[Row]:
-    return [row for i, row in enumerate(rows) if (i % every == every - 1) == held_out]
+def _of_file(name: str, held_out: bool, made: Callable[[Row], T], every: int = 50) -> list[T]:
+    """What is made of this part of a file's records. Raises ValueError for a file too short to hold one out, and naming
+    the record that nothing can be made of."""
+    found, rows = [], read(name)
+    if len(rows) < every:
+        raise ValueError(f"source {name}: {len(rows)} records, of which none is held out; want at least {every}")
+    for i, row in enumerate(rows):
+        if (i % every == every - 1) == held_out:
+            with blame(f"source {name}, record {i + 1}"):
+                found.append(made(row))
+    return found
 
 
 def _file(name: str, text: Callable[[Row], str]) -> Source:
     def source(_: Random, held_out: bool) -> list[str]:
-        return [text(row) for row in _part(read(name), held_out) if not row.get("flagged")]
+        texts = _of_file(name, held_out, lambda row: None if row.get("flagged") else text(row))
+        return [one for one in texts if one is not None]
 
     return source
 
@@ -89,9 +103,9 @@ def _solved(row: Row) -> str:
 
 
 def _corrections(rng: Random, held_out: bool) -> list[str]:
-    rows = _part(read("gsm8k_train"), held_out)
-    rows = rng.sample(rows, min(1500, len(rows))) + _part(read("svamp"), held_out)
-    return [correction(rng, *_word_problem(row)) for row in rows]
+    problems = _of_file("gsm8k_train", held_out, _word_problem)
+    problems = rng.sample(problems, min(1500, len(problems))) + _of_file("svamp", held_out, _word_problem)
+    return [correction(rng, *problem) for problem in problems]
 
 
 def _sentence_references(names: tuple[str, ...]) -> Source:

@@ -7,8 +7,10 @@ import importlib.util
 import inspect
 import os
 import sys
+import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -28,8 +30,9 @@ USER = "coevolve_user."
 def component(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /, **fixed: Any) -> Made:
     """Build what a recipe names: ``name``, ``{name: n, key: value}``, or ``file.py:Name`` in place of the name.
 
-    The settings are checked against the factory's signature, keys and types; ``fixed`` are what a recipe cannot
-    give. kind is the recipe's key ("task", "play"), for messages. Raises ValueError for an unknown name or setting.
+    The settings are checked against the factory's signature, keys and types; ``fixed`` are what a recipe cannot give,
+    of which a factory gets those that it takes. kind is the recipe's key ("task", "play"), for messages. Raises
+    ValueError for an unknown name or setting.
     """
     return resolve(spec, registry, kind, **fixed)()
 
@@ -46,7 +49,10 @@ def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /
         if rest:
             raise ValueError(f"{kind}: {name} is the {kind} itself and takes no settings; found {', '.join(rest)}")
         return lambda: cast(Made, factory)
-    return partial(factory, **fixed, **checked(factory, rest, kind, fixed))
+    parameters = inspect.signature(factory).parameters
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    given = {key: value for key, value in fixed.items() if anything or key in parameters}
+    return partial(factory, **given, **checked(factory, rest, kind, fixed))
 
 
 def checked(
@@ -61,7 +67,7 @@ def checked(
 def _schema(factory: Callable[..., Any], fixed: tuple[str, ...]) -> type[BaseModel]:
     """The parameters of a factory as the fields of a model, but for the fixed ones."""
     made_by = factory.func if isinstance(factory, partial) else factory
-    hints = typing.get_type_hints(made_by.__init__ if inspect.isclass(made_by) else made_by, include_extras=True)
+    hints = _hints(made_by.__init__ if inspect.isclass(made_by) else made_by)
     fields: dict[str, Any] = {}
     extra = "forbid"
     for p in inspect.signature(factory).parameters.values():
@@ -71,6 +77,19 @@ def _schema(factory: Callable[..., Any], fixed: tuple[str, ...]) -> type[BaseMod
             fields[p.name] = (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
     config = ConfigDict(extra=cast(Any, extra), arbitrary_types_allowed=True, protected_namespaces=())
     return create_model("Settings", __config__=config, **fields)
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    """The types of a function's parameters; of those that name what is imported for type checkers alone, none."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError:
+        found = dict[str, Any]()
+        for name, hint in getattr(function, "__annotations__", {}).items():
+            with suppress(NameError):
+                one = types.SimpleNamespace(__annotations__={name: hint})
+                found |= typing.get_type_hints(one, getattr(function, "__globals__", {}), include_extras=True)
+        return found
 
 
 def _is_factory(found: Any) -> bool:

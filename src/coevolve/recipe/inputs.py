@@ -15,7 +15,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, TypeVar, Union, cast
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -140,7 +140,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
     result: Tree = copy.deepcopy(dict(tree))
     for override in overrides:
         path, equals, text = override.partition("=")
-        keys = path.strip().split(".")
+        keys = _keys(result, path.strip())
         named = f"override {shown(override)}"
         if not equals or not all(keys):
             raise ValueError(f"{named}: want key=value or key.sub=value")
@@ -151,6 +151,18 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
         for one in _starred(result, keys, named):
             _set(result, one, _parsed(text, named, lines=False), named)
     return result
+
+
+def _keys(tree: Tree, path: str) -> list[str]:
+    """The keys of a path: what is between its dots, or a longer piece where there is a key with dots in it."""
+    keys, place, rest = list[str](), cast(Any, tree), path.split(".")
+    while rest:
+        ends = range(len(rest), 0, -1)
+        there = (end for end in ends if isinstance(place, dict) and ".".join(rest[:end]) in place)
+        end = next(there, 1)
+        keys.append(".".join(rest[:end]))
+        place, rest = place.get(keys[-1]) if isinstance(place, dict) else None, rest[end:]
+    return keys
 
 
 def _starred(tree: Tree, keys: list[str], named: str) -> list[list[str]]:

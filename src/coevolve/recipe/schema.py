@@ -311,10 +311,12 @@ def build(recipe: Recipe) -> Trainer:
             started.callback(_close, engine)
         with blame("callbacks"):
             callbacks = [make() for make in made.callbacks]
+        with blame("cast"):
+            cast = made.cast()
         trainer = Trainer(
             task=task,
             play=play,
-            cast=made.cast(),
+            cast=cast,
             policies=policies,
             algorithm=made.algorithm(),
             engine=engine,

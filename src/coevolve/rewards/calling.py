@@ -7,7 +7,7 @@ what it raised.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Sized
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -86,6 +86,14 @@ class UserFunction:
     def logs(self) -> bool:
         """Whether it is given something to log with."""
         return self.batched and any(name in _LOGS for name in self.named)
+
+    def columns(self, roles: Iterable[Role]) -> tuple[str, ...]:
+        """The columns that it cannot be called without, beside what these roles said; those of a function that is
+        written for another library are not known."""
+        if self.for_trl or VERIFIERS in self.named:
+            return ()
+        others = {*roles, "texts", *self.objects}
+        return tuple(name for name in self.named if name in self.required and name not in others)
 
     def on(self, case: Case) -> Any:
         """What it returns on one case."""

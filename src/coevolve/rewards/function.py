@@ -16,7 +16,7 @@ async def reward(completion, answer):                 # one agent, one case at a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -105,8 +105,9 @@ def user_reward(spec: str | Callable[..., Any], named: Mapping[str, Any] | None 
     return UserReward(read(spec, "reward", named))
 
 
-def user_feedback(spec: str | Callable[..., Any]) -> Feedback:
-    """A function, or ``file.py:name``, as a task's ``feedback``: (problem, turns) -> one text per turn.
+def user_feedback(spec: str | Callable[..., Any], roles: Iterable[Role]) -> tuple[Feedback, tuple[str, ...]]:
+    """A function, or ``file.py:name``, as a task's ``feedback``: (problem, turns) -> one text per turn; and the columns
+    that it asks for, of a task with these roles.
 
     Its parameters are named as those of a reward for one case at a time, ``(texts, **columns)`` say. It returns one
     text for all, or a dict of role -> text with exactly the roles that spoke; anything else is a ValueError.
@@ -126,7 +127,7 @@ def user_feedback(spec: str | Callable[..., Any]) -> Feedback:
             )
         return notes
 
-    return feedback
+    return feedback, function.columns(roles)
 
 
 def silent(p: Problem, roles: Sequence[Role]) -> Case:

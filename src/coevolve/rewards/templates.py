@@ -16,7 +16,7 @@ def names_in(template: str, where: str, named: str) -> list[str]:
     except ValueError as error:
         raise ValueError(f"{where}: {error}; want {{name}}, and {{{{ or }}}} for a brace") from error
     for name, spec, conversion in fields:
-        if not name or spec or conversion or "." in name or "[" in name:
+        if not name or name.isdigit() or spec or conversion or "." in name or "[" in name:
             raise ValueError(f"{where}: a brace around {name!r}; want the plain name of {named} in it")
     return [str(name) for name, _, _ in fields]
 

@@ -103,7 +103,7 @@ class Ranks:
         what cannot be sent. Unless all failed alike, the ranks have been ended.
         """
         where, end = f"{what} {when}", time.monotonic() + self.seconds
-        asked = _packed(given, what, f"policy {self.name!r}, {where}")
+        asked = packed(given, what, f"policy {self.name!r}, {where}")
         found, failed = dict[int, Any](), dict[int, Failure]()
         try:
             self.send(asked)
@@ -253,12 +253,18 @@ class _Pickler(pickle.Pickler):
         if isinstance(thing, type | types.FunctionType):
             if thing.__module__ == "__main__":
                 raise ValueError(f"{thing.__qualname__} is of the script that runs; put it into a file that it imports")
+            if "<" in thing.__qualname__:
+                raise ValueError(
+                    f"{thing.__qualname__} is inside a function, and ranks find only what stands at the top of a file; "
+                    "write it there, and bind what it needs with functools.partial"
+                )
             if thing.__module__.startswith(USER):
                 return from_file, (f"{thing.__module__.removeprefix(USER)}:{thing.__qualname__}", (), "learner")
         return NotImplemented
 
 
-def _packed(given: Sequence[Any], what: str, where: str) -> bytes:
+def packed(given: Sequence[Any], what: str, where: str) -> bytes:
+    """A call as it is sent to ranks. Raises ValueError for what cannot be sent."""
     file = io.BytesIO()
     try:
         _Pickler(file).dump((what, given))

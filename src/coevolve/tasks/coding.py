@@ -98,7 +98,7 @@ class Coding:
         elif isinstance(feedback, str) and ":" not in feedback:
             self.mode = _mode(feedback)
         else:
-            self.feedback, self.feedback_asks = user_feedback(feedback), ()
+            self.feedback, self.feedback_asks = user_feedback(feedback, voices)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """What this role is told: the problem, or, after a turn of its own, only what is new.

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from coevolve.faults import one_line
 from coevolve.files import cut, parse_json
 
 FOLDER = "COEVOLVE_DATA"
@@ -147,7 +148,7 @@ def hub(dataset: str, split: str, config: str | None = None) -> list[Row]:
     try:
         found = [dict(row) for row in load_dataset(*named, split=split)]
     except Exception as error:  # the library raises its own, its HTTP client's and the file system's
-        why = (str(error) or type(error).__name__).splitlines()[0]
+        why = one_line(error) or type(error).__name__
         advice = f"check the name and the network, or set {FOLDER}"
         raise ValueError(f"data set {dataset!r}, split {split!r}: {why}; {advice}") from error
     if not found:

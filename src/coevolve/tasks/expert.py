@@ -11,7 +11,7 @@ from typing import Any
 
 from coevolve.rewards.endpoint import client, why
 from coevolve.settings import Count, CountFromZero, NotNegative, Positive
-from coevolve.types import Role
+from coevolve.types import Role, whole_characters
 
 ASK = """\
 Python code that several authors wrote separately is put together and tested. Suggest to each author a short edit of \
@@ -119,7 +119,7 @@ def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:
         raise _NoEditsError(f"no JSON in the answer {text[:_REASON]!r}") from error
     if not isinstance(found, dict) or not all(isinstance(found.get(role, 0), str | None) for role in roles):
         raise _NoEditsError(f"want JSON with a text for each of {', '.join(roles)}; the answer is {text[:_REASON]!r}")
-    edits = {role: (found[role] or "").strip() for role in roles}
+    edits = {role: whole_characters(found[role] or "").strip() for role in roles}
     return {role: edit for role, edit in edits.items() if edit}
 
 

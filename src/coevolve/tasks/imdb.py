@@ -53,9 +53,12 @@ def _reviews(split: str, min_chars: int) -> dict[str, str]:
     for position, row in enumerate(data.rows(f"imdb_{split}", dataset="stanfordnlp/imdb", split=split)):
         if "text" not in row:
             raise ValueError(f"imdb, split {split!r}, row {position}: no column 'text', only {sorted(row)}")
-        text = clean(str(row["text"]))
+        text, given = clean(str(row["text"])), row.get("id")
+        id = str(position if given is None else given)
+        if id in found:
+            raise ValueError(f"imdb, split {split!r}, row {position}: id {id!r} is an earlier row's; make ids unique")
         if len(text) > min_chars:
-            found[str(row.get("id", position))] = text
+            found[id] = text
     if not found:
         raise ValueError(f"imdb, split {split!r}: no review is longer than {min_chars} characters; lower min_chars")
     return found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coevolve.files import shown
+from coevolve.play import Feedback
 from coevolve.recipe.inputs import did_you_mean
 from coevolve.rewards.function import user_feedback
 from coevolve.rewards.several import RewardSpec, rewards_of
@@ -67,7 +68,10 @@ class Rows:
         self._reward = rewards_of(reward, reward_weights)
         if self._reward.tells:
             self.parts = self._reward.parts()
-        self.feedback = None if feedback is None else user_feedback(feedback)
+        self.feedback: Feedback | None = None
+        self.feedback_asks: tuple[str, ...] = ()
+        if feedback is not None:
+            self.feedback, self.feedback_asks = user_feedback(feedback, prompts)
         self._columns = {
             role: names_in(template, f"task.prompts.{role}", "a column") for role, template in prompts.items()
         }
@@ -120,10 +124,11 @@ class Rows:
         return [heard[own], Instruction(f"\n\n{told}\n\n")]
 
     def _warn_of_deaf(self, role: Role, heard: Sequence[Turn | str]) -> None:
-        if role not in self._deaf and any(isinstance(item, Turn) for item in heard):
+        if role not in self._deaf and any(isinstance(item, Turn) or item for item in heard):
             self._deaf.add(role)
+            what = "hear what others said" if any(isinstance(item, Turn) for item in heard) else "hear a text"
             warnings.warn(
-                f"the play lets role {role!r} hear what others said, and task.prompts.{role} shows nothing of it; put "
+                f"the play lets role {role!r} {what}, and task.prompts.{role} shows nothing of it; put "
                 "{heard} where it belongs",
                 stacklevel=2,
             )

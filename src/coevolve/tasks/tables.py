@@ -34,8 +34,12 @@ def load(source: Source, split: str) -> list[Row]:
     if looks or os.path.exists(name):
         raise ValueError(f"task {cut(name)}: a file of another kind; want {', '.join(READERS)}")
     dataset, _, named = name.partition(":")
+    owner, _, rest = dataset.partition("/")
+    short, _, config = rest.partition("/")
     split = named or split
-    return data.rows(f"{dataset.rpartition('/')[2]}_{split}", dataset=dataset, split=split)
+    return data.rows(
+        f"{short or owner}_{split}", dataset=f"{owner}/{short}" if short else owner, split=split, config=config or None
+    )
 
 
 def called(source: Source) -> str:

@@ -29,7 +29,7 @@ class Verifiers:
     fails.
     """
 
-    asks: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ("prompt",)
 
     def __init__(self, *, taskset: str | Callable[[], Any], test: Fraction = 0.1, seed: int = 0) -> None:
         make = from_file(taskset, (), "task.taskset") if isinstance(taskset, str) else taskset

@@ -101,7 +101,7 @@ class Writing:
         self.roles = [role for role in voices if role != WRITER]
         self.rivalry = rivalry
         self._reward = self._paid if reward is None else rewards_of(reward)
-        self.feedback = self.advice if feedback is None else user_feedback(feedback)
+        self.feedback, self.feedback_asks = (self.advice, ()) if feedback is None else user_feedback(feedback, voices)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
         """What this role is told: the text and its instruction, or, after a turn of its own, only what is new.

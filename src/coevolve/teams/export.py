@@ -36,7 +36,7 @@ from coevolve.runs.signature import check_stays
 from coevolve.runs.trained import check_whole, checkpoint_of, kept, recipe_of
 from coevolve.tasks import TASKS
 from coevolve.teams.model_card import called, write_card
-from coevolve.teams.team import AGENTS, BASES, CODE, FILE, HERE, asked
+from coevolve.teams.team import AGENTS, BASES, CODE, FILE, HERE, asked, described
 from coevolve.types import Problem, Prompt, Turn
 
 _ADAPTER = "adapter_config.json"
@@ -117,7 +117,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
         if name in recipe.roles.values()  # a critic that never speaks stays behind
     }
     code = _Code(target)
-    settings = code.packed(recipe.task)
+    settings = code.packed(_without_rows(recipe.task))
     task = _made(settings, target)
     about = {
         "coevolve": __version__,
@@ -131,9 +131,29 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
     }
     if task is not None and (example := _example(task, run, trained)):
         about["example"] = example
-    text = yaml.dump(plain(about), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-    (target / FILE).write_text(text, encoding="utf-8")
+    _describe(target, about)
     write_card(target, run, recipe, None if task is None else asked(task, recipe.play))
+
+
+def _without_rows(task: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a task, with a file that is left behind in place of rows that stand in the recipe."""
+    data = ("data", "test") if task["name"] == "rows" else ()
+    return {key: f"{key}.jsonl" if key in data and isinstance(value, list) else value for key, value in task.items()}
+
+
+def _describe(target: Path, about: dict[str, Any]) -> None:
+    """Write ``team.yaml``, without the example where that holds what such files cannot, as numbers beyond 64 bits."""
+    for left in (about, {key: value for key, value in about.items() if key != "example"}):
+        text = yaml.dump(plain(left), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+        (target / FILE).write_text(text, encoding="utf-8")
+        try:
+            described(target)
+            return
+        except ValueError as error:
+            if "example" not in left:
+                raise
+            why = str(error).removeprefix(f"{target / FILE}").lstrip(":, ")
+            warnings.warn(f"the card shows no prompts: {FILE} cannot hold the example ({why})", stacklevel=2)
 
 
 def _warn_of_end(play: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from coevolve.models import names as models
 from coevolve.models.spec import PolicySpec
 from coevolve.plays import PLAYS
-from coevolve.recipe.schema import Recipe
+from coevolve.recipe.schema import Recipe, names_file
 from coevolve.recipe.trust import code_in
 from coevolve.report.evaluation import NAMES
 from coevolve.report.findings.ends import rise
@@ -77,12 +77,21 @@ def _front_matter(team: Exported, run: RunDir, recipe: Recipe) -> str:
         pipeline_tag=_PIPELINE,
         license=common_licence(_licence(model) for model in starts),
         base_model=bases or None,
-        tags=["coevolve", "multi-agent", "reinforcement-learning", _PIPELINE, str(recipe.algorithm["name"])],
+        tags=["coevolve", "multi-agent", "reinforcement-learning", _PIPELINE, str(_bare(recipe.algorithm["name"]))],
         model_name=team.run,
         eval_results=_results(team, run) or None,
         **relation,
     )
     return f"---\n{about.to_yaml()}\n---"
+
+
+def _bare(settings: Any) -> Any:
+    """Settings with files by their names, without where they are on this machine."""
+    if isinstance(settings, Mapping):
+        return {key: _bare(value) for key, value in settings.items()}
+    if isinstance(settings, list):
+        return [_bare(value) for value in settings]
+    return Path(settings).name if names_file(settings) else settings
 
 
 def _licence(model: str) -> str | None:
@@ -119,7 +128,7 @@ def _what(team: Exported, recipe: Recipe) -> str:
     ]
     return (
         f"# {team.run}\n\nA team of {many} with Coevolve {team.coevolve}: {team.step} steps of "
-        f"`{recipe.algorithm['name']}` on the task {_component(team.task, TASKS)}\n\n"
+        f"`{_bare(recipe.algorithm['name'])}` on the task {_component(team.task, TASKS)}\n\n"
         f"{_table(('role', 'policy', 'started from', 'weights'), rows)}"
     )
 
@@ -213,7 +222,7 @@ def _training(team: Exported, run: RunDir, recipe: Recipe) -> str:
     file = run.path / "environment.json"
     here = shapes.read(file) if file.is_file() else {}
     facts = {
-        "algorithm": json.dumps(recipe.algorithm),
+        "algorithm": json.dumps(_bare(recipe.algorithm)),
         **{name.replace("_", " "): getattr(recipe, name) for name in _STEP},
         "learning rate": ", ".join(
             f"{name} {spec.learning_rate:g}" for name, spec in recipe.policies.items() if spec.weights != "frozen"
