@@ -234,15 +234,16 @@ def test_what_ranks_could_not_find_is_told_before_anything_is_sampled(twins: Twi
     twins[1].check_objective(Objective(loss=weighted_loss, loss_aggregation=even))
 
 
-@pytest.mark.parametrize("saves", [False, True])
-def test_a_file_that_a_rank_does_not_see_is_told_as_that(twins: Twins, tmp_path: Path, saves: bool) -> None:
-    with pytest.raises(
-        ValueError, match=r"rank 0: \S+gone\S* is not seen on this rank's machine; put TMPDIR on a disk"
-    ):
-        if saves:
-            twins[1]._saved("save_training_state", tmp_path / "gone" / "state.pt")
-        else:
-            twins[1]._ask("of a checkpoint", "load_from", tmp_path, tmp_path / "gone" / "state.pt")
+def test_a_file_that_a_rank_does_not_see_is_told_as_that(synchronous: Twins, tmp_path: Path) -> None:
+    _, two = synchronous
+    state, gone = two.training_state(), tmp_path / "gone" / "state.pt"
+    said = r"rank 0: \S+gone\S* is not seen on this rank's machine; put TMPDIR on a disk that all machines share"
+    with pytest.raises(ValueError, match=said):
+        two._ask("of a checkpoint", "load_from", tmp_path, gone)
+    two.load(tmp_path / "same", state)
+    with pytest.raises(ValueError, match=said):
+        two._saved("save_training_state", gone)
+    two.load(tmp_path / "same", state)
 
 
 def test_a_killed_rank_is_told_and_not_waited_for(twins: Twins, tmp_path: Path) -> None:
