@@ -415,9 +415,27 @@ def test_a_run_whose_checkpoints_were_deleted_keeps_its_metrics(swept, tmp_path)
         sweep(QUICKSTART, ["steps=3", *words], output=tmp_path)
     with pytest.raises(ValueError, match=said):
         RunDir(recipe.parent).check(3, resume=True)  # which trainings ask first
-    with pytest.raises(ValueError, match="quickstart-0 has no checkpoint, only the metrics of 2 steps"):
+    recipe.write_text(re.sub("^steps: .*", "steps: 1", recipe.read_text(), flags=re.M))
+    with pytest.raises(ValueError, match="quickstart-0 has metrics of 2 steps, more than the 1 asked for"):
+        sweep(QUICKSTART, ["steps=1", *words], output=tmp_path)
+    with pytest.raises(ValueError, match="quickstart-0 has no checkpoint any more, only the metrics of 2 steps; bring"):
         checkpoint_of(RunDir(tmp_path / swept[0].name), None)
     assert (tmp_path / swept[0].name / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_before_its_first_checkpoint_begins_anew_whatever_it_saves_by_now(swept, tmp_path, monkeypatch):
+    run = tmp_path / swept[0].name
+    shutil.copytree(swept[0], run)
+    for checkpoint in run.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    (run / "metrics.jsonl").write_text((swept[0] / "metrics.jsonl").read_text() * 2)  # of four steps, by twenty
+    monkeypatch.setattr(pool.sys, "executable", tmp_path / "does")
+    (tmp_path / "does").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "does").chmod(0o700)
+    with pytest.raises(ChildProcessError):
+        sweep(QUICKSTART, ["seed=0", "steps=9", "save_every=1", *SMALL], output=tmp_path)
+    RunDir(run).check(9, resume=True)
+    assert (run / "metrics.jsonl").read_text() == ""
 
 
 def test_a_run_that_fails_stops_no_other(tmp_path, capsys):

@@ -64,10 +64,6 @@ class ShortageError(OSError):
     """The machine lacks something: memory, disk, files, processes. One line with where and what to do."""
 
 
-class JobError(RuntimeError):
-    """An error of a job's own in another process, which goes on."""
-
-
 class RanksLostError(ShortageError):
     """Processes that learn one policy together died, or did not answer in time; what they learnt since the last
     checkpoint is gone with them."""

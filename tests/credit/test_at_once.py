@@ -59,6 +59,8 @@ def test_a_problem_that_a_step_has_twice_is_crossed_each_time_for_itself():
     again = [episode(paid, 2 + i, f"c{i}", f"b{i}") for i in range(2)]
     whole = [*two(paid), *(episode(paid, i, f"a{i}", f"b{i}", problem=other) for i in range(2)), *again]
     assert crossed()(whole, paid) == [[2, 3], [8, 7], [2, 3], [8, 7], [1, 1.5], [4, 3.5]]
+    alike = [*whole[:4], *again, *whole[2:4]]  # every problem twice
+    assert crossed()(alike, paid) == [[2, 3], [8, 7], [2, 3], [8, 7], [1, 1.5], [4, 3.5], [2, 3], [8, 7]]
     uneven = [*two(paid), *again[:1]]
     assert crossed()([*uneven, *whole[2:4]], paid)[:3] == crossed()(uneven, paid)  # no copies, but three members
 

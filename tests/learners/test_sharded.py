@@ -57,6 +57,12 @@ def second_sleeps(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch
     return weighted_loss(out, batch, targets, weight_BT)
 
 
+def first_has_a_critic(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    assert out.value_BT is not None
+    loss = (out.logp_BT * weight_BT).sum()
+    return loss if torch.distributed.get_rank() else loss + (out.value_BT * weight_BT).sum(), {}
+
+
 def policy_alone(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
     """Nothing of the critic, which then has no gradient."""
     return weighted_loss(Outputs(out.logp_BT, None, out.entropy_BT), batch, targets, weight_BT)
@@ -244,6 +250,18 @@ def test_a_file_that_a_rank_does_not_see_is_told_as_that(synchronous: Twins, tmp
     with pytest.raises(ValueError, match=said):
         two._saved("save_training_state", gone)
     two.load(tmp_path / "same", state)
+
+
+def test_ranks_whose_losses_differ_in_what_they_use_learn_together(synchronous: Twins, tmp_path: Path) -> None:
+    """One rank's gradient of what the other leaves out is that of all."""
+    _, two = synchronous
+    before = saved(two, tmp_path / "before")
+    found = learn(two, rows_of(synchronous[0], 4), 1, loss=first_has_a_critic)
+    assert found["grad_norm"] > 0
+    after = saved(two, tmp_path / "after")
+    head = next(key for key in after if "value" in key)
+    assert not torch.equal(before[head], after[head])
+    assert all(bool(x.isfinite().all()) for x in after.values())
 
 
 def test_a_killed_rank_is_told_and_not_waited_for(twins: Twins, tmp_path: Path) -> None:

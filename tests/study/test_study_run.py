@@ -232,7 +232,7 @@ def test_a_run_without_a_checkpoint_is_made_anew_wherever_it_was_begun(here):
     (job.recipe.output_dir / "checkpoint-1").rmdir()
     (job.recipe.output_dir / "metrics.jsonl").write_text("".join(f'{{"step": {i}}}\n' for i in range(30)))
     assert run._left([job]) == [job.recipe]
-    assert (job.recipe.output_dir / "metrics.jsonl").read_text() == ""
+    assert (job.recipe.output_dir / "metrics.jsonl").read_text(), "nothing is done before all were looked at"
 
 
 def test_a_start_that_left_no_numbers_and_another_release_of_ours_are_no_hindrance(here):
@@ -354,7 +354,8 @@ def test_what_would_be_refused_is_told_before_it_is_run(here, change, said):
     kept_by_hand(here, machine=results.Machine(processor=processor(), compute=(), threads=1), versions=run._versions())
     ours = run.of_any(run.kept(book))["toys"][0]
     one = ours.model_copy(update=change)
-    done = {processor(): {"toys": {0: ours}} | {one.arm: {one.seed: one}}}
+    done = {processor(): {"toys": {0: ours}}}
+    done.setdefault("a far one" if one.seed else processor(), {})[one.arm] = {one.seed: one}
     todo, (line,) = run._jobs(book, ["T1"], [0], done)
     assert todo == []
     assert line.startswith(f"others, seed 0 {said.replace('MODEL', model)}")
@@ -391,10 +392,11 @@ def test_an_evaluation_that_fails_stops_no_other(here, monkeypatch, capsys):
     collect = run._Collect(book, jobs, {})
     collect({job.recipe.output_dir: None for job in jobs})
     collect({job.recipe.output_dir: None for job in jobs})
-    assert collect.failed == {run.RUNS / "toys-0": "its evaluation: out of memory, as it says"}
-    assert collect.left == {}
-    said = capsys.readouterr()
-    assert (said.out + said.err).count("toys, seed 1: kept; 0 of 2 left") == 1
+    assert collect.failed == {run.RUNS / "toys-0": "out of memory, as it says"}
+    assert list(collect.left) == [run.RUNS / "toys-0"]
+    said = "".join(capsys.readouterr())
+    assert said.count("toys, seed 1: kept; 1 of 2 left") == 1
+    assert said.count("toys, seed 0: trained, and could not be evaluated: out of memory, as it says") == 1
 
 
 def test_a_result_lies_where_its_processor_says(here, capsys):

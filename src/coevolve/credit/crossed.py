@@ -46,13 +46,21 @@ def crossed(*, shifts: Count | None = None) -> Credit:
 
 
 def _alike(groups: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
-    """The groups; of a problem that a step has several times, as where an epoch ends in it, each time for itself."""
-    size = min(map(len, groups), default=1)
-    if size == 1 or any(len(group) % size for group in groups):
+    """The groups; of a problem that a step has several times, as where an epoch ends in it, each time for itself, by
+    what stands one after the other."""
+    runs = [run for group in groups for run in _runs(group)]
+    size = min(map(len, runs), default=1)
+    if size == 1 or any(len(run) % size for run in runs):
         yield from groups
         return
-    for group in groups:
-        yield from (group[start : start + size] for start in range(0, len(group), size))
+    for run in runs:
+        yield from (run[start : start + size] for start in range(0, len(run), size))
+
+
+def _runs(group: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Consecutive numbers."""
+    ends = [i for i in range(1, len(group)) if group[i] != group[i - 1] + 1]
+    return (group[start:end] for start, end in itertools.pairwise([0, *ends, len(group)]))
 
 
 def _joints(group: Sequence[int], agents: int, shifts: int | None) -> Iterator[tuple[int, ...]]:

@@ -184,7 +184,7 @@ class LocalLearner(Policy):
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
                 out = outputs(micro)
                 loss, metrics = loss_of(objective, out, placed, aims, weight, where)
-                (loss if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
+                (self._through_all(loss, out) if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
                 if counts:
                     tally.add(placed, out, {"loss": loss.detach(), **metrics})
         total, entropy, drift, tally.gap.sums = self._of_all(tally.metrics, tally.entropy, tally.drift, tally.gap.sums)
@@ -195,6 +195,10 @@ class LocalLearner(Policy):
     def _shares(self, batch: Batch, together: Literal["row", "peers"]) -> list[tuple[Tensor, bool]]:
         """The micro-batches that are learnt from here, and whether each counts, or only keeps step with others."""
         return [(rows_B, True) for rows_B in self.micro_batches(batch, together)]
+
+    def _through_all(self, loss: Tensor, out: Outputs) -> Tensor:
+        """The loss, with a gradient for what others who learn wait for."""
+        return loss
 
     def _of_all(self, total: dict[str, Any], *sums: Any) -> tuple[Any, ...]:
         """What was added up over the shares of all who learn, of whom there is one here."""

@@ -98,6 +98,8 @@ class Shard(LocalLearner):
     def _learning(self, kl: bool) -> Iterator[Callable[[Batch], Outputs]]:
         with super()._learning(kl) as outputs:
             yield outputs
+        if not self.models:
+            self._fill_up()
         grads = [p.grad for p in self.parameters if p.grad is not None]
         if self.models:
             for grad in grads:
@@ -106,6 +108,19 @@ class Shard(LocalLearner):
             flat = parameters_to_vector(grads)
             distributed.all_reduce(flat)
             vector_to_parameters(flat, grads)
+
+    def _fill_up(self) -> None:
+        """Give what another rank's loss has a gradient for one of 0, where this rank's left it out."""
+        there = torch.tensor([p.grad is not None for p in self.parameters], dtype=torch.int32, device=self.device)
+        distributed.all_reduce(there, distributed.ReduceOp.MAX)
+        for parameter, anywhere in zip(self.parameters, there.tolist(), strict=True):
+            if anywhere and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def _through_all(self, loss: Tensor, out: Outputs) -> Tensor:
+        """With a gradient of 0 for what this rank's rows leave out: FSDP waits for that of every rank."""
+        said = [x.sum() for x in (out.logp_BT, out.value_BT) if x is not None and x.requires_grad]
+        return loss + 0.0 * torch.stack(said).sum() if self.models else loss
 
     def _of_all(self, total: dict[str, Any], *sums: Any) -> tuple[Any, ...]:
         """Added up in the order of the ranks, which every rank finds alike."""

@@ -27,12 +27,16 @@ USER = "coevolve_user."
 """What the names of modules made of users' files begin with; their paths follow."""
 
 
+_MAY_LEAVE = ("roles",)
+"""What is given to a factory that has a parameter for it: a cast may know the roles by itself."""
+
+
 def component(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /, **fixed: Any) -> Made:
     """Build what a recipe names: ``name``, ``{name: n, key: value}``, or ``file.py:Name`` in place of the name.
 
     The settings are checked against the factory's signature, keys and types; ``fixed`` are what a recipe cannot give,
-    of which a factory gets those that it takes. kind is the recipe's key ("task", "play"), for messages. Raises
-    ValueError for an unknown name or setting.
+    and a factory need not take the roles. kind is the recipe's key ("task", "play"), for messages. Raises ValueError
+    for an unknown name or setting.
     """
     return resolve(spec, registry, kind, **fixed)()
 
@@ -51,7 +55,7 @@ def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /
         return lambda: cast(Made, factory)
     parameters = inspect.signature(factory).parameters
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    given = {key: value for key, value in fixed.items() if anything or key in parameters}
+    given = {key: value for key, value in fixed.items() if anything or key in parameters or key not in _MAY_LEAVE}
     return partial(factory, **given, **checked(factory, rest, kind, fixed))
 
 
@@ -84,6 +88,7 @@ def _hints(function: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError:
+        function = inspect.unwrap(function)
         found = dict[str, Any]()
         for name, hint in getattr(function, "__annotations__", {}).items():
             with suppress(NameError):

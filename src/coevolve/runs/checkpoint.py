@@ -30,7 +30,7 @@ import torch
 from safetensors import SafetensorError
 
 from coevolve.checks import plain_state
-from coevolve.faults import JobError, RanksLostError, ShortageError, lacking, one_line
+from coevolve.faults import RanksLostError, ShortageError, lacking, one_line
 from coevolve.names import inside
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
@@ -129,8 +129,6 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
         generators = folder / _GENERATORS
         _set_generators(_read(generators if generators.is_file() else folder / "training" / "rng.pt"))  # an older one's
         return int(state["step"])
-    except JobError:
-        raise  # of a process that loads, which says where; no version has to do with it
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         # Its checksums are right, so it was written like this: by another version, or by hand.
         said = f"{type(error).__name__}: {one_line(error)}"

@@ -27,8 +27,11 @@ def checkpoint_of(run: RunDir, step: int | None) -> Path:
         )
     found = {step_of(folder): folder for folder in run.checkpoints()}
     if not found:
-        if run.lines:
-            raise ValueError(f"{run.path} has no checkpoint, only the metrics of {run.lines} steps")
+        if run.robbed:
+            raise ValueError(
+                f"{run.path} has no checkpoint any more, only the metrics of {run.lines} steps; bring one back, or "
+                "train it anew in another folder"
+            )
         raise ValueError(f"{run.path} has no checkpoint yet; train on with --resume")
     if step is not None and step not in found:
         raise ValueError(f"{run.path} has no checkpoint of step {step}; there are {', '.join(map(str, found))}")

@@ -33,7 +33,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from coevolve.faults import JobError, ShortageError, lacking, raised
+from coevolve.faults import ShortageError, lacking, raised
 from coevolve.late import collector_off
 from coevolve.runtime.placement import Threads
 from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
@@ -297,6 +297,10 @@ class Share:
 
 
 _ENDED = "the worker processes were ended"
+
+
+class JobError(RuntimeError):
+    """A job's own error; its process goes on."""
 
 
 @dataclass(frozen=True)

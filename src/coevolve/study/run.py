@@ -105,8 +105,8 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int
         except KeyboardInterrupt as stop:
             said = f"stopped with {many(len(collect.left), 'run')} left; the same command goes on"
             raise faults.Interrupted(getattr(stop, "number", signal.SIGINT), said) from None
-    for run, why in failed.items():
-        say(f"failed: {run / LOG}: {why}")
+    for place, why in failed.items():
+        say(f"failed: {place}: {why}")
     if failed:
         raise ChildProcessError(f"{len(failed)} of {len(todo)} runs failed; the same command tries them again")
 
@@ -125,8 +125,8 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
     with alone(RUNS / "again") as lock:
         collect = _Collect(book, [job], {}, RUNS / "again" / "results")
         failed = _train([job], 1, lock, collect)
-    if failed:
-        raise ChildProcessError(f"{job.recipe.output_dir / LOG}: {failed[job.recipe.output_dir]}")
+    for place, why in failed.items():
+        raise ChildProcessError(f"{place}: {why}")
     remove(job.recipe.output_dir)  # whoever doubts again starts anew
     folder = RUNS / "again" / "results"
     second = results.load(results.place(folder, arm, seed, here), folder, book.settings(arm))
@@ -137,14 +137,16 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
     """What is to be run, the arms of a claim and seed next to each other; and lines about what is not, and why."""
     here, found = done.get(processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
     wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in _missing(found[id], seed))
+    ours = cache(lambda: {one.id: one.found for one in judge(book.study, {processor(): here}, {})})
     todo, lines = list[Job](), list[str]()
     for arm, seed in wanted:
         if seed in here.get(arm, {}):
-            lines += (f"{arm}, seed {seed} is here, and no pair: {why}" for why in _refused(claims, found, arm, seed))
+            lines += (f"{arm}, seed {seed} is here, and no pair: {why}" for why in _refused(claims, ours(), arm, seed))
             continue
         job = Job(arm, book.recipe(arm, seed, RUNS / f"{arm}-{seed}"))
         settings = _checked(book, job)
-        if why := _apart(job.recipe, settings, _partners(book, arm, seed, here), here.get(arm, {})):
+        others = [one for made in done.values() for one in made.get(arm, {}).values()]
+        if why := _apart(job.recipe, settings, _partners(book, arm, seed, here), others):
             lines.append(f"{job.name} {why}")
             continue
         todo.append(job)
@@ -181,9 +183,7 @@ def _checked(book: Book, job: Job) -> dict[str, Any]:
     return found
 
 
-def _apart(
-    recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Result], others: Mapping[int, Result]
-) -> str:
+def _apart(recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Result], others: Sequence[Result]) -> str:
     """Why a run made here and now would be no pair with its partners, or no run of its arm, of which there are these
     others; empty if it would."""
     here = _versions() if partners else {}
@@ -200,7 +200,7 @@ def _apart(
                 f"would be no pair: its partners began with other weights of {model}; "
                 "bring those back, or delete their results to make all of them anew"
             )
-    before = next((one.defaults for one in others.values() if one.defaults), settings)
+    before = next((one.defaults for one in others if one.defaults), settings)
     if key := results.apart(before, settings):
         return f"would be no run of its arm, whose others had other defaults: {key}; delete their results, or set it"
     return ""
@@ -224,7 +224,7 @@ def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
 
 
 def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) -> dict[Path, str]:
-    """Train and collect; returns folder -> why, of those that failed."""
+    """Train and collect; returns place -> why, of those that failed."""
     left = _left(todo)
     waiting = {recipe.output_dir for recipe in left}
     collect({job.recipe.output_dir: None for job in todo if job.recipe.output_dir not in waiting})
@@ -235,7 +235,8 @@ def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) 
             collect(ended)
 
         failed = train_all(left, places_for([job.recipe for job in todo], len(left), jobs), lock, watch)
-    return failed | collect.failed
+    evaluations = {folder: f"could not be evaluated: {why}" for folder, why in collect.failed.items()}
+    return {folder / LOG: why for folder, why in failed.items()} | evaluations
 
 
 def _left(todo: Sequence[Job]) -> list[Recipe]:
@@ -250,8 +251,6 @@ def _left(todo: Sequence[Job]) -> list[Recipe]:
                 found += unfinished([job.recipe])
             else:  # who wants a run anew deletes its result, and what is left of it goes with that
                 newest(job.recipe)
-                if RunDir(folder).begun:
-                    RunDir(folder).truncate(0)
                 found.append(job.recipe)
         except ValueError as error:
             raise ValueError(f"{job.name}: {error}; or delete {folder}, to make the run anew") from error
@@ -272,14 +271,16 @@ class _Collect:
 
     def __call__(self, ended: Mapping[Path, str | None]) -> None:
         for folder, why in ended.items():
-            if folder in self.left and why is None:
-                job = self.left.pop(folder)
+            if folder in self.left and folder not in self.failed and why is None:
+                job = self.left[folder]
                 try:
                     seconds = _collected(job, self._arms[job.arm], self._folder)
                 except (ValueError, OSError, RuntimeError) as error:
-                    self.failed[folder] = f"its evaluation: {one_line(error)}"
+                    self.failed[folder] = one_line(error)
+                    say(f"{job.name}: trained, and could not be evaluated: {self.failed[folder]}")
                     continue
                 self._seconds.setdefault(job.arm, []).append(seconds)
+                del self.left[folder]
                 say(f"{job.name}: kept; {len(self.left)} of {self._all} left{self.time_left()}")
 
     def time_left(self) -> str:

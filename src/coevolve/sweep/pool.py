@@ -83,6 +83,8 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     for name, spec in recipe.policies.items():
         record["policies"][name]["compute"] = asked_of(spec.compute, recipe.threads)
     with alone(run):  # the training has a lock of its own
+        if RunDir(run).begun and not RunDir(run).checkpoints():  # it begins anew
+            RunDir(run).truncate(0)
         write_text(run / "recipe.yaml", dump(record))
     resume = ["--resume"] if RunDir(run).begun else []
     with (run / LOG).open("ab") as log:

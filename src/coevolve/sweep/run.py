@@ -97,7 +97,9 @@ def _done(recipe: Recipe) -> int:
     if not run.robbed:
         return done
     if run.lines < recipe.steps:
-        run.check(recipe.steps, resume=True)
+        run.check(recipe.steps, resume=True)  # which says what is wrong
+    if run.lines > recipe.steps:
+        raise ValueError(f"{run.path} has metrics of {run.lines} steps, more than the {recipe.steps} asked for")
     return run.lines
 
 

@@ -150,7 +150,7 @@ def hub(dataset: str, split: str, config: str | None = None) -> list[Row]:
     except Exception as error:  # the library raises its own, its HTTP client's and the file system's
         why = one_line(error) or type(error).__name__
         advice = f"check the name and the network, or set {FOLDER}"
-        raise ValueError(f"data set {dataset!r}, split {split!r}: {why}; {advice}") from error
+        raise ValueError(f"data set {'/'.join(named)!r}, split {split!r}: {why}; {advice}") from error
     if not found:
         raise ValueError(f"data set {dataset!r}, split {split!r} holds no rows; name another split")
     return found

@@ -37,9 +37,8 @@ def load(source: Source, split: str) -> list[Row]:
     owner, _, rest = dataset.partition("/")
     short, _, config = rest.partition("/")
     split = named or split
-    return data.rows(
-        f"{short or owner}_{split}", dataset=f"{owner}/{short}" if short else owner, split=split, config=config or None
-    )
+    file = "_".join(filter(None, (short or owner, config, split)))
+    return data.rows(file, dataset=f"{owner}/{short}" if short else owner, split=split, config=config or None)
 
 
 def called(source: Source) -> str:

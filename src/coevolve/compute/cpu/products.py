@@ -262,5 +262,5 @@ def _side_by_side(parts: Sequence[Callable[[], None]]) -> None:
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
     """Threads for parts of products, kept, because to start one takes as long as a small part; a fork has none. PyTorch
-    has one thread in each."""
-    return ThreadPoolExecutor(cores(), "product", torch.set_num_threads, (1,))
+    has one thread in each, as it has where there are several for large products (``placement.use_threads``)."""
+    return ThreadPoolExecutor(cores(), "product")
