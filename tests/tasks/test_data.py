@@ -98,13 +98,13 @@ def _hub_that(monkeypatch: pytest.MonkeyPatch, load: Callable[..., object]) -> N
 
 def test_hub_out_of_reach_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(dataset: str, split: str) -> object:
-        raise ConnectionError("Couldn't reach 'some/set' on the Hub\nand twenty more lines")
+        raise ConnectionError("Couldn't reach 'some/set' on the Hub\nof all\nand twenty more lines")
 
     _hub_that(monkeypatch, load)
     with pytest.raises(ValueError) as caught:
         data.hub("some/set", "train")
     assert str(caught.value) == (
-        "data set 'some/set', split 'train': Couldn't reach 'some/set' on the Hub; "
+        "data set 'some/set', split 'train': Couldn't reach 'some/set' on the Hub of all; "
         "check the name and the network, or set COEVOLVE_DATA"
     )
 

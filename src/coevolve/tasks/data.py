@@ -148,7 +148,8 @@ def hub(dataset: str, split: str, config: str | None = None) -> list[Row]:
     try:
         found = [dict(row) for row in load_dataset(*named, split=split)]
     except Exception as error:  # the library raises its own, its HTTP client's and the file system's
-        why = one_line(error) or type(error).__name__
+        first = "\n".join(str(error).splitlines()[:2])  # the second one has the configurations that there are
+        why = one_line(first) or type(error).__name__
         advice = f"check the name and the network, or set {FOLDER}"
         raise ValueError(f"data set {'/'.join(named)!r}, split {split!r}: {why}; {advice}") from error
     if not found:
