@@ -64,7 +64,7 @@ class RunDir:
         return self.metrics.read_bytes().count(b"\n") if self.metrics.is_file() else 0
 
     @property
-    def robbed(self) -> bool:
+    def lost_checkpoints(self) -> bool:
         """Whether it had checkpoints, and has none any more: it went on behind the first one's step. False where its
         recipe does not say when that was due."""
         recipe = self.path / "recipe.yaml"
@@ -83,7 +83,7 @@ class RunDir:
             self.check_free()
             return
         self.check_resume(steps)
-        if self.robbed:
+        if self.lost_checkpoints:
             raise ValueError(
                 f"{self.path} has metrics of {self.lines} steps, and no checkpoint to go on from; bring one back, or "
                 "move the folder away to begin anew"

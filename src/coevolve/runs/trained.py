@@ -27,7 +27,7 @@ def checkpoint_of(run: RunDir, step: int | None) -> Path:
         )
     found = {step_of(folder): folder for folder in run.checkpoints()}
     if not found:
-        if run.robbed:
+        if run.lost_checkpoints:
             raise ValueError(
                 f"{run.path} has no checkpoint any more, only the metrics of {run.lines} steps; bring one back, or "
                 "train it anew in another folder"

@@ -94,7 +94,7 @@ def _done(recipe: Recipe) -> int:
     gone.
     """
     run, done = RunDir(recipe.output_dir), newest(recipe)
-    if not run.robbed:
+    if not run.lost_checkpoints:
         return done
     if run.lines < recipe.steps:
         run.check(recipe.steps, resume=True)  # which says what is wrong
