@@ -243,7 +243,7 @@ def test_what_ranks_could_not_find_is_told_before_anything_is_sampled(twins: Twi
 def test_a_file_that_a_rank_does_not_see_is_told_as_that(synchronous: Twins, tmp_path: Path) -> None:
     _, two = synchronous
     state, gone = two.training_state(), tmp_path / "gone" / "state.pt"
-    said = r"rank 0: \S+gone\S* is not seen on this rank's machine; put TMPDIR on a disk that all machines share"
+    said = r"rank [01]: \S+gone\S* is not seen on this rank's machine; put TMPDIR on a disk that all machines share"
     with pytest.raises(ValueError, match=said):
         two._ask("of a checkpoint", "load_from", tmp_path, gone)
     two.load(tmp_path / "same", state)
@@ -252,16 +252,34 @@ def test_a_file_that_a_rank_does_not_see_is_told_as_that(synchronous: Twins, tmp
     two.load(tmp_path / "same", state)
 
 
-def test_ranks_whose_losses_differ_in_what_they_use_learn_together(synchronous: Twins, tmp_path: Path) -> None:
-    """One rank's gradient of what the other leaves out is that of all."""
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_ranks_whose_losses_differ_in_what_they_use_learn_together(
+    synchronous: Twins, micro_batches: int, tmp_path: Path
+) -> None:
+    """One rank's gradient of what the other leaves out is that of all; so where the other only keeps step."""
     _, two = synchronous
     before = saved(two, tmp_path / "before")
-    found = learn(two, rows_of(synchronous[0], 4), 1, loss=first_has_a_critic)
+    found = learn(two, rows_of(synchronous[0], micro_batches), 1, loss=first_has_a_critic)
     assert found["grad_norm"] > 0
     after = saved(two, tmp_path / "after")
     head = next(key for key in after if "value" in key)
     assert not torch.equal(before[head], after[head])
     assert all(bool(x.isfinite().all()) for x in after.values())
+
+
+def test_what_no_rank_uses_stays_as_it_is(synchronous: Twins, tmp_path: Path) -> None:
+    """Its moments, and the decay of weights, are not followed, as in one process."""
+    one, two = synchronous
+    batch = rows_of(one, 2)
+    for learner in synchronous:
+        learn(learner, batch, 1)
+    before = saved(two, tmp_path / "before")
+    metrics = [learn(learner, batch, 2, loss=policy_alone) for learner in synchronous]
+    assert metrics[0].keys() == metrics[1].keys()
+    a, b = (saved(learner, tmp_path / name) for learner, name in zip(synchronous, "ab", strict=True))
+    assert distance(a, b) == 0 < distance(before, a)
+    heads = [key for key in before if "value" in key]
+    assert heads and all(bool(before[key].any()) and torch.equal(before[key], b[key]) for key in heads)
 
 
 def test_a_killed_rank_is_told_and_not_waited_for(twins: Twins, tmp_path: Path) -> None:

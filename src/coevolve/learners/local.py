@@ -184,7 +184,7 @@ class LocalLearner(Policy):
                 placed, weight = micro.to(self.device), weight_BT[rows_B, :actions].to(self.device)
                 out = outputs(micro)
                 loss, metrics = loss_of(objective, out, placed, aims, weight, where)
-                (self._through_all(loss, out) if counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
+                self._through_all(loss if counts else 0.0 * loss, out).backward()  # type: ignore[no-untyped-call]
                 if counts:
                     tally.add(placed, out, {"loss": loss.detach(), **metrics})
         total, entropy, drift, tally.gap.sums = self._of_all(tally.metrics, tally.entropy, tally.drift, tally.gap.sums)

@@ -92,7 +92,9 @@ class Shard(LocalLearner):
             out = super(Shard, self).outputs(micro, kl)
             return out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT  # a tuple, where FSDP finds what has a gradient
 
-        return Outputs(*_whole_in(self.models if kl else self.models[:1], said))  # type: ignore[arg-type]
+        found = _whole_in(self.models if kl else self.models[:1], said)
+        # Views: to ask what a loss uses of them is not yet the backward that FSDP's hooks wait for.
+        return Outputs(*(None if x is None else x.view_as(x) for x in found))  # type: ignore[arg-type]
 
     @contextmanager
     def _learning(self, kl: bool) -> Iterator[Callable[[Batch], Outputs]]:
@@ -118,9 +120,19 @@ class Shard(LocalLearner):
                 parameter.grad = torch.zeros_like(parameter)
 
     def _through_all(self, loss: Tensor, out: Outputs) -> Tensor:
-        """With a gradient of 0 for what this rank's rows leave out: FSDP waits for that of every rank."""
-        said = [x.sum() for x in (out.logp_BT, out.value_BT) if x is not None and x.requires_grad]
-        return loss + 0.0 * torch.stack(said).sum() if self.models else loss
+        """With a gradient of 0 for what this rank's rows leave out and another rank's use: FSDP waits for that of every
+        rank. What nobody uses has none, as in one process, or Adam would move it by its moments and decay."""
+        if not self.models:
+            return loss
+        every = (out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT)
+        said = [x for x in every if x is not None and x.requires_grad]
+        grads = torch.autograd.grad(loss, said, retain_graph=True, allow_unused=True)
+        used = torch.tensor([grad is not None for grad in grads], dtype=torch.int32, device=self.device)
+        distributed.all_reduce(used, distributed.ReduceOp.MAX)
+        left_out = [
+            x.sum() for x, grad, anywhere in zip(said, grads, used.tolist(), strict=True) if anywhere and grad is None
+        ]
+        return loss + 0.0 * torch.stack(left_out).sum() if left_out else loss
 
     def _of_all(self, total: dict[str, Any], *sums: Any) -> tuple[Any, ...]:
         """Added up in the order of the ranks, which every rank finds alike."""
