@@ -1,7 +1,7 @@
 """Writes the files of ``examples`` into the pages of the guide: ``python tools/docs_code.py``, or ``make docs-code``.
 
-A page says where: ``<!-- examples/rae.py -->`` on the line before a fenced block, whose text becomes that file's. So
-the code is in the page wherever it is read, on GitHub too, and a test compares every page with the files.
+A page has ``<!-- examples/rae.py -->`` on the line before a fenced block, whose text becomes that of the file. So the
+code is in the page wherever it is read, on GitHub too, and a test compares every page with the files.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _BLOCK = re.compile(r"^<!-- (\S+) -->\n```(\w+)\n.*?^```$", re.DOTALL | re.MULTI
 
 
 def included(page: str, root: Path = ROOT) -> str:
-    """The page with every marked block as its file is now. Raises ValueError for a file that is not there."""
+    """Return the page with every marked block replaced by its file's text. Raises ValueError for a missing file."""
     return _BLOCK.sub(lambda block: f"<!-- {block[1]} -->\n```{block[2]}\n{_text(root / block[1])}```", page)
 
 
 def files(page: str) -> list[str]:
-    """The files that a page has the text of."""
+    """Return the files whose text a page includes."""
     return [block[1] for block in _BLOCK.finditer(page)]
 
 

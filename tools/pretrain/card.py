@@ -76,7 +76,7 @@ _HEARD = {
 
 
 def write_card(run: Path) -> Path:
-    """Measures the finished run's model and writes `model/README.md`."""
+    """Measure the finished run's model and write `model/README.md`."""
     folder = run / "model"
     if not folder.is_dir():
         raise ValueError(f"{run} holds no finished run; train it first: coevolve pretrain recipes/pretrain-tiny.yaml")

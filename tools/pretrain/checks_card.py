@@ -59,7 +59,7 @@ intervals over problems.
 
 
 def measured(run: Path) -> dict[str, Any]:
-    """The premise of a finished run's model."""
+    """Return the measured premise (``coevolve.diagnose.premise``) of a finished run's model."""
     model = run / "model"
     if not model.is_dir():
         raise ValueError(f"{run} holds no finished run; train it first: coevolve pretrain recipes/pretrain-checks.yaml")
@@ -69,7 +69,7 @@ def measured(run: Path) -> dict[str, Any]:
 
 
 def card(run: Path, found: dict[str, Any]) -> str:
-    """What `model/README.md` is to say."""
+    """Return the text of `model/README.md`."""
     model, tokenizer = load_causal_lm(str(run / "model")), load_tokenizer(str(run / "model"))
     held_out = json.loads((run / "held_out.json").read_text(encoding="utf-8"))
     return _CARD.format(

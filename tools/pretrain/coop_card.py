@@ -100,7 +100,7 @@ _ABOUT = {
 
 
 def write_card(run: Path, recipes: Path = Path("recipes")) -> Path:
-    """Measures the finished run's model in every play and writes `model/README.md`."""
+    """Measure the finished run's model in every play and write `model/README.md`."""
     folder = run / "model"
     if not folder.is_dir():
         raise ValueError(f"{run} holds no finished run; train it first: coevolve pretrain recipes/pretrain-coop.yaml")
@@ -134,7 +134,7 @@ def write_card(run: Path, recipes: Path = Path("recipes")) -> Path:
 
 
 def _start(recipe: Path, model: Path) -> Mapping[str, Any]:
-    """The evaluation of a recipe's play by this model."""
+    """Evaluate this model, untrained, in a recipe's play."""
     agents = ("ann",) if recipe.stem.startswith("grpo") else ("ann", "bob")
     return evaluate_recipe(recipe, [f"policies.{name}.model={model.absolute()}" for name in agents], samples=SAMPLES)
 

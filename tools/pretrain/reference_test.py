@@ -1,4 +1,4 @@
-"""Does a model read its reference? The score of what it says after the observer's template, by kind of reference."""
+"""A test of whether a model reads its reference: scores of its answers as observer, by kind of reference."""
 
 from random import Random
 from statistics import correlation, mean, stdev
@@ -16,14 +16,14 @@ _BATCH = 128
 
 
 class Measured(NamedTuple):
-    """Score of query + continuation in VADER points, over all openings."""
+    """The score of query + continuation in VADER points, over all openings."""
 
     mean: float
     standard_error: float
 
 
 class ReferenceTest(NamedTuple):
-    """One row for each kind of reference, and how answers correlate with their reference's score."""
+    """One row for each kind of reference, and the correlations of answers' scores with their references' scores."""
 
     rows: dict[str, Measured]
     correlation_own: float
@@ -31,10 +31,10 @@ class ReferenceTest(NamedTuple):
 
 
 def reference_test(model: Any, tokenizer: PreTrainedTokenizerBase, count: int, seed: int = 0) -> ReferenceTest:
-    """Samples one continuation of at most 16 tokens for each of `count` test openings and each kind of reference.
+    """Sample one continuation of at most 16 tokens for each of `count` test openings and each kind of reference.
 
-    good, bad: sentences of the grammar of grade +3 and -3. own: what the model itself says to the bare query.
-    shuffled: the same, but each problem hears another's. none: the bare query.
+    good, bad: sentences of the grammar of grade +3 and -3. own: the model's own answer to the bare query. shuffled: its
+    answer to another query. none: the bare query.
     """
     rng = Random(seed)
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""How often is a model's answer to a held-out problem right, alone and after each kind of reference?"""
+"""A test of how often a model's answers to held-out problems are right, alone and after each kind of reference."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BATCH = 128
 
 
 def pass_rates(model: Any, tokenizer: PreTrainedTokenizerBase, count: int, seed: int = 0) -> dict[str, float]:
-    """Share of right answers, one sampled (temperature 1) to each of ``count`` problems of split "test".
+    """Return the shares of right answers, one sampled (temperature 1) to each of ``count`` problems of split "test".
 
-    none: the bare question; greedy: the same, decoded greedily. right, wrong: after a reference of the grammar that is
-    right, or flawed and wrong. own: after what the model itself sampled under "none"; own_right and own_wrong are the
-    parts of these where that was right or wrong.
+    none: to the bare question; greedy: to the bare question, decoded greedily. right, wrong: after a reference of the
+    grammar that is right, or flawed and wrong. own: after the model's own answer under "none"; own_right and own_wrong:
+    of these, the problems whose own answer was right or wrong.
     """
     rng = Random(seed)
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""From a name in a recipe to an object: of a registry or the user's ``file.py:Name``, called with checked settings."""
+"""Components by name: a registered factory, or the user's ``file.py:Name``, called with checked settings."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from coevolve.recipe.inputs import did_you_mean, validate
 Made = TypeVar("Made")
 
 USER = "coevolve_user."
-"""What the names of modules made of users' files begin with; their paths follow."""
+"""Prefix of the names of modules that are imported from users' files; the file's path follows."""
 
 
 _MAY_LEAVE = ("roles",)
-"""What is given to a factory that has a parameter for it: a cast may know the roles by itself."""
+"""Fixed arguments that a factory gets only if it has a parameter for them: a cast may know its roles by itself."""
 
 
 def component(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /, **fixed: Any) -> Made:
-    """Build what a recipe names: ``name``, ``{name: n, key: value}``, or ``file.py:Name`` in place of the name.
+    """Build the component that a recipe names: ``name``, ``{name: n, key: value}``, or ``file.py:Name`` for the name.
 
-    The settings are checked against the factory's signature, keys and types; ``fixed`` are what a recipe cannot give,
-    and a factory need not take the roles. kind is the recipe's key ("task", "play"), for messages. Raises ValueError
-    for an unknown name or setting.
+    The settings' keys and types are checked against the factory's signature. fixed: further arguments, which a recipe
+    cannot set; a factory need not take ``roles``. kind: the recipe's key ("task", "play"), for messages. Raises
+    ValueError for an unknown name or setting.
     """
     return resolve(spec, registry, kind, **fixed)()
 
 
 def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /, **fixed: Any) -> Callable[[], Made]:
-    """``component`` up to the call: everything is checked, nothing is built."""
+    """Check a component as ``component`` does and return a function that builds it; nothing is built yet."""
     settings = {"name": spec} if isinstance(spec, str) else spec
     if not isinstance(settings, Mapping) or not isinstance(settings.get("name"), str):
         raise ValueError(f"{kind}: want a name, or a mapping with `name` and its settings; found {shown(spec)}")
@@ -62,14 +62,17 @@ def resolve(spec: Any, registry: Mapping[str, Callable[..., Made]], kind: str, /
 def checked(
     factory: Callable[..., Any], settings: Mapping[str, Any], where: str, fixed: Iterable[str]
 ) -> dict[str, Any]:
-    """The settings, coerced to the types of the factory's parameters. Raises ValueError for a wrong key or type."""
+    """Return the settings, coerced to the types of the factory's parameters.
+
+    Raises ValueError for a wrong key or type.
+    """
     valid = validate(_schema(factory, tuple(fixed)), dict(settings), where)
     return {key: getattr(valid, key) for key in settings}
 
 
 @functools.cache
 def _schema(factory: Callable[..., Any], fixed: tuple[str, ...]) -> type[BaseModel]:
-    """The parameters of a factory as the fields of a model, but for the fixed ones."""
+    """Return a pydantic model whose fields are the factory's parameters, without the fixed ones."""
     made_by = factory.func if isinstance(factory, partial) else factory
     hints = _hints(made_by.__init__ if inspect.isclass(made_by) else made_by)
     fields: dict[str, Any] = {}
@@ -84,7 +87,7 @@ def _schema(factory: Callable[..., Any], fixed: tuple[str, ...]) -> type[BaseMod
 
 
 def _hints(function: Any) -> dict[str, Any]:
-    """The types of a function's parameters; of those that name what is imported for type checkers alone, none."""
+    """Return the types of a function's parameters, without those whose names are imported for type checkers only."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError:
@@ -98,15 +101,18 @@ def _hints(function: Any) -> dict[str, Any]:
 
 
 def _is_factory(found: Any) -> bool:
-    """A class or a function makes the component; a coroutine function (a play) or another object already is one."""
+    """Return whether an object builds the component, as a class or function does.
+
+    A coroutine function (a play) or another object is the component itself.
+    """
     maker = inspect.isclass(found) or inspect.isroutine(found) or isinstance(found, partial)
     return maker and not inspect.iscoroutinefunction(found)
 
 
 def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
-    """The object ``Name`` of ``file.py:Name``. registry: other names that could have been meant, for messages.
+    """Return the object ``Name`` of ``file.py:Name``. registry: other names that could have been meant, for messages.
 
-    Raises ValueError if there is no such thing.
+    Raises ValueError if the file or the object does not exist, or the file cannot be imported.
     """
     file, colon, attribute = name.rpartition(":")
     if name.endswith(".py"):
@@ -116,7 +122,7 @@ def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
         listed = ", ".join([*known, "file.py:Name"])
         raise ValueError(f"{kind}: unknown name {shown(name)}{did_you_mean(name, known)}; known: {listed}")
     path = Path(file).absolute()
-    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
+    if not os.path.isfile(path):  # unlike Path.is_file, does not raise for a name that no file system takes
         raise ValueError(f"{kind}: no file {cut(path)}, named by {shown(name)}")
     module = _import(path, kind)
     if not hasattr(module, attribute):
@@ -126,7 +132,7 @@ def from_file(name: str, registry: Iterable[str], kind: str) -> Any:
 
 
 def _import(path: Path, kind: str) -> Any:
-    """A user's file as a module; its folder is not put on sys.path, and importing it twice gives one module."""
+    """Import a user's file as a module, once for all imports; its folder is not put on sys.path."""
     name = f"{USER}{path}"
     if name in sys.modules:
         return sys.modules[name]
@@ -134,7 +140,7 @@ def _import(path: Path, kind: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses look their module up
+    sys.modules[name] = module  # before it runs: dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
     except BaseException as error:

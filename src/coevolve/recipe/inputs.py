@@ -1,6 +1,6 @@
-"""What a user wrote, read strictly: YAML files, key=value overrides, schemas.
+"""Strict reading of user input: YAML files, key=value overrides, validation against schemas.
 
-Every mistake is a ValueError of one line that names the key's path and, for an unknown key, the nearest known one.
+Every mistake is a one-line ValueError that names the key's path and, for an unknown key, the nearest known one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ Schema = TypeVar("Schema")
 
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _MIB = 1 << 20
-_BYTES = 1 * _MIB  # of a YAML file; a recipe is a page or two, and reading YAML is slow
-_LONGEST = 200  # characters of a key
-_DEEP = 32  # levels of keys and lists
-_VALUES = 100_000  # in a tree, with what its aliases repeat
+_BYTES = 1 * _MIB  # limit for a YAML file; a recipe is a page or two, and reading YAML is slow
+_LONGEST = 200  # limit for the characters of a key
+_DEEP = 32  # limit for nested levels of keys and lists
+_VALUES = 100_000  # limit for the values in a tree, its aliases written out
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 numbers (``_read_numbers_of_1_2``); a key given twice, or one that is not text, is an error.
+    """A YAML loader with the numbers of YAML 1.2 (``_read_numbers_of_1_2``) and strict keys.
 
-    Whatever a value's constructor raises (a date of month 13, ``!!int x``) is one that names the value's line.
+    A key given twice, or one that is not text, is an error; so is a value that cannot be constructed (a date of month
+    13, ``!!int x``). Each error names the line.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -45,9 +46,9 @@ class _Loader(yaml.SafeLoader):
         self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """PyYAML takes a time that grows with the square of the depth: 10,000 brackets, seconds."""
+        """Compose a node, up to a limit of depth: PyYAML's time grows with its square (seconds for 10,000 brackets)."""
         self._depth += 1
-        if self._depth > 2 * _DEEP:  # what is less too deep than that is told by its key
+        if self._depth > 2 * _DEEP:  # depths between _DEEP and this: ``_unshared`` names the key
             raise RecursionError
         try:
             return super().compose_node(parent, index)
@@ -79,7 +80,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Texts that ``load_yaml`` or PyYAML would read as something else, such as 1e-4 or 010, are in quotes."""
+    """A YAML dumper that quotes texts which ``load_yaml`` or PyYAML would not read as texts, such as 1e-4 or 010."""
 
 
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -90,17 +91,20 @@ _NUMBERS = {
         r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
     ),
 }
-"""What YAML 1.2 takes for a number where there are no quotes, and 1_000."""
+"""Unquoted texts that are read as numbers: those of YAML 1.2, and 1_000."""
 
 
 def _read_numbers_of_1_2() -> None:
-    """PyYAML is of YAML 1.1, to which 1e-4 is a text, 010 is 8 and 1:30 is 90. Nobody means that in a recipe."""
+    """Make loader and dumper use the numbers of YAML 1.2.
+
+    PyYAML follows YAML 1.1, in which 1e-4 is a text, 010 is 8 and 1:30 is 90: never what a recipe means.
+    """
     _Loader.yaml_implicit_resolvers = {
         first: [one for one in resolvers if one[0] not in _NUMBERS]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     for tag, written in _NUMBERS.items():
-        for kind in (_Loader, Dumper):  # what is written keeps the quotes that readers of 1.1 need, too
+        for kind in (_Loader, Dumper):  # the dumper keeps the quotes that readers of YAML 1.1 need
             kind.add_implicit_resolver(tag, written, list("-+.0123456789"))
     _Loader.add_constructor(_INT, _integer)
 
@@ -114,15 +118,15 @@ _read_numbers_of_1_2()
 
 
 def dump(tree: Any, **how: Any) -> str:
-    """Settings as YAML, keys in their order, that ``load_yaml`` reads as the same. how: for PyYAML, as to its dump."""
+    """Return settings as YAML that ``load_yaml`` reads back unchanged, keys in their order. how: for ``yaml.dump``."""
     text: str = yaml.dump(tree, Dumper=Dumper, sort_keys=False, **how)
     return text
 
 
 def load_yaml(path: str | Path) -> Tree:
-    """The mapping in a YAML file. Raises ValueError for no file, bad YAML (with its line) or another kind of value."""
+    """Return the mapping in a YAML file. Raises ValueError for no file, bad YAML (with its line) or no mapping."""
     path = Path(path)
-    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
+    if not os.path.isfile(path):  # unlike Path.is_file, does not raise for a name that no file system takes
         raise ValueError(f"no file {cut(path)}{did_you_mean(cut(path), map(str, path.parent.glob('*.yaml')))}")
     if (size := path.stat().st_size) > _BYTES:
         raise ValueError(f"{path} has {size / _MIB:.1f} MiB; a file of settings has at most {_BYTES // _MIB}")
@@ -133,9 +137,9 @@ def load_yaml(path: str | Path) -> Tree:
 
 
 def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
-    """A copy of the tree with each ``a.b=value`` set, values typed as in YAML; ``a.*.b`` is the b of every key of a.
+    """Return a copy of the tree with each ``a.b=value`` set; ``a.*.b`` sets b in every key of a. Values are YAML.
 
-    Raises ValueError that names the override.
+    Raises ValueError naming the override at fault.
     """
     result: Tree = copy.deepcopy(dict(tree))
     for override in overrides:
@@ -154,7 +158,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> Tree:
 
 
 def _keys(tree: Tree, path: str) -> list[str]:
-    """The keys of a path: what is between its dots, or a longer piece where there is a key with dots in it."""
+    """Split a path at its dots; where the tree has a key that contains dots, that key stays whole."""
     keys, place, rest = list[str](), cast(Any, tree), path.split(".")
     while rest:
         ends = range(len(rest), 0, -1)
@@ -166,7 +170,7 @@ def _keys(tree: Tree, path: str) -> list[str]:
 
 
 def _starred(tree: Tree, keys: list[str], named: str) -> list[list[str]]:
-    """The keys that are meant, one after the other: a ``*`` stands for each that is there."""
+    """Return all paths that a path with ``*`` stands for: one for each key that the tree has at that place."""
     if "*" not in keys:
         return [keys]
     at = keys.index("*")
@@ -191,9 +195,9 @@ def _set(tree: Tree, keys: list[str], value: Any, named: str) -> None:
 
 
 def _parsed(text: str, where: str, *, lines: bool) -> Any:
-    """What YAML makes of a text: dicts, lists, text, numbers, none of them twice.
+    """Parse a YAML text into dicts, lists, texts and numbers; no two places share an object.
 
-    Raises ValueError that begins with ``where`` and names the line, if it is a text of ``lines``."""
+    Raises ValueError that begins with ``where`` and, with ``lines``, names the line."""
     try:
         value = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
@@ -211,7 +215,7 @@ _TOO_DEEP = f"nested deeper than {_DEEP} levels, or in itself; want a few levels
 
 
 def _unshared(value: Any, where: str, path: tuple[str, ...], left: list[int]) -> Any:
-    """A copy in which what aliases repeat is there as often as they say. left: how many values more it may have."""
+    """Return a copy in which every YAML alias is written out. left: how many more values the whole may have."""
     left[0] -= 1
     at = f"{where}: {'.'.join(path)}" if path else where
     if len(path) > _DEEP:
@@ -239,13 +243,13 @@ def _check_key(key: str, at: str) -> None:
 
 
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-"""NUL ends a path; a lone surrogate is half a character."""
+"""Characters refused in texts: NUL ends a path, a lone surrogate is half a character."""
 
 
 def validate(schema: type[Schema] | TypeAdapter[Schema], tree: Any, where: str) -> Schema:
-    """The tree as this pydantic model (or as the type of this adapter).
+    """Return the tree as an instance of this pydantic model (or of the type of this adapter).
 
-    Raises ValueError of one line: where, the path of the key, what is wrong, and the nearest known key.
+    Raises a one-line ValueError: where, the path of the key, what is wrong, and the nearest known key.
     """
     try:
         if isinstance(schema, TypeAdapter):
@@ -260,9 +264,9 @@ def validate(schema: type[Schema] | TypeAdapter[Schema], tree: Any, where: str) 
 
 
 def _check_numbers(value: Any, where: str, path: tuple[str, ...]) -> None:
-    """Raises ValueError naming the key of a number that is not finite, or that 64 bits do not hold.
+    """Raise ValueError naming the key of a number that is not finite or does not fit into 64 bits.
 
-    Of what became of a tree, since ``"nan"`` is a text until something wants a number.
+    The validated values are checked, not the tree: ``"nan"`` is a text until a field wants a number.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where}: {'.'.join(path)} is {value}; want a finite number")
@@ -276,7 +280,7 @@ _INT64 = 1 << 63
 
 
 def _inside(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Keys, or places, and values of what settings are made of."""
+    """Return the (key or index, value) pairs of a mapping, list, tuple, model or dataclass; none for other values."""
     if isinstance(value, Mapping):
         return value.items()
     if isinstance(value, list | tuple):
@@ -302,7 +306,7 @@ _OF_TRL = {
     "scale_rewards": "algorithm.std",
     "train_dataset": "task.data",
 }
-"""TRL's word -> what it is in a recipe; docs/from-trl.md has them all."""
+"""TRL's setting -> its name in a recipe; docs/from-trl.md lists all."""
 
 _OF_VERL = {
     "kl_coef": "eta of ppo and cory, beta (with kl: reward) of the others",
@@ -311,12 +315,13 @@ _OF_VERL = {
     "n": "members",
     "total_epochs": "steps (an epoch is problems / batch_size of them)",
 }
-"""Likewise verl's, without the sections that they stand in."""
+"""verl's setting, without its section -> its name in a recipe."""
 
 
 def _in_our_words(word: str, known: Sequence[str]) -> str:
-    """``"; TRL's max_steps is steps"``, or nothing for a word that is neither TRL's nor verl's. An ``n`` is verl's
-    where members or sampling are set: plays have their own."""
+    """Return ``"; TRL's max_steps is steps"``, or an empty text for a word that is neither TRL's nor verl's.
+
+    ``n`` counts as verl's only beside keys of the recipe or its sampling: plays have an ``n`` of their own."""
     if word in _OF_TRL:
         return f"; TRL's {word} is {_OF_TRL[word]}"
     if word in _OF_VERL and (word != "n" or {"members", "max_new_tokens"} & set(known)):
@@ -325,13 +330,13 @@ def _in_our_words(word: str, known: Sequence[str]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"``, or nothing if no known word is near."""
+    """Return ``"; did you mean 'x'?"``, or an empty text if no known word is near."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _explain(error: ValidationError, schema: Any) -> str:
-    """The first unknown key if there is one (it often causes the other errors), else the first error."""
+    """Describe the first unknown key if there is one (it often causes the other errors), else the first error."""
     errors = sorted(error.errors(include_url=False), key=lambda e: e["type"] not in _UNKNOWN_KEY)
     first = errors[0]
     path, known = _locate(schema, first["loc"])
@@ -356,7 +361,7 @@ _RANGES = {
 
 
 def _want(error: ErrorDetails) -> str:
-    """What a value out of its range, or none of several words, had to be; empty for any other mistake."""
+    """Return the range or the words that a value had to be in; empty for any other kind of mistake."""
     if error["type"] == "literal_error":
         words = re.findall("'([^']*)'", error["ctx"]["expected"])
         return f"one of {', '.join(words)}{did_you_mean(shown(error['input']), words)}"
@@ -364,11 +369,11 @@ def _want(error: ErrorDetails) -> str:
 
 
 _OUR_NAMES = re.compile(r" or an instance of \w+")
-"""What pydantic says of a Python class, which a file cannot name."""
+"""The part of pydantic's messages that names a Python class, which a file cannot contain."""
 
 
 def _locate(schema: Any, loc: Sequence[str | int]) -> tuple[str, list[str]]:
-    """The dotted path of a pydantic location, and the keys known where it ends (union tags in it are passed over)."""
+    """Return the dotted path of a pydantic location (without union tags) and the keys known where it ends."""
     candidates, path = _flatten(schema), list[str]()
     for depth, part in enumerate(loc):
         inner = [child for c in candidates for child in _flatten(_child(c, part)) if child is not None]
@@ -382,7 +387,7 @@ def _locate(schema: Any, loc: Sequence[str | int]) -> tuple[str, list[str]]:
 
 
 def _flatten(kind: Any) -> list[Any]:
-    """The members of a union, out of their Annotated wrappers."""
+    """Return the types of a union, without their Annotated wrappers; another type alone."""
     if typing.get_origin(kind) is Annotated:
         return _flatten(typing.get_args(kind)[0])
     if typing.get_origin(kind) in (Union, types.UnionType):
@@ -391,7 +396,7 @@ def _flatten(kind: Any) -> list[Any]:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """Key -> type, of a model or a dataclass; empty for anything else."""
+    """Return key -> type of a model or a dataclass; empty for any other type."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return {name: field.annotation for name, field in kind.model_fields.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -401,7 +406,7 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def _child(kind: Any, part: str | int) -> Any:
-    """The type below this key or index, None if there is none."""
+    """Return the type of the value at this key or index, None if there is none."""
     if typing.get_origin(kind) in (dict, list, Mapping, Sequence) and typing.get_args(kind):
         return typing.get_args(kind)[-1]
     return _fields(kind).get(str(part))

@@ -11,29 +11,32 @@ HERE = Path(__file__).resolve()
 
 
 def packaged() -> dict[str, Path]:
-    """The recipes by name, in the order of the alphabet."""
+    """Return the packaged recipes by name, in alphabetical order."""
     return {path.stem: path for path in sorted(_folder("recipes").glob("*.yaml"))}
 
 
 def examples() -> list[Path]:
-    """The files of the examples, in the order of the alphabet."""
+    """Return the files of the packaged examples, in alphabetical order."""
     return sorted(path for path in _folder("examples").iterdir() if path.is_file())
 
 
 def _folder(name: str) -> Path:
-    """A wheel has it in it, a checkout at its root."""
+    """Return the folder of this name: inside the package in a wheel, at the repository's root in a checkout."""
     built = HERE.parents[1] / "assets" / name
     return built if built.is_dir() else HERE.parents[3] / name
 
 
 def located(recipe: str | Path) -> Path:
-    """The file that was meant: a path, or else the name of a packaged recipe. Raises ValueError for no such name."""
+    """Return the file of a recipe that is given as a path or as the name of a packaged recipe.
+
+    Raises ValueError for a name that no packaged recipe has.
+    """
     path = Path(recipe)
     recipes = packaged()
-    is_file = path.suffix in (".yaml", ".yml")  # names have dots, too: qwen3-1.7b
+    is_file = path.suffix in (".yaml", ".yml")  # names of packaged recipes have dots, too: qwen3-1.7b
     if is_file and not path.exists() and path.stem in recipes:
         raise ValueError(f"no file {path}; the recipe of that name comes with the package; write {path.stem}")
-    if is_file or len(path.parts) != 1 or path.is_file():  # a folder of that name may be there for other reasons
+    if is_file or len(path.parts) != 1 or path.is_file():  # not path.exists(): an unrelated folder may have the name
         return path
     if path.name not in recipes:
         near = did_you_mean(path.name, recipes)
@@ -44,21 +47,24 @@ def located(recipe: str | Path) -> Path:
 
 
 def beside(file: str, folder: Path) -> Path:
-    """The file that a recipe in this folder names; if there is none, the packaged recipe of that very name, if there is
-    one: a recipe that was copied out of the package names others of it."""
+    """Return the path of a file that a recipe in this folder names.
+
+    If there is no such file, but a packaged recipe of exactly that name, return the latter: a recipe that was copied
+    out of the package names others of the package.
+    """
     path = (folder / file).absolute()
     ours = None if os.path.exists(path) else packaged().get(file.removesuffix(".yaml"))
     return ours if ours is not None and ours.name == file else path
 
 
 def is_recipe(path: Path) -> bool:
-    """Whether a recipe is meant, by its file or by the name of a packaged one, rather than the folder of a run."""
+    """Return whether a path means a recipe (a file, or the name of a packaged one) rather than the folder of a run."""
     named = len(path.parts) == 1 and not path.exists() and path.name in packaged()
     return path.suffix in (".yaml", ".yml") or named
 
 
 def about(path: Path) -> str:
-    """The first sentence of the comment that a recipe begins with."""
+    """Return the first sentence of the comment at the top of a recipe."""
     comment = []
     for line in path.read_text("utf-8").splitlines():
         if not line.startswith("#"):

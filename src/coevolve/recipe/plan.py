@@ -1,4 +1,4 @@
-"""What a recipe would do, before it does it (``coevolve train --dry-run``): writes nothing and reads no weights."""
+"""The plan of a dry run (``coevolve train --dry-run``): what a recipe would do. Writes nothing, reads no weights."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from coevolve.tasks.roles import check_prompts
 from coevolve.types import Algorithm, Case, PolicyName, Problem, Turn
 
 _MIB, _GIB = 1 << 20, 1 << 30
-_MOST = 100_000  # turns of an episode that are played to be counted
+_MOST = 100_000  # limit for the turns of an episode that is played to count them
 
 
 class _NoTask:
-    """Stands in for the task, which may not be to be had here, nor to be built without training a model."""
+    """A stand-in for the task, which may be unavailable here, or need a model that is not trained yet."""
 
     train: Sequence[Problem] = (Problem("planned"),)
     test: Sequence[Problem] = train
@@ -55,9 +55,9 @@ class _NoTask:
 
 
 def plan(recipe: Recipe) -> str:
-    """The resolved recipe as YAML, then the plan as comments. Raises ValueError for a wrong key or setting.
+    """Return the resolved recipe as YAML, then the plan as comments. Raises ValueError for a wrong key or setting.
 
-    The task is another matter (``problems``); models, and plays that do not work on it, are found out in training."""
+    Not checked here: the task (``problems`` does), and models and plays that only fail in training."""
     algorithm = parts(recipe).algorithm()
     engines = [one for one in (recipe.engine, *(spec.engine for spec in recipe.policies.values())) if one]
     check_corrected(max((one.get("staleness", 0) for one in engines), default=0), algorithm)
@@ -78,9 +78,9 @@ def plan(recipe: Recipe) -> str:
 
 
 def problems(recipe: Recipe) -> str:
-    """How many there are, as a comment. The task is built for it, unless that would pre-train a model.
+    """Return the numbers of problems, as a comment. Builds the task, unless that would pre-train a model.
 
-    Raises ValueError for wrong settings, a role without a prompt and data that cannot be had, as training would."""
+    Raises ValueError for wrong settings, a role without a prompt and unavailable data, as training would."""
     trained = [value for value in recipe.task.values() if isinstance(value, str) and models.is_recipe(value)]
     if trained:
         return f"# task: built when training starts, which first runs {' and '.join(trained)} if need be"
@@ -96,7 +96,7 @@ def problems(recipe: Recipe) -> str:
 
 
 def _work(recipe: Recipe, algorithm: Algorithm) -> list[str]:
-    """Tokens of one step. Turns and calls are counted by playing one episode without models."""
+    """Return lines about the turns and tokens of one step, counted by playing one episode without models."""
     checked = parts(recipe)
     cast = checked.cast()(0)
     said = itertools.count()
@@ -155,34 +155,34 @@ def _memory(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 
 
 def _processes(recipe: Recipe, algorithm: Algorithm, parameters: int) -> int:
-    """How many worker processes would start. parameters: of all models that they would have."""
+    """Return how many worker processes would start. parameters: of all models that they would hold."""
     turns = recipe.batch_size * recipe.members * len(parts(recipe).cast()(0))
     tokens = turns * recipe.sampling.length_range[1] * algorithm.objective.epochs
     return processes(recipe.workers, cores(), parameters, tokens) if parameters else 0
 
 
 def _kept(recipe: Recipe, spec: RecipePolicy, made: Any) -> int:
-    """Bytes of the copy that the compiled loops keep of weights that nobody trains, in each process that samples."""
+    """Return the bytes of the copy of untrained weights that the compiled loops keep in each process that samples."""
     sampled = not recipe.learner and _positions(spec.engine or recipe.engine)
     loops = sampled and _keeps_copy(recipe, spec) and _chosen(recipe, spec, made).startswith("cpu")
     return 2 * (sizes(made)[1] + made.get_output_embeddings().weight.numel()) if loops else 0
 
 
 def _positions(engine: Mapping[str, Any] | None) -> int:
-    """How many the local engine decodes at a time; another one has its cache elsewhere."""
+    """Return for how many tokens the local engine holds a KV cache; 0 for another engine, whose cache is elsewhere."""
     if engine is not None and engine["name"] != "local":
         return 0
     return int((engine or {}).get("max_tokens", defaults.MAX_TOKENS))
 
 
 def _cache(spec: PolicySpec, shape: cost.Shape, positions: int) -> int:
-    """Bytes of the keys and values of so many positions."""
+    """Return the bytes of the KV cache of this many positions."""
     return 2 * (2 if spec.dtype == "bfloat16" else 4) * shape.layers * shape.kv * positions
 
 
 @dataclass
 class _Device:
-    """What the policies of a device take there together, in bytes: all the time, and while one learns or is sampled."""
+    """The bytes that the policies of one device need together: always, and while one learns or is sampled."""
 
     held: int = 0
     bases: set[tuple[object, ...]] = field(default_factory=set)
@@ -190,7 +190,7 @@ class _Device:
     cache: int = 0
 
     def add(self, spec: PolicySpec, state: Mapping[str, int], base: int, shape: cost.Shape, positions: int) -> None:
-        """base: of its model without anything that is trained, which others of that model share."""
+        """Add a policy. base: bytes of its model without trained parts, which other policies of the model share."""
         full, key = spec.weights == "full", (spec.model, spec.dtype, spec.load_in_4bit, spec.compute)
         self.held += sum(state.values()) - state["gradients"] - (state["reference"] if full else base)
         if key not in self.bases and (state["reference"] or not full):
@@ -202,7 +202,7 @@ class _Device:
         self.cache = max(self.cache, _cache(spec, shape, positions))
 
     def sum(self) -> str:
-        """In a line."""
+        """Return the memory in one line."""
         most = self.held + max(sum(self.learning.values()), self.cache)
         parts = ", ".join(f"{part} {size / _GIB:.2f}" for part, size in self.learning.items() if size)
         learns = f"; while one learns {parts}" * bool(parts)
@@ -212,8 +212,9 @@ class _Device:
 
 @dataclass
 class _Moved:
-    """The policies that worker processes would compute for, and what of theirs each process has for itself, in bytes;
-    their weights are there once for all."""
+    """The policies that worker processes would compute for, and the bytes that each process needs for itself.
+
+    The processes share the weights."""
 
     parameters: int = 0
     bases: set[tuple[object, ...]] = field(default_factory=set)
@@ -224,7 +225,7 @@ class _Moved:
     work: int = 0
 
     def add(self, spec: PolicySpec, state: Mapping[str, int], shape: cost.Shape, positions: int) -> None:
-        """One of them. state, positions: as of ``_Device``."""
+        """Add a policy. state, positions: as in ``_Device.add``."""
         key = (spec.model, spec.dtype, spec.compute)
         if spec.weights == "full" or key not in self.bases:
             self.parameters += shape.parameters
@@ -239,10 +240,10 @@ class _Moved:
         self.work = max(self.work, _cache(spec, shape, positions))
 
     def more(self, count: int) -> str:
-        """What so many processes take that one would not, in a line: the work of one is counted where it is alone.
+        """Return in one line the memory that ``count`` processes need beyond one, which ``_Device`` counts.
 
-        Each makes gradients, and adds them to buffers that all see, of those policies that learn at the same time, and
-        one more of each policy, which stays. One set is counted where one learns.
+        Each process has gradients of its own and adds them to shared buffers: one for each policy that learns at the
+        same time, and a lasting one for each policy. The gradients of one process are counted in ``_Device``.
         """
         gradients = self.buffers + self.gradients * (1 + min(AT_ONCE, self.learners)) * (count - 1)
         found = {"gradients": gradients, "work": self.work * (count - 1), "copies": self.copies * count}
@@ -255,7 +256,7 @@ def _on_ranks(recipe: Recipe) -> bool:
 
 
 def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
-    """Where the ranks of each policy go, what a card has to hold, and what a publish sends."""
+    """Return lines about each policy's ranks: where they run, what a card has to hold, what a publish writes."""
     assert recipe.learner is not None
     count = int(recipe.learner["ranks"])
     lines = [f"ranks, {count} for each policy that learns; GiB a rank, of its formulas (docs/guides/cluster.md):"]
@@ -292,7 +293,7 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
 
 
 def _start(spec: PolicySpec, state: Mapping[str, int], parameters: int) -> int:
-    """Every rank loads the whole model, in float32 unless in 4 bits, before it keeps its part or rounds it."""
+    """Return the bytes that a rank needs to load the whole model (float32 or 4 bits), before it shards or rounds it."""
     return state["weights"] if spec.load_in_4bit else 4 * parameters * (1 + bool(state["reference"]))
 
 
@@ -309,11 +310,11 @@ def _placed(device: str, count: int, learner: Mapping[str, Any]) -> str:
 
 
 def shape_of(made: Any) -> cost.Shape:
-    """The numbers of a model without weights."""
+    """Return the sizes of a model without weights (``weightless``)."""
     config = made.config.get_text_config()
     layers = next((part for part in made.base_model.modules() if isinstance(part, nn.ModuleList)), nn.ModuleList())
     total, inside = int(made.num_parameters()), sum(x.numel() for x in layers.parameters())
-    asking = getattr(config, "num_attention_heads", 0)  # some have no attention
+    asking = getattr(config, "num_attention_heads", 0)  # some models have no attention
     heads = getattr(config, "num_key_value_heads", None) or asking
     size = getattr(config, "head_dim", None) or config.hidden_size // max(asking, 1)
     return cost.Shape(total, total - inside, max(len(layers), 1), config.hidden_size, heads * size, config.vocab_size)
@@ -324,7 +325,7 @@ def _compute(recipe: Recipe) -> list[str]:
     own |= {f"{name}, engine": spec.engine for name, spec in recipe.policies.items()}
     lines = ["compute:", *(f"  {key}: {_shown(part)}" for key, part in own.items() if part)]
     if recipe.learner:
-        return lines  # what computes is its own affair
+        return lines  # a learner of the recipe's own chooses its backend itself
     for name, spec in recipe.policies.items():
         if spec.elsewhere:
             lines.append(f"  {name}: not here, its engine has it")
@@ -335,13 +336,13 @@ def _compute(recipe: Recipe) -> list[str]:
 
 
 def _chosen(recipe: Recipe, spec: PolicySpec, made: Any) -> str:
-    """The backend of this policy's model, which has no weights yet."""
+    """Return the backend for this policy's model. made: the model without weights."""
     asked = asked_of(spec.compute, recipe.threads)
     return planned(made, device_of(spec.device), asked, spec.load_in_4bit, _keeps_copy(recipe, spec))
 
 
 def _keeps_copy(recipe: Recipe, spec: PolicySpec) -> bool:
-    """Whether the compiled loops may keep a copy of the base of this policy and of those that share it."""
+    """Return whether the compiled loops may keep a copy of the base that this policy shares with others."""
 
     def base(of: PolicySpec) -> tuple[object, ...]:
         return of.model, device_of(of.device), of.dtype, of.load_in_4bit, of.compute
@@ -350,19 +351,19 @@ def _keeps_copy(recipe: Recipe, spec: PolicySpec) -> bool:
 
 
 def _shown(part: Mapping[str, Any]) -> str:
-    """A component in a line: its name and its settings."""
+    """Return a component in one line: its name and its settings."""
     settings = [f"{key}: {value}" for key, value in part.items() if key != "name"]
     return ", ".join([str(part["name"]), *settings])
 
 
 def sizes(made: Any) -> tuple[int, int]:
-    """How many parameters a model has and how many of them in linear layers below the head."""
+    """Return how many parameters a model has, and how many of them are in linear layers below the head."""
     below = [m for m in made.modules() if isinstance(m, nn.Linear | Conv1D) and m is not made.get_output_embeddings()]
     return int(made.num_parameters()), sum(module.weight.numel() for module in below)
 
 
 def weightless(model: str) -> Any:
-    """The model without memory for its weights, from its config alone, or the reason why that cannot be had now.
+    """Return the model without memory for its weights, from its config alone, or the reason why there is none yet.
 
     Raises ValueError for a folder that holds no model.
     """
@@ -374,7 +375,7 @@ def weightless(model: str) -> Any:
     except ValueError as error:
         if here:
             raise
-        return str(error)  # training asks again, when there may be a network
+        return str(error)  # training tries again, when there may be a network
     auto: Any = AutoModelForCausalLM
     with torch.device("meta"):
         return auto.from_config(config)

@@ -1,7 +1,7 @@
-"""Settings that were once written otherwise.
+"""Settings whose names or values have changed since earlier versions.
 
-What a run directory recorded is translated when it is read; in a recipe that somebody writes they are an error that
-names the new ones.
+Old settings in a run directory are translated when the run is read. In a recipe that a user writes they are an error
+that names the new ones.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _CRITIC = {"ppo", "cory"}
 
 
 def recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded recipe (or what ``Trainer.identity`` wrote) in today's words."""
+    """Return a recorded recipe (or what ``Trainer.identity`` wrote) with today's settings."""
     if not isinstance(tree.get("algorithm"), Mapping):
         return dict(tree)
     algorithm = _algorithm(tree["algorithm"])
     credit = algorithm.get("credit")
     if isinstance(credit, Mapping) and credit.keys() == {"name", "gamma"} and credit["gamma"] == 1.0:
-        algorithm["credit"] = credit["name"]  # the discount that was written down though nobody asked for one
+        algorithm["credit"] = credit["name"]  # a default discount: it was recorded although the recipe did not set it
     return {**tree, "algorithm": algorithm}
 
 
 def check(tree: Mapping[str, Any], where: str) -> None:
-    """Raises ValueError that says how it is written now, for a recipe in old words."""
+    """Raise ValueError for a recipe with old settings; the message says how they are written now."""
     before = tree.get("algorithm")
     if not isinstance(before, Mapping) or (after := _algorithm(before)) == before:
         return
@@ -38,7 +38,7 @@ def check(tree: Mapping[str, Any], where: str) -> None:
 
 
 def trainer_state(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's ``trainer.json``, in which KL weights and reward statistics once stood by policy."""
+    """Return a checkpoint's ``trainer.json`` in today's form: it once had KL weights, reward statistics by policy."""
     identity, policies = recipe(saved["identity"]), saved["policies"]
     if not isinstance(policies, Mapping):
         return {**saved, "identity": identity}
@@ -49,7 +49,10 @@ def trainer_state(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _algorithm(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """An algorithm of ours in today's words; anybody else's as it is. Python's has no name, but all settings."""
+    """Return a built-in algorithm's settings as written today, a user's own unchanged.
+
+    Settings recorded from Python have no name, but are complete; a key of each family tells them apart.
+    """
     found = dict(settings)
     name = None if settings.get("name") is None else str(settings["name"])
     group = name in _GROUP or (name is None and "baseline" in settings)

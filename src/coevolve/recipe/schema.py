@@ -1,10 +1,10 @@
 """The recipe: its schema, how a file becomes one, and how one becomes a Trainer.
 
-A recipe may begin with ``base: other.yaml`` (one level, relative to the recipe): it is laid over that one key by key.
-``key: null`` removes a key of the base; a component of another name replaces the base's with all its settings.
-A value that ends in ``.yaml`` or ``.txt``, or as a file of rows does (``tasks.tables``), or is ``file.py:Name``, is
-relative to the recipe that it stands in; in a list ``file.py:Name`` alone. A recipe that is not there, as a base or a
-model, is the packaged one of that name, if there is one.
+A recipe may begin with ``base: other.yaml`` (one level, relative to the recipe): its keys then override the base's, one
+by one. ``key: null`` removes a key of the base; a component of another name replaces the base's with all its settings.
+The name of a file (``.yaml``, ``.txt``, a table as in ``tasks.tables``, or ``file.py:Name``) is relative to the recipe
+that it stands in; in a list only ``file.py:Name`` is. Where a base or a model names a recipe file that does not exist,
+the packaged recipe of that name is meant, if there is one.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ if TYPE_CHECKING:
 
 _COMPONENTS = ("task", "play", "cast", "algorithm", "engine", "learner")
 _NUMBERS = ("sampling", "steps", "batch_size", "members", "seed", "reset_every", "workers", "threads")
-"""What a recipe and ``Trainer`` call alike."""
+"""Keys that have the same name in a recipe and as arguments of ``Trainer``."""
 
 _A_FILE = re.compile(r"[^:{}\n]+(\.ya?ml|\.jsonl(\.gz)?|\.json|\.[ct]sv|\.parquet|\.txt|\.py:\w+)$")
 
 
 def names_file(value: Any, folder: Path = Path()) -> bool:
-    """Whether a value is the name of a file. One with blanks may be a sentence, and is, unless the file is there or it
-    begins as whole paths do."""
+    """Return whether a value is the name of a file.
+
+    A value with blanks counts as a sentence, unless the file exists or the path is absolute."""
     if not (isinstance(value, str) and _A_FILE.fullmatch(value)):
         return False
     file = value.rpartition(":")[0] or value
@@ -64,7 +65,7 @@ def names_file(value: Any, folder: Path = Path()) -> bool:
 
 
 Component = dict[str, Any]
-"""``name`` and the settings of a registered factory, or of the user's own ``file.py:Name``."""
+"""The ``name`` and settings of a registered factory, or of the user's own ``file.py:Name``."""
 
 
 class StrictSampling(Sampling):
@@ -74,28 +75,28 @@ class StrictSampling(Sampling):
 
 
 def _listed(trackers: Any) -> Any:
-    """The names of trackers as a list, each once."""
+    """Return trackers' names as a list, each once and without ``none``; any other value unchanged."""
     named = [trackers] if isinstance(trackers, str) else trackers
     is_list = isinstance(named, list) and all(isinstance(name, str) for name in named)
     return [name for name in dict.fromkeys(named) if name != "none"] if is_list else named
 
 
 class Recipe(BaseModel):
-    """One experiment. Everything but ``task``, ``play``, ``roles``, ``policies`` and ``algorithm`` has a default."""
+    """One experiment. All keys but ``task``, ``play``, ``roles``, ``policies`` and ``algorithm`` have defaults."""
 
     model_config = ConfigDict(extra="forbid")
 
     task: Component
     play: Component
     roles: dict[Role, PolicyName] = Field(min_length=1)
-    """Who sits where at step 0; the order is the order in which a chain speaks."""
+    """The policy that plays each role at step 0; a ``chain`` speaks in the order of the roles."""
     cast: Component = {"name": "fixed"}
     policies: dict[PolicyName, RecipePolicy] = Field(min_length=1)
     algorithm: Component
     engine: Component | None = None
-    """What samples policies that have no engine of their own; the local engine if left out."""
+    """The engine of policies that have none of their own; the local engine if left out."""
     learner: Component | None = None
-    """What learns, one for each policy; those of ``learners.build`` if left out."""
+    """The kind of learner, of which every policy gets one; those of ``learners.build`` if left out."""
     sampling: StrictSampling = StrictSampling(**asdict(defaults.SAMPLING))
     output_dir: Folder
     seed: CountFromZero = defaults.SEED
@@ -107,12 +108,12 @@ class Recipe(BaseModel):
     keep_last: Count = defaults.KEEP_LAST
     samples: CountFromZero = defaults.SAMPLES
     report_to: Annotated[list[str], BeforeValidator(_listed)] = []
-    """Trackers by name; one alone, or `none`, need not be a list."""
+    """Names of trackers; a single one, or `none`, need not be a list."""
     callbacks: list[Component] = []
-    """The user's own `file.py:Name`, told of the events of a training."""
+    """Callbacks of the user's own, `file.py:Name`, called at the events of a training."""
     threads: Count | None = None
-    """Of torch in this process; None is one where compiled loops compute, whose large products share what torch finds
-    right, else that."""
+    """Threads of torch in this process. None: one where the compiled loops compute (their large matrix products use as
+    many as torch has by default), torch's default otherwise."""
     workers: Workers = defaults.WORKERS
 
     @model_validator(mode="after")
@@ -126,19 +127,22 @@ class Recipe(BaseModel):
             if name not in self.policies:
                 near = did_you_mean(name, self.policies)
                 raise ValueError(f"algorithm.{key} names the policy {name!r}, which `policies` does not have{near}")
-        if str(self.algorithm.get("name")) in ALGORITHMS:  # another may have rows for a policy that never speaks
+        if str(self.algorithm.get("name")) in ALGORITHMS:  # another algorithm may train a policy that never speaks
             check_idle(self.policies, [*self.roles.values(), *critics], "`roles`")
         return self
 
     def record(self) -> dict[str, Any]:
-        """The recipe as plain data: what a run directory keeps, and ``load_recipe`` reads back."""
+        """Return the recipe as plain data, as a run directory keeps it and ``load_recipe`` reads it back."""
         return self.model_dump(mode="json")
 
 
 def _critics(algorithm: Component) -> dict[PolicyName, str]:
-    """Policies that an algorithm names as critics or as a judge, which may speak or not, and the keys that do."""
+    """Return the policies that an algorithm names as critics or judge, with the key that names each.
+
+    They need not play a role.
+    """
     if str(algorithm.get("name")) not in ALGORITHMS:
-        return {}  # a setting of that name may be anything there
+        return {}  # in a user's own algorithm a setting of that name may mean anything
     critic = algorithm.get("critic")
     named = [*(critic.values() if isinstance(critic, Mapping) else [critic]), algorithm.get("judge")]
     keys = ["critic"] * (len(named) - 1) + ["judge"]
@@ -146,7 +150,7 @@ def _critics(algorithm: Component) -> dict[PolicyName, str]:
 
 
 def check_roles(roles: Mapping[Role, PolicyName], policies: Iterable[PolicyName]) -> None:
-    """Raises ValueError for names that cannot be, and naming a role and the policy that is not there."""
+    """Raise ValueError for invalid names, and for a role whose policy does not exist, naming both."""
     check_names("policies", policies)
     check_names("roles", roles)
     for role, policy in roles.items():
@@ -165,16 +169,16 @@ class Parts:
     algorithm: Callable[[], Algorithm]
     engine: Callable[[], Engine | None]
     learners: Mapping[PolicyName, Callable[[], Learner]]
-    """Of policies that are not specs for ``learners.build``: those of another kind, and those whose weights are not
-    here."""
+    """Learners of the policies that ``learners.build`` does not make: of the recipe's own kind, or for weights that
+    only the policy's engine has."""
     callbacks: Sequence[Callable[[], Any]]
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe, its base and the ``key.sub=value`` overrides. Raises ValueError of one line for any mistake."""
+    """Read a recipe, its base and the ``key.sub=value`` overrides. Raises a one-line ValueError for any mistake."""
     path = located(path)
     tree = _over_its_base(path, _read(path))
-    for override in overrides:  # one by one: what `algorithm=cory` names, `algorithm.eta=1` may set
+    for override in overrides:  # one by one: `algorithm.eta=1` may set a key of what `algorithm=cory` named
         tree = _spelt_out(apply_overrides(tree, [override]), Path.cwd())
     if "kind" in tree and "roles" not in tree:
         raise ValueError(f"{path}: a recipe with `kind` is for `coevolve pretrain`; the recipe of a team has `roles`")
@@ -185,8 +189,8 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def parts(recipe: Recipe) -> Parts:
-    """Check every component's name and settings; calling one builds it. Raises ValueError naming the key."""
-    algorithm = resolve(recipe.algorithm, ALGORITHMS, "algorithm")()  # a value, with components of its own to check
+    """Check every component's name and settings; calling a component builds it. Raises ValueError naming the key."""
+    algorithm = resolve(recipe.algorithm, ALGORITHMS, "algorithm")()  # built now: it has components of its own to check
     return Parts(
         task=resolve(recipe.task, TASKS, "task"),
         play=resolve(recipe.play, PLAYS, "play"),
@@ -199,8 +203,10 @@ def parts(recipe: Recipe) -> Parts:
 
 
 def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
-    """What samples: one engine, or several where policies have their own. Those with the same engine and model share
-    it, unless their weights are full: of these a server holds one set."""
+    """Return a function that builds the engine: one, or a routed engine where policies have engines of their own.
+
+    Policies with the same engine settings and model share one engine, but not policies with full weights, of which a
+    server holds one set."""
     others = resolve(recipe.engine, ENGINES, "engine") if recipe.engine is not None else None
     makers: dict[str, Callable[[], Engine]] = {}
     whose: dict[PolicyName, str] = {}
@@ -215,7 +221,7 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
     def made() -> Engine:
         from coevolve.engines.routed import RoutedEngine
 
-        with ExitStack() as started:  # closed again if a later one fails
+        with ExitStack() as started:  # closed again if a later engine fails
             engines = {}
             for key, make in {"": others or ENGINES["local"], **makers}.items():
                 engines[key] = make()
@@ -229,7 +235,7 @@ def _engine(recipe: Recipe) -> Callable[[], Engine | None]:
 
 
 def check_taught(recipe: Recipe) -> None:
-    """Raises ValueError where nobody can learn, and naming the first policy that cannot because of what samples it."""
+    """Raise ValueError if no policy can learn, or naming the first policy that cannot because of its engine."""
     if recipe.sampling.temperature == 0:
         raise ValueError(GREEDY)
     if all(spec.weights == "frozen" for spec in recipe.policies.values()):
@@ -244,7 +250,8 @@ def check_taught(recipe: Recipe) -> None:
 
 
 def _learners(recipe: Recipe, algorithm: Algorithm) -> Mapping[PolicyName, Callable[[], Learner]]:
-    """A learner of the recipe's own kind for every policy, or one without weights where these are not here."""
+    """Return functions that build learners: of the recipe's ``learner`` for every policy or, without one, a learner
+    without weights for each policy whose weights only its engine has."""
     if recipe.learner is None:
         return {name: partial(_elsewhere, recipe, name) for name, spec in recipe.policies.items() if spec.elsewhere}
     needs = {"reference": algorithm.reference, "steps": recipe.steps, "seed": recipe.seed}
@@ -257,38 +264,38 @@ def _learners(recipe: Recipe, algorithm: Algorithm) -> Mapping[PolicyName, Calla
 
 
 def _elsewhere(recipe: Recipe, name: PolicyName) -> Learner:
-    from coevolve.learners.elsewhere import FrozenElsewhere  # and with it torch
+    from coevolve.learners.elsewhere import FrozenElsewhere  # imports torch
 
     spec = recipe.policies[name]
-    # The engine that loads it is told no threads, and by itself would choose what computes with one.
+    # The local engine that loads it does not know `threads` and by itself would choose the backend of one thread.
     return FrozenElsewhere(name, replace(spec, compute=asked_of(spec.compute, recipe.threads)))
 
 
 def check(recipe: Recipe) -> Parts:
-    """``parts``, and what the policies ask for: all that can be told to be wrong before torch comes."""
+    """Check the components (``parts``) and the policies, as far as this works without importing torch."""
     made = parts(recipe)
     for name, spec in recipe.policies.items():
         asked_of(spec.compute, recipe.threads)
         if spec.weights == "lora" and not spec.elsewhere and find_spec("peft") is None:
             raise ValueError(f"policies.{name}.weights: lora needs the package peft; install coevolve[lora]")
-        if not (models.is_recipe(spec.model) and Path(spec.model).is_file()):  # that will be pre-trained
+        if not (models.is_recipe(spec.model) and Path(spec.model).is_file()):  # a recipe that will be pre-trained
             models.resolve(spec.model)
     return made
 
 
 def pretrain(recipe: Recipe) -> None:
-    """Run the pre-training recipes that policies and the task name for models, unless they have been run."""
+    """Run the pre-training recipes that policies and the task name as models, unless they have been run."""
     named = [spec.model for spec in recipe.policies.values()]
     named += [value for value in recipe.task.values() if isinstance(value, str)]
     for name in dict.fromkeys(named):
         if models.is_recipe(name) and Path(name).is_file():
-            from coevolve.pretrain.run import main  # slow to import, and seldom asked for
+            from coevolve.pretrain.run import main  # slow to import, and seldom needed
 
             main(Path(name), [], resume=True)
 
 
 def build(recipe: Recipe) -> Trainer:
-    """The trainer of a recipe, models pre-trained and loaded. Raises ValueError naming the key or file at fault."""
+    """Build a recipe's trainer; its models are pre-trained and loaded. Raises ValueError naming the key or file."""
     made = check(recipe)
     pretrain(recipe)
     with blame("play"):
@@ -296,10 +303,10 @@ def build(recipe: Recipe) -> Trainer:
     with blame("task"):
         task = made.task()
         check_prompts(task, recipe.roles)
-    from coevolve.trainer import Trainer  # and with it torch, once everything that can be wrong without is right
+    from coevolve.trainer import Trainer  # imports torch, so after all checks that do without
 
     numbers = {key: getattr(recipe, key) for key in _NUMBERS}
-    with ExitStack() as started:  # closed again if a later one fails
+    with ExitStack() as started:  # closed again if a later part fails
         policies: dict[PolicyName, PolicySpec | Learner] = dict(recipe.policies)
         for name, make in made.learners.items():
             with blame(f"learner of policy {name!r}"):
@@ -328,7 +335,7 @@ def build(recipe: Recipe) -> Trainer:
 
 
 def _close(part: Learner | Engine) -> None:
-    """End what it started, if it can: of what lacks a ``close``, the trainer says so."""
+    """Close a learner or engine, if it has a ``close``; the trainer reports those that have none."""
     if hasattr(part, "close"):
         part.close()
 
@@ -338,7 +345,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _over_its_base(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
-    """The recipe of this path laid over the one that it names as its base, if it does."""
+    """Return the recipe of this path with its base, if it names one, filled in below it."""
     if "base" not in tree:
         return tree
     over = {key: value for key, value in tree.items() if key != "base"}
@@ -356,7 +363,7 @@ def _over_its_base(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spelt_out(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Short forms written long (``play: chain``, ``ann: coevolve-tiny``), and files relative to this folder found."""
+    """Return the recipe with short forms expanded (``play: chain``, ``ann: coevolve-tiny``) and files ``anchored``."""
     tree = dict(tree)
     for key in _COMPONENTS:
         if key in tree:
@@ -376,9 +383,9 @@ def _with_engine(policy: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def anchored(value: Any, folder: Path) -> Any:
-    """The settings with every file in them relative to this folder; absolute paths stay.
+    """Return the settings with the names of files made absolute, relative names from this folder.
 
-    In a list only ``file.py:Name`` and settings are: other words may be those of a command.
+    Of a list's items only ``file.py:Name`` and mappings are: other words may be those of a command.
     """
     if isinstance(value, Mapping):
         return {key: anchored(inner, folder) for key, inner in value.items()}
@@ -390,7 +397,7 @@ def anchored(value: Any, folder: Path) -> Any:
 
 
 def is_code(value: Any, folder: Path = Path()) -> bool:
-    """Whether a value is ``file.py:Name``."""
+    """Return whether a value is ``file.py:Name``."""
     return ".py:" in str(value) and names_file(value, folder)
 
 

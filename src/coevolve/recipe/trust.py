@@ -1,4 +1,4 @@
-"""Code of others is run only when it is asked for: what in a run, a recipe or a team would be run, and the refusal."""
+"""Trust: the code that a run, a recipe or a team would run, and the refusal to run it unless the user asks for it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ from coevolve.tasks.coding import EXPERT
 
 
 def code_in(settings: Any) -> list[str]:
-    """What in these settings needs trust, each once: Python files, as ``components.from_file`` would run them; recipes
-    of models that would be trained; an expert or a judge, who is sent the key in whichever environment variable they
-    name; and a server that is started with flags, some of which load code."""
+    """Return everything in these settings that needs the user's trust, each item once.
+
+    That is: Python files, which ``components.from_file`` would run; pre-training recipes that would be run; an expert
+    or a judge, whose server is sent the key in an environment variable that the settings name; and a server that is
+    started with flags, some of which load code.
+    """
     files = [file for file in files_in(settings) if not is_recipe(file) or os.path.isfile(file)]
     return sorted({*files, *_experts(settings), *_servers(settings)})
 
 
 def need_trust(owner: str | Path, settings: Any, why: str = "") -> None:
-    """Raises ValueError if these settings of the owner, a run or a team, name code. why: it is not this user's own."""
+    """Raise ValueError if these settings of the owner (a run, recipe or team) name code.
+
+    why: the reason why the owner does not count as this user's own, for the message.
+    """
     if found := code_in(settings):
         raise ValueError(
             f"{owner} comes with code of its own ({', '.join(found)}), which this would run{why and f', and {why}'}; "

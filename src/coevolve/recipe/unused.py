@@ -1,4 +1,4 @@
-"""Settings of a recipe that do nothing beside its others. They break nothing, so they are said and not refused."""
+"""Warnings of settings that have no effect beside a recipe's others. They do no harm, so they are not errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from coevolve.recipe.schema import Recipe, parts
 from coevolve.types import Algorithm, Cast
 
 _SWITCHES = {"beta": ("kl", "estimator"), "eta": ("penalty",), "critic": ("value_coef",)}
-"""Settings of an algorithm that may be off, and those that then do nothing."""
+"""Settings of an algorithm that may be off -> the settings that then have no effect."""
 
 
 def warn_of_unused(recipe: Recipe) -> None:
-    """A warning for each. Raises ValueError for a recipe whose parts cannot be made."""
+    """Warn of each setting without effect. Raises ValueError for a recipe whose components cannot be built."""
     made = parts(recipe)
     algorithm = made.algorithm()
     for line in (*_of_algorithm(recipe, algorithm), *_of_policies(recipe, algorithm), *_of_steps(recipe, made.cast)):
@@ -41,7 +41,7 @@ def _of_steps(recipe: Recipe, made: Callable[[], Cast]) -> Iterator[str]:
     if recipe.reset_every is not None and recipe.reset_every >= recipe.steps:
         yield f"reset_every is {recipe.reset_every}, and with {recipe.steps} steps nothing is ever reset"
     if recipe.cast["name"] not in CASTS or recipe.cast["name"] == "fixed" or recipe.steps == 1:
-        return  # a cast of the user's own is not called before it is needed
+        return  # a user's own cast is not called before training needs it
     cast = made()
     first = cast(0)
     if all(cast(step) == first for step in range(min(recipe.steps, MOST_STEPS))):

@@ -1,1 +1,1 @@
-"""Run directories: what is written, and read back."""
+"""Run directories: how they are written and read back."""

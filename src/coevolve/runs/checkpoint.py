@@ -7,9 +7,9 @@
       training/<policy>.pt      optimiser
       generators.pt             generator states, for user code that draws from them
 
-A checkpoint is written beside its place, synced and renamed, and loses its name before it is deleted: after a kill or a
-power cut at any moment each one is whole or not there. Cast and sampler positions are
-functions of the step and need no state. On a GPU, "the same weights" is as good as its kernels are deterministic.
+A checkpoint is written under a temporary name, synced and renamed, and renamed again before it is deleted: after a kill
+or a power cut at any moment each one is whole or absent. Cast and sampler positions are functions of the step and need
+no state. On a GPU, weights are only the same as far as its kernels are deterministic.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from coevolve.runs.identity import same_recipe
 
 
 class Resumable(Protocol):
-    """What a checkpoint saves and restores: a trainer. state: what its algorithm carries from step to step. versions:
-    of each policy's weights, which a play may hear of."""
+    """A trainer, as far as a checkpoint saves and restores it. state: what its algorithm carries from step to step.
+    versions: of each policy's weights; a play may read them."""
 
     state: Mapping[str, Any]
     steps: int
@@ -56,8 +56,9 @@ _GENERATORS = "generators.pt"
 
 
 def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any], keep_last: int) -> Path:
-    """Write checkpoint-<step>, keep the newest ``keep_last``. Raises OSError (a full disk) with the run intact;
-    RanksLostError where a policy's ranks are lost meanwhile, as they may be at any time."""
+    """Write checkpoint-<step> and delete all but the newest ``keep_last``.
+
+    Raises ShortageError (a full disk), with the run intact; RanksLostError if a policy's ranks are lost meanwhile."""
     target = run.path / f"checkpoint-{step}"
     beside = run.path / f".{target.name}.tmp"
     shutil.rmtree(beside, ignore_errors=True)
@@ -69,7 +70,7 @@ def save(trainer: Resumable, run: RunDir, step: int, identity: Mapping[str, Any]
         free = shutil.disk_usage(run.path).free >> 20
         shutil.rmtree(beside, ignore_errors=True)
         if isinstance(error, RanksLostError):
-            raise  # the disk has nothing to do with it, and the training goes on from the checkpoint before
+            raise  # not for lack of disk space; the training goes on from the checkpoint before
         # torch, tokenizers and safetensors report a full disk as errors of their own.
         why = lacking(error)
         if not isinstance(error, OSError | RuntimeError | SafetensorError) and not why:
@@ -84,16 +85,16 @@ def _keep(run: RunDir, newest: int) -> None:
     for old in run.checkpoints()[: -max(newest, 1)]:
         try:
             durable.remove(old)
-        except OSError as error:  # what was learnt is worth more than the disk's order
+        except OSError as error:  # no reason to end a training
             warnings.warn(
                 f"the old {old} could not be deleted whole ({one_line(error)}); delete it by hand", stacklevel=4
             )
 
 
 def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_last: int) -> int:
-    """Restore the newest checkpoint into the trainer; returns the step to go on with, 0 if there is none yet.
+    """Restore the newest checkpoint into the trainer; return the step to go on with, 0 if there is none yet.
 
-    Older ones than the newest ``keep_last`` are deleted: a kill behind the last step may have come before that. Raises
+    All but the newest ``keep_last`` checkpoints are deleted, since a kill may have come before that was done. Raises
     ValueError, with nothing changed, if there is no run, or one of another recipe or beyond the last step.
     """
     run.check_resume(trainer.steps)
@@ -108,10 +109,10 @@ def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_la
 
 
 def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = None) -> int:
-    """Restore a checkpoint once all its files have been checked; returns its step.
+    """Restore a checkpoint after all its files have been checked; return its step.
 
     identity: if given, must equal the recorded recipe but for keys that do not change a step. Raises ValueError naming
-    the folder if it is torn, foreign, or has other policies.
+    the folder if it is torn, of another recipe, or has other policies.
     """
     state = verify(folder)
     try:
@@ -127,10 +128,10 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
         trainer.state = plain_state(state["state"])
         trainer.versions = {name: int(state.get("versions", {}).get(name, state["step"])) for name in trainer.policies}
         generators = folder / _GENERATORS
-        _set_generators(_read(generators if generators.is_file() else folder / "training" / "rng.pt"))  # an older one's
+        _set_generators(_read(generators if generators.is_file() else folder / "training" / "rng.pt"))  # older versions
         return int(state["step"])
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-        # Its checksums are right, so it was written like this: by another version, or by hand.
+        # The checksums match, so another version wrote it like this, or it was edited by hand.
         said = f"{type(error).__name__}: {one_line(error)}"
         raise ValueError(
             f"{folder} does not fit this version of coevolve ({said}); resume with the one that wrote it"
@@ -138,7 +139,7 @@ def load(trainer: Resumable, folder: Path, identity: Mapping[str, Any] | None = 
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """Check every file against the manifest; returns trainer.json. Raises ValueError naming what is wrong."""
+    """Check every file against the manifest; return trainer.json. Raises ValueError naming the file that is wrong."""
     manifest = folder / "manifest.json"
     if not manifest.is_file():
         raise ValueError(f"{folder} is not a checkpoint of coevolve, or torn: it has no manifest.json; move it away")
@@ -152,7 +153,7 @@ def verify(folder: Path) -> dict[str, Any]:
     for name, expected in files.items():
         file = inside(folder, name)
         if not os.path.isfile(file) or _fingerprint(file) != expected:
-            # of os.path, which takes a name that no file can have for missing
+            # os.path, unlike Path, does not raise for a name that no file can have
             how = "changed since it was written" if os.path.exists(file) else "missing"
             raise ValueError(f"{folder} is torn: {name[:200]} is {how}; {older}")
     return shapes.read(folder / _STATE)
@@ -174,7 +175,7 @@ def _write(trainer: Resumable, folder: Path, step: int, identity: Mapping[str, A
 
 
 def _fingerprint(file: Path) -> list[int]:
-    """Size and CRC-32: against tearing, not against forgery."""
+    """Return a file's size and CRC-32: these detect torn files, not forged ones."""
     crc = 0
     with file.open("rb") as stream:
         while chunk := stream.read(1 << 22):
@@ -185,7 +186,7 @@ def _fingerprint(file: Path) -> list[int]:
 def _read(file: Path) -> Any:
     try:
         return torch.load(file, weights_only=True, map_location="cpu")
-    except pickle.UnpicklingError as error:  # torch would have its reader try again without this check
+    except pickle.UnpicklingError as error:  # torch's own message advises to load without this check
         why = "holds other things than numbers, which could run code, or is damaged; nothing of it was used"
         raise ValueError(f"{file} {why}; delete the checkpoint to resume from the one before") from error
     except (FileNotFoundError, RuntimeError, EOFError, ValueError, LookupError) as error:
@@ -196,8 +197,9 @@ def _read(file: Path) -> Any:
 
 
 def same_compute(folder: Path, there: Mapping[str, str], trainer: Resumable) -> None:
-    """Raises ValueError naming the first policy for which another backend computes than did, and nobody asked for it:
-    its numbers would be equal but for rounding, and a resumed run's are equal to the bit."""
+    """Raise ValueError naming the first policy whose backend differs from the checkpoint's, unless the recipe sets it.
+
+    Another backend's numbers are equal but for rounding; those of a resumed run are to be equal to the bit."""
     for name, policy in trainer.policies.items():
         before, now = there.get(name, policy.compute), policy.compute
         if before != now and policy.spec.compute == "auto":

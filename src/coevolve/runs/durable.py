@@ -1,7 +1,7 @@
-"""Files and folders that are whole whatever happens: a kill at any moment, or a power cut.
+"""Durable writes: files and folders that are whole after a kill or a power cut at any moment.
 
-A rename is atomic, but it may reach the disk before the contents that it names: what is renamed has to be synced
-before, and the folder that holds the name after. A folder cannot be deleted at once, so it loses its name first.
+A rename is atomic, but may reach the disk before the contents of the file: the contents have to be synced before it,
+the folder that holds the name after it. A folder cannot be deleted at once, so it is renamed first.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import shutil
 from pathlib import Path
 
 _REMOVED = ".removed"
-"""How the name of a folder ends that is being deleted."""
+"""Suffix of the name of a folder that is being deleted."""
 
 _UNABLE = (errno.EINVAL, errno.ENOTSUP)
-"""What file systems say that do not sync folders, some of networks."""
+"""Errors of file systems that do not sync folders, such as some network file systems."""
 
 
 def write_text(file: Path, text: str) -> None:
-    """Replace a file at once, or not at all. Raises OSError (a full disk) with what was there intact."""
+    """Replace a file at once, or not at all. Raises OSError (a full disk) and leaves the old file intact."""
     beside = _beside(file)
     try:
         with beside.open("w", encoding="utf-8") as out:
@@ -34,7 +34,7 @@ def write_text(file: Path, text: str) -> None:
 
 
 def check_writable(file: Path) -> None:
-    """Raises OSError if ``write_text`` could not write this file, before there is something to write."""
+    """Raise OSError if ``write_text`` could not write this file: a check before long work whose result goes there."""
     beside = _beside(file)
     try:
         if file.is_dir():
@@ -47,22 +47,26 @@ def check_writable(file: Path) -> None:
 
 
 def _beside(file: Path) -> Path:
-    """Where a file is written before it has its name; another process may be writing it too."""
+    """Return the temporary path of a file; it has the process id, since another process may write the file too."""
     return file.with_name(f".{file.name}.{os.getpid()}.tmp")
 
 
 def publish(beside: Path, target: Path) -> None:
-    """Give a finished file or folder its name, contents first. Replaces a file, or an empty folder."""
+    """Rename a finished file or folder to its final name, after its contents are synced.
+
+    Replaces a file, or an empty folder.
+    """
     sync_all(beside)
     os.replace(beside, target)
     sync(target.parent)
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder that others may look at: it is there and whole, or not there. Nothing if it is not. Of a link,
-    the link alone. Raises OSError if it cannot be deleted."""
+    """Delete a folder, of a link only the link; other processes see the folder whole or not at all.
+
+    Does nothing if there is none. Raises OSError if it cannot be deleted."""
     gone = folder.with_name(f".{folder.name}{_REMOVED}")
-    shutil.rmtree(gone, ignore_errors=True)  # of a kill
+    shutil.rmtree(gone, ignore_errors=True)  # left by a kill
     if folder.is_symlink():
         folder.unlink()
     elif folder.exists():
@@ -72,12 +76,12 @@ def remove(folder: Path) -> None:
 
 
 def is_left_over(name: str) -> bool:
-    """Whether a kill left this: a folder that was being removed, a file or folder that was being written."""
+    """Return whether a kill left the file or folder of this name: one that was being removed or written."""
     return name.startswith(".") and name.endswith((_REMOVED, ".tmp"))
 
 
 def make_folder(folder: Path) -> None:
-    """``mkdir -p``, so that the names of the new folders are on the disk."""
+    """Make a folder and its parents as ``mkdir -p`` does, and sync the names of the new folders."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for one in missing:
@@ -85,7 +89,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_all(path: Path) -> None:
-    """Bring a file, or a folder with all that is in it, to the disk; the innermost first."""
+    """Sync a file, or a folder with all its contents, to the disk; the innermost first."""
     if path.is_dir():
         for inner in path.iterdir():
             sync_all(inner)
@@ -93,9 +97,9 @@ def sync_all(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring the contents of a file, or the names in a folder, to the disk."""
+    """Sync the contents of a file, or the names in a folder, to the disk."""
     if os.name != "posix":
-        return  # Windows opens no folders
+        return  # Windows cannot open folders
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

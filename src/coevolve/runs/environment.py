@@ -1,7 +1,7 @@
-"""What each start of a run was computed by: ``environment.json``.
+"""The hardware and software behind each start of a run: ``environment.json``.
 
-The file is the record of the first start; under ``resumed`` it has those that went on with the run, one each, with the
-step that they went on from. A start that is followed by one from the same step left no numbers in the run.
+The file is the record of the first start; under ``resumed`` it has a record of each later start, with the step that it
+went on from. A start that is followed by one from the same step left no numbers in the run.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def starts(run: Path) -> list[dict[str, Any]]:
-    """Every start of a run, the first one first, each as it was recorded; none where the folder says nothing.
+    """Return the record of every start of a run, the first one first; none if the folder has no record.
 
-    Runs from before 26 November 2026 say neither ``step`` nor ``processor`` nor ``git_changes``.
+    Records from before 26 November 2026 have no ``step``, ``processor`` or ``git_changes``.
     """
     file = run / FILE
     if not file.is_file():
@@ -40,7 +40,7 @@ def starts(run: Path) -> list[dict[str, Any]]:
 
 
 def other_settings(run: Path, settings: Mapping[str, Any]) -> list[str]:
-    """What of these settings of algorithm and play was another one at the run's last start, in words."""
+    """Describe which of these settings of algorithm and play differ from those of the run's last start."""
     kept = (starts(run) or [{}])[-1].get("settings")
     before, now = flat(kept if isinstance(kept, Mapping) else {}), flat(settings)
     others = [key for key, value in before.items() if not same(run, value, now.get(key))]
@@ -48,8 +48,8 @@ def other_settings(run: Path, settings: Mapping[str, Any]) -> list[str]:
 
 
 def lasting(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The starts that left numbers in a run, as far as is known: none that a later one went back behind, or began again
-    from its step."""
+    """Return the starts that left numbers in a run, as far as is known: not those overwritten by a later start from the
+    same or an earlier step."""
     steps = [one.get("step") for one in starts]
     return [
         one
@@ -59,8 +59,9 @@ def lasting(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def differing(before: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str]) -> str:
-    """What of this, or of the versions, two starts have otherwise, with both values; empty where nothing is known to
-    differ."""
+    """Describe which of these keys, or of the versions' packages, differ between two starts, with both values.
+
+    Empty if none is known to differ."""
     there, now = ({**one, **one.get("versions", {})} for one in (before, here))
     return ", ".join(
         f"{key} was {there[key]} and is {now.get(key)}" for key in keys if key in there and there[key] != now.get(key)
@@ -68,20 +69,20 @@ def differing(before: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable
 
 
 def add_start(run: Path, here: Mapping[str, Any], *, fresh: bool) -> None:
-    """Record a start, behind those that it goes on from unless the run is fresh; warn where rounding is another one."""
+    """Record a start, after the earlier ones unless the run is fresh; warn if its numbers will round differently."""
     before = [] if fresh else starts(run)
     goes_on_from = lasting([*before, here])[:-1]
     if goes_on_from and (differ := differing(goes_on_from[-1], here, ("torch", "processor", "device"))):
         said = f"from step {here['step']} on numbers round otherwise: {differ}; {FILE} keeps both"
-        warnings.warn(f"{run}: {said}", stacklevel=4)  # of who trains
+        warnings.warn(f"{run}: {said}", stacklevel=4)  # the caller of the training
     first, *later = [*before, here]
     written = {**first, "resumed": later} if later else first
     durable.write_text(run / FILE, json.dumps(written, indent=2) + "\n")
 
 
 def environment() -> dict[str, Any]:
-    """Versions of what decides the numbers, the processor, and the commit of the working directory if it is a git
-    checkout, with its tracked files that have changed since."""
+    """Return the versions of packages that affect numbers, the processor and device and, if the working directory is a
+    git checkout, its commit and the tracked files that have changed since."""
     versions = {}
     for name in _PACKAGES:
         try:
@@ -100,7 +101,7 @@ def environment() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """What the processor calls itself, with the numbers that tell generations of one name apart."""
+    """Return the processor's name, with the numbers that tell apart generations of the same name."""
     if _CPUINFO.is_file():
         text = _CPUINFO.read_text("utf-8", "replace")
         lines = [re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE) for key in ("model name", "cpu family", "model")]
@@ -111,7 +112,7 @@ def processor() -> str:
 
 
 def _git(*words: str) -> str:
-    """What git answers; nothing where there is no git, or no checkout."""
+    """Return the output of a git command; empty without git or a checkout."""
     if not shutil.which("git"):
         return ""
     return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout

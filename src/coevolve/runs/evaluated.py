@@ -1,4 +1,4 @@
-"""A run directory, or a recipe untrained, evaluated: ``coevolve eval``."""
+"""Evaluation of a run directory, or of an untrained recipe: ``coevolve eval``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from coevolve.trainer import Trainer
 from coevolve.types import PolicyName, Problem, Role
 
 _STEPS = 64
-"""Of a cast that are looked at for who ever speaks."""
+"""Limit for the steps of a cast that are searched for policies that speak."""
 
 
 def evaluate_run(
@@ -34,7 +34,7 @@ def evaluate_run(
     play: str | None = None,
     trust_code: bool = False,
 ) -> dict[str, Any]:
-    """``measure_run``, whose result is printed as a table too."""
+    """Evaluate a run as ``measure_run`` does, print the result as a table and return it."""
     found = measure_run(
         run, problems=problems, checkpoint=checkpoint, samples=samples, play=play, trust_code=trust_code
     )
@@ -54,18 +54,18 @@ def measure_run(
 ) -> dict[str, Any]:
     """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
 
-    Writes ``eval.json`` into the run and returns the same. The cast is that of the last step trained. play: another one
-    by name, with its default settings, say ``rounds`` for a team that was ``hinted`` in training; then nothing is
-    written. trust_code: as in ``recipe_of``. seed: of the random numbers, by which only what has the same one can be
-    compared problem by problem. Raises ValueError for a folder that is no run, code that is not trusted,
-    a step without a checkpoint, or more problems than the task has.
+    Writes ``eval.json`` into the run and returns its contents. The cast is that of the last step trained. play: the
+    name of another play, with its default settings, say ``rounds`` for a team that was ``hinted`` in training; then
+    nothing is written. trust_code: as in ``recipe_of``. seed: of the random numbers; only results of the same seed can
+    be compared problem by problem. Raises ValueError for a folder that is no run, code that is not trusted, a step
+    without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
     found = checkpoint_of(directory, checkpoint)
     recipe = recipe_of(directory, trust_code)
     checkpoints.verify(found)
     if play is None:
-        check_writable(directory.path / "eval.json")  # before hours of work that would have no place
+        check_writable(directory.path / "eval.json")  # before hours of work whose result could not be written
     with ExitStack() as stack:
         folder = stack.enter_context(kept(found))
         trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
@@ -95,10 +95,10 @@ def evaluate_recipe(
 ) -> dict[str, Any]:
     """Evaluate the start weights of a recipe without training: an untrained baseline.
 
-    Prints a table and returns what it shows. trust_code: run the code that the recipe names. Raises ValueError as
-    ``load_recipe`` does, for code that is not trusted, or for more problems than the task has.
+    Prints a table and returns its contents. trust_code: run the code that the recipe names. Raises ValueError as
+    ``load_recipe`` does, for code that is not trusted, and for more problems than the task has.
     """
-    recipe = load_recipe(path, overrides).model_copy(update={"callbacks": []})  # nobody trains
+    recipe = load_recipe(path, overrides).model_copy(update={"callbacks": []})  # there is no training
     if not trust_code:
         need_trust(path, recipe.record())
     trainer = build(recipe)
@@ -113,16 +113,16 @@ def evaluate_recipe(
 
 
 def _speakers(trainer: Trainer, cast: Mapping[Role, PolicyName]) -> list[PolicyName]:
-    """Policies that speak at some step of the run: not critics and judges."""
+    """Return the policies that speak at some step of the run or in this cast: not critics and judges."""
     seated = {name for step in range(min(trainer.steps, _STEPS)) for name in trainer.cast(step).values()}
     return [name for name in trainer.policies if name in seated or name in cast.values()]
 
 
 def _unlike(specs: dict[PolicyName, PolicySpec]) -> list[PolicyName]:
-    """The policies whose start weights answer unlike each other's, of those that are alike the first."""
+    """Return the policies whose start weights differ; of policies that start alike, only the first."""
 
     def untrained(spec: PolicySpec) -> str:
-        own = getattr(spec, "engine", None)  # of a policy of a recipe
+        own = getattr(spec, "engine", None)  # only a recipe's policies have engines
         return json.dumps([spec.model, spec.chat, spec.dtype, spec.load_in_4bit, own], sort_keys=True, default=str)
 
     return list({untrained(spec): name for name, spec in reversed(specs.items())}.values())
@@ -131,7 +131,7 @@ def _unlike(specs: dict[PolicyName, PolicySpec]) -> list[PolicyName]:
 def _described(
     trainer: Trainer, step: int, held_out: Sequence[Problem], rows: Sequence[Row], samples: int, seed: int
 ) -> dict[str, Any]:
-    """The rows with what they were made of, as plain data."""
+    """Return the rows and the settings of the evaluation, as plain data."""
     found = {
         "checkpoint": step,
         "problems": len(held_out),

@@ -1,4 +1,4 @@
-"""The run directory: what is written while training, and how it stays readable whatever happens.
+"""The run directory: the files that a training writes, readable after a crash at any moment.
 
     recipe.yaml         the resolved recipe                    environment.json    see ``environment``
     metrics.jsonl       one line a step                        episodes.jsonl      a few episodes a step
@@ -6,11 +6,11 @@
                         start and at every checkpoint          checkpoint-N/       see ``checkpoint``
     signature.json      whose run it is, see ``signature``
 
-``record`` says what stands in a line of ``episodes.jsonl`` and ``samples.jsonl``.
+``record`` describes the lines of ``episodes.jsonl`` and ``samples.jsonl``.
 
-Lines are appended step by step and synced before every checkpoint; a line torn by a crash is the last one, and readers
-skip it. Everything else is written beside its place and renamed (``durable``). While a training writes here it holds
-``.lock``; who only reads needs no lock.
+Lines are appended step by step and synced before every checkpoint; only the last line can be torn by a crash, and
+readers skip it. All other files are written under a temporary name and renamed (``durable``). A training holds
+``.lock`` while it writes here; reading needs no lock.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _OWN = frozenset(
     {"recipe.yaml", signature.FILE, environment.FILE, "metrics.jsonl", "episodes.jsonl", "samples.jsonl", lock.LOCK}
     | {"train.log", "tracker-id", "tensorboard", "wandb"}
 )
-"""What may be in the folder of a run that has not finished a step."""
+"""Files and folders that a run may have before it has finished a step."""
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """One run's folder."""
+    """The folder of one run."""
 
     path: Path
 
@@ -55,29 +55,30 @@ class RunDir:
 
     @property
     def begun(self) -> bool:
-        """Whether a training has written here."""
+        """Return whether a training has written metrics or checkpoints here."""
         return self.metrics.exists() or bool(self.checkpoints())
 
     @property
     def lines(self) -> int:
-        """How many steps there are metrics of, those that a power cut broke among them."""
+        """Return the number of lines of metrics, one per step; lines that a power cut broke count too."""
         return self.metrics.read_bytes().count(b"\n") if self.metrics.is_file() else 0
 
     @property
     def lost_checkpoints(self) -> bool:
-        """Whether it had checkpoints, and has none any more: it went on behind the first one's step. False where its
-        recipe does not say when that was due."""
+        """Return whether the run has lost its checkpoints: it has none, but metrics of steps after the first was due.
+
+        False if its recipe does not say when that was."""
         recipe = self.path / "recipe.yaml"
         every = load_yaml(recipe).get("save_every") if recipe.is_file() else None
         return isinstance(every, int) and self.lines > every and not self.checkpoints()
 
     def checkpoints(self) -> list[Path]:
-        """Finished checkpoints, oldest first."""
+        """Return the finished checkpoints, oldest first."""
         found = [p for p in self.path.glob(f"{_CHECKPOINT}*") if p.name.removeprefix(_CHECKPOINT).isdecimal()]
         return sorted(found, key=steps_of)
 
     def check(self, steps: int, resume: bool) -> None:
-        """Raises ValueError if a training of so many steps cannot start here, or go on. Changes nothing."""
+        """Raise ValueError if a training of this many steps cannot start here, or be resumed. Changes nothing."""
         lock.check(self.path)
         if not resume:
             self.check_free()
@@ -90,7 +91,7 @@ class RunDir:
             )
 
     def check_free(self) -> None:
-        """Raises ValueError if a new run cannot be here: there is one already, or something else."""
+        """Raise ValueError if a new run cannot start here: the folder already holds a run, or other files."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"output_dir: {self.path} is a file; choose another output_dir")
         if self.checkpoints() or read_lines(self.metrics):
@@ -101,7 +102,7 @@ class RunDir:
             raise ValueError(f"output_dir: {self.path} holds {shown} and no run; choose an empty or a new folder")
 
     def check_resume(self, steps: int) -> None:
-        """Raises ValueError if there is no run here that a training of so many steps can go on with."""
+        """Raise ValueError if there is no run here that a training of this many steps can go on with."""
         found = self.checkpoints()
         described = found or (self.path / "recipe.yaml").is_file() or not read_lines(self.metrics)
         if not self.begun or not described:
@@ -113,7 +114,7 @@ class RunDir:
             )
 
     def create(self) -> int:
-        """Make the folder for a new run; returns its first step, 0. Raises ValueError as ``check_free``."""
+        """Make the folder of a new run; return its first step, 0. Raises ValueError as ``check_free`` does."""
         self.check_free()
         durable.make_folder(self.path)
         lock.sweep_up(self.path)
@@ -121,13 +122,13 @@ class RunDir:
         return 0
 
     def truncate(self, step: int) -> None:
-        """Forget every line from this step on, and every sample of later weights: they will be written again."""
+        """Remove all lines from this step on, and all samples of later weights: training writes them again."""
         for file, end in ((self.metrics, step), (self.episodes, step), (self.samples, step + 1)):
             kept = lines_before(file, end) if step else []
             durable.write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
 
     def sync(self) -> None:
-        """Bring all lines to the disk, which a checkpoint says are there."""
+        """Sync all lines to the disk, since a checkpoint relies on them."""
         for file in (self.metrics, self.episodes, self.samples):
             if file.exists():
                 durable.sync(file)
@@ -141,15 +142,16 @@ class RunDir:
         *,
         fresh: bool,
     ) -> None:
-        """Write what this run is, what it runs on and what computes; a resumed run adds where it went on.
+        """Write the recipe, the signature and the record of this start; warn if files or settings have changed.
 
-        settings: of algorithm and play, with those that the recipe leaves to them. fresh: there was no checkpoint.
+        compute: what computes, for the record. settings: of algorithm and play, with defaults that the recipe leaves
+        out. fresh: there was no checkpoint to go on from.
         """
         found = signature.checksums(recipe)
         if not fresh and (changed := signature.changed(self.path, found)):
             files = ", ".join(changed)
             said = f"{files} changed since its last start, and the steps before are of the old content"
-            warnings.warn(f"{self.path} goes on with other files: {said}", stacklevel=3)  # of who trains
+            warnings.warn(f"{self.path} goes on with other files: {said}", stacklevel=3)  # the caller of the training
         if not fresh and (others := environment.other_settings(self.path, plain(settings))):
             said = f"{', '.join(others)}; what a recipe leaves out is the package's or your own code's"
             warnings.warn(f"{self.path} goes on with other settings: {said}", stacklevel=3)
@@ -162,36 +164,36 @@ class RunDir:
         environment.add_start(self.path, here | {"settings": plain(settings)}, fresh=fresh)
 
     def append(self, line: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> None:
-        """One step's metrics, and the records of some of its episodes."""
+        """Append one step's metrics, and the records of some of its episodes."""
         _append(self.episodes, [{"step": line["step"], **record} for record in episodes])
         _append(self.metrics, [line])
 
     def append_samples(self, step: int, episodes: Sequence[Mapping[str, Any]]) -> None:
-        """The records of held-out problems, played by what ``step`` steps have made of the team."""
+        """Append the records of held-out problems, played with the weights after ``step`` steps."""
         _append(self.samples, [{"step": step, **record} for record in episodes])
 
 
 def steps_of(checkpoint: Path) -> int:
-    """How many steps a checkpoint's folder has behind it."""
+    """Return the step of a checkpoint's folder: how many steps its weights have learnt."""
     return int(checkpoint.name.removeprefix(_CHECKPOINT))
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The records of a JSON-lines file, without a last line that a crash cut short; empty if there is no file.
+    """Return the records of a JSON-lines file, without a torn last line; empty if there is no file.
 
-    Raises ValueError naming the line that is no record of this file (``shapes``).
+    Raises ValueError naming the line that is no valid record of this file (``shapes``).
     """
     if not file.exists():
         return []
-    whole, _, _ = file.read_bytes().rpartition(b"\n")  # a crash may have cut a character in two, too
+    whole, _, _ = file.read_bytes().rpartition(b"\n")  # bytes: a crash may have cut a character in two
     lines = read_text(file, whole).split("\n") if whole else []
     return [shapes.line(line, file, f"line {number}") for number, line in enumerate(lines, 1)]
 
 
 def lines_before(file: Path, end: int) -> list[dict[str, Any]]:
-    """The records of steps before this one. What stands behind the last of them may be broken: a power cut does that.
+    """Return the records of steps before ``end``. Lines after the last of them may be broken, as by a power cut.
 
-    Raises ValueError naming a broken line before.
+    Raises ValueError naming a broken line before it.
     """
     kept: list[dict[str, Any]] = []
     broken: ValueError | None = None
@@ -217,9 +219,9 @@ def _append(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The same with only what YAML and JSON know: dicts, lists, text, numbers; NaN and infinities become null.
+    """Return a value as plain data for YAML and JSON: dicts, lists, texts, numbers; NaN and infinities become None.
 
-    A number of numpy's or a tensor of one is that number.
+    A numpy number or a tensor of one number becomes that number; any other object its ``str``.
     """
     if getattr(value, "ndim", None) == 0:
         value = value.item()

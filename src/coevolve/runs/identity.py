@@ -1,4 +1,4 @@
-"""Which settings make a run the run that it is."""
+"""The identity of a run: which settings may change when it is resumed and which may not."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from coevolve.runs.signature import moved
 ELSEWHERE = frozenset(
     {"output_dir", "save_every", "keep_last", "samples", "report_to", "callbacks", "threads", "workers"}
 )
-"""Keys of a recipe that do not change what a step computes (threads and workers: but for rounding)."""
+"""Keys of a recipe that do not change what a step computes (threads and workers: except for rounding)."""
 
 _FREE = ELSEWHERE | {"steps"}
-"""What a resumed run may change."""
+"""Keys that a resumed run may change."""
 _ROUNDING = re.compile(r"policies\..+\.(micro_tokens|gradient_checkpointing)$")
-"""What a policy computes in other pieces comes to the same but for rounding."""
+"""Settings that split a policy's computation into other pieces, with the same result except for rounding."""
 _COMPUTE = re.compile(r"policies\..+\.compute$|(policies\..+\.)?(engine(\.(?!staleness$)|$)|learner(\.|$))")
-"""What computes is compared by what it came to (``checkpoint.same_compute``), or judged by the gate before every update
-(``learners.gate``), which does not see of which step's weights turns are (``staleness``)."""
+"""Settings of backend, engine and learner, left to other checks: the chosen backend is compared
+(``checkpoint.same_compute``), and the gate before every update compares log-probabilities (``learners.gate``). The gate
+cannot see the ``staleness`` of turns, so that key is not among these settings."""
 _PARTNER = re.compile(r"(policies\..+\.)engine(\.(name|model))?$")
-"""Of a frozen policy nobody is a judge: which server and model it is behind an engine of its own is part of the run."""
+"""Name and model of a policy's own engine. For a frozen policy they are compared, since no gate checks its turns."""
 
 
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raises ValueError naming the first key in which they differ, of those that change what a step computes.
+    """Raise ValueError naming the first key that changes what a step computes and differs between two recipes.
 
-    folder: of the run or of its checkpoint. A file that only lies elsewhere now is the same."""
+    folder: of the run or of its checkpoint. A file that only lies elsewhere now counts as the same."""
     old, new = flat(there), flat(here)
     run = folder if (folder / "recipe.yaml").exists() else folder.parent
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
-    if "play_settings" not in there:  # a run from Python of a time when these were not written down
+    if "play_settings" not in there:  # trained from Python by a version that did not record them
         new = {key: value for key, value in new.items() if not key.startswith("play_settings.")}
     for name in (name for name in (*old, *new) if name.endswith("engine.staleness")):
         old, new = {name: 0} | old, {name: 0} | new
     for key in dict.fromkeys((*old, *new)):
-        later = key not in old and new[key] is False  # a switch that there was not yet, and that is off
+        later = key not in old and new[key] is False  # a switch of a newer version, and off
         if (
             key not in free
             and not _ROUNDING.match(key)
@@ -54,7 +55,7 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
 
 
 def same(run: Path, there: Any, here: Any) -> bool:
-    """Whether two settings are alike, but for where a file of the run lies."""
+    """Return whether two settings are equal, files that only lie elsewhere now included."""
     if isinstance(there, list) and isinstance(here, list):
         return len(there) == len(here) and all(map(partial(same, run), there, here))
     if isinstance(there, Mapping) and isinstance(here, Mapping):
@@ -63,20 +64,20 @@ def same(run: Path, there: Any, here: Any) -> bool:
 
 
 def component_settings(algorithm: Any, play: Any) -> dict[str, Any]:
-    """Of algorithm and play, the defaults too, as plain data that is the same in every process: a recipe has those that
-    it names."""
+    """Return all settings of algorithm and play, with the defaults that a recipe leaves out, as plain data that is the
+    same in every process."""
     return {"algorithm": _named(algorithm.settings), "play": _named(getattr(play, "settings", {}))}
 
 
 def _left_to_others(key: str, recipe: Mapping[str, Any]) -> bool:
-    """Whether somebody else finds out if this setting makes a difference."""
+    """Return whether a difference in this setting is left to other checks (``_COMPUTE``)."""
     partner = _PARTNER.match(key)
     frozen = partner is not None and recipe.get(f"{partner[1]}weights") == "frozen"
     return _COMPUTE.match(key) is not None and not frozen
 
 
 def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted keys, as they are written on the command line: ``{"a.b": 1}``."""
+    """Return nested settings by their dotted keys, as on the command line: ``{"a.b": 1}``."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
@@ -84,7 +85,7 @@ def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _named(value: Any) -> Any:
-    """Settings as plain data, the same in every process: functions and other objects by their names."""
+    """Return settings as plain data that is the same in every process: functions and other objects by name."""
     if isinstance(value, Mapping):
         return {str(key): _named(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

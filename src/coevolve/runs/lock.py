@@ -1,4 +1,4 @@
-"""Locks on folders, which end with the process that holds them, however it ends."""
+"""Locks on folders, released when the process that holds them ends, however it ends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from coevolve.console import say
 from coevolve.runs.durable import is_left_over, make_folder
 
 LOCK = ".lock"
-"""The file in a folder that is locked; it says who holds it, and stays when nobody does."""
+"""The lock file in a folder; it names the process that holds the lock, and stays when the lock is free."""
 
-_LONGEST = 200  # characters of a command that are shown
+_LONGEST = 200  # limit for the characters of a command in a message
 _UNABLE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -32,11 +32,11 @@ _held: set[IO[str]] = set()
 
 @contextmanager
 def alone(folder: Path, *, wait: bool = False, name: str = LOCK) -> Iterator[int]:
-    """Nobody else holds this lock of a folder meanwhile; the folder is made if it is not there.
+    """Hold a folder's lock inside the context; the folder is made if it does not exist.
 
-    Yields the file descriptor, for processes that shall hold it too: a lock is free when all who hold it have ended.
-    Others that this process starts or forks do not hold it. wait: until it is free, and say so; without it, raise
-    ValueError naming the process that has it. Where the file system has no locks there is a warning instead.
+    Yields the file descriptor, for processes that shall hold the lock too: it is free when all its holders have ended.
+    Other processes that this one starts or forks do not hold it. wait: print a line and wait until the lock is free;
+    otherwise raise ValueError naming the process that holds it. On a file system without locks, warn and go on.
     """
     make_folder(folder)
     with (folder / name).open("a+", encoding="utf-8") as file:
@@ -58,17 +58,17 @@ def alone(folder: Path, *, wait: bool = False, name: str = LOCK) -> Iterator[int
 
 
 def check(folder: Path) -> None:
-    """Raises ValueError naming the process that holds the folder, if one does; changes nothing."""
+    """Raise ValueError naming the process that holds the folder's lock, if one does; change nothing."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(folder / LOCK) as file:
         try:
             _take(file, folder, wait=False)
-        except OSError as error:  # whoever is going to write there is warned by ``alone``
+        except OSError as error:  # ``alone`` warns of it before anything is written
             if error.errno not in (*_UNABLE, errno.EBADF):
                 raise
 
 
 def sweep_up(folder: Path) -> None:
-    """Delete what a kill left in a folder, and not what somebody holds (``trained.kept``)."""
+    """Delete what a killed process left in a folder, but not what another process has locked (``trained.kept``)."""
     for left in [one for one in folder.iterdir() if is_left_over(one.name)]:
         if left.is_symlink() or not left.is_dir():
             left.unlink(missing_ok=True)
@@ -79,13 +79,13 @@ def sweep_up(folder: Path) -> None:
 def _held_by_others(folder: Path) -> bool:
     try:
         check(folder)
-    except (ValueError, OSError):  # the latter of a folder of another user's
+    except (ValueError, OSError):  # OSError: another user's folder
         return True
     return False
 
 
 def _opened(lock: Path) -> IO[str]:
-    """For writing, without which NFS locks nothing, or as it may be."""
+    """Open a lock file for writing, without which NFS cannot lock it, or read-only where it cannot be written."""
     try:
         return lock.open("r+", encoding="utf-8")
     except OSError as error:
@@ -95,7 +95,7 @@ def _opened(lock: Path) -> IO[str]:
 
 
 def _take(file: IO[str], folder: Path, wait: bool) -> None:
-    import fcntl  # there on Unix only, where nothing but a lock needs it
+    import fcntl  # exists on Unix only; only locks need it
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,7 +108,7 @@ def _take(file: IO[str], folder: Path, wait: bool) -> None:
 
 
 def holder(file: IO[str]) -> str:
-    """Who wrote into the lock's file, as a part of a sentence."""
+    """Return which process holds the lock, by the text of its file, as a part of a sentence."""
     file.seek(0)
     try:
         who = json.load(file)
@@ -137,7 +137,7 @@ def _alive(pid: int) -> bool:
 
 
 def _let_go() -> None:
-    """In a forked process: the lock is its parent's, and shall be free when that ends."""
+    """Close the lock files in a forked process: the locks are its parent's, and shall be free when the parent ends."""
     for file in _held:
         os.close(file.fileno())
     _held.clear()

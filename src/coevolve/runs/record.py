@@ -1,19 +1,19 @@
-"""Episodes as JSON: who said what to whom, what it was paid, and what was learnt from every token.
+"""Records of episodes as JSON: turns, what each turn saw, rewards, and each token's advantage.
 
-A record, as a line of ``episodes.jsonl`` (with ``step``: the step that learnt from it) or ``samples.jsonl`` (with
+A record is a line of ``episodes.jsonl`` (with ``step``: the step that learnt from it) or ``samples.jsonl`` (with
 ``step``: how many steps had been learnt):
 
     problem, member, data
-    turns     one each, in the order they were spoken:
+    turns     one entry each, in the order in which they were sampled:
               role, policy, round, text, reward, tokens, finished
-              heard     what the play told it: the position of a turn of this episode, or a text
-              prompt    what the model was given, special tokens and all, as one text; in ``samples.jsonl`` only
-              pieces    the sampled tokens as text, the end of sequence among them
-              logps     what each token's log-probability was, nats
-              credit, adv, kl    what the update knew: a number for the turn; one number per token each (kl: nats
-                                 against the reference); only where the policy learnt from the turn, or has a reference
-    joints    what was judged together: positions of the turns, what each was paid, the position of the joint before
-    parts     the task's components of what the episode came to
+              heard     what the play showed the role: positions of turns of this episode, and texts
+              prompt    the model's input as one text, special tokens included; in ``samples.jsonl`` only
+              pieces    the sampled tokens as texts, the end of sequence included
+              logps     each token's log-probability, nats
+              credit    the turn's credit, and adv, one advantage per token: only if the policy learnt from the turn
+              kl        KL against the reference per token, nats: only if the policy has a reference
+    joints    turns rewarded together: their positions, their rewards, and the position of the joint before (after)
+    parts     the task's components of the episode's reward
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from coevolve.late import Tensor
 from coevolve.runs.folder import plain
 from coevolve.types import Batch, Episode, PolicyName, Targets, Turn
 
-_DIGITS = 4  # significant ones of what is written for every token
+_DIGITS = 4  # significant digits of the numbers per token
 
-_CONTEXT = 4  # tokens of the prompt that the first token is decoded behind
+_CONTEXT = 4  # tokens of the prompt that are decoded before the first sampled token
 _PART = "\N{REPLACEMENT CHARACTER}"  # what the first bytes of a character decode to
 
 Tokenizers = Mapping[PolicyName, Any]
 """Policy -> its transformers tokenizer."""
 
 Lessons = Mapping[PolicyName, tuple[Batch, Targets | None]]
-"""Policy -> what it learnt from: its turns in the order of the episodes, described, and what its loss aimed at."""
+"""Policy -> the batch of its turns, in the order of the episodes, and the targets of its loss, if it learnt."""
 
 
 def records(
     episodes: Sequence[Episode], tokenizers: Tokenizers, lessons: Lessons, *, prompts: bool = False
 ) -> list[dict[str, Any]]:
-    """The first episodes of those that the lessons were made of (or all), as JSON; with ``prompts`` as they were sent,
-    which is most of what there is to write."""
+    """Return the records of episodes: all or the first of those that the lessons were made of.
+
+    prompts: add each turn's prompt as it was sent, which makes up most of a record."""
     known = _prompts(episodes, tokenizers) if prompts else {}
     for policy, (batch, targets) in lessons.items():
         turns = [turn for episode in episodes for turn in episode.turns if turn.policy == policy]
@@ -56,12 +57,12 @@ def _prompts(episodes: Sequence[Episode], tokenizers: Tokenizers) -> dict[int, d
 
 
 def _as_sent(tokenizer: Any, prompt_ids: Sequence[int]) -> str:
-    """Token ids as the text that they stand for, special tokens by name."""
+    """Return the text of token ids, special tokens by name."""
     return str(tokenizer.decode(list(prompt_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def _learnt(batch: Batch, targets: Targets | None, rows: int) -> Iterator[dict[str, Any]]:
-    """What was known of the first rows when the update began, one by one."""
+    """Yield credit, advantages and KL, as far as known, of the first rows of a batch, one row after the other."""
     credits = batch.credit_B[:rows].tolist()
     tokens_B = (batch.length_B - batch.start_B)[:rows].tolist()
     known: dict[str, Tensor | None] = {"adv": targets.adv_BT if targets else None, "kl": batch.kl_BT}
@@ -107,10 +108,10 @@ def _short(values: Sequence[float]) -> list[float]:
 
 
 def pieces(tokenizer: Any, prompt_ids: Sequence[int], action_ids: Sequence[int]) -> list[str]:
-    """Each action token's share of the text; a special token is its own name.
+    """Return the part of the text that each action token makes; for a special token, its name.
 
-    A character that several tokens make is the last one's; the others are empty. Every token is decoded behind the ones
-    before it, since some tokenizers drop a space at the beginning.
+    A character made of several tokens belongs to the last of them; the others get an empty text. Every token is decoded
+    after those before it, since some tokenizers drop a space at the beginning.
     """
     special = set(tokenizer.all_special_ids)
     ids = [*list(prompt_ids)[-_CONTEXT:], *action_ids]

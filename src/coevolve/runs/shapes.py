@@ -1,6 +1,6 @@
-"""What stands in each file that a run writes, checked when it is read back: a run may be cut off or edited by hand.
+"""The types of the keys in each file that a run writes, checked on reading: a file may be cut off or edited by hand.
 
-``rundir`` and ``record`` say what the keys mean; here are their types, and keys that are not named are let through.
+``folder`` and ``record`` say what the keys mean. Keys that are not listed here are accepted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coevolve.files import parse_json, read_json
 from coevolve.recipe.inputs import validate
 
 Number = float | None
-"""Null is what could not be measured."""
+"""A number, or null for what could not be measured."""
 
 
 class _Strict(BaseModel):
@@ -106,7 +106,7 @@ class _Environment(_Start):
     resumed: list[_Start] = []
 
 
-class _Progress(_Strict):  # of checkpoints from before there was a state
+class _Progress(_Strict):  # of checkpoints of versions without `state`
     kl: dict[str, Number]
     moments: dict[str, Number]
 
@@ -134,12 +134,12 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The JSON object in one of these files. ValueError names the file, and the key of what it should not be."""
+    """Return the JSON object in one of these files. Raises ValueError naming the file and the key at fault."""
     return _checked(read_json(file), file.name, str(file))
 
 
 def line(text: str, file: Path, place: str) -> dict[str, Any]:
-    """A line of one of these files; ``place`` ("line 3") is for messages. Raises ValueError as ``read`` does."""
+    """Return the JSON object in a line of one of these files. place: "line 3", for messages. Raises like ``read``."""
     where = f"{file}, {place}"
     return _checked(parse_json(text, where), file.name, where)
 

@@ -1,12 +1,12 @@
-"""Whether this user made a run here: a code in the run that only who has this user's secret key can make.
+"""Signatures that show whether this user made a run: a code that only this user's secret key can make.
 
 ``signature.json`` has the checksums of the files that the run's recipe names (Python, pre-training recipes) and an
 HMAC of them and of ``recipe.yaml``, by a random key in ``$XDG_STATE_HOME/coevolve/key`` (``~/.local/state``), which
-this user alone can read. It does not fit a run that was downloaded, or whose recipe or files have changed since; it
-does fit one that was moved. Where no key can be written, runs have none.
+this user alone can read. The signature is not valid for a run that was downloaded, or whose recipe or files have
+changed since; it stays valid for a run that was moved. Where no key can be written, runs have no signature.
 
-Beside them it has the checksums of data files, which are not run: whoever goes on is told which of all these files are
-others by now, and files that only lie elsewhere are the same.
+The file also has the checksums of data files, which are not run. When a run is resumed, a warning names those of all
+these files whose contents have changed; files that only lie elsewhere now count as the same.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 Checksums = tuple[dict[str, str | None], dict[str, str | None]]
-"""By file: of those that are run, of those that are read; None where there is no such file."""
+"""Checksums by file: of files that are run, then of files that are only read; None for a missing file."""
 
 FILE = "signature.json"
 _BYTES = 32
 
 
 def files_in(value: Any) -> Iterator[str]:
-    """The files in these settings that are run: ``file.py`` of ``file.py:Name``, and recipes of models to pre-train."""
+    """Yield the files in these settings that are run: ``file.py`` of ``file.py:Name``, and pre-training recipes."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from files_in(inner)
@@ -45,7 +45,7 @@ def files_in(value: Any) -> Iterator[str]:
 
 
 def data_in(value: Any) -> Iterator[str]:
-    """The files in these settings that are read and not run, by their whole paths."""
+    """Yield the absolute paths of the files in these settings that are read and not run."""
     if isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from data_in(inner)
@@ -54,16 +54,16 @@ def data_in(value: Any) -> Iterator[str]:
 
 
 def checksums(settings: Mapping[str, Any]) -> Checksums:
-    """Of the files that a recipe's settings name: those that are run, and those that are read."""
-    read = [settings.get(key) for key in ("task", "play", "policies")]  # a callback's file may be one that it writes
+    """Return the checksums of the files that a recipe's settings name: those that are run, and those that are read."""
+    read = [settings.get(key) for key in ("task", "play", "policies")]  # a callback's file may be its output
     return {file: _checksum(file) for file in files_in(settings)}, {file: _checksum(file) for file in data_in(read)}
 
 
 def signature(run: Path, recipe: str, found: Checksums) -> str | None:
-    """What ``signature.json`` of a run has to say: of the text of its ``recipe.yaml``, and the files that it names.
+    """Return the text of a run's ``signature.json``. recipe: the text of its ``recipe.yaml``. found: its ``checksums``.
 
-    Of a run that goes on elsewhere it keeps the old places, too, which its checkpoints still name. None where there is
-    no key, and none can be made.
+    For a run that is resumed elsewhere, the old paths are kept too, since its checkpoints still name them. Returns None
+    if there is no key and none can be made.
     """
     key = _key()
     if key is None:
@@ -74,7 +74,7 @@ def signature(run: Path, recipe: str, found: Checksums) -> str | None:
 
 
 def not_own(run: Path) -> str:
-    """Why a run does not count as made here by this user; empty if it does."""
+    """Return why a run does not count as made here by this user; empty if it does."""
     try:
         recipe = (run / "recipe.yaml").read_text("utf-8")
         found = json.loads((run / FILE).read_text("utf-8"))
@@ -89,22 +89,22 @@ def not_own(run: Path) -> str:
 
 
 def changed(run: Path, found: Checksums) -> list[str]:
-    """Which of these files are others than when the run was signed; none where nothing tells."""
+    """Return which of these files have changed since the run was signed; none if its signature cannot be read."""
     before, now = _before(run), {**found[0], **found[1]}
     return [file for file, checksum in now.items() if before.get(file, checksum) != checksum]
 
 
 def moved(run: Path, there: Any, here: Any) -> bool:
-    """Whether a setting names, in another folder now, the file that it named when the run was signed."""
+    """Return whether a setting names the same file as when the run was signed, only in another folder now."""
     if not (isinstance(there, str) and isinstance(here, str)) or Path(there).name != Path(here).name:
-        return False  # what is behind the colon of file.py:Name is a part of this name
+        return False  # the last part of a path has the :Name of file.py:Name too
     files = [next(iter((*files_in(one), one))) for one in (there, here)]
     checksum = _before(run).get(files[0])
     return checksum is not None and checksum == _checksum(files[1])
 
 
 def _before(run: Path) -> dict[str, Any]:
-    """The checksums of files when the run was signed; none where nothing tells."""
+    """Return the checksums of files when the run was signed; none if its signature cannot be read."""
     try:
         found = json.loads((run / FILE).read_text("utf-8"))
         return {**found["files"], **found.get("data", {})}
@@ -113,8 +113,8 @@ def _before(run: Path) -> dict[str, Any]:
 
 
 def check_stays(run: Path, files: Iterable[str | Path]) -> None:
-    """Raises ValueError for files outside of a run that is not this user's own: links, which a report or an export of
-    it would follow."""
+    """Raise ValueError if a run that is not this user's own has files outside of it: links, which a report or an export
+    would follow."""
     out = [file for file in files if os.path.exists(file) and not Path(file).resolve().is_relative_to(run.resolve())]
     if out and (why := not_own(run)):
         raise ValueError(
@@ -128,16 +128,16 @@ def _code(key: bytes, recipe: str, files: Mapping[str, Any]) -> str:
 
 
 def _checksum(file: str) -> str | None:
-    """None for what is no file: a name that means something else to whoever reads it."""
+    """Return a file's SHA-256, None if there is no such file: the name may mean something else to its component."""
     try:
         with open(file, "rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
-    except (OSError, ValueError):  # ValueError: no name at all
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return None
 
 
 def _key() -> bytes | None:
-    """This user's key, made when it is first asked for. None if it cannot be."""
+    """Return this user's key, which the first call makes; None if it cannot be made or read."""
     try:
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         file = Path(state) / "coevolve" / "key"
@@ -147,11 +147,11 @@ def _key() -> bytes | None:
             try:
                 beside.touch(mode=0o600)
                 beside.write_bytes(secrets.token_bytes(_BYTES))
-                with contextlib.suppress(FileExistsError):  # another process was first, and its key is the one
+                with contextlib.suppress(FileExistsError):  # another process was first: its key counts
                     os.link(beside, file)
             finally:
                 beside.unlink(missing_ok=True)
         key = file.read_bytes()
-    except (OSError, RuntimeError):  # pathlib's where there is no home
+    except (OSError, RuntimeError):  # RuntimeError: pathlib's, without a home directory
         return None
     return key if len(key) == _BYTES else None

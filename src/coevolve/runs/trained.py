@@ -1,4 +1,4 @@
-"""A run directory read back: which checkpoint, and the recipe that it was trained by."""
+"""Reading a run directory back: its checkpoints, and the recipe that it was trained with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coevolve.runs.signature import not_own
 
 
 def checkpoint_of(run: RunDir, step: int | None) -> Path:
-    """The folder of the newest checkpoint, or of this one. Raises ValueError for no run, and for no such checkpoint."""
+    """Return the folder of the checkpoint of this step (None: the newest). Raises ValueError if there is none."""
     if not (run.path / "recipe.yaml").is_file():
         raise ValueError(
             f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote; "
@@ -39,7 +39,7 @@ def checkpoint_of(run: RunDir, step: int | None) -> Path:
 
 
 def check_whole(run: RunDir, recipe: Recipe) -> None:
-    """Raises ValueError naming a policy whose weights are not in the run: its engine has them."""
+    """Raise ValueError naming a policy whose weights are not in the run, because only its engine has them."""
     if gone := [name for name, spec in recipe.policies.items() if spec.elsewhere]:
         raise ValueError(
             f"{run.path}: the weights of policy {gone[0]!r} are not in the run, its own engine has them; such a team "
@@ -49,14 +49,15 @@ def check_whole(run: RunDir, recipe: Recipe) -> None:
 
 @contextmanager
 def kept(folder: Path) -> Iterator[Path]:
-    """A checkpoint under links of its own, since a run that still trains deletes its old ones; the checkpoint itself
-    where there can be no links."""
+    """Keep a checkpoint readable inside the context, since a run that still trains deletes its old ones.
+
+    Yields a copy made of hard links, or the checkpoint itself where there can be no links."""
     with ExitStack() as stack:
         there = folder
         with suppress(OSError):
             room = Path(tempfile.mkdtemp(prefix=".reading-", suffix=".tmp", dir=folder.parent))
             stack.callback(shutil.rmtree, room, ignore_errors=True)
-            stack.enter_context(alone(room))  # or who goes on with the run would take it for a kill's
+            stack.enter_context(alone(room))  # or a resumed run would delete it as left by a kill
             shutil.copytree(folder, room / folder.name, copy_function=_linked)
             there = room / folder.name
         yield there
@@ -67,15 +68,15 @@ def _linked(file: str, there: str) -> None:
 
 
 def step_of(folder: Path) -> int:
-    """How many steps a checkpoint's folder has behind it."""
+    """Return the step of a checkpoint's folder: how many steps its weights have learnt."""
     return int(folder.name.removeprefix("checkpoint-"))
 
 
 def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
-    """What the run was trained by, to be built again and played; callbacks of its training are left out.
+    """Return the recipe that the run was trained with, without its callbacks, to build and play its team again.
 
-    trust_code: whatever code it names may be run, whoever made the run. Raises ValueError if it names some and is not
-    this user's own (see ``signature``), and if it was trained from Python, which no file describes.
+    trust_code: any code that the recipe names may be run, whoever made the run. Raises ValueError if it names code and
+    the run is not this user's own (see ``signature``), or if it was trained from Python, which no file describes.
     """
     file = run.path / "recipe.yaml"
     recorded = load_yaml(file)
