@@ -1,19 +1,20 @@
-"""Which play, credit and baseline suit a team: how its pay comes about, measured on the policies it starts from.
+"""Advice on the play, credit and baseline that suit a team, from the variance of its pay under its start policies.
 
-Within a problem, what the response i of one agent and the responses j of the others are paid is R_ij = mu + A_i + B_j +
-C_ij: its own doing, its partners', and how they go together. An agent's credit has the variance
+Within a problem, the pay of response i of one agent with responses j of the others is R_ij = mu + A_i + B_j + C_ij: the
+agent's own effect, its partners', and their interaction. An agent's credit has the variance
 
-    own + partners + interaction            as it was said (leave-one-out over members, ``marloo``)
+    own + partners + interaction            beside the partners of its episode (leave-one-out over members, ``marloo``)
     own + interaction                       beside the same partners (``resampled`` with ``first_joint``)
-    own + interaction / G                   beside everybody's (``crossed``), at G x G rewards
+    own + interaction / G                   beside all partners' responses (``crossed``), at G x G rewards
     own + (partners + interaction) / 2      beside two of them (``crossed`` with two shifts), at 2 G
-    (own + interaction) G / (G - 1)         against its own others there (``counterfactual``)
+    (own + interaction) G / (G - 1)         against other responses of its own there (``counterfactual``)
 
-Against the others of its group it varies G / (G - 1) times as much; against one number for the role, by what problems
-differ by more, and by the partners' part, which a group has in common where they are the same.
+With its group's others as the baseline, a credit varies G / (G - 1) times as much. With one number for the role as the
+baseline, the differences between problems are added, and the partners' part, which a group has in common where the
+partners are the same.
 
-Of two in a chain the first is paid r1 + r2, the second's luck given what it heard included. Which is best for its
-price is the least of variance times seconds.
+In a chain of two the first role is paid r1 + r2, so the luck of the second, given what it heard, is included. The best
+credit for its price has the least variance times seconds.
 
 Letters: P problems, G members, A agents.
 """
@@ -46,16 +47,17 @@ _HOW = {
     "crossed, 2 shifts": "play: rounds; algorithm: {name: marloo, credit: {name: crossed, shifts: 2}}",
     "crossed": "play: rounds; algorithm: {name: marloo, credit: crossed}",
 }
-"""What is recommended, as recipes say it; not ``counterfactual``, which varies more than team_return in some games."""
+"""Credit -> the recipe to recommend; without ``counterfactual``, which varies more than team_return in some games."""
 READS = 0.3
-"""A slope of r2 on r1 below which the second hardly reads the first (the premise of CORY)."""
+"""The slope of r2 on r1 below which the second role hardly reads the first (the premise of CORY)."""
 
 SAVES = 0.8
-"""Of leave-one-out's variance; a moving baseline lags behind the policy that it follows, so it is to save some."""
+"""Share of leave-one-out's variance below which a moving baseline is recommended: it has to save some, because it lags
+behind the policy."""
 
 
 def advise(recipe: Recipe, problems: int = PROBLEMS, members: int = MEMBERS) -> dict[str, Any]:
-    """What was measured, the variance and price of every credit, and what follows: ``rows``, ``advice`` (lines).
+    """Return the measurements (``rows``), every credit's variance and price, and the conclusions (``advice``, lines).
 
     Raises ValueError for one role, a play of another kind, and fewer than two members.
     """
@@ -74,7 +76,7 @@ def advise(recipe: Recipe, problems: int = PROBLEMS, members: int = MEMBERS) -> 
     return {"problems": len(scene.problems), "members": members, "play": name, **found}
 
 
-# All at once.
+# Plays in which all roles act at once.
 
 
 def _at_once(scene: Scene) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def _at_once(scene: Scene) -> dict[str, Any]:
 
 
 def _table(scene: Scene, turns: Sequence[Sequence[Turn]], agent: int) -> Numbers:
-    """What the team is paid with the agent's response of one member and the others' of another one, [P, G, G]."""
+    """Return the team's pay for the agent's response of one member beside the others' of another one, [P, G, G]."""
     count, size = len(scene.problems), scene.members
     cases = [
         Case(scene.problems[p], (*beside[:agent], turns[p * size + i][agent], *beside[agent + 1 :]))
@@ -112,8 +114,8 @@ def _table(scene: Scene, turns: Sequence[Sequence[Turn]], agent: int) -> Numbers
 
 
 def two_way(paid_PGG: Numbers) -> tuple[float, float, float]:
-    """The variances of the rows' effect, the columns' and the rest within a problem, each unbiased (two-way analysis of
-    variance with random effects, one number a cell), so that small ones may come out below 0."""
+    """Return the variances of the row effects, the column effects and the rest within a problem, each unbiased (two-way
+    analysis of variance with random effects, one number a cell), so that small ones may come out below 0."""
     size = paid_PGG.shape[1]
     mean_P11 = paid_PGG.mean((1, 2), keepdims=True)
     row_PG1, column_P1G = paid_PGG.mean(2, keepdims=True), paid_PGG.mean(1, keepdims=True)
@@ -125,7 +127,7 @@ def two_way(paid_PGG: Numbers) -> tuple[float, float, float]:
 
 
 def between(paid_PGG: Numbers, own: float, partners: float, mixed: float) -> float:
-    """The variance of what problems pay in the mean, less what a mean of so few responses varies by; NaN of one."""
+    """Return the variance of problems' mean pay, less the sampling variance of those means; NaN for one problem."""
     if len(paid_PGG) < 2:
         return float("nan")
     size: int = paid_PGG.shape[1]
@@ -135,7 +137,7 @@ def between(paid_PGG: Numbers, own: float, partners: float, mixed: float) -> flo
 def _priced(
     own: float, partners: float, mixed: float, size: int, agents: int, sampling: float, reward: float
 ) -> list[Row]:
-    """Every credit's variance, rewards a problem, seconds a problem, and the product, the least first."""
+    """Return every credit's variance, rewards a problem and price (variance x seconds a problem), cheapest first."""
     own, partners = max(own, 0.0), max(partners, 0.0)
     credits = {
         "team_return": (own + partners + mixed, size),
@@ -174,7 +176,7 @@ def _recommended(credits: Sequence[Row]) -> Row:
 
 
 def _said_of_baselines(credit: Row, own: float, partners: float, mixed: float, differ: float, size: int) -> list[str]:
-    """What the recommended credit varies by against its group, and against one number for the role."""
+    """Return a line on the recommended credit's variance against its group and against one number for the role."""
     met = {"crossed": size, "crossed, 2 shifts": 2}.get(credit["credit"], 1)
     group = credit["variance"] * size / (size - 1)
     role = own + (max(partners, 0.0) + mixed) / met + max(differ, 0.0)
@@ -186,7 +188,7 @@ def _said_of_baselines(credit: Row, own: float, partners: float, mixed: float, d
     return [f"problems differ by a variance of {max(differ, 0.0):.3g}; {said}; {better}"]
 
 
-# One after the other.
+# Plays in which two roles act one after the other.
 
 
 def _in_turn(scene: Scene, recipe: Recipe, problems: int) -> dict[str, Any]:
@@ -195,16 +197,16 @@ def _in_turn(scene: Scene, recipe: Recipe, problems: int) -> dict[str, Any]:
     rows: list[Row] = [{"role": next(iter(scene.cast)), "own": own, "partners": luck, "best observers": best}]
     try:
         read = premise(recipe.model_copy(update={"play": {"name": "chain"}}), problems, 2 * scene.members)
-    except ValueError as error:  # a task may refuse an empty answer, say where it wants a move
+    except ValueError as error:  # a task may refuse an empty answer, for instance where it wants a move
         return {"rows": rows, **cost, "advice": [*_said_of_luck(own, luck, best), f"whether the second reads: {error}"]}
     rows.append({"role": list(scene.cast)[1], **{k: read[k] for k in ("slope", "gain", "alone", "heard", "empty")}})
     return {"rows": rows, **cost, "advice": [*_said_of_luck(own, luck, best), *_said_of_reading(read)]}
 
 
 def _nested(scene: Scene) -> tuple[float, float, dict[str, float]]:
-    """Of the sum r1 + r2 within a problem: the variance that the first one's answers make, and that of the second's
-    luck once it has heard one (nested analysis of variance). And the seconds of a problem's answers and of a reward,
-    which is asked for once more to be timed."""
+    """Return two variances of the sum r1 + r2 within a problem: that of the first role's answers, and that of the
+    second's luck after hearing one (nested analysis of variance). Also the seconds of a problem's answers and of a
+    reward, which is computed once more to be timed."""
     size, count, began = scene.members, len(scene.problems), time.perf_counter()
     episodes = scene.played()
     said = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The same policies in other seats, and one policy by itself."""
+"""Diagnosis of casts: the same policies in other roles, and each policy alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from coevolve.plays import chain
 from coevolve.types import PolicyName, Role
 
 _EVERY_ORDER = 3
-"""Roles up to which every permutation is tried; of more, the cyclic shifts."""
+"""Number of roles up to which every permutation is tried; with more, only the cyclic shifts."""
 
 
 def alone(scene: Scene, base_PM: Numbers) -> Iterator[Row]:
-    """Each policy in the first role on the bare problem, hearing nobody; nobody where the task is not ``solo``."""
+    """Yield a row for each policy alone in the first role, hearing nothing; none where the task is not ``solo``."""
     if len(scene.cast) == 1 or not getattr(scene.task, "solo", True):
         return
     first = next(iter(scene.cast))
@@ -26,14 +26,14 @@ def alone(scene: Scene, base_PM: Numbers) -> Iterator[Row]:
 
 
 def swapped(scene: Scene, base_PM: Numbers) -> Iterator[Row]:
-    """The team with its policies in other roles."""
+    """Yield a row for every other assignment of the team's policies to its roles."""
     for cast in permutations(scene.cast):
         found = condition(replace(scene, cast=cast), base_PM)
         yield {"kind": "swap", "setting": _seats(cast), "role": "all", "policy": together(cast), **found}
 
 
 def permutations(cast: Mapping[Role, PolicyName]) -> list[dict[Role, PolicyName]]:
-    """Every other cast that these policies can make: all permutations up to three roles, cyclic shifts of more."""
+    """Return every other cast of these policies: all permutations up to three roles, cyclic shifts of more."""
     names = list(cast.values())
     if len(names) <= _EVERY_ORDER:
         orders = list(itertools.permutations(names))
@@ -43,7 +43,7 @@ def permutations(cast: Mapping[Role, PolicyName]) -> list[dict[Role, PolicyName]
 
 
 def together(cast: Mapping[Role, PolicyName]) -> str:
-    """The names of a team."""
+    """Return the names of a team's policies, joined by "+"."""
     return "+".join(dict.fromkeys(cast.values()))
 
 

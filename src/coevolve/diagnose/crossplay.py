@@ -1,7 +1,7 @@
-"""Cross-play: roles of one team filled by another one's policies, as between seeds or checkpoints of a recipe.
+"""Cross-play: roles of one team filled by another team's policies, as between seeds or checkpoints of a recipe.
 
-Agents that were trained together may have agreed on what only they understand; then they earn less with others who
-were trained just as well (Hu et al. 2020, arXiv 2003.02979).
+Agents that were trained together may have agreed on conventions of their own; then they earn less with others that were
+trained just as well (Hu et al. 2020, arXiv 2003.02979).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from coevolve.diagnose.scene import Row, Scene, measured
 from coevolve.types import PolicyName, Role
 
 Team = tuple[str, Mapping[Role, PolicyName]]
-"""What it is called, and its cast."""
+"""A team's name and its cast."""
 
 
 def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
-    """Self-play of every team; every way to fill one role ``from`` a team and the others ``by`` another; their mean.
+    """Yield self-play of every team; every way to fill one role ``from`` a team and the others ``by`` another; a mean.
 
     With two roles that one role is the first, which gives every combination. A mixed team is compared with the mean of
     the self-plays of the two teams that it is made of.

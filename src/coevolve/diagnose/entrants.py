@@ -1,4 +1,4 @@
-"""Trained teams read from their runs, several of them side by side in memory."""
+"""Loading of trained teams from their runs, several side by side in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coevolve.types import PolicyName, Role
 
 @dataclass(frozen=True)
 class Entrant:
-    """One team. folder: its checkpoint. prefix: before the names of its policies, so that no other team has them."""
+    """One team. folder: its checkpoint. prefix: set before its policies' names, so that no other team has the same."""
 
     label: str
     recipe: Recipe
@@ -32,21 +32,21 @@ class Entrant:
 
     @property
     def cast(self) -> dict[Role, PolicyName]:
-        """Who plays whom: as at the last step that it was trained."""
+        """The cast, as at the last step of training before the checkpoint."""
         cast = parts(self.recipe).cast()(max(self.step - 1, 0))
         return {role: self.prefix + name for role, name in cast.items()}
 
     def load(self, policies: dict[PolicyName, LocalLearner]) -> None:
-        """Give these policies the weights of the checkpoint."""
+        """Load the checkpoint's weights into those of these policies that are trainable."""
         for name in self.recipe.policies:
             if (policy := policies[self.prefix + name]).trainable:
                 policy.weights.load(self.folder / "agents" / name)
 
 
 def entrant(run: Path, step: int | None = None, trust_code: bool = False) -> Entrant:
-    """The team of a run at its newest checkpoint or at this step. trust_code: as in ``recipe_of``.
+    """Return the team of a run at its newest checkpoint or at this step. trust_code: as in ``recipe_of``.
 
-    Raises ValueError if there is none, a torn one, one of code that is not trusted, or one that is not all here.
+    Raises ValueError if the checkpoint is missing, damaged or incomplete, or its code is not trusted.
     """
     folder = checkpoint_of(RunDir(run), step)
     checkpoint.verify(folder)
@@ -56,10 +56,10 @@ def entrant(run: Path, step: int | None = None, trust_code: bool = False) -> Ent
 
 
 def others(paths: Sequence[Path], host: Entrant, trust_code: bool = False) -> list[Entrant]:
-    """The teams of these runs, or checkpoint folders of runs, that are to play with the host.
+    """Return the teams of these runs, or checkpoint folders of runs, that are to play with the host.
 
-    Raises ValueError that says what differs if one has other roles or another task, for a team given twice, and for
-    a host with one role, of which no mixed team can be made.
+    Raises ValueError for a team with other roles or another task (it says what differs), for a team given twice, and
+    for a host with one role, of which no mixed team can be made.
     """
     if paths and len(host.recipe.roles) == 1:
         raise ValueError(f"--with: this run has one role, {next(iter(host.recipe.roles))}; a mixed team takes two")
@@ -81,7 +81,7 @@ def others(paths: Sequence[Path], host: Entrant, trust_code: bool = False) -> li
 
 
 def build(entrants: Sequence[Entrant]) -> dict[PolicyName, LocalLearner]:
-    """The policies of all teams with the weights they started from; a base that several use is there once."""
+    """Build the policies of all teams with the weights they started from; a shared base model is loaded once."""
     specs = {one.prefix + name: spec for one in entrants for name, spec in one.recipe.policies.items()}
     first = entrants[0].recipe
     how: dict[str, Any] = {"steps": first.steps, "seed": first.seed, "workers": first.workers, "threads": first.threads}

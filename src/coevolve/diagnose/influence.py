@@ -1,9 +1,9 @@
-"""How much each agent moves the return: Sobol's total effect of its random choices, and what its silence costs.
+"""Influence of each agent on the return: Sobol's total effect of its random choices, and the cost of its silence.
 
 The return of an episode is a function of the problem and of one independent stream of random numbers per agent. The
-total effect of agent i is the share of the return's variance, within problems, that is left once everybody else's
-numbers are known: E[Var(R | others)] / Var(R). Drawn twice with only agent i's numbers anew, Jansen's estimate of it is
-E[(R - R')^2] / (2 Var(R)) (Computer Physics Communications 117, 1999).
+total effect of agent i is the share of the return's variance, within problems, that is left once all other agents'
+numbers are known: E[Var(R | others)] / Var(R). With R' the return after only agent i's numbers are redrawn, Jansen's
+estimate of it is E[(R - R')^2] / (2 Var(R)) (Computer Physics Communications 117, 1999).
 
 Letters: A agents; P, M, U as in ``paired``.
 """
@@ -23,12 +23,12 @@ from coevolve.interfaces import TurnSource, context
 from coevolve.types import Asked, PolicyName, Role, Say, Turn
 
 Ends = Mapping[PolicyName, Sequence[int]]
-"""Policy -> the ids of an empty turn: its end of sequence, if it has one."""
+"""Policy -> token ids of an empty turn: its end of sequence, if it has one."""
 
 
 @dataclass(frozen=True)
 class _Changed:
-    """An engine for which one role is another."""
+    """An engine that changes the turns of one role."""
 
     engine: TurnSource
     role: Role
@@ -41,7 +41,7 @@ class _Changed:
 
 
 class Redrawn(_Changed):
-    """An engine for which one role draws other random numbers."""
+    """An engine that draws other random numbers for one role."""
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
         return self.engine.generate({name: [self._anew(say) for say in asked] for name, asked in says.items()})
@@ -52,7 +52,7 @@ class Redrawn(_Changed):
 
 @dataclass(frozen=True)
 class Silent(_Changed):
-    """An engine for which one role says nothing: it ends at once."""
+    """An engine that returns empty turns for one role, as if it ended at once."""
 
     ends: Ends
 
@@ -71,9 +71,9 @@ class Silent(_Changed):
 
 
 def rows(scene: Scene, base_PM: Numbers, ends: Ends) -> Iterator[Row]:
-    """Two rows per role: ``redrawn`` with its total effect and its share of all effects, and ``silent``.
+    """Yield two rows per role: ``redrawn`` with its total effect and its share of all effects, and ``silent``.
 
-    Nothing for a single role, whose influence is all there is.
+    Yields nothing for a single role, which is the only influence.
     """
     if len(scene.cast) == 1:
         return
@@ -90,9 +90,9 @@ def rows(scene: Scene, base_PM: Numbers, ends: Ends) -> Iterator[Row]:
 
 
 def total_effects(base_PM: Numbers, redrawn_APM: Numbers) -> list[Row]:
-    """For each agent: effect, its total effect, and share, its part of the sum of all; each with _low and _high.
+    """Return for each agent effect, its total effect, and share, its part of the sum of all; each with _low and _high.
 
-    NaN where the return does not vary. At least two members.
+    All are NaN where the return does not vary. At least two members are needed.
     """
     members = base_PM.shape[1]
     from_first_PM = base_PM - base_PM[:, :1]  # exactly 0 where the return does not vary
@@ -117,7 +117,7 @@ def _share(means_CR: Numbers, agent: int) -> Numbers:
 
 
 def _estimate(name: str, columns_CU: Numbers, of: Callable[[Numbers], Numbers]) -> Row:
-    """A function of the columns' means, and its interval."""
+    """Return a function of the columns' means, and its interval."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = float(of(columns_CU.mean(1)))
     low, high = interval(columns_CU, of)

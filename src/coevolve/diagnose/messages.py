@@ -1,4 +1,4 @@
-"""What if a role heard something else? Others' turns, or the notes on its own, replaced before its prompt is made."""
+"""Effect of messages: the others' turns or the notes that a role hears are replaced before its prompt is made."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from coevolve.interfaces import Task
 from coevolve.types import Case, Episode, Problem, Prompt, Role, Turn
 
 Change = Callable[[Turn | str], Turn | str]
-"""What a role was let hear, its own turns apart -> what it hears instead."""
+"""An item that a role heard, other than its own turns -> what it hears instead."""
 
 _Spoken = Mapping[tuple[str, int, Role], Sequence[Turn]]
-"""(problem, member, role) -> what was said there, in order."""
+"""(problem id, member, role) -> its turns, in order."""
 
 
 class Misheard:
-    """The task, but what one role hears is changed. Its own turns are not: they are spliced as the ids it sampled."""
+    """A task that changes what one role hears, except its own turns, which are spliced as the ids it sampled."""
 
     train: Sequence[Problem]
     test: Sequence[Problem]
@@ -28,22 +28,22 @@ class Misheard:
         self._task, self._role, self._change = task, role, change
 
     def __getattr__(self, name: str) -> Any:
-        """Problems, feedback, parts and whatever else the task has."""
+        """Return the wrapped task's problems, feedback, parts and other attributes."""
         return getattr(self._task, name)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """The task's, for a role that heard the changed things."""
+        """Return the wrapped task's prompt, with what the role heard changed."""
         if role == self._role:
             heard = [item if _is_of(role, item) else self._change(item) for item in heard]
         return self._task.prompt(p, role, heard)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """The task's."""
+        """Return the wrapped task's rewards."""
         return self._task.reward(cases)
 
 
 def rows(scene: Scene, base: Sequence[Episode], base_PM: Numbers) -> Iterator[Row]:
-    """Each role that hears others: blank, shuffled, its own turn instead; each that is told notes: notes blank."""
+    """Yield a row per role and change: blank, shuffled, own where it hears others; notes blank where it gets notes."""
     for role, policy in scene.cast.items():
         for setting, change in _settings(role, base, scene.members).items():
             found = condition(replace(scene, task=Misheard(scene.task, role, change)), base_PM)
@@ -65,15 +65,15 @@ def _is_of(role: Role, item: Turn | str) -> bool:
 
 
 def blank(item: Turn | str) -> Turn | str:
-    """A turn without words, as if its speaker had said nothing."""
+    """Return the turn without text and tokens, as if its role had said nothing."""
     return item if isinstance(item, str) else replace(item, text="", action_ids=[], logps=[])
 
 
 def shuffled(base: Sequence[Episode], members: int) -> Change:
-    """What the same role said on the next problem on which it spoke; of a single problem, what it said to the next
-    member.
+    """Return a change to what the same role said on the next problem on which it spoke, or, with a single problem, in
+    the next member.
 
-    base: episodes problem by problem, so many members each. No episode hears itself.
+    base: episodes problem by problem, with ``members`` of each. No episode hears itself.
     """
     spoken, step = _by_place(base), members if len(base) > members else 1
     places = [(e.problem.id, e.member) for e in base]
@@ -90,7 +90,7 @@ def shuffled(base: Sequence[Episode], members: int) -> Change:
 
 
 def own(role: Role, base: Sequence[Episode]) -> Change:
-    """What this role itself said in the base line of the same episode."""
+    """Return a change to what this role itself said in the same episode of the base line."""
     spoken = _by_place(base)
 
     def change(item: Turn | str) -> Turn | str:
@@ -110,8 +110,8 @@ def _by_place(base: Sequence[Episode]) -> _Spoken:
 
 
 def _said(item: Turn, turns: Sequence[Turn]) -> Turn | str:
-    """The turn with the words of that one of these which was as early; of the last, if there were fewer; blank, if
-    there was none."""
+    """Return the turn with the text and tokens of the one of ``turns`` in the same round, or of the last if there are
+    fewer; blank if there are none."""
     if not turns:
         return blank(item)
     words = turns[min(item.round, len(turns) - 1)]

@@ -1,9 +1,9 @@
-"""Means over problems and what may be said about them: standard errors, and bootstrap intervals of functions of means.
+"""Statistics of means over problems: standard errors, and bootstrap intervals of functions of means.
 
 Letters: P problems, M members, U units, C columns, R resamples.
 
-The unit is the problem, because its members are not independent of each other. Of a single problem the members are the
-units, and what is found is about that problem.
+The unit is the problem, because its members are not independent of each other. With a single problem the members are
+the units, and results hold for that problem only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ COVERAGE = 0.95
 
 
 def units(values_PM: Numbers) -> Numbers:
-    """One number per unit, [U]."""
+    """Return one number per unit, [U], from [P, M]."""
     found: Numbers = values_PM.mean(1) if len(values_PM) > 1 else values_PM[0]
     return found
 
 
 def standard_error(values_U: Numbers) -> float:
-    """Of the mean. NaN for one unit."""
+    """Return the standard error of the mean, NaN for one unit."""
     return float(values_U.std(ddof=1)) / math.sqrt(len(values_U)) if len(values_U) > 1 else math.nan
 
 
@@ -37,7 +37,7 @@ def _first(means_CR: Numbers) -> Numbers:
 
 
 def interval(columns_CU: Numbers, of: Callable[[Numbers], Numbers] = _first) -> tuple[float, float]:
-    """The percentile bootstrap's 95 % interval of a function of the columns' means over units.
+    """Return the percentile bootstrap's 95 % interval of a function of the columns' means over units.
 
     of: means [C, R] -> [R]; the first mean itself if left out. Units are drawn with replacement, the same ones for all
     columns and in every call. (NaN, NaN) for one unit, and where the function is not finite for every resample.

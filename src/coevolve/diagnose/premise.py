@@ -1,13 +1,13 @@
-"""Can a start policy use a reference at all? CORY's premise, measured before anything is trained.
+"""Measurement of CORY's premise before training: can a start policy use a reference at all?
 
-Two copies of one policy in a chain: the first answers and earns r1, the second has heard that and earns r2.
+Two roles play in a chain: the first answers and earns r1, the second has heard that answer and earns r2.
 
     slope   of r2 on r1 within a problem, over its members: does a right reference help more than a wrong one?
     gain    E[r2] - max(E[r1], E[r2 | an empty reference]): is reading an answer worth more than answering, and than
             a template?
 
-An ideal verifier that tries afresh what it finds wrong, and is right with probability p, has slope 1 - p and gain
-p (1 - p).
+An ideal verifier, which keeps a right answer, answers a wrong one anew and is then right with probability p, has slope
+1 - p and gain p (1 - p).
 
 Letters: P problems, M members, C columns, R resamples.
 """
@@ -32,8 +32,8 @@ PROBLEMS, MEMBERS = 128, 8
 
 
 def premise(recipe: Recipe, problems: int = PROBLEMS, members: int = MEMBERS) -> Row:
-    """slope and gain of a recipe's start policies, each with _low and _high (bootstrap over problems); and the means
-    that they are made of: alone, heard, empty. Raises ValueError unless two roles speak in a chain."""
+    """Return slope and gain of a recipe's start policies, each with _low and _high (bootstrap over problems), and the
+    means that they are made of: alone, heard, empty. Raises ValueError unless two roles speak in a chain."""
     if recipe.play.get("name") != "chain" or len(recipe.roles) != 2:
         raise ValueError("the premise is about two roles in a chain, of which the second hears the first")
     scene = start(recipe, parts(recipe).play(), problems, members)
@@ -44,8 +44,8 @@ def premise(recipe: Recipe, problems: int = PROBLEMS, members: int = MEMBERS) ->
 
 
 def start(recipe: Recipe, play: Play, problems: int, members: int) -> Scene:
-    """The start policies of a recipe, in this play, on held-out problems. Raises ValueError for weights that are not
-    here."""
+    """Return a scene of a recipe's start policies in this play, on held-out problems. Raises ValueError for policies
+    whose weights are in an engine elsewhere."""
     if gone := [name for name, spec in recipe.policies.items() if spec.elsewhere]:
         raise ValueError(
             f"the weights of policy {gone[0]!r} are not here, its own engine has them; nothing is measured"
@@ -64,7 +64,7 @@ def start(recipe: Recipe, play: Play, problems: int, members: int) -> Scene:
 
 
 def estimated(r1_PM: Numbers, r2_PM: Numbers, empty_PM: Numbers) -> Row:
-    """slope, gain, their intervals and the three means. slope is NaN where r1 never varies within a problem."""
+    """Return slope, gain, their intervals and the three means. slope is NaN where r1 never varies within a problem."""
     centred_PM = r1_PM - r1_PM.mean(1, keepdims=True)
     of_slope_CP = np.stack([(centred_PM * r2_PM).sum(1), (centred_PM**2).sum(1)])
     of_gain_CP = np.stack([r2_PM.mean(1), r1_PM.mean(1), empty_PM.mean(1)])
@@ -85,7 +85,7 @@ def _with_interval(name: str, columns_CP: Numbers, of: Any) -> Row:
 
 
 def _paid(scene: Scene, first: str, second: str) -> tuple[Numbers, Numbers]:
-    """What each role earned, [P, M] both."""
+    """Return what each role earned, [P, M] both."""
     episodes = scene.played()
     found = []
     for role in (first, second):

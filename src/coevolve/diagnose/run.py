@@ -1,4 +1,4 @@
-"""A run diagnosed: its team plays held-out problems as it was trained, and in every altered way."""
+"""Diagnosis of a run: its team plays held-out problems as it was trained, and under every altered condition."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from coevolve.runs.trained import kept
 from coevolve.types import PolicyName
 
 PROBLEMS = 64
-"""Held-out problems of a diagnosis that does not say how many; fewer where the task has fewer."""
+"""Default number of held-out problems; fewer where the task has fewer."""
 
 MEMBERS = 4
-"""How often each is played in every condition."""
+"""Episodes on each problem in every condition, at least."""
 
 
 Listener = Callable[[Row], None]
@@ -44,13 +44,13 @@ def diagnose(
     """Diagnose a run at its newest checkpoint, or at step ``checkpoint``; see the package.
 
     beside: runs, or checkpoint folders of runs, for cross-play. trust_code: run the code that these runs name, whoever
-    made them (see ``trained.recipe_of``). listener: is given every row as it is found. Writes
-    ``diagnostics.json`` into the run and returns the same. Raises ValueError for a folder that is no run, a step
+    made them (see ``trained.recipe_of``). listener: called with every row as it is found. Writes
+    ``diagnostics.json`` into the run and returns its content. Raises ValueError for a folder that is no run, a step
     without a checkpoint, more problems than the task has, and a run beside it that has other roles or another task.
     """
     host = entrant(Path(run), checkpoint, trust_code)
     guests = others(beside, host, trust_code)
-    check_writable(Path(run) / FILE)  # before hours of work that would have no place
+    check_writable(Path(run) / FILE)  # before hours of work that could not be saved
     rows = []
     with ExitStack() as stack:
         entrants = [replace(one, folder=stack.enter_context(kept(one.folder))) for one in (host, *guests)]
@@ -77,7 +77,7 @@ def _scene(host: Entrant, policies: Mapping[PolicyName, LocalLearner], problems:
     made, sampling = parts(host.recipe), host.recipe.sampling
     task = made.task()
     held_out = choose(task, min(PROBLEMS, len(task.test)) if problems is None else problems)
-    # Of few problems more of each, so that what is sampled on all of them is as much.
+    # A task with few problems gets more members of each, so that as many episodes are sampled.
     members = max(MEMBERS, MEMBERS * PROBLEMS // len(task.test))
     return Scene(
         play=made.play(),
@@ -91,7 +91,7 @@ def _scene(host: Entrant, policies: Mapping[PolicyName, LocalLearner], problems:
 
 
 def _rows(scene: Scene, policies: dict[PolicyName, LocalLearner], entrants: Sequence[Entrant]) -> Iterator[Row]:
-    """All conditions, the untrained start first: only then are the weights there."""
+    """Yield the rows of all conditions. The untrained start is played first, before trained weights replace it."""
     start_PM = scene.returns(scene.played())
     for one in entrants:
         one.load(policies)

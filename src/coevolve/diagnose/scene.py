@@ -1,4 +1,4 @@
-"""One condition: a team at its problems, and how its returns compare with those of the team as it was trained."""
+"""One condition of a diagnosis: a team's episodes and returns, compared with those of the team as trained."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scene:
-    """Who plays what with whom: everything that a condition may replace. members: how often each problem is played.
+    """Everything that a condition may replace: play, cast, task and so on. members: episodes on each problem.
 
     The random numbers are those of ``SEED`` and "diagnose", whatever is replaced.
     """
@@ -34,17 +34,17 @@ class Scene:
     members: int
 
     def played(self) -> list[Episode]:
-        """Problem by problem, member by member. Raises ValueError as ``rollout`` does."""
+        """Play and return the episodes, problem by problem, member by member. Raises ValueError as ``rollout`` does."""
         stage = Stage(self.cast, self.task, self.engine, self.sampling, SEED, "diagnose")
         return rollout(self.play, self.problems, stage, members=self.members)
 
     def returns(self, episodes: Sequence[Episode]) -> Numbers:
-        """What every episode came to, [P, M]."""
+        """Return the episodes' returns (``measure.outcome``), [P, M]."""
         return np.array([outcome(episode) for episode in episodes]).reshape(len(self.problems), self.members)
 
 
 def measured(returns_PM: Numbers, base_PM: Numbers | None = None) -> Row:
-    """reward, its standard error, n units; beside a base line also the mean difference from it and its interval."""
+    """Return reward, its standard error and n units; with a base line also the mean difference from it and interval."""
     values_U = units(returns_PM)
     row: Row = {"reward": float(values_U.mean()), "se": standard_error(values_U), "n": len(values_U)}
     if base_PM is not None:
@@ -55,9 +55,9 @@ def measured(returns_PM: Numbers, base_PM: Numbers | None = None) -> Row:
 
 
 def condition(scene: Scene, base_PM: Numbers) -> Row:
-    """An altered scene beside the base line; or the ``reason`` why it cannot be played.
+    """Return the measures of an altered scene against the base line, or the ``reason`` why it cannot be played.
 
-    A task may refuse what no team of its own would do: an empty text where it wants a move, say.
+    A task may refuse what its own team would never do, such as an empty text where it wants a move.
     """
     try:
         episodes = scene.played()

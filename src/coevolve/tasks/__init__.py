@@ -1,4 +1,5 @@
-"""One file per task. ``TASKS`` is what a recipe may name; a user's own is an object or ``file.py:Name``."""
+"""The packaged tasks, one file each. ``TASKS`` maps names for recipes to classes; a user's own task is named as
+``file.py:Name`` or given as an object."""
 
 from coevolve.tasks.arithmetic import Arithmetic
 from coevolve.tasks.arxiv import Arxiv

@@ -16,11 +16,11 @@ _COUNTS: dict[Split, int] = {"train": 8192, "test": 1024}
 
 
 class Arithmetic(Numbers):
-    """CORY's task with right and wrong answers (arXiv 2410.06101, section 4) small enough for a laptop.
+    """CORY's task with right and wrong answers (arXiv 2410.06101, section 4), small enough for a laptop.
 
-    Word problems of one to three steps; a turn earns 1 if the last number it says is the right one, else 0. Templates
-    and numbers of a test problem come together neither in a training problem nor in what ``coevolve-sums`` was
-    pre-trained on; names and things do.
+    Word problems of one to three steps; a turn earns 1 if the last number of its text is the right one, else 0. No test
+    problem shares its combination of templates and numbers with a training problem or with the pre-training text of
+    ``coevolve-sums``; names and things may repeat.
 
     Deviations from the paper: generated problems instead of GSM8K, and no worked example before the question, since
     the model was pre-trained on the format.
@@ -32,7 +32,7 @@ class Arithmetic(Numbers):
         )
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """That of ``Numbers`` without the worked example."""
+        """Return the prompt of ``Numbers`` without the worked example."""
         return asked(p, role, heard)
 
 

@@ -41,21 +41,21 @@ class Arxiv(Writing):
     """MAGRPO's arXiv task (arXiv 2508.04652, section "Writing"): roles ``background`` and ``method``, or ``writer``.
 
     Abstracts are the column ``abstract_text`` of ``arxiv_train`` (train) and ``arxiv_val`` (test) in the folder that
-    COEVOLVE_DATA names, else of the hub's OpenMLRL/arXiv_abstract. max_words: only so many words of an abstract. bands:
-    thresholds to change, see ``rewards.writing.Bands``. stop_words, transition_words: files of other lists
-    than ours, see ``rewards.writing_words``. scoring: "paper" also counts what only pads a text, see
-    ``rewards.writing_plain``. reward, feedback: your own functions instead, see ``rewards.function``. All of a row's
-    columns are in ``Problem.data``, and ``text``, what the prompts show.
+    COEVOLVE_DATA names, else of the hub's OpenMLRL/arXiv_abstract. max_words: use no more words of an abstract.
+    bands: thresholds to change, see ``rewards.writing.Bands``. stop_words, transition_words: files with lists that
+    replace the packaged ones, see ``rewards.writing_words``. scoring: "paper" also counts padding, see
+    ``rewards.writing_plain``. reward, feedback: your own functions instead, see ``rewards.function``. ``Problem.data``
+    holds all columns of the row and ``text``, which the prompts show.
 
-    Deviations and notes 1-5, 7 and 8 of ``Tldr`` hold here too. Then:
+    Deviations and notes 1-5, 7 and 8 of ``Tldr`` hold here too. In addition:
     1. The ratio of lengths is full in 1.3-1.6 and 0 at 0.8 and 2.0, as in the reward's code. (Its docstring and its
        evaluation logger have 1.0-1.3, 0.8 and 1.5, which the paper's runs may have been paid by.) For those:
        ``bands: {ratio: [0.8, 1.0, 1.3, 1.5]}``.
     2. Transition words are searched in both texts joined without a space, so that one may begin in the first text.
-    3. Prompts say the same in fewer words and end in the name of the paragraph, for base models.
+    3. Prompts are worded more briefly and end in the name of the paragraph, for base models.
 
-    Raises ValueError for an unknown band, and a list of words that cannot be read; and, when problems are first used,
-    for max_words below 1, a row without the column, or no such data.
+    Raises ValueError for an unknown band and for a list of words that cannot be read; and, when problems are first
+    used, for max_words below 1, a row without the column, or missing data.
     """
 
     def __init__(

@@ -15,12 +15,12 @@ _COUNTS: dict[Split, int] = {"train": 4096, "test": 1024}
 
 
 class Checkable:
-    """What CORY's observer needs (arXiv 2410.06101, section 3): a reference that can be seen to be right or wrong.
+    """Puzzles whose answers are easy to check, as CORY's observer needs of a reference (arXiv 2410.06101, section 3).
 
-    Three families of puzzles: a number whose square leaves a given rest, numbers that add up, variables that make
-    clauses true. A turn earns 1 if its last sentence is a right answer, in whatever order, else 0; what stands before
-    it, such as a check of the reference, is not judged. No question of a split is one of another split in another
-    order; within a split a question may be told in several. Prompts are those of ``arithmetic``.
+    Three families: find the number whose square has a given remainder, the numbers with a given sum, or the variables
+    that make clauses true. A turn earns 1 if its last sentence is a right answer, in any order, else 0; what stands
+    before it, such as a check of the reference, is not judged. All orders of a question belong to one split; within a
+    split a question may occur in several orders. Prompts are those of ``arithmetic``.
     """
 
     asks = ("question",)
@@ -30,17 +30,18 @@ class Checkable:
         self.test: Sequence[Problem] = Later(lambda: _problems("test"))
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """The question, and the last answers of others who were heard as references; or the role's own last turn and
-        what is new."""
+        """Return the question with the last answer of each other role that was heard as a reference; or the role's own
+        last turn and what is new."""
         return asked(p, role, heard)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """1.0 or 0.0 for each turn, by its own answer."""
+        """Return 1.0 or 0.0 for each turn, by its own answer."""
         return [_right(case) for case in cases]
 
     def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
-        """``solved``: whether the last turn, which is the team's answer, is right (0 or 1); of several turns also
-        ``solved_any``, whether one of them is right, and ``agree``, whether all answer the same."""
+        """Return for each case ``solved``: whether the last turn, which is the team's answer, is right (0 or 1); for
+        several turns also ``solved_any``, whether one of them is right, and ``agree``, whether all answers are equal.
+        """
         return [_parts(case) for case in cases]
 
 

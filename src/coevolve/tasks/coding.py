@@ -1,4 +1,4 @@
-"""A helper and a main function by two agents, run together and tested: what the coding tasks have in common."""
+"""Base of the coding tasks: two agents write a helper and a main function, which are run together and tested."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from coevolve.types import Case, Instruction, Problem, Prompt, Role, Turn
 EXPERT = "expert"
 
 Bounds = tuple[int, int | None]
-"""Rows [first, end); None is the end of the rows."""
+"""Rows [first, end); an end of None takes all rows that follow."""
 
 _TEAMS = ({AUX, MAIN}, {CODER})
 
 _MOST = 1024
-"""Cases with stopped programs whose grades are remembered."""
+"""Cases with stopped programs whose grades are kept; all are dropped once there are more."""
 
 
 @dataclass(frozen=True)
 class Voice:
-    """What one role is told. All are templates of the problem's columns.
+    """The prompt templates of one role, filled with the problem's columns.
 
-    first: the whole prompt of a first turn, with ``{told}``, what it has heard ("" or blocks that end in an empty
-    line). again: what follows its own turn, likewise. beside: how it is told what another role wrote, ``{code}``.
+    first: the whole prompt of a first turn; ``{told}`` is what the role has heard ("" or blocks that end in an empty
+    line). again: the text behind the role's own turn, also with ``{told}``. beside: how another role's ``{code}`` is
+    shown.
     """
 
     first: str
@@ -48,14 +49,14 @@ class Voice:
 
 
 class Coding:
-    """Problems with tests, and agents whose functions are put together and run: ``aux`` and ``main``, or ``coder``.
+    """Base class: agents write functions that are run together and tested, ``aux`` and ``main`` or ``coder`` alone.
 
     train, test: the problems. Their columns fill the templates, and must hold ``entry``, the name of the function that
-    ``main`` writes, and ``tests``; ``prelude`` and ``setup`` as in ``rewards.code.Job``, "" where they are missing.
-    voices: role -> what it is told. notes: the wording of the feedback. feedback: a mode (report, levels, passed,
-    plain), ``{expert: settings}`` for edits by another model (``tasks.expert``), or the user's own function (see
-    ``rewards.function``). scoring: "ours", or "paper", by which ``math`` needs no import and equal asserts are one
-    test, as in the newest released code. sandbox: settings of ``rewards.sandbox.Sandbox``.
+    ``main`` writes, and ``tests``; ``prelude`` and ``setup`` are those of ``rewards.code.Job``, "" where missing.
+    voices: role -> its templates. notes: the wording of the feedback. feedback: a mode (report, levels, passed, plain),
+    ``{expert: settings}`` for edits by another model (``tasks.expert``), or the user's own function (see
+    ``rewards.function``). scoring: "ours", or "paper", where ``math`` needs no import and equal asserts are one test,
+    as in the newest released code. sandbox: settings of ``rewards.sandbox.Sandbox``.
 
     bonuses: False leaves the bonuses for cooperation out of the reward, but not out of its parts.
 
@@ -88,8 +89,8 @@ class Coding:
         self.feedback_asks: tuple[str, ...] = ("entry", "tests")
         self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
         self._kept: dict[tuple[int, ...], tuple[Case, Grade]] = {}
-        """Problem and turns, by identity, -> they, so that no others get their identity, and their grade. Of those
-        whose program was stopped, which the sandbox does not remember."""
+        """(ids of problem and turns) -> (case, grade), for cases with a stopped program, which the sandbox does not
+        remember. Keeping the case alive keeps its ids from being reused."""
         self.mode: Mode = report
         self.expert: Expert | None = None
         self.feedback: Feedback = self.advice
@@ -101,11 +102,11 @@ class Coding:
             self.feedback, self.feedback_asks = user_feedback(feedback, voices)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """What this role is told: the problem, or, after a turn of its own, only what is new.
+        """Return the role's prompt: the problem, or, after a turn of its own, only what is new.
 
-        heard: nothing (a first turn); the others' turns, of the last of which the code is shown; its own last turn,
-        which is continued as exact token ids, with the notes after it and the others' code as what is new. Nothing new,
-        or an empty note, asks for a revision. Raises ValueError for an unknown role.
+        heard: nothing (a first turn); turns of other roles, of which the code of each one's last turn is shown; the
+        role's own last turn, which is continued as exact token ids, and the notes after it. If there are no notes or
+        only empty ones, the prompt asks for a revision. Raises ValueError for an unknown role.
         """
         voice = voice_of(role, self.voices)
         own, others, since = sorted_out(role, heard)
@@ -118,7 +119,7 @@ class Coding:
         return going_on(own, voice.again.format_map({**p.data, "told": "".join(told)}))
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """The total for every turn. Raises ValueError where a case is not of one aux and one main, or one coder."""
+        """Return the total for every turn. Raises ValueError unless a case is one aux and one main, or one coder."""
         grades = self.grades(cases)
         if len(grades) > 1 and all(_stopped(found) == 1 for found in grades):
             kinds = ", ".join(sorted({verdict.kind for found in grades for verdict in found.verdicts}))
@@ -131,20 +132,19 @@ class Coding:
         return [[each] * len(case.turns) for case, each in zip(cases, paid, strict=True)]
 
     def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
-        """``Grade.parts``: structure, syntax, tests, cooperation, return, solved, and the schemes; and
+        """Return ``Grade.parts`` of each case (structure, syntax, tests, cooperation, return, solved, the schemes), and
 
-        stopped: the share of tests that the sandbox had to end, for time, memory, or what is not allowed; a code that
-        does harm is a 1 here. expert_failed: the share of requests for edits so far that gave none, where there is an
-        expert.
+        stopped: the share of tests that the sandbox had to end, for time, memory, or a forbidden action; 1 for harmful
+        code. expert_failed: the share of requests for edits so far that brought none, if there is an expert.
         """
         more = {} if self.expert is None else {"expert_failed": self.expert.failed / max(self.expert.asked, 1)}
         return [found.parts() | {"stopped": _stopped(found)} | more for found in self.grades(cases)]
 
     def advice(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
-        """The feedback where the user gave none: a note for each turn, on its own code and on what running all said.
+        """Return the built-in feedback: a note for each turn, on its own code and on the run of the whole program.
 
-        It quotes no line of another's code, and no message of an exception that was raised there; the type of such an
-        exception it names, and a message of its own code's may hold a value that the other's returned.
+        A note quotes no line of another role's code and no message of an exception raised there, only its type. A
+        message of an exception in the role's own code may hold a value that the other's code returned.
         """
         [found] = self.grades([Case(p, tuple(turns))])
         seen = [Seen(turn.role, turn.text, p.data["entry"], found) for turn in turns]
@@ -156,7 +156,7 @@ class Coding:
         return [told[turn.role] for turn in turns]
 
     def grades(self, cases: Sequence[Case]) -> list[Grade]:
-        """How each case was judged. The same turns are judged once, as the same programs are: the sandbox remembers."""
+        """Return each case's grade. The sandbox remembers programs except stopped ones, whose grades are kept here."""
         keys = [(id(case.problem), *map(id, case.turns)) for case in cases]
         known = {key: found for key in keys if (found := self._kept.get(key))}
         new = {key: case for key, case in zip(keys, cases, strict=True) if key not in known}
@@ -178,17 +178,17 @@ class Coding:
 
 
 def _job(p: Problem) -> Job:
-    """What the problem's columns say about judging it."""
+    """Return the ``Job`` that the problem's columns describe."""
     return Job(**{field.name: p.data[field.name] for field in fields(Job) if field.name in p.data})
 
 
 def _distinct(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The first verdict on each test."""
+    """Return the first verdict on each distinct test."""
     return tuple({verdict.test: verdict for verdict in reversed(verdicts)}.values())[::-1]
 
 
 def _answers(case: Case) -> dict[Role, str]:
-    """role -> text, as ``grade`` wants them: a coder's is a main function that nobody helps."""
+    """Return role -> text as ``grade`` wants it; a coder's text is a main function without a helper."""
     said = case.said()
     if len(said) < len(case.turns) or set(said) not in _TEAMS:
         given = ", ".join(turn.role for turn in case.turns)
@@ -215,7 +215,7 @@ def _expert(feedback: Mapping[str, Any]) -> Expert:
 
 
 def splits(problems: Sequence[Problem], train: Bounds, test: Bounds) -> tuple[Later[Problem], Later[Problem]]:
-    """Those to train on and those held out, read when they are used. Warns of problems that are in both."""
+    """Return the training and the held-out problems, both read on first use. Warns of problems that are in both."""
     first = max(train[0], test[0])
     end = min((bounds[1] for bounds in (train, test) if bounds[1] is not None), default=None)
     if end is None or first < end:
@@ -231,7 +231,7 @@ def splits(problems: Sequence[Problem], train: Bounds, test: Bounds) -> tuple[La
 
 
 def _between(problems: Sequence[Problem], bounds: Bounds, where: str) -> list[Problem]:
-    """Those in [first, end). Raises ValueError if there are not so many, or none. where: the setting, for messages."""
+    """Return the problems in [first, end). Raises ValueError if the range is empty or too long. where: for messages."""
     first, end = bounds
     if not 0 <= first < (len(problems) if end is None else end) <= len(problems):
         raise ValueError(
@@ -241,19 +241,19 @@ def _between(problems: Sequence[Problem], bounds: Bounds, where: str) -> list[Pr
 
 
 def column(row: data.Row, name: str, where: str) -> str:
-    """The text in this column, with \\n for line ends. Raises ValueError if there is none. where: the row."""
+    """Return the text in this column, with \\n for line ends. Raises ValueError if it is missing. where: the row."""
     if not isinstance(text := row.get(name), str) or not text.strip():
         raise ValueError(f"{where}: want text in column {name!r}; the row has {', '.join(row) or 'none'}")
     return one_newline(text)
 
 
 def one_newline(text: str) -> str:
-    """The text with every line end as \\n: rows have \\r\\n, and a lone \\r would end a line for Python only."""
+    """Return the text with all line ends as \\n: rows have \\r\\n, and a lone \\r would end a line for Python only."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def check_tests(tests: str, where: str) -> None:
-    """Raises ValueError if these are no tests. where: the row."""
+    """Raise ValueError if the text cannot be used as tests. where: the row, for messages."""
     try:
         count = count_tests(tests)
     except ValueError as error:

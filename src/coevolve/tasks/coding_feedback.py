@@ -1,4 +1,4 @@
-"""What the author of a helper or of a main function hears between turns: the feedback modes of the coding tasks."""
+"""Feedback modes of the coding tasks: what the author of a helper or main function is told between turns."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from coevolve.rewards.sandbox import Verdict
 from coevolve.types import Role
 
 CODER = "coder"
-"""A single author of everything, besides those of ``rewards.code``."""
+"""The role of a single author of all code, besides the two roles of ``rewards.code``."""
 
 
 @dataclass(frozen=True)
 class Notes:
-    """The wording: templates of the names in braces; one that is "" says nothing.
+    """The wording of the feedback: templates with names in braces; one that is "" says nothing.
 
-    name: the function that the role writes. entry: the one that is tested. shown: how many failing tests are quoted.
-    longest: characters of a note.
+    ``{name}`` is the function that the role writes, ``{entry}`` the tested one. shown: how many failing tests are
+    quoted at most. longest: characters of a note at most.
     """
 
     again: str = "Write it again, better."
-    """Where there is nothing else to say, and in mode ``plain``."""
+    """Used where there is nothing else to say, and in mode ``plain``."""
     no_code: str = "(no code)"
-    """For the code of an answer that has none."""
+    """Stands for the code of an answer that has none."""
     empty: str = "Your answer holds no code."
     syntax: str = "Your code does not parse: {error}."
     undefined: str = "Your code does not define {name}."
@@ -36,14 +36,14 @@ class Notes:
     some_passed: str = "{passed} of {total} tests pass."
     failing: str = "{test} fails: {why}."
     uncalled: str = "aux is not called."
-    """To the author of aux."""
+    """For the author of aux."""
     unused: str = "{entry} does not call aux."
-    """To the author of the main function, like the next two."""
+    """For the author of the main function, like the next two."""
     wrapper: str = "{entry} only passes on what aux returns; do part of the work in it."
     ignored: str = "{entry} calls aux and does not use what it returns."
     levels: str = "Defined: {defined}. Syntax: {syntax}. Tests passed: {tests}."
     levels_together: str = "aux called: {called}."
-    """Behind ``levels``, where there are two authors."""
+    """Follows ``levels`` where there are two authors."""
     solved: str = "The tests pass."
     unsolved: str = "The tests do not all pass."
     edit: str = "A reviewer suggests:\n{edit}"
@@ -53,7 +53,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a note may speak of: the role, its own answer, the function it writes, the tested one, and the verdict."""
+    """The facts for one role's note: the role, its own answer, the tested function, and the grade of the answers."""
 
     role: Role
     text: str
@@ -66,7 +66,7 @@ class Seen:
 
     @property
     def author(self) -> str:
-        """As in ``Grade.authors``: a single author's is the main function."""
+        """The role's name in ``Grade.authors``, where a single author counts as the main function's."""
         return MAIN if self.role == CODER else self.role
 
     @property
@@ -82,7 +82,7 @@ Mode = Callable[[Notes, Seen], str]
 
 
 def report(notes: Notes, seen: Seen) -> str:
-    """What is wrong with its own code, the failing tests, and whether the two functions work together."""
+    """Report what is wrong with the role's own code, the failing tests, and how the two functions work together."""
     said = [*_alone(notes, seen)]
     if not (said or seen.grade.verdicts):
         said.append(notes.not_run)
@@ -91,7 +91,7 @@ def report(notes: Notes, seen: Seen) -> str:
 
 
 def levels(notes: Notes, seen: Seen) -> str:
-    """How far the reward's levels were reached, one word each."""
+    """Report how far each level of the reward was reached, in one word each."""
     verdicts = seen.grade.verdicts
     tests = f"{_passed(verdicts)} of {len(verdicts)}" if verdicts else "not run"
     syntax = "no" if syntax_error(extract(seen.text)) else "yes"
@@ -102,18 +102,18 @@ def levels(notes: Notes, seen: Seen) -> str:
 
 
 def passed(notes: Notes, seen: Seen) -> str:
-    """One sentence: do all tests pass?"""
+    """Report in one sentence whether all tests pass."""
     verdicts = seen.grade.verdicts
     return notes.solved if verdicts and _passed(verdicts) == len(verdicts) else notes.unsolved
 
 
 def plain(notes: Notes, seen: Seen) -> str:
-    """Nothing but that it should be written again; an agent's own answer is in front of it anyway."""
+    """Only ask for another version; the agent's own answer stands before the note anyway."""
     return notes.again
 
 
 REPORT = "report"
-"""The mode where none is named."""
+"""The default mode."""
 
 MODES: dict[str, Mode] = {REPORT: report, "levels": levels, "passed": passed, "plain": plain}
 
@@ -125,15 +125,15 @@ _WHY = {
     "crashed": "the interpreter died",
     "skipped": "not run, because an earlier test did not pass",
 }
-"""How a test ended, in words, where it is no exception of the code."""
+"""Verdict kind -> how the test ended, in words, for all kinds but exceptions of the code."""
 
 _YES = {True: "yes", False: "no"}
 _TEST = 200
-"""Characters of a test that are quoted, and of an exception."""
+"""Characters of a test, and of an exception, that are quoted at most."""
 
 
 def _alone(notes: Notes, seen: Seen) -> Iterator[str]:
-    """What is wrong with its own code, whatever the other one wrote."""
+    """Yield what is wrong with the role's own code, whatever the other author wrote."""
     code = extract(seen.text)
     if not code:
         yield notes.empty
@@ -157,7 +157,7 @@ def _tested(notes: Notes, seen: Seen) -> Iterator[str]:
 
 
 def _together(notes: Notes, seen: Seen) -> Iterator[str]:
-    """Whether the main function calls the helper and makes something of it, where there are two that ran."""
+    """Yield whether the main function calls the helper and uses its result, if both functions were run."""
     grade = seen.grade
     if seen.role == CODER or not (grade.verdicts and grade.aux_defined):
         return
@@ -172,7 +172,7 @@ def _habits(notes: Notes, grade: Grade) -> list[tuple[str, bool]]:
 
 
 def _why(verdict: Verdict, seen: Seen) -> str:
-    """How the test ended: an exception's type, and its message unless it was raised in the other author's code."""
+    """Return how the test ended: an exception's type, and its message unless the other author's code raised it."""
     if verdict.kind in _WHY:
         return _WHY[verdict.kind]
     message = " ".join(verdict.message.split()) if _author(verdict, seen.grade) in ("", seen.author) else ""
@@ -180,9 +180,9 @@ def _why(verdict: Verdict, seen: Seen) -> str:
 
 
 def _author(verdict: Verdict, grade: Grade) -> str:
-    """Who wrote the line that raised the exception, "" for the problem itself.
+    """Return the author of the line that raised the exception, "" for a line of the problem itself.
 
-    The main function's author where it was raised in no line: the tests call that function.
+    An exception without a line counts as the main function's author's, since the tests call that function.
     """
     line = verdict.line or 0
     return grade.authors[line - 1] if 0 < line <= len(grade.authors) else MAIN
@@ -193,7 +193,7 @@ def _passed(verdicts: tuple[Verdict, ...]) -> int:
 
 
 def syntax_error(code: str) -> str | None:
-    """Why the reward takes this for no Python, with the line; None if it is."""
+    """Return why the reward does not accept the code as Python, with the line; None if it does."""
     try:
         parse(code)
     except ValueError as error:
@@ -202,5 +202,5 @@ def syntax_error(code: str) -> str | None:
 
 
 def cut(text: str, longest: int) -> str:
-    """The text, or as much of it as fits with dots at the end."""
+    """Return the text, or as much of its beginning as fits with dots at the end."""
     return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -1,4 +1,4 @@
-"""Continue the beginning of a text positively: what the tasks ``sentiment`` and ``imdb`` have in common."""
+"""Base of the tasks ``sentiment`` and ``imdb``: continue the beginning of a text positively."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from coevolve.types import Case, Problem, Role, Turn
 Split = Literal["train", "test"]
 
 OBSERVER = 'I can make this sentence "{reference}" more positive: {query}'
-"""CORY's template (arXiv 2410.06101, section 4). Models are pre-trained on it, so not a character may change."""
+"""CORY's observer template (arXiv 2410.06101, section 4). Models are pre-trained on it: not a character may change."""
 
-# Tokens come from this many first characters of a text: enough for any query, and long texts are tokenised for nothing.
+# Only this many first characters of a text are tokenised: enough for a query, and the rest would be wasted work.
 _HEAD = 512
 
 
 def observer_prompt(query: str, answer: str) -> str:
-    """What an observer continues. ``answer`` is its partner's continuation of ``query`` as it was sampled."""
+    """Return the prompt of an observer. answer: its partner's continuation of ``query`` as it was sampled."""
     return OBSERVER.format(reference=query + answer, query=query)
 
 
 class Continuation:
-    """Problems are the first few tokens of texts; a turn earns the score of the query and its own continuation.
+    """Base class: a problem is the first few tokens of a text; a turn earns the score of the query with its own text.
 
-    texts: split -> id -> text. tokenizer: whose tokens are counted. query_tokens: fewest and most
-    tokens of a query, both included; its length is drawn once per problem (by ``seed``), and a shorter text is taken
-    whole. A query is the text itself up to the border of a token: the tokenizer of a policy encodes it again. score:
-    texts -> numbers.
+    texts: split -> id -> text. tokenizer: the one whose tokens are counted. query_tokens: fewest and most tokens of a
+    query, both included; its length is drawn once per problem (by ``seed``), and a shorter text is taken whole. A query
+    is text that ends where a token ends; the tokenizer of a policy encodes it again. score: texts -> numbers.
 
-    ValueError: query_tokens is not 1 <= low <= high; and, when the problems are first used, a tokenizer that does not
-    say where its tokens end.
+    Raises ValueError unless query_tokens is 1 <= low <= high; and, when the problems are first used, for a tokenizer
+    that does not say where its tokens end.
     """
 
     asks = ("query",)
@@ -55,7 +54,7 @@ class Continuation:
         self.score = score
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> str:
-        """The query alone, or the observer's template around the last thing heard, exactly as it was said."""
+        """Return the query alone, or the observer's template around the last thing heard, exactly as it was said."""
         query: str = p.data["query"]
         if not heard:
             return query
@@ -63,7 +62,7 @@ class Continuation:
         return observer_prompt(query, last if isinstance(last, str) else last.text)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """Each turn's score on query + its own text, never on the prompt that it was given. One number per turn."""
+        """Return one number per turn: the score of query + its own text, never of the prompt that it was given."""
         texts = [case.problem.data["query"] + turn.text for case in cases for turn in case.turns]
         scores = self.score(texts)
         assert len(scores) == len(texts), f"the scorer returned {len(scores)} numbers for {len(texts)} texts"
@@ -74,7 +73,7 @@ class Continuation:
 def _problems(
     split: str, texts: Mapping[str, str], name: str, query_tokens: tuple[int, int], seed: int
 ) -> list[Problem]:
-    from coevolve.models.load import load_tokenizer  # a recipe is checked without transformers
+    from coevolve.models.load import load_tokenizer  # imported late: a recipe is checked without transformers
 
     tokenizer = load_tokenizer(name)
     if not tokenizer.is_fast:

@@ -13,8 +13,9 @@ from coevolve.tasks.humaneval import VOICES, problems
 from coevolve.tasks.scoring import Scoring
 
 CONTRADICTORY = ("CoopHumanEval/2", "CoopHumanEval/12")
-"""``valid_date``: dates are mm-dd-yyyy in its prompt and dd-mm-yyyy in its tests. ``is_multiply_prime``: its prompt is
-true for products of three primes, and its tests want False for 45 = 3 * 3 * 5, 12 = 2 * 2 * 3 and 105 = 3 * 5 * 7."""
+"""Problems whose tests contradict their prompts. ``valid_date``: dates are mm-dd-yyyy in the prompt and dd-mm-yyyy in
+the tests. ``is_multiply_prime``: the prompt asks for True for products of three primes, the tests want False for
+45 = 3 * 3 * 5, 12 = 2 * 2 * 3 and 105 = 3 * 5 * 7."""
 
 
 class CoopHumanEval(Coding):

@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 
 class Later(Sequence[Item]):
-    """A sequence that is made when it is first used: a task can be asked for a prompt where its data are not."""
+    """A sequence that is made on first use, so that a task can write prompts where its data are missing."""
 
     def __init__(self, make: Callable[[], Sequence[Item]]) -> None:
         self._make = make
@@ -55,15 +55,16 @@ class Later(Sequence[Item]):
 
 
 def rows(name: str, *, dataset: str, split: str, config: str | None = None) -> list[Row]:
-    """The rows of ``$COEVOLVE_DATA/<name>.jsonl.gz`` if the variable is set, else of this split of a hub data set.
+    """Return the rows of ``$COEVOLVE_DATA/<name>.jsonl.gz`` if that is set, else of a split of a hub data set.
 
-    config: which of the data set's configurations, None if it has one only.
+    config: the configuration of the data set, None if it has only one.
     """
     return read(name) if os.environ.get(FOLDER) else hub(dataset, split, config)
 
 
 def read(name: str) -> list[Row]:
-    """The rows of ``$COEVOLVE_DATA/<name>.jsonl.gz``. ValueError: the variable is not set, no file, or a bad one."""
+    """Return the rows of ``$COEVOLVE_DATA/<name>.jsonl.gz``. Raises ValueError if the variable or file is missing, or
+    the file is bad."""
     folder = os.environ.get(FOLDER)
     if not folder:
         raise ValueError(f"data {name!r}: {FOLDER} is not set; set it to the folder that holds {name}.jsonl.gz")
@@ -77,10 +78,10 @@ def read(name: str) -> list[Row]:
 
 
 def jsonl(path: Path) -> list[Row]:
-    """The rows of a file with one JSON object a line, compressed if its name ends in ``.gz``.
+    """Return the rows of a file with one JSON object a line, compressed if its name ends in ``.gz``.
 
-    ValueError: the file is missing, empty or damaged, or a line is no JSON object, or not strictly one. Empty lines at
-    the end are none.
+    Raises ValueError if the file is missing, empty or damaged, or a line is not strictly a JSON object. Empty lines at
+    the end are ignored.
     """
     check_file(path)
     found = []
@@ -108,14 +109,14 @@ def jsonl(path: Path) -> list[Row]:
 
 
 def check_file(path: Path) -> None:
-    """Raises ValueError for a path without a file."""
-    if not os.path.isfile(path):  # unlike Path.is_file, also for a name that no file system takes
+    """Raise ValueError if the path is not a file."""
+    if not os.path.isfile(path):  # unlike Path.is_file, does not raise for a name that no file system takes
         raise ValueError(f"{cut(path)} {'is no file' if os.path.exists(path) else 'does not exist'}; check the path")
 
 
 _UTF8 = "utf-8-sig"  # with a byte order mark or without
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escaped surrogate: half of a character, and two of them are one."""
+"""An escaped surrogate, which is half of a character."""
 
 
 def _row(path: Path, line: int, text: str) -> Row:
@@ -127,7 +128,7 @@ def _row(path: Path, line: int, text: str) -> Row:
 
 
 def check_text(row: Row, where: str) -> None:
-    """Raises ValueError for half a character in a text of the row."""
+    """Raise ValueError if a text of the row holds half a character."""
     try:
         json.dumps(row, ensure_ascii=False, default=str).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -136,9 +137,10 @@ def check_text(row: Row, where: str) -> None:
 
 
 def hub(dataset: str, split: str, config: str | None = None) -> list[Row]:
-    """The rows of one split of a hub data set, or of several ("train+test"). config: as in ``rows``.
+    """Return the rows of one split of a hub data set, or of several ("train+test"). config: as in ``rows``.
 
-    ValueError: the package ``datasets`` is missing, the hub or the data set cannot be reached, or the split is empty.
+    Raises ValueError if the package ``datasets`` is missing, the hub or data set cannot be reached, or the split is
+    empty.
     """
     try:
         from datasets import load_dataset  # an optional dependency
@@ -147,8 +149,8 @@ def hub(dataset: str, split: str, config: str | None = None) -> list[Row]:
     named = (dataset,) if config is None else (dataset, config)
     try:
         found = [dict(row) for row in load_dataset(*named, split=split)]
-    except Exception as error:  # the library raises its own, its HTTP client's and the file system's
-        first = "\n".join(str(error).splitlines()[:2])  # the second one has the configurations that there are
+    except Exception as error:  # of the library, its HTTP client or the file system
+        first = "\n".join(str(error).splitlines()[:2])  # the second line lists the configurations
         why = one_line(first) or type(error).__name__
         advice = f"check the name and the network, or set {FOLDER}"
         raise ValueError(f"data set {'/'.join(named)!r}, split {split!r}: {why}; {advice}") from error

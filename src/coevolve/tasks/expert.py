@@ -1,4 +1,4 @@
-"""Edits by another model, behind any endpoint that speaks OpenAI's chat completions: the feedback mode ``expert``."""
+"""The feedback mode ``expert``: edits by another model, behind any endpoint with OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ What running it said about part {role}: {report}
 """
 
 _REST = 60.0
-"""Seconds for which an endpoint that failed is not asked again, so that one that is down does not hold training up."""
+"""Seconds for which a failed endpoint is not asked again, so that one that is down does not delay training."""
 
 _LONGEST = 8000
-"""Characters of a part, and of what is told about it, that are sent."""
+"""Characters of a part, and of the report on it, that are sent at most."""
 
 _REASON = 200
 
 
 class _NoEditsError(ValueError):
-    """The endpoint answered, but not with edits."""
+    """The error of an answer without edits in the wanted form."""
 
 
 class Expert:
-    """Another model as a reviewer. It is asked for edits of the parts and is never waited for in vain for long.
+    """Another model as a reviewer, which suggests edits of the authors' parts; its failures never stop training.
 
     model: its name at the endpoint. base_url: the endpoint, OpenAI's own if None. api_key_env: the environment variable
-    with the key; an endpoint that wants none needs none. timeout: seconds for one request; retries: of a request that
-    failed (a connection, a time-out, HTTP 408, 409, 429 and 5xx). temperature, max_tokens: of its answer.
+    with the key, which may be missing if the endpoint needs none. timeout: seconds for one request; retries: of a
+    request that failed (a connection, a time-out, HTTP 408, 409, 429 and 5xx). temperature, max_tokens: of its answer.
 
-    Whatever fails, ``edits`` returns none, and warns once with the reason; ``failed`` of ``asked`` requests did.
-    Ranges are checked where a recipe is read. Raises ValueError if the package ``openai`` is missing.
+    On any failure ``edits`` returns {}, and the first one is reported as a warning; ``failed`` of ``asked`` requests
+    failed so far. Ranges are checked where a recipe is read. Raises ValueError if the package ``openai`` is missing.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Expert:
         self._client = client("OpenAI", "task.feedback.expert", api_key_env, **how)
         self._settings = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._silent_until = 0.0
-        self._counting, self._told = threading.Lock(), False  # reviews are asked for side by side
+        self._counting, self._told = threading.Lock(), False  # reviews may be requested in parallel
         self.asked = self.failed = 0
 
     def edits(self, problem: str, codes: Mapping[Role, str], reports: Mapping[Role, str]) -> dict[Role, str]:
-        """role -> the edit of its part, for the parts that should change; {} if there is no answer."""
+        """Return role -> the edit of its part, for the parts that should change; {} if there is no answer."""
         with self._counting:
             self.asked += 1
         reason = ""
@@ -109,9 +109,9 @@ class Expert:
 
 
 def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:
-    """The edits in an answer: its JSON object, whatever stands around it, with text or null for each role.
+    """Return the edits in an answer: its JSON object, without the text around it, has text or null for each role.
 
-    Roles without an edit are left out. Raises ValueError where there is no such object.
+    Roles without an edit (null or blank) are left out. Raises ValueError if there is no such object.
     """
     try:
         found = json.loads(text[text.find("{") : text.rfind("}") + 1])

@@ -1,7 +1,7 @@
 """Task ``game``: two agents, two moves each, C and D, and a table of what each agent is paid.
 
-So small that the exact gradient of the expected pay is a finite sum: what the estimators are proved against, and the
-two games in which paying everybody the team's reward does, or does not, change where learning ends.
+The games are so small that the exact gradient of the expected pay is a finite sum, against which the estimators are
+verified. In two of them, paying everybody the team's reward does, or does not, change where learning ends.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Literal, get_args
 from coevolve.types import Case, Problem, Role, Turn
 
 MODEL = "coevolve-coin"
-"""The packaged model of these games: it knows the tokens C, D, c and d, all of them moves."""
+"""The packaged model of these games. Its tokens C, D, c and d are all moves."""
 
 START = "c"
-"""What every prompt begins with; moves are quoted in capitals."""
+"""The beginning of every prompt; moves are quoted in capitals."""
 
 _GROUPS = 64
 
 Pays = Mapping[str, tuple[float, float]]
-"""Joint move, first role's first ("CD") -> what each role is paid."""
+"""Joint move, first role's letter first ("CD") -> what each role is paid."""
 
 Name = Literal["harmony", "chicken", "trust", "harvest"]
 
@@ -41,21 +41,21 @@ GAMES: dict[Name, dict[str, Pays]] = {
         "DD": _pays((0, 0), (1, 0), (0, 1), (1, 1)),
     },
 }
-"""Game -> joint moves so far ("" before the first) -> pays of the next."""
+"""Game -> joint moves so far ("" before the first) -> pays of the next joint move."""
 
 
 class Game:
-    """A game of ``GAMES``, many times over: a problem is one group to be compared, they are all the same.
+    """One game of ``GAMES``: all problems are the same game, and each is one group of episodes to compare.
 
     harmony, chicken: arXiv 2508.04652, figure "utility spaces". The team's optimum is both C. In harmony C is best
     whatever the other does; in chicken the optimum (5, 5) is no equilibrium, since D against C is paid 6. trust: for
-    ``chain``; the second role hears the first one's move, and would answer C with D. harvest: two turns for ``rounds``
-    or ``tree`` with ``feedback: true``; taking (D) pays more at once and leaves less for the second turn, which is
-    another game after every first one.
+    ``chain``; the second role hears the first one's move, and earns most by answering C with D. harvest: two turns, for
+    ``rounds`` or ``tree`` with ``feedback: true``; taking (D) pays more at once and leaves less for the second turn,
+    whose table depends on the first joint move.
 
     A response is one token (``sampling.max_new_tokens: 1``) of the model ``coevolve-coin``: C or D, in either case. The
-    team has two roles. The feedback is the joint move. Reward: each agent its own pay; the algorithm's credit decides
-    whether it learns from that or from the team's mean.
+    team has two roles. The feedback is the joint move. Each agent is rewarded with its own pay; the algorithm's credit
+    decides whether it learns from that or from the team's mean.
     """
 
     solo = False
@@ -69,19 +69,19 @@ class Game:
         self.test: Sequence[Problem] = [Problem(f"{game} test")]
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> str:
-        """c, then the moves and feedback that were heard: "cCCD" after the own move C and the feedback CD."""
+        """Return c, then the moves and feedback that were heard: "cCCD" after the own move C and the feedback CD."""
         return START + "".join(part if isinstance(part, str) else move(part) for part in heard)
 
     def feedback(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
-        """The joint move, told to everybody."""
+        """Return the joint move, the same for every turn."""
         return [_joint(turns)] * len(turns)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """Each role its own pay. ValueError for a response that is no move, or a turn that the game does not have."""
+        """Return each turn's own pay. Raises ValueError for a response that is no move, or one turn too many."""
         return [list(map(float, self._matrix(case)[_joint(case.turns)])) for case in cases]
 
     def _matrix(self, case: Case) -> Pays:
-        """The pays that the earlier joint moves lead to; a game of one turn is played anew."""
+        """Return the pays of the next joint move, given the earlier ones; a game of one turn starts anew."""
         before = "".join(map(_joint, case.history)) if len(self.pays) > 1 else ""
         if before not in self.pays:
             raise ValueError("task: this game has two turns; use `rounds` or `tree` with n: 2")
@@ -89,7 +89,7 @@ class Game:
 
 
 def move(turn: Turn) -> str:
-    """C or D. Raises ValueError if the turn is neither."""
+    """Return the turn's move, C or D. Raises ValueError if it is neither."""
     said = turn.text.upper()
     if said not in ("C", "D"):
         raise ValueError(f"role {turn.role!r} said {turn.text!r}, no move; use model {MODEL} and max_new_tokens: 1")

@@ -19,12 +19,12 @@ class Gsm8k(Numbers):
 
     Deviations from the paper:
     1. The worked example is ours; the paper does not print its own.
-    2. The observer, too, is shown the example; the paper does not say whether it is.
+    2. The observer is shown the example too; the paper does not say whether it is.
     3. "a/b" is read as one number, a fraction; the paper says no more than that a regular expression finds the last
        number, which may be b. An answer that ends in "12/4" is right where the gold number is 3, not where it is 4.
 
-    ValueError, when problems are first used: no such data, or a row without question, or without its answer behind
-    ``####``.
+    Raises ValueError, when problems are first used, for missing data and for a row without question or without an
+    answer behind ``####``.
     """
 
     def __init__(self, *, judge: str = "last-number") -> None:

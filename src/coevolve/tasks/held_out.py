@@ -10,7 +10,7 @@ from coevolve.types import Problem
 
 
 def split(problems: Sequence[Problem], share: float, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """All but this share, and the share (at least one), both in the order of the rows."""
+    """Return all problems but this share, and the share (at least one), both in the order of the rows."""
     if not 0 < share < 1:
         raise ValueError(f"task.test is {share}; want a file, a hub data set, or a fraction between 0 and 1")
     count = max(1, round(share * len(problems)))
@@ -24,8 +24,8 @@ def split(problems: Sequence[Problem], share: float, seed: int) -> tuple[list[Pr
 
 
 def warn_of_shared(train: Sequence[Problem], held_out: Sequence[Problem], asked: Callable[[Problem], object]) -> None:
-    """Warn of held-out problems that ask what a problem trained on asks. asked: what a problem asks; empty where it
-    asks nothing of its own, which is no reason to warn."""
+    """Warn of held-out problems that ask the same as a training problem. asked: problem -> what it asks; problems for
+    which this is empty are left out."""
     trained = {str(asked(problem)) for problem in train}
     shared = sum(bool(what := asked(problem)) and str(what) in trained for problem in held_out)
     if shared:

@@ -18,7 +18,7 @@ _AGAIN = "\n\n{told}Code:"
 
 
 def _first(told: str, form: str) -> str:
-    """A first prompt: what to do, and the form of the answer."""
+    """Return the template of a first prompt: what to do, and the form of the answer."""
     only = "Answer with Python code only: no explanation, no markdown, no tests."
     return f"{told} {only} In this form:\n\n{form}\n    return result\n\n{{told}}Code:"
 
@@ -50,7 +50,7 @@ VOICES = {
         again=_AGAIN,
     ),
 }
-"""What the roles are told about any problem with a text, an entry point and parameters."""
+"""Role -> its templates, for any problem with a text, an entry point and parameters."""
 
 
 class HumanEval(Coding):
@@ -59,19 +59,19 @@ class HumanEval(Coding):
     The 164 problems are ``humaneval`` in the folder that COEVOLVE_DATA names, else the hub's openai/openai_humaneval.
     train, test: rows [first, end), end null for all that follow. feedback, scoring, sandbox: see
     ``tasks.coding.Coding``. In ``Problem.data`` are all columns of the row and ``text``, the prompt; ``parameters``,
-    "numbers, threshold" say; ``entry``, ``tests`` and ``prelude``, what the prompt defines beside the function asked
-    for.
+    such as "numbers, threshold"; ``entry``, ``tests`` and ``prelude``, which is what the prompt defines besides that
+    function.
 
     As in the released code, rows 32 and 163 are in neither split (its first version trained on [33, 133]), and a single
-    agent is paid without cooperation. How code is judged, and how that differs, is in ``rewards.code``. Ours differ in
-    this too:
-    1. Prompts say the same in our own words, with parameters found in the syntax tree; a regular expression there,
-       and where it finds none the prompt is an error message that the agents are trained on.
+    agent is paid without cooperation. How code is judged, and how that differs, is in ``rewards.code``. Other
+    differences from the released code ("there"):
+    1. Prompts say the same in other words, with parameters read from the syntax tree. There a regular expression finds
+       them, and where it finds none, agents are trained on an error message as their prompt.
     2. Functions and imports of the prompt (``poly`` of HumanEval/32, ``encode_cyclic`` of 38, ...) are there when the
        code runs and when tests use them. There they are dropped.
-    3. Who revises continues its own turn, rather than reading its answer in a new prompt.
-    4. All tests are run for the feedback, by the same run that was paid; there one test is run a second time.
-    5. In the pipeline and the discussion the others' code is shown without what stands around it.
+    3. An agent that revises continues its own turn, rather than reading its answer in a new prompt.
+    4. The feedback is on all tests, from the run that was paid; there one test is run a second time.
+    5. In the pipeline and the discussion the others' code is shown without the text around it.
 
     Raises ValueError, when problems are first used, that names the row for a column that is missing or empty, a prompt
     without its entry point, tests that do not parse or have an assert that never runs, and for rows that are not there.
@@ -102,7 +102,7 @@ def _rows() -> list[data.Row]:
 
 
 def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:
-    """Rows with the columns of HumanEval as problems. ValueError as ``HumanEval`` says; where: for messages."""
+    """Return rows with HumanEval's columns as problems. Raises ValueError like ``HumanEval``. where: for messages."""
     return [_problem(row, f"{where}, row {position}") for position, row in enumerate(rows)]
 
 

@@ -14,7 +14,7 @@ class Imdb(Continuation):
     """CORY's IMDB review task (arXiv 2410.06101, section 4) on Maas et al. 2011.
 
     Reviews come from ``imdb_train`` and ``imdb_test`` of the folder that COEVOLVE_DATA names, else from the hub
-    (stanfordnlp/imdb). tokenizer: whose tokens a query is counted in, the policies' as a rule. reward_model: "lexicon"
+    (stanfordnlp/imdb). tokenizer: the one that counts a query's tokens, usually the policies'. reward_model: "lexicon"
     or a text-classification checkpoint (hub name, folder, or pretrain recipe) whose positive logit is the reward; the
     paper's is lvwerra/distilbert-imdb. min_chars: only reviews longer than this. query_tokens: fewest and most tokens
     of a query, both included. seed: draws the length of each query.
@@ -25,7 +25,7 @@ class Imdb(Continuation):
     3. Line breaks of the markup ("<br />") and runs of white space become one space; the code leaves them in.
     4. Continuations are scored and heard without special tokens; the code leaves a literal "<|endoftext|>" in them.
 
-    ValueError, when problems or scores are first asked for: no such data or model, or no review is long enough.
+    Raises ValueError, when problems or scores are first used, for missing data or model, or no review long enough.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Imdb(Continuation):
         query_tokens: tuple[int, int] = (2, 8),
         seed: int = 0,
     ) -> None:
-        judge = cache(lambda: scorer(reward_model))  # a model, which nobody needs who does not train
+        judge = cache(lambda: scorer(reward_model))  # loads a model, which only scoring needs
         super().__init__(
             texts=lambda split: _reviews(split, min_chars),
             tokenizer=tokenizer,
@@ -48,7 +48,7 @@ class Imdb(Continuation):
 
 
 def _reviews(split: str, min_chars: int) -> dict[str, str]:
-    """id -> clean text of the reviews that are long enough. The hub's rows have no id: their position serves."""
+    """Return id -> clean text of the reviews that are long enough. The hub's rows have no id: their position serves."""
     found = {}
     for position, row in enumerate(data.rows(f"imdb_{split}", dataset="stanfordnlp/imdb", split=split)):
         if "text" not in row:
@@ -65,5 +65,5 @@ def _reviews(split: str, min_chars: int) -> dict[str, str]:
 
 
 def clean(text: str) -> str:
-    """Without line breaks of the markup, and with single spaces."""
+    """Return the text without line breaks of the markup, and with single spaces."""
     return re.sub(r"(?:<br\s*/?>|\s)+", " ", text).strip()

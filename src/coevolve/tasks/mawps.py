@@ -23,7 +23,7 @@ class Mawps(Numbers):
     of the folder remain, 1,254 to train and 544 to test, of which 225 share more than four fifths of their words with a
     training problem. judge: as in ``gsm8k``.
 
-    ValueError, when problems are first used: no such data, or a row without question or number.
+    Raises ValueError, when problems are first used, for missing data and for a row without question or number.
     """
 
     def __init__(self, *, judge: str = "last-number") -> None:

@@ -30,11 +30,11 @@ class Mbpp(Coding):
     first assert as an example; ``parameters``; ``entry``, ``tests``, ``prelude`` and ``setup``.
 
     The entry point is what the asserts call, and its parameters are named a, b, ... Notes and deviations 1 and 3-5 of
-    ``HumanEval`` hold here too. Then:
-    1. Asserts are run as they are. There every name that is called in them is replaced, so that no test with
-       ``math.isclose`` or ``set(...)`` works as it was meant.
-    2. The example in the prompt is the first assert. There the prompt is extended by a sentence on the result, and the
-       signature is that of the reference solution.
+    ``HumanEval`` hold here too. In addition:
+    1. Asserts are run as they are. In the released code every name that is called in them is replaced, so that no test
+       with ``math.isclose`` or ``set(...)`` works as it was meant.
+    2. The example in the prompt is the first assert. In the released code the prompt is extended by a sentence on the
+       result, and the signature is that of the reference solution.
 
     Raises ValueError, when problems are first used, that names the row for a column that is missing, asserts that do
     not parse or call no function in common, and for rows that are not there.
@@ -62,14 +62,14 @@ class Mbpp(Coding):
 
 
 def _all(config: str) -> list[Problem]:
-    """The problems of the split "test" of a version."""
+    """Return the problems of the split "test" of this version."""
     name = {"sanitized": "mbpp_sanitized", "full": "mbpp"}[config]
     rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test", config=config)
     return problems([row for row in rows if row.get("task_id") in _TEST_IDS], name)
 
 
 def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:
-    """Rows of either version as problems. ValueError as ``Mbpp`` says; where: for messages."""
+    """Return rows of either version as problems. Raises ValueError as ``Mbpp`` does; where: for messages."""
     return [_problem(row, f"{where}, row {position}") for position, row in enumerate(rows)]
 
 
@@ -92,7 +92,7 @@ def _problem(row: data.Row, where: str) -> Problem:
 
 
 def _called(tests: str, where: str) -> tuple[str, int]:
-    """The function that every assert calls, the outermost that is no built-in one, and how many arguments it gets."""
+    """Return the function that all asserts call, the outermost that is not built in, and its number of arguments."""
     asserts = [node for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Assert)]
     calls = [list(_calls(node)) for node in asserts]
     common = [name for name, _ in calls[0] if all(name in dict(one) for one in calls)]
@@ -103,7 +103,7 @@ def _called(tests: str, where: str) -> tuple[str, int]:
 
 
 def _calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Functions called by their plain names, and with how many arguments, outer calls first."""
+    """Yield (name, number of arguments) of each function called by its plain name, outer calls first."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             yield node.func.id, len(node.args)

@@ -23,15 +23,15 @@ _PROBLEMS: dict[Split, Mapping[Kind, int]] = {
 
 
 class MiniCoop(Coding):
-    """MAGRPO's coding game (arXiv 2508.04652) small enough for ``coevolve-coop`` on a laptop.
+    """MAGRPO's coding game (arXiv 2508.04652), small enough for ``coevolve-coop`` on a laptop.
 
     A problem is a function of a whole number: "f(x): add 3, then multiply by 2" (decomposable), or one such step
     (atomic), with 3 to 5 asserts. ``aux`` writes a helper of that name and ``main`` the function, which may call it; a
-    ``coder`` writes all of it alone. The steps of a held-out problem came together neither in pre-training nor in a
-    training problem. Functions repeat with other tests, which prompts do not show: there are few of one step, and
+    ``coder`` writes all of it alone. No held-out problem has a sequence of steps that occurs in pre-training or in a
+    training problem. There are few functions of one step, so these repeat with other tests, which prompts do not show:
     the 64 held-out problems of that kind are 10 functions.
 
-    kinds: which problems there are; by default three decomposable ones to an atomic one. bonuses, feedback, sandbox:
+    kinds: which kinds of problems; by default three decomposable ones to an atomic one. bonuses, feedback, sandbox:
     as in ``Coding``; the notes are a few words, those of pre-training. Raises ValueError for an unknown kind, one given
     twice, or none.
     """
@@ -72,5 +72,5 @@ def _problems(split: Split, kinds: Sequence[Kind]) -> list[Problem]:
         for number, one in enumerate(made):
             data = {"text": one.text, "entry": ENTRY, "tests": one.tests, "kind": kind}
             found.append(Problem(f"{kind}-{number}: {one.text}", data))
-    Random(split).shuffle(found)  # the first few are of all kinds
+    Random(split).shuffle(found)  # so that the first few are of all kinds
     return found

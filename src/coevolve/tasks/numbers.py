@@ -1,4 +1,4 @@
-"""Questions that a number answers: what the tasks ``gsm8k``, ``svamp`` and ``mawps`` have in common."""
+"""Base of the tasks ``gsm8k``, ``svamp`` and ``mawps``: questions that a number answers."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ AGAIN = "Check this answer, then answer again.\n"
 
 
 class Numbers:
-    """Problems with a question and a right number; every turn is paid 1 if its own answer is right, else 0.
+    """Base class: questions with a right number; every turn is paid 1 if its own answer is right, else 0.
 
     train, test: problems whose data hold ``question`` and ``gold``, the right number as a Fraction. judge:
     "last-number", the rule of CORY's GSM8K runs (``rewards.numbers``), or "math-verify", which reads formulas too
-    (``rewards.equivalence``). By the last number an answer is judged whole: what a model adds behind its answer, such
-    as a question that it made up, counts, and that is how the paper's PPO runs collapse. math-verify prefers a
+    (``rewards.equivalence``). "last-number" judges the whole text: what a model adds behind its answer, such as a
+    question that it made up, counts, and that is how the paper's PPO runs collapse. "math-verify" prefers a
     ``\\boxed{}``, a formula or what follows "the final answer is", wherever it stands, to the end of the text.
 
-    Roles have no names of their own: whoever has heard nobody gets the example and the question, whoever has heard
-    others gets their last answers too, as references. ValueError: no such judge.
+    Any role names will do: a role that has heard no other is given the example and the question, one that has heard
+    others also their last answers, as references. Raises ValueError for an unknown judge.
     """
 
     asks = ("question",)
@@ -58,25 +58,25 @@ class Numbers:
 
     @cached_property
     def judge(self) -> Judge:
-        """Made when the first answer is judged: it may need a package. ValueError where that is missing."""
+        """The judge, made on first use because it may need a package. Raises ValueError if that is missing."""
         return JUDGES[self._judge]()
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """CORY's prompts (arXiv 2410.06101, section 4); or the role's own last turn and what is new.
+        """Return CORY's prompt (arXiv 2410.06101, section 4); or the role's own last turn and what is new.
 
-        heard: others' turns, of each of which the last is a reference, and texts, which are references before the
-        role's own turns and notes behind them. Nothing new behind its own turn asks it to answer again.
+        heard: turns of other roles, the last of each of which is a reference, and texts, which are references if the
+        role has not spoken, else notes behind its own turn. With nothing new, the role is asked to answer again.
         """
         return asked(p, role, heard, EXAMPLE)
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """1.0 or 0.0 for each turn, by its own answer."""
+        """Return 1.0 or 0.0 for each turn, by its own answer."""
         return [self._right(case) for case in cases]
 
     def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
-        """``solved``: whether the last turn, which is the team's answer, is right (0 or 1); ``numbers``: the share of
-        answers with a number in them; of several turns also ``solved_any``, whether one of them is right, and
-        ``agree``, whether all end in the same number.
+        """Return for each case ``solved``: whether the last turn, which is the team's answer, is right (0 or 1);
+        ``numbers``: the share of answers with a number in them; for several turns also ``solved_any``, whether one of
+        them is right, and ``agree``, whether all end in the same number.
         """
         return [self._parts(case) for case in cases]
 
@@ -93,7 +93,7 @@ class Numbers:
 
 
 def asked(p: Problem, role: Role, heard: Sequence[Turn | str], example: str = "") -> Prompt:
-    """The prompt of ``Numbers.prompt``. example: what stands before the question of a first turn."""
+    """Return the prompt of ``Numbers.prompt``. example: the text before the question of a first turn."""
     own, others, told = sorted_out(role, heard)
     given = [*(turn.text for turn in others.values()), *(told if own is None else ())]
     references = "".join(REFERENCE.format(text=text.strip()) for text in given)
@@ -104,9 +104,9 @@ def asked(p: Problem, role: Role, heard: Sequence[Turn | str], example: str = ""
 
 
 def problems(rows: Sequence[data.Row], where: str, read: Callable[[data.Row], dict[str, Any]]) -> list[Problem]:
-    """Rows as problems, named by their column ``id`` or else by position. read: row -> the problem's data.
+    """Return rows as problems, with the column ``id`` or else the position as id. read: row -> the problem's data.
 
-    ValueError, naming the row, where ``read`` raises one.
+    Raises ValueError that names the row where ``read`` raises one.
     """
     found = []
     for position, row in enumerate(rows):
@@ -118,7 +118,7 @@ def problems(rows: Sequence[data.Row], where: str, read: Callable[[data.Row], di
 
 
 def text(row: data.Row, *columns: str) -> str:
-    """What the first of these columns that the row has says, without white space around it. ValueError: no text."""
+    """Return the stripped text of the first of these columns that has any. Raises ValueError if none has."""
     for column in columns:
         if isinstance(said := row.get(column), str) and said.strip():
             return said.strip()
@@ -126,7 +126,7 @@ def text(row: data.Row, *columns: str) -> str:
 
 
 def value(row: data.Row, *columns: str) -> Fraction:
-    """The number in the first of these columns that the row has. ValueError: no number."""
+    """Return the number in the first of these columns that the row has. Raises ValueError if there is none."""
     for column in columns:
         if column in row:
             return number(str(row[column]))
@@ -134,11 +134,11 @@ def value(row: data.Row, *columns: str) -> Fraction:
 
 
 def split(problems: Sequence[Problem], share: float) -> tuple[list[Problem], list[Problem]]:
-    """(train, test) of a set that has no split of its own: about this share of the stories is held out.
+    """Return (train, test) of a set that has no split of its own: about this share of the stories is held out.
 
-    A hash of the letters of its ``story``, or else of its question, decides, so neither their order nor their source
-    matters, and problems that differ in numbers only are on one side. Of questions that repeat, but for spaces and
-    punctuation, the first is kept.
+    A hash of the letters of a problem's ``story``, or else of its question, decides, so neither order nor source of the
+    rows matters, and problems that differ in numbers only are on one side. Of questions that repeat, spaces and
+    punctuation aside, the first is kept.
     """
     first: dict[str, Problem] = {}
     for problem in problems:

@@ -20,28 +20,29 @@ _INSTALLED = "pettingzoo."
 
 @dataclass
 class _Position:
-    """Where a game stands. next: who moves, and what it sees; nothing where the game is over. paid: what each agent
-    has come to."""
+    """The state of a game. next: the agent that moves next and what it sees, None where the game is over. paid: each
+    agent's pay so far."""
 
     next: tuple[Role, str] | None = None
     paid: dict[Role, float] = field(default_factory=dict)
 
 
 class PettingZoo:
-    """Games of an environment of PettingZoo, for the play ``refereed``; its agents are the roles.
+    """Games of a PettingZoo environment, for the play ``refereed``; the environment's agents are the roles.
 
-    env: a function that makes one, ``file.py:name``, or a module of PettingZoo (``pettingzoo.classic.rps_v2``);
-    environments whose agents move at once are played one after the other, none seeing the others' moves. actions: the
-    names of its moves, in the order of its numbers; None for environments whose moves are texts. A move is the last
-    name of one that was said. describe: a function, or ``file.py:name``, of (observation, agent) -> what the agent is
-    told; None is the observation where it is a text, else what Python writes for it. games: to train on; held_out:
-    others; each is the environment reset with a seed of its own.
+    env: a function that makes the environment, ``file.py:name``, or a module of PettingZoo
+    (``pettingzoo.classic.rps_v2``); agents that move at once are asked one after the other and do not see each other's
+    moves. actions: the names of the moves, in the order of their numbers; None for environments whose moves are texts.
+    The last name in a turn's text is its move. describe: a function, or ``file.py:name``, of (observation, agent) ->
+    what the agent is told; None tells it the ``str`` of the observation. games: how many to train on; held_out: how
+    many to hold out; each is the environment reset with a seed of its own.
 
-    A turn is paid what the environment paid its agent in the whole game. Who says no legal move ends the game, and is
-    paid ``illegal`` more. Raises ValueError if there is no such environment or the package is missing.
+    A turn is paid what the environment paid its agent in the whole game. An agent that names no legal move ends the
+    game, and ``illegal`` is added to its pay. Raises ValueError if there is no such environment or the package is
+    missing.
 
-    Who moved what is all there is of a game: it is played again from its seed whenever it is asked about, so an
-    environment that draws random numbers has to take them from the seed of its reset.
+    The moves of a game are all that is kept: it is replayed from its seed whenever it is asked about, so an environment
+    that draws random numbers has to take them from the seed of its reset.
     """
 
     solo = False
@@ -68,7 +69,7 @@ class PettingZoo:
         self.test: Sequence[Problem] = problems[games:]
 
     def _checked_roles(self) -> tuple[Role, ...]:
-        """The agents. Raises ValueError where moves are numbers and have no names, or another number of them."""
+        """Return the agents. Raises ValueError where moves are numbers and ``actions`` names not as many."""
         env = self._new()
         for agent in env.possible_agents:
             moves = getattr(env.action_space(agent), "n", None)
@@ -78,7 +79,7 @@ class PettingZoo:
         return tuple(env.possible_agents)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """What the agent sees; behind its own last move, if it has moved."""
+        """Return what the agent sees, behind its own last move if it has moved."""
         if role not in self.roles:
             raise unknown_role(role, self.roles)
         told = Instruction("".join(part for part in heard if isinstance(part, str)))
@@ -87,17 +88,17 @@ class PettingZoo:
         return spliced if own else told
 
     def referee(self, p: Problem, turns: Sequence[Turn]) -> list[tuple[Role, str]]:
-        """Who moves next, and what it sees."""
+        """Return the agent that moves next and what it sees; [] where the game is over."""
         position = self._played(p, turns)
         return [position.next] if position.next else []
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """What the environment paid each turn's agent."""
+        """Return what the environment paid each turn's agent."""
         ended = [(case, self._played(case.problem, case.turns)) for case in cases]
         return [[position.paid[turn.role] for turn in case.turns] for case, position in ended]
 
     def _played(self, p: Problem, turns: Sequence[Turn]) -> _Position:
-        """The game of these moves, from its beginning."""
+        """Replay the game with these moves, from its beginning."""
         env, moves = self._new(), list(turns)
         position = _Position(paid=dict.fromkeys(self.roles, 0.0))
         with blame(f"the environment of problem {p.id!r}"):
@@ -105,7 +106,7 @@ class PettingZoo:
             for agent in env.agent_iter():
                 observation, reward, ended, cut, info = env.last()
                 position.paid[agent] += float(reward)
-                env._cumulative_rewards[agent] = 0.0  # told, which not every environment notes before the next step
+                env._cumulative_rewards[agent] = 0.0  # added above, and not every environment clears it
                 if ended or cut:
                     env.step(None)
                     continue
@@ -118,7 +119,7 @@ class PettingZoo:
                 action = self._action(move.text, _mask(observation, info))
                 if action is None:
                     position.paid[agent] += self._illegal
-                    for other in set(env.agents) - {agent}:  # what they had earned, and would be told at their turn
+                    for other in set(env.agents) - {agent}:  # earned already, but reported only at their turn
                         position.paid[other] += float(env._cumulative_rewards[other])
                     break
                 env.step(action)
@@ -131,7 +132,7 @@ class PettingZoo:
         return str(seen)
 
     def _action(self, text: str, mask: Any) -> Any:
-        """The move that was said; None for none, and for one that is not legal now."""
+        """Return the move that the text names; None if it names none, or one that is not legal now."""
         if self._actions is None:
             return text
         names = sorted(self._actions, key=len, reverse=True)
@@ -150,7 +151,7 @@ class PettingZoo:
 
 
 def _as_word(name: str) -> str:
-    """A pattern of a move that is no part of a longer word. Scripts that write words together have no such edges."""
+    """Return a pattern of a move that is no part of a longer word; scripts without spaces have no such edges."""
     word = "[A-Za-z0-9_]"
     before = f"(?<!{word})" if re.match(word, name[:1]) else ""
     behind = f"(?!{word})" if re.match(word, name[-1:]) else ""
@@ -158,13 +159,13 @@ def _as_word(name: str) -> str:
 
 
 def _mask(observation: Any, info: Any) -> Any:
-    """Which moves are legal, as PettingZoo tells it; None where it does not."""
+    """Return which moves are legal, None where the environment does not say."""
     places = (one.get("action_mask") for one in (observation, info) if isinstance(one, Mapping))
     return next((mask for mask in places if mask is not None), None)
 
 
 def _check_installed() -> None:
-    """Raises ValueError where Python would take a folder in the current one, a team's say, for the package."""
+    """Raise ValueError if Python would import code in the current folder (a team's, say) in place of the package."""
     spec = importlib.util.find_spec(_INSTALLED.rstrip("."))
     found = {Path(place).absolute() for place in (spec and spec.submodule_search_locations) or ()}
     if spec and spec.origin:
@@ -175,7 +176,7 @@ def _check_installed() -> None:
 
 
 def _maker(env: str | Callable[[], Any]) -> Callable[[], Any]:
-    """What makes the environment. Of installed modules those of PettingZoo alone: a recipe may come from others."""
+    """Return what makes the environment. Only PettingZoo's installed modules are allowed: recipes may be others'."""
     if not isinstance(env, str):
         return env
     if not env.startswith(_INSTALLED):

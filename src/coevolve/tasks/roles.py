@@ -1,4 +1,4 @@
-"""Roles that a task knows: the error about one that it does not, and the question before training starts."""
+"""The error about a role that a task does not know, and a check for such roles before training starts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Voice = TypeVar("Voice")
 
 
 class UnknownRoleError(ValueError):
-    """A packaged task was asked for the prompt of a role that it does not know."""
+    """The error of a packaged task that is asked for the prompt of a role that it does not know."""
 
 
 def unknown_role(role: Role, known: Iterable[Role]) -> UnknownRoleError:
-    """The error to raise. known: the roles that the task writes prompts for."""
+    """Return the error to raise. known: the roles that the task writes prompts for."""
     known = list(known)
     return UnknownRoleError(
         f"no role {role!r}{did_you_mean(role, known)}; known: {', '.join(known)}; this task writes no prompt for "
@@ -26,7 +26,7 @@ def unknown_role(role: Role, known: Iterable[Role]) -> UnknownRoleError:
 
 
 def voice_of(role: Role, voices: Mapping[Role, Voice]) -> Voice:
-    """What a task has for this role. Raises UnknownRoleError where that is nothing."""
+    """Return the entry of this role. Raises UnknownRoleError if there is none."""
     if role not in voices:
         raise unknown_role(role, voices)
     return voices[role]
@@ -35,7 +35,7 @@ def voice_of(role: Role, voices: Mapping[Role, Voice]) -> Voice:
 def check_prompts(task: Task, roles: Iterable[Role]) -> None:
     """Ask for every role's first prompt of the first training problem. Raises UnknownRoleError, and nothing else.
 
-    A task of the user's own may want something heard, or lack a part, which the trainer tells."""
+    Other errors are left to the trainer: a user's own task may need something heard, or lack a part."""
     for role in roles:
         try:
             task.prompt(task.train[0], role, [])

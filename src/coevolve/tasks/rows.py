@@ -25,23 +25,23 @@ _HEARD = "heard"
 
 
 class Rows:
-    """Problems are rows, all columns of which are the reward's to use; each role is told its template filled with them.
+    """A task made of rows: each role is told its template filled with a row's columns, all of which the reward may use.
 
-    data: a file (``.jsonl``, ``.jsonl.gz``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``), a hub data set
-    ``owner/name`` or ``owner/name:split``, of which ``name_split`` in the folder that COEVOLVE_DATA names is a copy
-    (the split is ``train`` if none is named), or the rows themselves: a list of dicts, a ``datasets.Dataset``.
-    test: the same (its split is ``test``), or the fraction of ``data`` to hold out, drawn by ``seed``. prompts:
-    role -> template; ``{column}`` is the row's text or number (alone, ``"{column}"``, also a list of messages),
-    ``{heard}`` what the role was let hear (empty lines between), ``{{`` a brace. id: the column that names a row;
-    rows are numbered from 1 without it. reward: a function, ``file.py:name`` (``rewards.function``), a mapping with
-    the ``name`` of one of ``rewards.several.REWARDS`` and its settings, or a list of these, which are added up,
-    times reward_weights (1 each). feedback: a function, or ``file.py:name``, of ``(texts, **columns)`` -> one text
-    for all or role -> text, for plays that give feedback between turns.
+    data: a file (``.jsonl``, ``.jsonl.gz``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``), a hub data set ``owner/name``
+    or ``owner/name:split`` (the split is ``train`` if none is named; where COEVOLVE_DATA names a folder, it is read
+    from ``name_split`` there), or the rows themselves: a list of dicts, a ``datasets.Dataset``. test: another such
+    source (its split is ``test``), or the fraction of ``data`` to hold out, drawn by ``seed``. prompts: role ->
+    template; ``{column}`` is the row's text or number (alone, ``"{column}"``, also a list of messages), ``{heard}`` is
+    what the play lets the role hear (empty lines between), ``{{`` a brace. id: the column that names a row; rows are
+    numbered from 1 without it. reward: a function, ``file.py:name`` (``rewards.function``), a mapping with the ``name``
+    of one of ``rewards.several.REWARDS`` and its settings, or a list of these, which are added up, times reward_weights
+    (1 each). feedback: a function, or ``file.py:name``, of ``(texts, **columns)`` -> one text for all or role -> text,
+    for plays that give feedback between turns.
 
-    Where there are several rewards, or one that has more to tell, ``parts`` are what each gave.
+    With several rewards, or one that logs numbers of its own, ``parts`` holds what each gave.
 
-    A role that has spoken continues its own last turn: it is told what it heard since, or ``revise`` if that is
-    nothing. Several roles are paid as a team, so that none is evaluated alone.
+    A role that has spoken continues its own last turn: it is told the others' turns and the texts since, or ``revise``
+    if there are none. Several roles are paid as a team, so a policy is not evaluated alone.
 
     Raises ValueError, naming file, row, column and role, when problems are first used, for data that cannot be read, a
     column that a template or the reward wants and a row lacks, ids that repeat, and a held-out fraction that leaves no
@@ -80,9 +80,9 @@ class Rows:
             for role, of in self._columns.items()
             if _HEARD not in of and [prompts[role]] == [f"{{{c}}}" for c in of]
         }
-        """Roles whose template is one column and nothing else, which may hold messages."""
+        """Role -> column, for templates of one column and nothing else, which may hold messages."""
         self._deaf: set[Role] = set()
-        """Roles of whom it was said that their templates show nothing of what they hear."""
+        """Roles already warned about, whose templates show nothing of what they hear."""
         self.asks = tuple(dict.fromkeys(c for named in self._columns.values() for c in named if c != _HEARD))
         splits = sources.Later(lambda: self._splits(data, test, id, seed))
         self.train, self.test = sources.Later(lambda: splits[0]), sources.Later(lambda: splits[1])
@@ -104,11 +104,11 @@ class Rows:
         return train, held_out
 
     def _asked(self, p: Problem) -> object:
-        """What templates show of a row: 1 and "1" show the same."""
+        """Return what templates show of a row, as texts, since 1 and "1" look the same in a prompt."""
         return [str(p.data[column]) for column in self.asks]
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """The role's template filled; or its own last turn and what it is told next. ValueError for an unknown role."""
+        """Return the filled template, or the role's own last turn and what is new. ValueError for an unknown role."""
         if role not in self.prompts:
             near = did_you_mean(role, self.prompts)
             raise UnknownRoleError(f"task.prompts has no role {role!r}{near}; it has {', '.join(self.prompts)}")
@@ -134,12 +134,12 @@ class Rows:
             )
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """What the user's functions pay: one number per turn."""
+        """Return what the user's rewards pay: one number per turn."""
         return self._reward(cases)
 
 
 def _joined(heard: Sequence[Turn | str]) -> str:
-    """What was said and told, with empty lines between; nothing of what was empty."""
+    """Join what was said and told with empty lines between, leaving out empty texts."""
     texts = [(item if isinstance(item, str) else item.text).strip() for item in heard]
     return "\n\n".join(text for text in texts if text)
 
@@ -151,7 +151,7 @@ def _problems(
     columns: Mapping[Role, Sequence[str]],
     alone: Mapping[Role, str],
 ) -> list[Problem]:
-    """The rows as problems, with all that templates need in each. Rows are numbered from 1, as lines are."""
+    """Return the rows as problems, checked for what templates need. Rows are numbered from 1, as lines are."""
     found: dict[str, Problem] = {}
     for number, row in enumerate(rows, 1):
         where = f"task {source}, row {number}"
@@ -169,7 +169,7 @@ def _problems(
 
 
 def _is_talk(value: Any) -> bool:
-    """Whether a value is a list of chat messages."""
+    """Return whether a value is a list of chat messages."""
     texts = ("role", "content")
     return (
         isinstance(value, list)

@@ -1,4 +1,4 @@
-"""Texts scored by a task's reward, without a model, a play or a run."""
+"""Scoring of given texts by a task's reward, without a model, a play or a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from coevolve.rewards.function import silent
 from coevolve.types import Case, Metrics, Problem, Role
 
 Scoring = Literal["ours", "paper"]
-"""Whose rules a reward goes by where ours are stricter than the released code of its paper."""
+"""The choice of a reward's rules, where ours are stricter than the released code of its paper."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """What texts are worth. rewards: role -> what it is paid. parts: the task's named components, {} if it has none;
+    """The score of texts. rewards: role -> what it is paid. parts: the task's named components, {} if it has none;
     where a reward is paid level by level, ``levels_passed`` is among them.
     """
 
@@ -25,9 +25,9 @@ class Score:
 
 
 def score_texts(task: Task, problem: Problem, texts: Mapping[Role, str]) -> Score:
-    """What a task pays for these texts on a problem, and for what: role -> text, each role having spoken once.
+    """Return what a task pays for texts on a problem, with its parts. texts: role -> text, one turn per role.
 
-    Raises ValueError for roles that the task does not pay together, and what its reward raises.
+    Raises ValueError for roles that the task does not pay together, and any error of its reward.
     """
     turns = tuple(replace(turn, text=texts[turn.role]) for turn in silent(problem, list(texts)).turns)
     case = Case(problem, turns)

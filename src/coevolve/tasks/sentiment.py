@@ -8,10 +8,10 @@ from coevolve.tasks.worlds.opinions import openings
 
 
 class Sentiment(Continuation):
-    """CORY's sentiment continuation (arXiv 2410.06101, section 4) small enough for a laptop.
+    """CORY's sentiment continuation (arXiv 2410.06101, section 4), small enough for a laptop.
 
-    tokenizer: whose tokens a query is counted in. query_tokens: fewest and most tokens of a query, both included.
-    seed: draws the length of each query.
+    tokenizer: the one that counts the tokens of a query. query_tokens: fewest and most tokens of a query, both
+    included. seed: draws the length of each query.
 
     Deviations from the paper:
     1. Queries begin generated opinions ("The soup at the harbour cafe was"), not film reviews. No opening of either

@@ -1,4 +1,4 @@
-"""Rows from wherever a user has them: a file of a kind that its name says, a hub data set, or rows in memory."""
+"""Reading of a user's rows: from a file, whose kind its name tells, a hub data set, or memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Source = str | Path | Sequence[Mapping[str, Any]]
 
 
 def load(source: Source, split: str) -> list[Row]:
-    """The rows of a source. split: of a hub data set that names none.
+    """Return the rows of a source. split: the split of a hub data set that names none.
 
-    Raises ValueError, which names the file and the line or row, for what cannot be read or is no row of named values.
+    Raises ValueError, which names the file and the line or row, for a source that cannot be read or a row without named
+    values.
     """
     if not isinstance(source, str | Path):
         return in_memory(source)
@@ -42,13 +43,13 @@ def load(source: Source, split: str) -> list[Row]:
 
 
 def called(source: Source) -> str:
-    """What messages call a source."""
+    """Return the name of a source in messages."""
     return cut(source) if isinstance(source, str | Path) else "data in memory"
 
 
 def in_memory(rows: Iterable[Any]) -> list[Row]:
-    """A list of dicts, anything that gives one after the other, or a pandas table, as rows. ValueError names the first
-    that is none."""
+    """Return the rows of a list or another iterable of dicts, or of a pandas table. Raises ValueError that names the
+    first row that is no dict of columns."""
     if isinstance(rows, Mapping):
         raise ValueError(f"task.data is a dict of {', '.join(map(str, rows))}; want the rows of one of them, data[...]")
     if callable(as_dicts := getattr(rows, "to_dict", None)) and hasattr(rows, "iloc"):  # a table of pandas
@@ -67,7 +68,7 @@ def in_memory(rows: Iterable[Any]) -> list[Row]:
 
 
 def _json(path: Path) -> list[Row]:
-    """One JSON array of objects."""
+    """Read one JSON array of objects."""
     data.check_file(path)
     rows = parse_any_json(read_text(path), str(path), "a list of JSON objects")
     if not isinstance(rows, list):
@@ -81,8 +82,8 @@ def _json(path: Path) -> list[Row]:
 
 def _separated(delimiter: str) -> Callable[[Path], list[Row]]:
     def read(path: Path) -> list[Row]:
-        """A line of names, then a line of values for each row; values are texts, or numbers where all of a column's
-        are."""
+        """Read a line of column names, then a line of values for each row; values are texts, or numbers in a column of
+        nothing else."""
         data.check_file(path)
         csv.field_size_limit(_LONGEST)
         lines = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
@@ -93,7 +94,7 @@ def _separated(delimiter: str) -> Callable[[Path], list[Row]]:
             for values in lines:
                 if len(values) != len(header) and values:
                     raise ValueError(f"{path}, line {lines.line_num}: {len(values)} values for {len(header)} columns")
-                if values:  # an empty line is none
+                if values:  # an empty line is no row
                     rows.append(dict(zip(header, values, strict=True)))
         except csv.Error as error:
             where = f"{path}, line {lines.line_num}"
@@ -111,7 +112,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 
 
 def _with_numbers(header: Sequence[str], rows: list[Row]) -> list[Row]:
-    """The rows with the columns as numbers that are numbers in every row: 3 beside 4.5 is 3.0, and 2.50 is 2.5."""
+    """Return the rows, converting columns that hold a number in every row: 3 beside 4.5 is 3.0, and 2.50 is 2.5."""
     for name in header:
         for kind in (int, float):
             numbers = [_number(kind, row[name]) for row in rows]
@@ -123,7 +124,7 @@ def _with_numbers(header: Sequence[str], rows: list[Row]) -> list[Row]:
 
 
 def _number(kind: Callable[[str], float], text: str) -> float | None:
-    """None for what is no plain finite number: 007 and 1_000 are names, and nan is a word."""
+    """Return the number, or None if it is no plain finite one: 007 and 1_000 are names, and nan is a word."""
     if len(text) > _DIGITS or not text.isascii() or "_" in text or text != text.strip():
         return None
     digits = text.lstrip("-")
@@ -138,7 +139,7 @@ def _number(kind: Callable[[str], float], text: str) -> float | None:
 
 def warn_of_types(train: Source, trained: Sequence[Row], test: Source, held_out: Sequence[Row], id: str | None) -> None:
     """Warn of columns that are numbers in one of two ``.csv`` or ``.tsv`` files and text in the other: a reward that
-    compares answers would treat 3 and "3" differently. id: the column that names rows, which may."""
+    compares answers would treat 3 and "3" differently. id: the column that names rows, which is not checked."""
     if not all(isinstance(source, str | Path) and str(source).endswith(_UNTYPED) for source in (train, test)):
         return
     for name in [name for name in trained[0] if name in held_out[0] and name != id]:
@@ -146,7 +147,7 @@ def warn_of_types(train: Source, trained: Sequence[Row], test: Source, held_out:
         if texts[0] != texts[1]:
             (file, rows), other = ((train, trained), test) if texts[0] else ((test, held_out), train)
             texts_of = ((n, row[name]) for n, row in enumerate(rows, 1) if _number(float, row[name]) is None)
-            number, value = next(texts_of, (1, rows[0][name]))  # or digits that are too many for a number
+            number, value = next(texts_of, (1, rows[0][name]))  # default: a number of too many digits
             warnings.warn(
                 f"task {called(file)}, row {number}: column {name!r} is {shown(value)}, so it holds text here, and in "
                 f"{called(other)} numbers, and a reward that compares it pays by two rules; write a number there, or "
@@ -155,14 +156,14 @@ def warn_of_types(train: Source, trained: Sequence[Row], test: Source, held_out:
             )
 
 
-_LONGEST = (1 << 31) - 1  # characters of a value; Python's own limit is one of 131,072
+_LONGEST = (1 << 31) - 1  # characters of a value at most; Python's default is 131,072
 
 _DIGITS = 40
-"""Characters of a number; more are an identifier."""
+"""Characters of a number at most; a longer one is an identifier."""
 
 
 def _parquet(path: Path) -> list[Row]:
-    """A table of Apache Arrow."""
+    """Read a Parquet file."""
     data.check_file(path)
     try:
         from pyarrow import ArrowException, parquet  # an optional dependency
@@ -189,10 +190,10 @@ READERS: Mapping[str, Callable[[Path], list[Row]]] = {
     ".tsv": _separated("\t"),
     ".parquet": _parquet,
 }
-"""End of a file's name -> what reads it."""
+"""Ending of a file name -> its reader."""
 
 _UNTYPED = (".csv", ".tsv")
-"""Ends of names of files that do not say what is a number and what is text."""
+"""Endings of files that do not say what is a number and what is text."""
 
 _OTHER_FILES = (".txt", ".arrow", ".feather", ".xlsx", ".gz", ".zip", ".zst")
-"""Ends of names that no data set of the hub has."""
+"""Endings that no hub data set's name has."""

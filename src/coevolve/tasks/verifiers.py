@@ -18,12 +18,13 @@ from coevolve.types import Case, Instruction, Message, Problem, Prompt, Role, Tu
 
 
 class Verifiers:
-    """Tasks of verifiers (``verifiers.v1``): a role is told a task's prompt, and the task's rewards pay its answer.
+    """Tasks of the package verifiers (``verifiers.v1``): a role is told a task's prompt, and the task's own rewards pay
+    its answer.
 
     taskset: a function that makes a ``Taskset``, or ``file.py:name``. test: the fraction to hold out, drawn by seed.
-    All roles are told the same, and each turn is paid for itself: its task is scored on its prompt and this answer, as
-    verifiers scores a trace that was recorded before. So rewards that want a runtime, and tasks that need setup, tools
-    or a harness, are not for here. What each reward and metric of a task said is logged.
+    All roles get the same prompt, and each turn is paid by itself: the task is scored on its prompt and this answer, as
+    verifiers scores a recorded trace. So rewards that need a runtime, and tasks that need setup, tools or a harness,
+    are not supported. The values of a task's rewards and metrics are logged.
 
     Raises ValueError if the package is missing, for what is no taskset, a task without a prompt, and a reward that
     fails.
@@ -41,7 +42,7 @@ class Verifiers:
         self.parts = self.reward.parts()
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """The task's prompt, behind its system prompt if it has one."""
+        """Return the task's prompt, behind its system prompt if it has one."""
         asked, system = p.data["prompt"], p.data.get("system_prompt")
         if isinstance(asked, str) and system is None:
             return Instruction(asked)
@@ -56,7 +57,7 @@ def _splits(problems: Sequence[Problem], test: float, seed: int) -> tuple[list[P
 
 
 class _Scores:
-    """What tasks' own rewards give: the ``Scorer`` of verifiers."""
+    """The ``Scorer`` of this task: it pays what the rewards of verifiers' tasks give."""
 
     name = "task"
     tells = True
@@ -65,10 +66,10 @@ class _Scores:
         self._tasks = tasks
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
-        """Nothing: a task is asked about answers alone."""
+        """Do nothing: a task's rewards look at answers only, whatever the roles."""
 
     def start(self, cases: Sequence[Case]) -> Started:
-        """What will score all turns side by side."""
+        """Return the coroutine function that scores all cases concurrently."""
         return partial(each, [partial(self._of, case) for case in cases])
 
     async def _of(self, case: Case) -> Paid:
@@ -82,7 +83,7 @@ class _Scores:
 
 
 async def _scored(task: Any, text: str) -> Any:
-    """A trace of this task's prompt and the answer, with the task's judgement of it."""
+    """Return a trace of this task's prompt and the answer, scored by the task."""
     import verifiers.v1 as vf
     from verifiers.v1.state import state_cls
 
@@ -102,7 +103,7 @@ async def _scored(task: Any, text: str) -> Any:
 
 
 def _numbers(trace: Any) -> dict[str, float]:
-    """What rewards and metrics said, by name."""
+    """Return the values of the trace's rewards and metrics, by name."""
     rewards = {name: float(found.score) for name, found in trace.rewards.items() if found is not None}
     return rewards | {name: float(found) for name, found in trace.metrics.items() if found is not None}
 
@@ -120,7 +121,7 @@ def _tasks(make: Any) -> list[Any]:
 
 
 def _problem(place: int, task: Any) -> Problem:
-    """A task as a problem. place: where it is among all."""
+    """Return a task as a problem. place: its position among all tasks."""
     data: Any = getattr(task, "data", None)
     if getattr(data, "prompt", None) is None:
         raise ValueError(f"task.taskset, task {place + 1}: {type(task).__name__} has no prompt; want one to begin with")

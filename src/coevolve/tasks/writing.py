@@ -1,4 +1,4 @@
-"""Several writers, one text each, paid for how the texts go together: what the writing tasks have in common."""
+"""Base of the writing tasks: several writers, one text each, paid for how the texts go together."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ _HEADING = re.compile(r"^\s*paragraph [12]:", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Voice:
-    """What one role is told. first: the whole prompt of a first turn, a template of the problem's columns and of
-    ``{told}``, what it has heard ("" or blocks that end in an empty line). again: what follows its own turn, likewise.
-    name: what the others' prompts call its text. beside: what it is told about texts that it was shown.
+    """The prompt templates of one role. first: the whole prompt of a first turn, filled with the problem's columns and
+    ``{told}``, what the role has heard ("" or blocks that end in an empty line). again: the text behind its own turn,
+    filled in the same way. name: what other roles' prompts call its text. beside: the instruction behind other roles'
+    texts.
     """
 
     name: str
@@ -47,9 +48,9 @@ class Voice:
 
 
 def split(text: str) -> tuple[str, str]:
-    """The two texts of a writer: around a line of dashes, else around "Paragraph 2:", else first third and rest.
+    """Return the two texts of a writer: around a line of dashes, else around "Paragraph 2:", else first third and rest.
 
-    White space at the ends goes, and so do the headings "Paragraph 1:" and "Paragraph 2:". The third is counted in
+    White space at the ends and the headings "Paragraph 1:" and "Paragraph 2:" are removed. The third is counted in
     characters, and is at least one.
     """
     text = text.strip()
@@ -60,18 +61,18 @@ def split(text: str) -> tuple[str, str]:
 
 
 class Writing:
-    """Problems with one text each, roles that write about it in different ways, and the pair reward over neighbours.
+    """Base class: problems with one text each, roles that write about it in different ways, paid by the pair reward.
 
-    train, test: the problems; their columns fill the templates. voices: role -> what it is told, in the order in which
-    their texts are compared; the role ``writer`` may be among them if the others are two. bands: the reward's
-    thresholds. words: its stop words and transition words. scoring: "ours", by which padding that nobody reads counts
-    nothing (``rewards.writing_plain``), or "paper", which counts all of a text. reward, feedback: the user's own
-    functions instead (see ``coevolve.rewards.function``), which are given a writer's text whole, as ``writer``;
-    ``parts`` stay as they are, those of the reward here. rivalry: how much each writer is paid for its share of the
-    team's words beyond an equal one, which the others lose.
+    train, test: the problems; their columns fill the templates. voices: role -> its templates, in the order in which
+    the texts are compared; the role ``writer`` may be among them if the others are two. bands: the reward's
+    thresholds. words: its stop words and transition words. scoring: "ours", which does not count padding
+    (``rewards.writing_plain``), or "paper", which counts all of a text. reward, feedback: the user's own functions
+    instead (see ``coevolve.rewards.function``), which are given a writer's text whole, as ``writer``; ``parts`` remain
+    those of the packaged reward. rivalry: how much each writer is paid for its share of the team's words beyond an
+    equal one, which the others lose.
 
-    Every turn of a case is paid the team's total (0 to 2.98): with two texts that of the pair, with more the mean over
-    neighbours. With rivalry that is still what they earn in the mean.
+    Every turn of a case is paid the team's total (0 to 2.98): with two texts the pair's, with more the mean over
+    neighbouring pairs. With rivalry this is the mean over the turns.
     """
 
     solo = False
@@ -104,11 +105,11 @@ class Writing:
         self.feedback, self.feedback_asks = (self.advice, ()) if feedback is None else user_feedback(feedback, voices)
 
     def prompt(self, p: Problem, role: Role, heard: Sequence[Turn | str]) -> Prompt:
-        """What this role is told: the text and its instruction, or, after a turn of its own, only what is new.
+        """Return the role's prompt: the text and its instruction, or, after a turn of its own, only what is new.
 
-        heard: nothing (a first turn); the others' turns, of which the last of each is shown; its own last turn, which
-        is continued as exact token ids, with the notes after it and the others' turns as what is new. Nothing new, or
-        an empty note, asks for a revision. Raises ValueError for an unknown role.
+        heard: nothing (a first turn); turns of other roles, of which each one's last is shown; the role's own last
+        turn, which is continued as exact token ids, and the notes after it. If there are no notes or only empty ones,
+        the prompt asks for a revision. Raises ValueError for an unknown role.
         """
         voice = voice_of(role, self.voices)
         own, others, since = sorted_out(role, heard)
@@ -122,25 +123,25 @@ class Writing:
         return going_on(own, _filled(voice.again, p, [*told, *(notes or [AGAIN])]))
 
     def reward(self, cases: Sequence[Case]) -> list[list[float]]:
-        """The team's total for every turn. Raises ValueError where a case has not one turn of each role."""
+        """Return the pay of every turn. Raises ValueError where a case has not one turn of each role."""
         return self._reward(cases)
 
     def parts(self, cases: Sequence[Case]) -> list[dict[str, float]]:
-        """The components of ``rewards.writing``, means over the neighbours; words_1, words_2, ... of the texts."""
+        """Return the components of ``rewards.writing``, means over the pairs, and the texts' words_1, words_2, ..."""
         return [self._parts(self.texts(case.turns)) for case in cases]
 
     def advice(self, p: Problem, turns: Sequence[Turn]) -> list[str]:
-        """The feedback where there is no other: what each writer should change about its text, never another's words.
+        """Return the default feedback: what each writer should change about its text.
 
-        It names the writer's own numbers and its ratio to a neighbour.
+        A note names the writer's own numbers and its ratio to a neighbour, and never another's words.
         """
         notes = advice(self.texts(turns), self.bands, self.words)
-        if len(turns) < len(notes):  # a writer's
+        if len(turns) < len(notes):  # a single writer wrote all texts in one turn
             return [" ".join(f"Text {i}: {note}" for i, note in enumerate(notes.values(), 1))]
         return [notes[turn.role] for turn in turns]
 
     def texts(self, turns: Sequence[Turn]) -> dict[Role, str]:
-        """role -> what counts of its text, in the order of the roles, whoever spoke first; a writer's turn is split."""
+        """Return role -> its text as scored, in the order of the roles, not of the turns; a writer's turn is split."""
         spoken = {turn.role: self.counted(turn.text) for turn in turns}
         if WRITER in self.voices and list(spoken) == [WRITER] and len(turns) == 1:
             return dict(zip(self.roles, split(spoken[WRITER]), strict=True))
@@ -156,12 +157,12 @@ class Writing:
         return [self._pays(case.turns) for case in cases]
 
     def _pays(self, turns: Sequence[Turn]) -> list[float]:
-        """What each turn of a case is paid: the total, more for a text with more of the words, and less for others."""
+        """Return the pay of each turn of a case: the total, and with rivalry its share of words beyond an equal one."""
         texts = self.texts(turns)
         paid = fmean(total(pair, self.bands) for pair in self._pairs(texts))
         words = {role: len(text.split()) for role, text in texts.items()}
         whole = sum(words.values())
-        if not self.rivalry or not whole or len(turns) < len(words):  # the last: a writer's, who has no rival
+        if not self.rivalry or not whole or len(turns) < len(words):  # the last: a single writer has no rival
             return [paid] * len(turns)
         return [paid + self.rivalry * (words[turn.role] / whole - 1 / len(turns)) for turn in turns]
 
@@ -181,11 +182,11 @@ def _filled(template: str, p: Problem, told: Sequence[str]) -> str:
 def problems(
     rows: Sequence[data.Row], *, where: str, column: str, id: str, max_words: int | None, end: str = ""
 ) -> list[Problem]:
-    """Rows that are not ``flagged`` as problems, with ``text`` added to their columns: what the prompts show.
+    """Return rows that are not ``flagged`` as problems, with ``text``, which prompts show, added to their columns.
 
-    That is the column without white space around it and without this end, and its first max_words words where that is
-    given. Rows without the id column are named by their position. Raises ValueError where a row's column is not there
-    or is no text, and if max_words is below 1.
+    ``text`` is the given column without white space around it and without the suffix ``end``, cut to max_words words if
+    that is given. Rows without the id column are named by their position. Raises ValueError where a row's column is
+    missing or no text, and if max_words is below 1.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"task.max_words is {max_words}; want at least 1, or none")
@@ -200,7 +201,7 @@ def problems(
 
 
 def first_words(text: str, count: int | None) -> str:
-    """The first so many words, with the white space between them as it is; the whole text for None."""
+    """Return the first ``count`` words, with the white space between them as it is; the whole text for None."""
     if count is None:
         return text
     ends = [word.end() for word in islice(re.finditer(r"\S+", text), count)]

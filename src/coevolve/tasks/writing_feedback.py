@@ -1,4 +1,4 @@
-"""What the writers of neighbouring texts should change, in words: the feedback between turns of the writing tasks."""
+"""Feedback between turns of the writing tasks: what the writers of neighbouring texts should change, in words."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _EXAMPLES = 3
 
 
 def advice(texts: Mapping[Role, str], bands: Bands, words: Words) -> dict[Role, str]:
-    """role -> what keeps its text and its neighbours from the full reward, in the order of the levels.
+    """Return role -> what keeps its text and its neighbours from the full reward, in the order of the levels.
 
-    It holds the role's own numbers and those of its pairs, and nothing that another one wrote. Whoever has too many or
-    too few words is told only that about its length.
+    A note holds the role's own numbers and those of its pairs, and nothing that another role wrote. A role with too
+    many or too few words is told nothing else about its length.
     """
     low, high = bands.words
     said: dict[Role, list[str]] = {}
@@ -45,7 +45,7 @@ def advice(texts: Mapping[Role, str], bands: Bands, words: Words) -> dict[Role, 
 def _on_pair(
     pair: Pair, bands: Bands, words: Words, first: Role, second: Role, me: Role, right_length: bool
 ) -> Iterator[str]:
-    """What ``me``, one of the two, should change about the pair."""
+    """Yield what ``me``, one of the two roles, should change about the pair."""
     names = {"first": first, "second": second}
     if right_length and not _within(pair.ratio, bands.ratio):
         change = "more" if _grow(pair.ratio, bands.ratio, me == second) else "less"
@@ -66,7 +66,7 @@ def _within(found: float, edges: Ramp) -> bool:
 
 
 def _grow(found: float, edges: Ramp, second: bool) -> bool:
-    """Should this text grow, to bring the ratio second / first to its band? The other one should do the opposite."""
+    """Return whether this text should grow to bring the ratio second / first to its band, rather than shrink."""
     return (found < edges[1]) == second
 
 

@@ -26,16 +26,16 @@ _AGAIN = "\n\n{{told}}I can make it {how}: {{opening}}"
 
 
 class WritingMini(Writing):
-    """MAGRPO's TLDR reward (arXiv 2508.04652) small enough for ``coevolve-tiny`` on a laptop.
+    """MAGRPO's TLDR reward (arXiv 2508.04652), small enough for ``coevolve-tiny`` on a laptop.
 
-    A text is two generated opinions on one subject, no train or test subject of which was in the pre-training text of
-    ``coevolve-tiny``; a writer continues a third one, which begins with the same words ("The soup at the cafe was").
+    A problem's text is two generated opinions on one subject, which was not in the pre-training text of
+    ``coevolve-tiny``; a role continues a third one, which begins with the same words ("The soup at the cafe was").
     roles: two or more, each of which should write more, and with more different words, than the one before; with two,
-    ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. stop_words,
-    transition_words: files of other lists than ours, see ``rewards.writing_words``. scoring: "paper" also counts
-    what only pads a text, see ``rewards.writing_plain``. rivalry: how much each writer is paid for its share of the
-    team's words beyond an equal one, which the others lose, so that interests conflict and the team's mean stays.
-    reward, feedback: your own functions instead, see ``rewards.function``.
+    ``writer`` may write both. bands: thresholds to change, see ``rewards.writing.Bands``. stop_words, transition_words:
+    files with lists that replace the packaged ones, see ``rewards.writing_words``. scoring: "paper" also counts
+    padding, see ``rewards.writing_plain``. rivalry: how much each writer is paid for its share of the team's words
+    beyond an equal one, which the others lose, so that interests conflict and the team's mean stays. reward, feedback:
+    your own functions instead, see ``rewards.function``.
 
     Differences from ``Tldr``:
     1. Texts may have 3 to 24 words, rather than 8 to 256; all other thresholds are the same.
@@ -87,7 +87,7 @@ def _voice(name: str, how: str) -> Voice:
 
 
 def _how(rank: int) -> str:
-    """The first writer is the briefest; the third and later are told how many times they should go beyond it."""
+    """Return how the writer of this rank should write: the first shorter, the third and later so many times longer."""
     return ("shorter", "longer")[rank] if rank < 2 else f"{rank} times longer"
 
 
@@ -97,5 +97,5 @@ def _problems(split: Split) -> list[Problem]:
         rng = Random(opening)
         text = " ".join(opinion(rng, opening, random_grade(rng)).text for _ in range(_SENTENCES))
         found.append(Problem(opening, {"text": text, "opening": opening}))
-    Random(split).shuffle(found)  # the first few are of all kinds
+    Random(split).shuffle(found)  # so that the first few are of all kinds
     return found

@@ -1,1 +1,1 @@
-"""Generated worlds: problems without end, their answers and the words they are made of."""
+"""Generators of problems for the packaged tasks, with their answers and vocabulary."""

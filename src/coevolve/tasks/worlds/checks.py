@@ -1,8 +1,8 @@
-"""Puzzles that are easier to check than to solve: one finds an answer by trying, and sees at once whether it is right.
+"""Puzzles that are easier to check than to solve: answers are found by trying, and a try shows if one is right.
 
 They are the problems of task `checkable`, of three families: "Which x of 3, 7, 12 has x*x mod 41 = 8?", "Which of 3, 8,
-5 add up to 13?", and "Which of a, b, c make (a or not b) and ... true?". All answers that there can be are few and
-known, so a guess is right with a probability of about a third.
+5 add up to 13?", and "Which of a, b, c make (a or not b) and ... true?". The possible answers are few and known, so
+a guess is right with a probability of about a third.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _CLAUSES = 4
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A question. content: the same whatever the order in which numbers or clauses are told. right: the answers that
-    are. checks: every possible answer -> what one finds when one tries it, in steps so small that each is seen in what
-    was just said; the answer is right if none of them says "no"."""
+    """A question. content: a text that is the same for every order of the question's numbers or clauses. right: the
+    right answers. checks: every possible answer -> a check of it, in steps so small that each follows from the text
+    just before; the answer is right if no step says "no"."""
 
     question: str
     content: str
@@ -33,9 +33,9 @@ class Puzzle:
 
 
 def puzzles(split: Split, count: int, rng: Random, distinct: bool = False) -> list[Puzzle]:
-    """``count`` puzzles of a split, a third of each family; ``distinct``: no question twice.
+    """Return ``count`` puzzles of a split, a third of each family; ``distinct``: no question twice.
 
-    A question belongs to one split only, with all orders in which it can be told. ValueError for an unknown split.
+    A question belongs to one split only, in all its orders. Raises ValueError for an unknown split.
     """
     if split not in get_args(Split):
         raise ValueError(f"puzzles: no split {split!r}; use one of {', '.join(get_args(Split))}")
@@ -50,22 +50,22 @@ def puzzles(split: Split, count: int, rng: Random, distinct: bool = False) -> li
 
 
 def split_of(puzzle: Puzzle) -> Split:
-    """The split of all orders in which it can be told."""
+    """Return the split of a puzzle, which all orders of its question share."""
     return split_of_key(puzzle.content)
 
 
 def answer(text: str) -> str:
-    """What a text answers in the end, behind what it tried: its last sentence."""
+    """Return the final answer of a text, behind what it tried: its last sentence."""
     return text.strip().removesuffix(".").rpartition(".")[2].strip()
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two answers say the same, in whatever order: ``8, 5`` and ``5, 8``."""
+    """Return whether two answers are the same up to order, such as ``8, 5`` and ``5, 8``."""
     return _in_order(one.split(",")) == _in_order(other.split(","))
 
 
 def square(rng: Random) -> Puzzle:
-    """A number whose square leaves a given rest."""
+    """Make a puzzle about the number whose square has a given remainder."""
     numbers = rng.sample(range(1, _MODULUS), 3)
     rests = {str(x): x * x % _MODULUS for x in numbers}
     wanted = rng.choice(list(rests.values()))
@@ -78,7 +78,7 @@ def square(rng: Random) -> Puzzle:
 
 
 def subset(rng: Random) -> Puzzle:
-    """Two or three numbers of three with a given sum."""
+    """Make a puzzle about the two or three numbers, of three, with a given sum."""
     numbers = rng.sample(range(2, 16), 3)
     chosen = [some for size in (2, 3) for some in combinations(numbers, size)]
     wanted = sum(rng.choice(chosen))
@@ -91,7 +91,7 @@ def subset(rng: Random) -> Puzzle:
 
 
 def clauses(rng: Random) -> Puzzle:
-    """Which variables are true if all clauses are: of the eight assignments two or three are right."""
+    """Make a puzzle about the variables that make all clauses true: two or three of the eight assignments do."""
     every = [some for size in range(len(_LETTERS) + 1) for some in combinations(_LETTERS, size)]
     pairs = [(one, other) for x, y in combinations(_LETTERS, 2) for one in (x, f"not {x}") for other in (y, f"not {y}")]
     while True:
@@ -128,7 +128,7 @@ def _added(numbers: tuple[int, ...]) -> str:
 
 
 def _compared(found: int, wanted: int) -> str:
-    """Digit beside digit: ``00 yes 98 no.`` of 9 and 8."""
+    """Return a comparison digit by digit: ``00 yes 98 no.`` for 9 and 8."""
     return (
         " ".join(one + other + _yes(one == other) for one, other in zip(f"{found:02}", f"{wanted:02}", strict=True))
         + "."
@@ -136,7 +136,7 @@ def _compared(found: int, wanted: int) -> str:
 
 
 def _valued(drawn: Sequence[tuple[str, str]], true: tuple[str, ...]) -> str:
-    """What each letter is, and then each clause: ``a true b false c false. not a false or b false no. ...``."""
+    """Return the value of each letter, then each clause: ``a true b false c false. not a false or b false no. ...``."""
     said = " ".join(f"{letter} {_told(letter, true)}" for letter in _LETTERS) + "."
     for one, other in drawn:
         said += f" {one} {_told(one, true)} or {other} {_told(other, true)}"

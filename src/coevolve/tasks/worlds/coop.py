@@ -1,4 +1,4 @@
-"""Small programs to write together: "f(x): add 3, then multiply by 2", with tests made by the true function.
+"""Small programs to write together, such as "f(x): add 3, then multiply by 2", with tests made by the true function.
 
 They are the problems of task `mini-coop`, and what `coevolve-coop` is pre-trained on: one operation on a whole number
 (atomic), or two, one after the other (decomposable).
@@ -24,9 +24,9 @@ _CONSTANTS = (2, 9)
 
 @dataclass(frozen=True)
 class Operation:
-    """What is done to ``{x}``: in words, as Python, and truly; and what it is mistaken for, how often.
+    """An operation on ``{x}``: its words, its Python, its true function, what it is mistaken for, and how often (rate).
 
-    constants: first and last value of ``{k}``, none where there is none.
+    constants: first and last value of ``{k}``, None where there is none.
     """
 
     words: str
@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A function to be written: its steps, and the asserts that try it."""
+    """A function to be written: its steps, and the asserts that test it."""
 
     steps: tuple[Step, ...]
     tests: str
@@ -79,15 +79,15 @@ class Wanted:
 
     @property
     def text(self) -> str:
-        """What prompts show."""
+        """The problem as prompts show it."""
         return f"{ENTRY}(x): {', then '.join(step.words for step in self.steps)}"
 
 
 def wanted(split: Split, kind: Kind, count: int, rng: Random, distinct: bool = False) -> list[Wanted]:
-    """``count`` functions of a kind from a split; ``distinct``: none twice with the same tests.
+    """Return ``count`` functions of a kind from a split; ``distinct``: none twice with the same tests.
 
-    Steps of one split never come together in another one in the same order; one step of a decomposable problem may be
-    an atomic one of any split. Raises ValueError for an unknown split or kind.
+    A sequence of steps belongs to one split only; one step of a decomposable problem may be an atomic problem of any
+    split. Raises ValueError for an unknown split or kind.
     """
     if split not in get_args(Split) or kind not in get_args(Kind):
         known = ", ".join([*get_args(Split), *get_args(Kind)])
@@ -106,12 +106,12 @@ def wanted(split: Split, kind: Kind, count: int, rng: Random, distinct: bool = F
 
 
 def split_of(steps: Sequence[Step]) -> Split:
-    """The split of these operations in this order."""
+    """Return the split of these steps in this order."""
     return split_of_key("|".join(step.words for step in steps))
 
 
 def composed(steps: Sequence[Step], x: int) -> int:
-    """The steps, one after the other."""
+    """Return the result of the steps, one after the other."""
     for step in steps:
         x = step(x)
     return x
@@ -123,18 +123,18 @@ def _step(rng: Random) -> Step:
 
 
 def _needs_all(steps: Sequence[Step]) -> bool:
-    """No step can be left out, and the result depends on the argument."""
+    """Return whether no step can be left out and the result depends on the argument."""
     return len({composed(steps, x) for x in _INPUTS}) > 2 and _tells_apart(steps, _INPUTS)
 
 
 def _tells_apart(steps: Sequence[Step], inputs: Sequence[int]) -> bool:
-    """Some input shows each way to leave a step out to be wrong."""
+    """Return whether each way to leave a step out, or all of them, is wrong on some input."""
     shorter = [[*steps[:i], *steps[i + 1 :]] for i in range(len(steps))] + [[]]
     return all(any(composed(less, x) != composed(steps, x) for x in inputs) for less in shorter)
 
 
 def _tests(steps: Sequence[Step], rng: Random) -> str:
-    """Three to five asserts that no shorter program passes."""
+    """Return three to five asserts that no shorter program passes."""
     while True:
         inputs = sorted(rng.sample(_INPUTS, rng.randint(3, 5)))
         if _tells_apart(steps, inputs) and len({composed(steps, x) for x in inputs}) > 1:

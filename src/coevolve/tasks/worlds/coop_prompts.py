@@ -1,4 +1,4 @@
-"""What the roles of task `mini-coop` are told. `coevolve-coop` is pre-trained on it: not a character may change."""
+"""Prompts and feedback of task `mini-coop`. `coevolve-coop` is pre-trained on them: not a character may change."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FIRST = {
 """role -> the prompt of a first turn."""
 
 AGAIN = "\n{told}# again:\n"
-"""What follows an own turn."""
+"""The text behind a role's own turn."""
 
 BESIDE = {"aux": "# main is:\n{code}\n\n", "main": "# aux is:\n{code}\n\n", "coder": ""}
-"""role -> how it is told what the other one wrote."""
+"""role -> how the other role's code is shown to it."""
 
 NOTES: dict[str, Any] = {
     "again": "once more.",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Topic(NamedTuple):
-    """What can be judged (`subjects`), where or when (`places`), and its `parts`; all singular, all lower case."""
+    """A topic: what can be judged (`subjects`), where or when (`places`), and its `parts`; singular and lower case."""
 
     subjects: tuple[str, ...]
     places: tuple[str, ...]

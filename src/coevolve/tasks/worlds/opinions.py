@@ -17,7 +17,7 @@ GRADE_WEIGHTS = (3, 5, 5, 5, 5, 4, 2)  # of sentences without a reference: mean 
 
 _FORMS = ("The {s} {p} {v}", "Our {s} {p} {v}", "I thought the {s} {p} {v}", "To me the {s} {p} {v}")
 _VERBS = ("was", "felt", "seemed")
-_JOINTS = (" and ", ",", ".", " but ")  # how a slot begins that is not the first of its sentence
+_JOINTS = (" and ", ",", ".", " but ")  # beginnings of slots that are not the first of their sentence
 _DEGREES = ("very ", "really ", "so ", "quite ")
 
 
@@ -35,7 +35,7 @@ class Opinion:
 
 
 def openings(split: Split) -> list[str]:
-    """The openings of a split: sentences of 4-11 words broken off at their verb.
+    """Return the openings of a split: sentences of 4-11 words broken off at their verb.
 
     A subject in a place ("film on television") belongs to one split only, whatever the words around it.
     """
@@ -46,7 +46,7 @@ def openings(split: Split) -> list[str]:
 
 
 def opinion(rng: Random, opening: str, grade: int, keep: tuple[str, ...] = ()) -> Opinion:
-    """A sentence on `opening` of about `grade`; slots of `keep` (of an earlier sentence) come before new ones."""
+    """Make a sentence on `opening` of about `grade`; slots of `keep` (of an earlier sentence) come before new ones."""
     topic = _all_openings()[opening][0]
     slots = list(keep[:2])
     if not slots or slots[0].startswith(_JOINTS):
@@ -60,18 +60,18 @@ def opinion(rng: Random, opening: str, grade: int, keep: tuple[str, ...] = ()) -
 
 
 def mixed_opinion(rng: Random, opening: str, first: int) -> Opinion:
-    """A sentence that judges two things in opposite ways, the first by grade `first`."""
+    """Make a sentence that judges two things in opposite ways, the first by grade `first`."""
     topic = _all_openings()[opening][0]
     return Opinion(opening, (" " + _judgement(rng, first), " but " + _about_part(rng, topic, -first)))
 
 
 def random_grade(rng: Random) -> int:
-    """A grade as sentences without a reference have it."""
+    """Draw a grade, with the weights of sentences without a reference."""
     return rng.choices(GRADES, GRADE_WEIGHTS)[0]
 
 
 def plain_opinions(rng: Random, count: int, split: Split) -> list[str]:
-    """`count` sentences of all grades on random openings of a split; one in eight is mixed."""
+    """Return `count` sentences of all grades on random openings of a split; one in eight is mixed."""
     subjects = openings(split)
     texts = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The split that a generated problem is in, told from its text alone, so that no list of problems has to be kept."""
+"""The split of a generated problem, derived from its text alone, so that no list of problems has to be kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ Split = Literal["pretrain", "train", "test"]
 
 
 def split_of_key(key: str) -> Split:
-    """Half of all keys are for pre-training, three in ten for training, the rest is held out."""
+    """Return the split of a key: half of all keys are pre-training, three in ten training, the rest held out."""
     bucket = hashlib.sha256(key.encode()).digest()[0]  # not hash(): that differs from process to process
     return "pretrain" if bucket < 128 else "train" if bucket < 205 else "test"

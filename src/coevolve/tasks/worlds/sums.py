@@ -1,7 +1,7 @@
 """Word problems from a grammar: "Tom has 7 pears. Ann gives Tom 5 more. How many pears does Tom have now?"
 
 They are the problems of task `arithmetic`, and what `coevolve-sums` is pre-trained on: a number, one to three steps
-that each add, subtract, multiply or divide, and the question what is left. No number on the right way is above 40.
+that each add, subtract, multiply or divide, and the question what is left. No intermediate result is above 40.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coevolve.tasks.worlds.split import Split, split_of_key
 Operation = Literal["+", "-", "*", "/"]
 Step = tuple[Operation, int]
 
-LARGEST = 40  # of all numbers on the right way; the smallest is 1
+LARGEST = 40  # of all intermediate results; the smallest is 1
 _STEP_COUNTS, _STEP_WEIGHTS = (1, 2, 3), (3, 4, 3)
 
 _NAMES = (
@@ -63,7 +63,7 @@ class WordProblem:
 
 
 def apply(operation: Operation, value: int, number: int) -> int:
-    """One step of exact arithmetic; ValueError for a division that leaves a rest."""
+    """Return the result of one exact step. Raises ValueError for a division with a remainder."""
     if operation == "+":
         return value + number
     if operation == "-":
@@ -76,16 +76,16 @@ def apply(operation: Operation, value: int, number: int) -> int:
 
 
 def possible(value: int, number: int, largest: int) -> tuple[Operation, ...]:
-    """The operations that lead from ``value`` by ``number`` to a whole number from 1 to ``largest``."""
+    """Return the operations that lead from ``value`` by ``number`` to a whole number from 1 to ``largest``."""
     found: list[Operation] = [op for op in get_args(Operation) if op != "/" or value % number == 0]
     return tuple(op for op in found if 1 <= apply(op, value, number) <= largest)
 
 
 def problems(split: Split, count: int, rng: Random, distinct: bool = False) -> list[WordProblem]:
-    """``count`` problems of a split; ``distinct``: no question twice.
+    """Return ``count`` problems of a split; ``distinct``: no question twice.
 
-    A text without its names and things ("... has 7 ... gives ... 5 more ...") belongs to one split only, so templates
-    and numbers of one split never come together in another. ValueError for an unknown split.
+    A text without its names and things ("... has 7 ... gives ... 5 more ...") belongs to one split only, so no other
+    split has the same combination of templates and numbers. Raises ValueError for an unknown split.
     """
     if split not in get_args(Split):
         raise ValueError(f"problems: no split {split!r}; use one of {', '.join(get_args(Split))}")
@@ -102,7 +102,7 @@ def problems(split: Split, count: int, rng: Random, distinct: bool = False) -> l
 
 
 def _pattern(rng: Random) -> tuple[str, int, tuple[Step, ...]]:
-    """A text that lacks its names and things, and its solution."""
+    """Draw a text without names and things, and its solution (start, steps)."""
     wanted = rng.choices(_STEP_COUNTS, _STEP_WEIGHTS)[0]
     steps: list[Step] = []
     if rng.random() < 0.25:
@@ -122,7 +122,7 @@ def _pattern(rng: Random) -> tuple[str, int, tuple[Step, ...]]:
 
 
 def _step(rng: Random, value: int) -> Step:
-    """A step from ``value`` that stays in range, each operation as likely as the numbers allow."""
+    """Draw a step from ``value`` that stays in range, each operation as likely as the numbers allow."""
     while True:
         operation = rng.choice(get_args(Operation))
         number = rng.randint(2, 9) if operation in "+-" else rng.randint(2, 5)
@@ -131,5 +131,5 @@ def _step(rng: Random, value: int) -> Step:
 
 
 def _filled(template: str, **numbers: int) -> str:
-    """The template with its numbers in place; names and things stay open."""
+    """Return the template with its numbers filled in; names and things stay open."""
     return template.format(name="{name}", friend="{friend}", things="{things}", **numbers)
