@@ -1,6 +1,6 @@
-"""The commands of ``coevolve``, one file each: ``add`` says what a command takes, and what it does.
+"""The commands of ``coevolve``, one file each: ``add`` registers a command with its arguments and its function.
 
-What a command needs is imported when it runs, so that ``--help`` stays quick.
+A command's imports happen when it runs, so that ``--help`` stays fast.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ RECIPE = "a YAML file, or the name of a packaged recipe (`coevolve recipes`)"
 def command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], None], about: str
 ) -> argparse.ArgumentParser:
-    """A new command, to be given its arguments."""
+    """Add a command that calls ``run``, and return its parser."""
     one: argparse.ArgumentParser = commands.add_parser(name, help=about, description=about)
     one.set_defaults(command=run)
     return one
 
 
 def trusting(one: argparse.ArgumentParser) -> None:
-    """``--trust-code``, for commands that build what somebody else may have written."""
+    """Add ``--trust-code``, for commands that may run other people's code."""
     one.add_argument("--trust-code", action="store_true", help="run the code that it names, whoever wrote it")
 
 
 def overriding(one: argparse.ArgumentParser) -> None:
-    """Overrides, for commands that read one recipe."""
+    """Add ``key=value`` overrides, for commands that read one recipe."""
     about = "override a key of the recipe: seed=1, or --seed 1"
     one.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=about)
 
 
 def at_checkpoint(one: argparse.ArgumentParser) -> None:
-    """``--checkpoint``, for commands that read a run."""
+    """Add ``--checkpoint``, for commands that read a run."""
     one.add_argument("--checkpoint", type=int, metavar="N", help="the checkpoint after N steps instead of the newest")
 
 
 def resuming(one: argparse.ArgumentParser) -> None:
-    """``--resume``, for commands that train by a recipe."""
+    """Add ``--resume``, for commands that train by a recipe."""
     one.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
 
 
 def side_by_side(one: argparse.ArgumentParser) -> None:
-    """``--jobs``, for commands of several runs."""
+    """Add ``--jobs``, for commands that train several runs."""
     one.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: what cores and GPUs allow")
 
 
 def quiet() -> None:
-    """Let our own notices through, and keep transformers from drawing progress bars between them."""
+    """Show the log messages of Coevolve, and silence the messages and progress bars of transformers."""
     import logging
     import os
     import sys
@@ -63,10 +63,10 @@ def quiet() -> None:
         handler.setFormatter(Plain())
         ours.addHandler(handler)
         ours.setLevel(logging.INFO)
-    # peft imports it where it is there, and it asks for a package that it would load kernels with
+    # peft imports bitsandbytes if it is installed, which then logs that a package for loading kernels is missing
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # read when it is imported
-    if "transformers" in sys.modules:  # by a program that calls us
+    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # read at the import
+    if "transformers" in sys.modules:  # imported before, by the calling program
         chatter: Any = sys.modules["transformers"].utils.logging
         chatter.set_verbosity_error()
         chatter.disable_progress_bar()

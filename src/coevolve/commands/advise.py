@@ -1,4 +1,4 @@
-"""``coevolve advise``: measure how a team's pay comes about: which play, credit and baseline suit it."""
+"""``coevolve advise``: measure how a team's rewards vary, and advise on a play, a credit and a baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coevolve completion``: what the tab key adds, in bash, zsh and fish."""
+"""``coevolve completion``: completion by the tab key in bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coevolve.commands import Commands, command
 from coevolve.console import say
 
 _SHELLS = ("bash", "zsh", "fish")
-_ASKED = "_ARGCOMPLETE"  # set by the shell, whose function runs the program for what could follow
+_ASKED = "_ARGCOMPLETE"  # set by the shell's completion function, which runs this program for candidates
 
 
 def add(commands: Commands) -> None:
@@ -27,7 +27,7 @@ def completion(args: argparse.Namespace) -> None:
 
 
 def complete(parser: argparse.ArgumentParser, commands: dict[str, argparse.ArgumentParser]) -> None:
-    """Answer the shell and end this process, if it is the shell that asks."""
+    """If the shell asks for completions, print them and end this process; else do nothing."""
     if _ASKED not in os.environ:
         return
     import argcomplete
@@ -40,7 +40,7 @@ def complete(parser: argparse.ArgumentParser, commands: dict[str, argparse.Argum
 
 
 def _recipes(prefix: str, **_: Any) -> list[str]:
-    """Names of packaged recipes, and files that could be one's own."""
+    """Return the names of packaged recipes, and YAML files."""
     from argcomplete.completers import FilesCompleter
 
     from coevolve.recipe.packaged import packaged
@@ -49,7 +49,7 @@ def _recipes(prefix: str, **_: Any) -> list[str]:
 
 
 def _keys(prefix: str, **_: Any) -> list[str]:
-    """Keys of a recipe, to be followed by a value."""
+    """Return the keys of a recipe, each with its ``=``."""
     from coevolve.recipe.schema import Recipe
 
     return [f"{key}=" for key in Recipe.model_fields]
@@ -62,4 +62,4 @@ def _names(prefix: str, **_: Any) -> list[str]:
 
 
 _COMPLETERS = {"recipe": _recipes, "name": _names, "overrides": _keys}
-"""An argument of a command -> what may stand there; files where nothing is said."""
+"""Name of an argument -> its completer; other arguments complete to files."""

@@ -1,4 +1,4 @@
-"""``coevolve diagnose``: play a team in altered ways: who needs whom, who hears what, who is lazy."""
+"""``coevolve diagnose``: play a team in altered ways, to measure how its roles depend on each other."""
 
 from __future__ import annotations
 

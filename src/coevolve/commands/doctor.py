@@ -1,4 +1,4 @@
-"""``coevolve doctor``: say what this machine has: versions, devices, isolation of the sandbox, data, extras."""
+"""``coevolve doctor``: print what this machine has: versions, devices, isolation of the sandbox, data, extras."""
 
 from __future__ import annotations
 

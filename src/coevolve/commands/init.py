@@ -1,4 +1,4 @@
-"""``coevolve init``: write a start of your own into this folder: commented Python, and a recipe that trains."""
+"""``coevolve init``: write a starting point into this folder: commented Python, and a recipe that trains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def init(args: argparse.Namespace) -> None:
 
 
 def _copy(sources: Sequence[Path], folder: Path) -> None:
-    """Raises ValueError, before anything is written, for a file that is there."""
+    """Copy files into a folder. Raises ValueError, before anything is written, if one of them exists there."""
     if there := [folder / file.name for file in sources if (folder / file.name).exists()]:
         raise ValueError(
             f"{there[0]} is there already, and nothing is overwritten; move it, or start in another folder"

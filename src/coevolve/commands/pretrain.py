@@ -21,9 +21,9 @@ def pretrain(args: argparse.Namespace) -> None:
     from coevolve.recipe.packaged import located
 
     recipe = located(args.recipe)
-    load(recipe, args.overrides)  # a mistake is told before torch comes, which takes seconds
+    load(recipe, args.overrides)  # finds mistakes before the import of torch, which takes seconds
     from coevolve.pretrain import run as pretraining
 
-    if args.resume:  # in Python, where several may want one model, resume means: if it is there
+    if args.resume:  # checked here only: called from Python, where several runs may want one model, resume is optional
         pretraining.check_resume(recipe, args.overrides)
     say(f"model: {pretraining.main(recipe, args.overrides, args.resume)}")

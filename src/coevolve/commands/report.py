@@ -1,4 +1,4 @@
-"""``coevolve report``: make a page of runs: curves, comparisons, dialogues."""
+"""``coevolve report``: write a page about runs: curves, comparisons, dialogues."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def report(args: argparse.Namespace) -> None:
         raise ValueError(f"--output {output}: want a name that ends in {', '.join(_FORMS)}")
     check_place(output, "--output")
     runs = find(args.runs)
-    with alone(output.parent, wait=True, name=f".{output.name}{LOCK}"):  # of its own: a training may hold the run's
+    with alone(output.parent, wait=True, name=f".{output.name}{LOCK}"):  # not the run's lock, which training holds
         written = _write(runs, output)
     for run in runs:
         say(f"{run.path}: {rise(run.lines)}")
@@ -59,7 +59,7 @@ def report(args: argparse.Namespace) -> None:
 
 
 def _inside(paths: Sequence[Path]) -> Path:
-    """The run or the folder of runs, if it is one; else here."""
+    """Return the only path, a run or a folder of runs; for several paths, the current folder."""
     return paths[0] if len(paths) == 1 else Path()
 
 

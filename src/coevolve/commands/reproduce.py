@@ -1,4 +1,4 @@
-"""``coevolve reproduce``: decide the papers' claims by rule, from runs that are kept."""
+"""``coevolve reproduce``: decide the papers' claims by fixed rules, from stored runs."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def reproduce(args: argparse.Namespace) -> None:
     try:
         run.reproduce(book, claims, _seeds(book, args), args.jobs)
     except ChildProcessError:
-        _write_both(book)  # of what did not fail
+        _write_both(book)  # with the runs that did not fail
         raise
     return _write_both(book)
 
 
 def _chosen(book: Book, names: list[str]) -> list[str]:
-    """The claims of these names, or all. Raises ValueError for one that there is not."""
+    """Return the claims with these names, or all if none is given. Raises ValueError for an unknown name."""
     from coevolve.recipe.inputs import did_you_mean
 
     for name in names:
@@ -63,7 +63,7 @@ def _chosen(book: Book, names: list[str]) -> list[str]:
 
 
 def _seeds(book: Book, args: argparse.Namespace) -> list[int]:
-    """Those asked for. Raises ValueError for others than the study has."""
+    """Return the seeds of ``--seeds``, or else of the tier. Raises ValueError for seeds that the study does not use."""
     from coevolve.sweep.grid import values
 
     full = book.study.seeds["full"]
@@ -85,7 +85,8 @@ def _again(book: Book, name: str) -> None:
 
 
 def _compared(differ: list[str]) -> str:
-    """In words: whether the numbers are the same, and where the two runs were made if that was not alike."""
+    """Say whether two runs have the same numbers, and how their machines and versions differ. differ: the keys that
+    differ."""
     where = [key for key in differ if key.startswith(("machine.", "versions."))]
     numbers = [key for key in differ if key not in where]
     elsewhere = f"; made elsewhere: {', '.join(where)}" if where else ""
@@ -117,7 +118,7 @@ def _list(book: Book, claims: list[str]) -> None:
 
 
 def _write_both(book: Book) -> None:
-    """The page for the documents and the one that stands alone."""
+    """Write the Markdown page of the documentation and the HTML page."""
     for suffix in (".md", ".html"):
         _write(book, book.page.with_suffix(suffix))
 

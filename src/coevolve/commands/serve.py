@@ -22,7 +22,7 @@ def serve(args: argparse.Namespace) -> None:
     quiet()
     if not 0 <= args.port < 1 << 16:
         raise ValueError(f"--port {args.port}: want 0 to 65535")
-    if not args.host:  # which Python takes for every address
+    if not args.host:  # Python would listen at every address
         raise ValueError(f"--host is empty; want an address, {_HOST} for this machine only or 0.0.0.0 for every one")
     from coevolve.teams.serve import serve
 

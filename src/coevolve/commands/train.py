@@ -53,13 +53,14 @@ def train(args: argparse.Namespace) -> None:
 
 
 def _plan(recipe: Recipe, resume: bool) -> None:
-    """What would be done. Raises ValueError for what training would refuse before its first step, models aside."""
+    """Print the plan of a training. Raises ValueError for mistakes that training would report before its first step,
+    except in models."""
     from coevolve.recipe.schema import check
     from coevolve.recipe.unused import warn_of_unused
     from coevolve.report import trackers
     from coevolve.runs.folder import RunDir
 
-    check(recipe)  # a mistake is told before torch comes, which takes seconds
+    check(recipe)  # finds mistakes before the import of torch, which takes seconds
     warn_of_unused(recipe)
     trackers.check(recipe.report_to)
     from coevolve.recipe.plan import plan, problems
@@ -68,13 +69,14 @@ def _plan(recipe: Recipe, resume: bool) -> None:
     if recipe.threads is not None:
         check_threads(recipe.threads)
     say(plan(recipe))
-    # Last: the plan has been said where the task cannot be built here, and of a run that is there or goes on just now.
+    # Last, so that the plan is printed even if the task cannot be built here, or the run exists or is being trained.
     say(problems(recipe))
     RunDir(recipe.output_dir).check(recipe.steps, resume)
 
 
 def _by_torchrun(recipe: Recipe) -> bool:
-    """Whether torchrun has started this command in every rank's process. Raises ValueError where that helps nobody."""
+    """Return whether torchrun started this command in every rank's process. Raises ValueError if torchrun started it
+    and the recipe does not use torchrun."""
     from coevolve.learners import by_torchrun
 
     if by_torchrun(recipe.learner):
@@ -88,7 +90,7 @@ def _by_torchrun(recipe: Recipe) -> bool:
 
 
 def train_recipe(recipe: Recipe, resume: bool) -> None:
-    """Train, with progress on the terminal; an interruption and a shortage say how to go on."""
+    """Train with progress on the terminal. The messages of an interrupt and of a ShortageError say how to continue."""
     from coevolve.faults import Interrupted, ShortageError, closed_after, during, is_interrupt, lacking
     from coevolve.late import collector_off
     from coevolve.progress import progress
@@ -113,7 +115,7 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
                 go = partial(_go, trainer, run.path, place.path, recipe=record, **told, **how)
                 _run(run, go, resume)
     except KeyboardInterrupt as stop:
-        if not is_interrupt(stop):  # code of the user's raised it
+        if not is_interrupt(stop):  # raised by the user's code
             raise
         before = max(map(steps_of, place.checkpoints()), default=0)
         said = f"stopped at step {done[-1] if done else before}; {_how_to_go_on(place)}"
@@ -125,17 +127,20 @@ def train_recipe(recipe: Recipe, resume: bool) -> None:
 
 
 def _there(run: Path, place: Path) -> Path:
-    """The run's folder as it was named, or by its whole path if code of the user's has left the working directory."""
+    """Return the run's folder as it was named, or as an absolute path if the user's code changed the working directory.
+
+    place: the absolute path."""
     return run if run.absolute() == place else place
 
 
 def _go(trainer: Trainer, run: Path, place: Path, **how: Any) -> None:
-    """Train in the folder where the run is now: again, where ranks were lost."""
+    """Train in the run's folder; called again after ranks were lost, when the working directory may have changed."""
     trainer.run(_there(run, place), **how)
 
 
 def _run(run: RunDir, train: Callable[..., object], resume: bool) -> None:
-    """Train to the last step. Where ranks are lost, all policies go on from the last checkpoint, once for each."""
+    """Train to the last step. If ranks are lost, all policies continue from the last checkpoint, at most once from each
+    checkpoint."""
     from coevolve.faults import RanksLostError
     from coevolve.runs.folder import RunDir
 
@@ -157,7 +162,7 @@ def _how_to_go_on(run: RunDir) -> str:
 
 
 def _show(run: Path) -> None:
-    """The end of a training: how the reward moved, some dialogues, and where everything is."""
+    """Print the end of a training: how the reward changed, some dialogues, and the paths of its files."""
     from coevolve.report.findings.ends import rise
     from coevolve.report.plot import curves
     from coevolve.report.samples import show_samples
@@ -175,7 +180,7 @@ def _show(run: Path) -> None:
 
 
 def _computing(found: Mapping[str, Any]) -> str:
-    """A line: what computes for whom."""
+    """Return a line for the terminal: the backend of each policy, the engine and the numbers of threads."""
     by_backend: dict[str, list[str]] = {}
     for name, about in found["policies"].items():
         by_backend.setdefault(about, []).append(name)

@@ -1,4 +1,4 @@
-"""How policies generate: what a recipe's ``engine``, or that of a policy, may name."""
+"""The engines that sample completions: the values of a recipe's ``engine``, or of a policy's own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from coevolve.settings import Count, Positive
 
 
 def local(*, max_tokens: Count = defaults.MAX_TOKENS) -> Engine:
-    """On this machine; max_tokens: positions decoded at a time (``LocalEngine``)."""
-    from coevolve.engines.local import LocalEngine  # and with it torch
+    """Sample on this machine; max_tokens: positions decoded at a time (``LocalEngine``)."""
+    from coevolve.engines.local import LocalEngine  # imports torch
 
     return LocalEngine(max_tokens=max_tokens)
 
@@ -27,7 +27,8 @@ def vllm(
     seconds: Positive = defaults.SERVER_SECONDS,
     staleness: Literal[0, 1] = 0,
 ) -> Engine:
-    """By a vLLM server: the one at this url, or ``vllm serve``, started with these flags (``ServerEngine``)."""
+    """Sample with a vLLM server: the one at ``url``, or a ``vllm serve`` started with the flags in ``start``
+    (``ServerEngine``)."""
     from coevolve.engines.routes import VLLM
     from coevolve.engines.server import ServerEngine
 
@@ -42,7 +43,7 @@ def sglang(
     seconds: Positive = defaults.SERVER_SECONDS,
     staleness: Literal[0, 1] = 0,
 ) -> Engine:
-    """By the SGLang server at this url (``ServerEngine``)."""
+    """Sample with the SGLang server at ``url`` (``ServerEngine``)."""
     from coevolve.engines.routes import SGLANG
     from coevolve.engines.server import ServerEngine
 
@@ -50,7 +51,7 @@ def sglang(
 
 
 def openai(*, url: str, model: str | None = None, seconds: Positive = defaults.SERVER_SECONDS) -> Engine:
-    """By any OpenAI-compatible server at this url, without log-probabilities: for who does not learn."""
+    """Sample with the OpenAI-compatible server at ``url``, without log-probabilities: for frozen policies only."""
     from coevolve.engines.routes import OPENAI
     from coevolve.engines.server import ServerEngine
 
@@ -60,4 +61,4 @@ def openai(*, url: str, model: str | None = None, seconds: Positive = defaults.S
 ENGINES: Mapping[str, Callable[..., Engine]] = {"local": local, "vllm": vllm, "sglang": sglang, "openai": openai}
 
 FOR_FROZEN = frozenset({"openai"})
-"""Those from whose turns nobody can learn."""
+"""The engines whose turns no policy can learn from: they give no log-probabilities."""

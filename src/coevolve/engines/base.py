@@ -1,4 +1,4 @@
-"""What every engine does alike: who is published, prompts to token ids, sampled ids to turns."""
+"""The base class of engines: published policies, prompts to token ids, sampled token ids to turns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from coevolve.types import Asked, PolicyName, Say, Turn
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was sampled for one say: ids, their log-probabilities at the say's temperature, whether it ended by itself.
+    """One sampled completion: token ids, their log-probabilities at the say's temperature, whether it reached its end
+    of sequence.
 
-    excess: what truncated sampling added to the log-probabilities, in nats. version: of the weights that sampled it,
-    where an engine knows better than what was published last.
+    excess: what truncated sampling added to the log-probabilities, in nats. version: the version of the weights that
+    sampled it; None for the version that was published last.
     """
 
     action_ids: list[int]
@@ -31,10 +32,11 @@ class Sample:
 
 
 class BaseEngine:
-    """An engine but for the sampling, which a subclass adds: ``sample``, and ``publish`` to fetch the weights.
+    """An engine without the sampling: a subclass implements ``sample``, and extends ``publish`` to fetch the weights.
 
-    published: by policy, what is sampled now. scores: False where it gives no log-probabilities, NaN in their place:
-    nobody learns from its turns (the gate stops who tries), but they can be partners and be evaluated.
+    published: by policy, the weights that are sampled now. scores: False for an engine that gives NaN instead of
+    log-probabilities: no policy can learn from its turns (the gate stops a policy that tries), but the policies can be
+    partners and be evaluated.
     """
 
     scores = True
@@ -43,34 +45,34 @@ class BaseEngine:
         self.published: dict[PolicyName, Published] = {}
 
     def publish(self, news: Sequence[Published]) -> None:
-        """Note who is sampled from now on. Raises ValueError for a policy that cannot speak through a chat template as
-        its spec wants."""
+        """Record the policies' weights that are sampled from now on. Raises ValueError for a policy whose tokenizer
+        lacks the chat template, or the template's keywords, that its spec asks for."""
         for new in news:
             tokens.check_chat(new.tokenizer, new.spec.chat, new.name)
             self.published[new.name] = new
 
     def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
-        """Token ids of a prompt (see ``models.tokens``)."""
+        """Return the token ids of a prompt (see ``models.tokens``)."""
         speaker = self.published[policy]
         return tokens.encode(speaker.tokenizer, prompt, policy, speaker.spec.chat)
 
     def context(self, policy: PolicyName) -> int:
-        """Positions that a policy's model has, prompt and new tokens together."""
+        """Return the context length of a policy's model: prompt and new tokens together."""
         return self.published[policy].context
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
-        """One turn per say, in the order given.
+        """Sample one turn per say, in the order given.
 
-        Raises ValueError for a prompt too long for the context, for turns that are not as long as was asked, and for
-        probabilities that are not finite.
+        Raises ValueError for a prompt too long for the context, for turns of another length than was asked for, and
+        for log-probabilities that are not finite.
         """
         for asked in says.values():
             for say in asked:
                 self.check_context(say)
         try:
-            sampled: Any = self.sample(says)  # whatever a subclass returns
+            sampled: Any = self.sample(says)  # Any: a subclass may return anything
         except ShortageError:
-            raise  # which says it all
+            raise  # its message is complete
         except OSError as error:
             raise OSError(f"the engine {type(self).__name__} does not answer: {error}") from error
         if not isinstance(sampled, Mapping) or not says.keys() <= sampled.keys():
@@ -79,25 +81,25 @@ class BaseEngine:
         return {name: self._turns(self.published[name], says[name], sampled[name]) for name in says}
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, Sequence[Sample]]:
-        """One sample per say, in the order given."""
+        """Sample one completion per say, in the order given."""
         raise NotImplementedError(f"{type(self).__name__} has no `sample`, which every engine has")
 
     def check_context(self, say: Say) -> None:
-        """Raises ValueError for a prompt that leaves no room for the new tokens."""
+        """Raise ValueError for a prompt that leaves no room for the new tokens."""
         _check_context(say, self.context(say.policy))
 
     def turn(self, say: Say, sample: Sample) -> Turn:
-        """One sample as a turn."""
+        """Return one sample as a turn."""
         return self._turns(self.published[say.policy], [say], [sample])[0]
 
     def rest(self) -> None:
-        """Nothing."""
+        """Do nothing: the base class holds no memory between rollouts."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing: the base class starts no processes."""
 
     def _turns(self, speaker: Published, says: Sequence[Say], sampled: Any) -> list[Turn]:
-        """The samples as turns, with their text."""
+        """Check the samples of one policy and return them as turns, with their text."""
         if not isinstance(sampled, Sequence):
             found = f"{shown(sampled)} for policy {speaker.name!r}"
             raise ValueError(f"{type(self).__name__}.sample returned {found}; want a list of Samples")
@@ -130,7 +132,7 @@ def _version(row: Sample, speaker: Published) -> int:
 
 
 def _check_types(say: Say, row: Any, source: str) -> None:
-    """Raises ValueError for what is no sample of plain numbers, which everything behind it takes for granted."""
+    """Raise ValueError for a sample that is no ``Sample`` of plain ints and floats, which all later code relies on."""
     where = f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: {source} returned"
     if not isinstance(row, Sample):
         raise ValueError(f"{where} {shown(row)}; want Sample(action_ids, logps, finished)")
@@ -143,7 +145,7 @@ def _check_types(say: Say, row: Any, source: str) -> None:
 
 
 def _check(say: Say, row: Sample, speaker: Published, scores: bool) -> None:
-    """Raises ValueError for what no turn can be, whoever sampled it."""
+    """Raise ValueError for a sample that cannot be a turn: its lengths, its end of sequence, its log-probabilities."""
     ids, logps, ended = len(row.action_ids), len(row.logps), bool(row.action_ids) and row.action_ids[-1] in speaker.eos
     if ids == 0 or ids != logps or row.finished != ended:
         raise ValueError(
@@ -157,7 +159,7 @@ def _check(say: Say, row: Sample, speaker: Published, scores: bool) -> None:
             f"end of sequence, id {early[0]}; want it as the last id alone: what comes behind it is no part of a turn"
         )
     most = say.sampling.length_range[1]
-    # Who gives no log-probabilities counts by another tokenizer, and nobody learns from that.
+    # An engine without log-probabilities counts tokens by another tokenizer, and no policy learns from its turns.
     if scores and (ids > most or (ids < most and not row.finished)):
         raise ValueError(
             f"role {say.role!r}, policy {say.policy!r}, problem {say.problem.id!r}: the engine sampled {ids} ids, "

@@ -18,14 +18,15 @@ from coevolve.models.adapters import Adapters
 from coevolve.types import Say
 
 ROUND = 4
-"""Rows are a multiple of it after the first have left."""
+"""Once the first rows have left the batch, its number of rows is a multiple of this."""
 
 
 @dataclass(slots=True)
 class _State:
-    """The rows in the batch. row_B: which of all rows each is; length_B: of its prompt; seen_BV: tokens in it.
+    """The rows still in the batch.
 
-    speaker_B: whose each is, as a number of ``adapters``. Rows of one speaker stand side by side.
+    speaker_B: each row's policy, as its index in ``adapters``; rows of one policy are adjacent. row_B: each row's
+    index among all rows. length_B: length of its prompt. seen_BV: which tokens its prompt and completion contain.
     """
 
     adapters: Adapters
@@ -39,9 +40,9 @@ class _State:
     logits_BV: Tensor
 
     def compact(self, done: Sequence[bool]) -> None:
-        """Drop finished rows if enough are: live rows from behind move into the holes they leave.
+        """Drop finished rows once there are enough of them: live rows from the end move into their places.
 
-        What stays is a multiple of ROUND, so that processors see few different shapes.
+        The rows that stay are a multiple of ROUND, so that few different batch sizes occur.
         """
         alive = len(done) - sum(done)
         kept = -(-alive // ROUND) * ROUND
@@ -58,10 +59,10 @@ class _State:
 
 
 def _closed(done: Sequence[bool], speaker_B: Sequence[int], kept: int) -> tuple[list[int], list[int]]:
-    """Live rows, and finished ones up to ``kept``, close ranks.
+    """Choose ``kept`` rows, the live ones and finished ones to fill up, and their new order.
 
-    The row that comes to each place, and the places where it is another one than before. Rows of one speaker stay side
-    by side, and few rows move.
+    Returns the row for each place, and the places whose row changes. Rows of one policy stay adjacent, and few rows
+    move.
     """
     fill = [b for b, gone in enumerate(done) if gone][: kept - (len(done) - sum(done))]
     rows = sorted([b for b, gone in enumerate(done) if not gone] + fill)
@@ -79,9 +80,9 @@ def decode(
     eos: Collection[int],
     device: torch.device,
 ) -> list[Sample]:
-    """Sample all rows; they share one Sampling. Each row's tokens depend on its own prompt, key and speaker only.
+    """Sample all rows, which share one Sampling. Each row's tokens depend on its own prompt, key and policy only.
 
-    speaker_R: whose each row is, as a number of ``adapters``; non-decreasing.
+    speaker_R: each row's policy, as its index in ``adapters``; non-decreasing.
     """
     sampling = says[0].sampling
     assert isinstance(sampling.max_new_tokens, int), "a Say has one fixed length"
@@ -109,14 +110,15 @@ def decode(
 
 
 def _tell(told: Mapping[int, Callable[[int], None]], state: _State, token_B: Tensor) -> None:
-    """The new tokens of the rows that go on to those who want to hear of them."""
+    """Pass the new token of each unfinished row to that row's callback ``told``, if it has one."""
     for row, token, done in zip(state.row_B.tolist(), token_B.tolist(), state.done_B.tolist(), strict=True):
         if row in told and not done:
             told[row](token)
 
 
 def _advance(sampler: Sampler, state: _State, ids_RT: Tensor, t: int) -> bool:
-    """Feed new token t of the rows that go on; False if none does. One wait for the device: which rows are done."""
+    """Feed new token t of the unfinished rows to the model; return False if all rows are done. Synchronizes with the
+    device once, to read which rows are done."""
     done = state.done_B.tolist()
     if all(done):
         return False
@@ -134,7 +136,7 @@ def _prefill(
     steps: int,
     device: torch.device,
 ) -> _State:
-    """Each speaker's distinct prompts once; then one row per say."""
+    """Compute each policy's distinct prompts once, and return the state with one row per say."""
     numbers = dict[tuple[int, tuple[int, ...]], int]()
     pairs = zip(speaker_R, says, strict=True)
     row_R = [numbers.setdefault((speaker, tuple(say.prompt_ids)), len(numbers)) for speaker, say in pairs]
@@ -161,7 +163,8 @@ def _prefill(
 
 
 def _collect(ids_RT: Tensor, logp_RT: Tensor, excess_RT: Tensor, eos_: Tensor) -> list[Sample]:
-    """Rows cut after their first end of sequence; what a finished row still sampled in the batch is dropped."""
+    """Return the rows as samples, cut after their first end of sequence: a finished row that stayed in the batch
+    sampled further tokens."""
     end_RT = torch.isin(ids_RT, eos_)
     finished_R = end_RT.any(1)
     length_R = torch.where(finished_R, end_RT.int().argmax(1) + 1, ids_RT.shape[1])

@@ -1,4 +1,4 @@
-"""Batched sampling on this machine: every turn that is waited for, base by base, devices side by side."""
+"""Batched sampling on this machine: the turns of each base model in batches, the devices in parallel."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from coevolve.runtime.pool import Job, Pool, WorkerState
 from coevolve.types import PolicyName, Problem, Say
 
 _ROWS = 32
-"""Rows of a process at least: each reads all weights at every token."""
+"""The fewest rows worth a process of their own: each process reads all weights at every token."""
 
 _PADDING = 64
-"""Prompts this much longer than 1.5 times the shortest of a chunk go to the next chunk."""
+"""A prompt of more tokens than this plus 1.5 times the shortest prompt of a chunk begins the next chunk."""
 
 _IN_USE: dict[torch.device, AbstractContextManager[bool]] = {}
-"""By device: the lock of the engine that samples on it."""
+"""By device: the lock that the engine sampling on it holds."""
 
 
 class LocalEngine(BaseEngine):
-    """Samples turns on this machine: of policies that are here where they are, in this process or in the pool of each;
-    of others from copies of their weights, which every publish renews.
+    """The engine that samples on this machine: policies whose weights are in this process are sampled with them, here
+    or in their pool's worker processes; other policies from copies of their weights, updated at every publish.
 
     policies: published at once. max_tokens: positions (prompt padding and new tokens included) decoded at
-    a time, by each process if there are several; it bounds the cache's memory. In a pool, the rows of a base are split
-    while there are cores and rows for them. All is the same but for rounding.
-    On each device one engine samples at a time, whichever thread asks: others wait.
-    Raises ValueError for a policy that cannot speak through a chat template as its spec wants.
+    a time, by each process if there are several; it bounds the memory of the KV cache. In a pool, the rows of a base
+    model are split over the processes as far as there are cores and rows for it; results differ in rounding only.
+    On each device one engine samples at a time, whichever thread calls it: other engines wait.
+    Raises ValueError for a policy whose tokenizer lacks the chat template, or its keywords, that its spec asks for.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LocalEngine(BaseEngine):
         self.publish([policy.published(policy.version) for policy in policies.values()])
 
     def publish(self, news: Sequence[Published]) -> None:
-        """See ``BaseEngine``."""
+        """Sample these weights from now on, as in ``BaseEngine``; update copies of policies that are not here."""
         super().publish(news)
         for new in news:
             if new.policy is None:
@@ -68,20 +68,20 @@ class LocalEngine(BaseEngine):
 
     @property
     def about(self) -> str:
-        """What samples, in a line."""
+        """One line for logs: the engine, and the copies that it holds."""
         copied = "; ".join(f"a copy of {name}: {policy.backend.about}" for name, policy in self.copies.items())
         return f"LocalEngine ({copied})" if copied else "LocalEngine"
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
-        """One sample per say, devices side by side."""
+        """Sample one completion per say, the devices in parallel."""
         return side_by_side(self.policies, says, lambda names: self._on_device(names, says), lambda p: p.device)
 
     def _on_device(
         self, names: Sequence[PolicyName], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Sample]]:
-        """What the policies on one device say, base by base, or in processes."""
-        # A base computes for the adapters that were set last, and a pool's processes answer whoever asks: two engines
-        # that share one would say what neither of them was asked.
+        """Sample the policies on one device, one base model after the other, or in worker processes."""
+        # A base model computes with the adapters that were set last, and a pool's processes answer any caller: two
+        # engines that use one of these at the same time would both get wrong samples.
         with _alone(self.policies[names[0]].device), during(f"policies {', '.join(names)}"):
             return self._by_base(names, says)
 
@@ -100,7 +100,7 @@ class LocalEngine(BaseEngine):
     def _in_processes(
         self, pool: Pool, bases: Sequence[Sequence[PolicyName]], says: Mapping[PolicyName, Sequence[Say]]
     ) -> dict[PolicyName, list[Sample]]:
-        """What these bases say in processes; nothing if that is not work for two."""
+        """Sample these groups of policies in the pool's processes; return nothing if the rows fill only one process."""
         rows = [{name: len(says[name]) for name in base} for base in bases if any(says[name] for name in base)]
         parts = [part for base in rows for part in _parts(base, pool.most // len(rows))]
         if len(parts) < 2:
@@ -112,7 +112,8 @@ class LocalEngine(BaseEngine):
         return found
 
     def _job(self, says: Mapping[PolicyName, Sequence[Say]], part: Mapping[PolicyName, range]) -> Job:
-        """To say these rows, without the problems' data, which nobody there reads, and who is told of tokens here."""
+        """Return the job that samples these rows; it leaves out the problems' data, which a worker does not use, and
+        the callbacks ``told``, which belong to this process."""
         asked = {
             name: [
                 dataclasses.replace(says[name][row], problem=Problem(says[name][row].problem.id), told=None)
@@ -123,7 +124,7 @@ class LocalEngine(BaseEngine):
         return Job([name for name, some in asked.items() if some], sample_there, (asked, self.max_tokens))
 
     def _bases(self, names: Sequence[PolicyName]) -> list[list[PolicyName]]:
-        """The policies that compute with the same model together."""
+        """Group the policies by the base model that they share."""
         groups: dict[int, list[PolicyName]] = {}
         for name in names:
             groups.setdefault(id(self.policies[name].weights.base), []).append(name)
@@ -131,12 +132,12 @@ class LocalEngine(BaseEngine):
 
 
 def _alone(device: torch.device) -> AbstractContextManager[bool]:
-    """Inside, no other thread samples on this device."""
+    """Return the lock that keeps other threads from sampling on this device."""
     return _IN_USE.setdefault(device, threading.RLock())
 
 
 def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, range]]:
-    """So many rows of these policies in at most ``most`` parts, in order: which rows of each policy every part has."""
+    """Split the policies' rows, in order, into at most ``most`` parts; return each part's range of rows per policy."""
     total = sum(rows.values())
     count = max(1, min(most, total // _ROWS))
     cuts = [total * i // count for i in range(count + 1)]
@@ -148,7 +149,7 @@ def _parts(rows: Mapping[PolicyName, int], most: int) -> list[dict[PolicyName, r
 
 
 def sample_there(state: WorkerState, says: Mapping[PolicyName, Sequence[Say]], max_tokens: int) -> Any:
-    """``sample_base`` in a worker."""
+    """Run ``sample_base`` in a worker."""
     return sample_base(state.policies, says, max_tokens)
 
 
@@ -156,7 +157,7 @@ def sample_there(state: WorkerState, says: Mapping[PolicyName, Sequence[Say]], m
 def sample_base(
     policies: Mapping[PolicyName, Policy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
 ) -> dict[PolicyName, list[Sample]]:
-    """What policies of one base say, in this process or in a worker: one row per say, in the order given."""
+    """Sample policies of one base model, in this process or in a worker: one sample per say, in the order given."""
     groups: dict[object, list[PolicyName]] = {}
     for name in says:
         policy = policies[name]
@@ -171,7 +172,7 @@ def sample_base(
 def _sampled(
     team: Mapping[PolicyName, Policy], says: Mapping[PolicyName, Sequence[Say]], max_tokens: int
 ) -> dict[PolicyName, list[Sample]]:
-    """Rows of all these policies in the same batches, each row with its policy's adapter."""
+    """Sample the rows of all these policies in the same batches, each row with its policy's adapter."""
     first = next(iter(team.values()))
     asked = [(i, say) for i, name in enumerate(team) for say in says[name]]
     found: dict[int, Sample] = {}
@@ -181,7 +182,7 @@ def _sampled(
         first.backend.sampler(adapters, first.dtype) as sampler,
     ):
         for chunk in chunks([say for _, say in asked], max_tokens):
-            rows = sorted(chunk)  # policy after policy
+            rows = sorted(chunk)  # rows of one policy are adjacent, as ``decode`` requires
             speakers, together = zip(*(asked[row] for row in rows), strict=True)
             samples = decode(sampler, adapters, together, speakers, first.eos, first.device)
             found |= zip(rows, samples, strict=True)
@@ -190,7 +191,8 @@ def _sampled(
 
 
 def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
-    """Numbers of says to decode together: one Sampling, prompts of similar length, at most max_tokens positions."""
+    """Group the indices of the says that are decoded together: with the same Sampling, prompts of similar length, and
+    at most max_tokens positions (a say that alone has more is a group)."""
     groups: list[list[int]] = []
     order = sorted(range(len(says)), key=lambda i: (repr(says[i].sampling), len(says[i].prompt_ids)))
     for i in order:
@@ -209,7 +211,8 @@ def chunks(says: Sequence[Say], max_tokens: int) -> list[list[int]]:
 
 
 def _renewed(before: Policy | None, news: Published) -> Policy:
-    """The copy with these weights: the one that there was, or one that is loaded now, with a base of its own."""
+    """Return a copy of the policy with the published weights: ``before``, updated, or a newly loaded one with a base
+    model of its own."""
     copy = before if before is not None and before.spec == news.spec else _loaded(news)
     if news.spec.weights != "frozen":
         with tempfile.TemporaryDirectory(prefix="coevolve-") as folder:
@@ -219,14 +222,14 @@ def _renewed(before: Policy | None, news: Published) -> Policy:
 
 
 def _loaded(news: Published) -> Policy:
-    """The policy as it starts."""
+    """Load the policy of a spec with its initial weights."""
     spec = news.spec
     if spec.load_in_4bit:
         need_4bit(news.name)
     base = Base(load_base(spec.model, device_of(spec.device), DTYPES[spec.dtype] if spec.load_in_4bit else None))
     check_model(base.causal, spec.model)
     base.backend = choose(base, spec.compute, spec.model)
-    if base.backend.name == "cpu":  # else what learns has said how many threads there are
+    if base.backend.name == "cpu":  # with other backends the learners have set the number of threads
         use_one_thread()
     if spec.weights != "full":
         base.causal.requires_grad_(False)

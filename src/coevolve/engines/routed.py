@@ -1,4 +1,4 @@
-"""Several engines as one: every policy is sampled by its own."""
+"""Several engines behind one interface: each policy is sampled by its own engine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from coevolve.types import Asked, PolicyName, Say, Turn
 
 
 class RoutedEngine:
-    """Hands what is asked for each policy to that policy's engine; engines sample side by side.
+    """An engine that passes each policy's says to that policy's engine; the engines sample in parallel.
 
-    Local engines take turns where they sample on one device. own: the engines of policies that have one, which several
-    may share. others: the engine of all other policies.
+    Local engines on the same device sample one after the other. own: the engine of each policy that has its own;
+    several policies may share one. others: the engine of all other policies.
     """
 
     def __init__(self, own: Mapping[PolicyName, Engine], others: Engine) -> None:
@@ -26,10 +26,11 @@ class RoutedEngine:
         most = self.staleness
         for one in self.all:
             if hasattr(one, "staleness"):
-                with suppress(AttributeError):  # of somebody's own, that says what it likes
-                    one.staleness = most  # none may be started anew while weights change, which they do for all
+                with suppress(AttributeError):  # a custom engine's may be read-only
+                    # All engines sample while weights change if one does, so no server may be restarted meanwhile.
+                    one.staleness = most
         self.in_use: list[Engine] = []
-        """Those that were given weights: the others are never asked."""
+        """The engines that were given weights: the others are never called."""
 
     def of(self, policy: PolicyName) -> Engine:
         """The engine that samples this policy."""
@@ -37,12 +38,12 @@ class RoutedEngine:
 
     @property
     def about(self) -> str:
-        """What samples whom, in a line."""
+        """One line for logs: each engine, and the policies it samples."""
         named = {id(one): [name for name in self.own if self.own[name] is one] for one in self.all}
         return "; ".join(f"{_about(one)} for {', '.join(named[id(one)]) or 'the others'}" for one in self.all)
 
     def publish(self, news: Sequence[Published]) -> None:
-        """Each engine is told of its own policies, or not asked if none of these is."""
+        """Publish to each engine the policies that it samples; engines without any are not called."""
         for engine in self.all:
             if mine := [new for new in news if self.of(new.name) is engine]:
                 engine.publish(mine)
@@ -50,15 +51,15 @@ class RoutedEngine:
                     self.in_use.append(engine)
 
     def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
-        """Token ids of a prompt."""
+        """Return the token ids of a prompt."""
         return self.of(policy).encode(policy, prompt)
 
     def context(self, policy: PolicyName) -> int | None:
-        """Positions that a policy's model has; None where its engine does not say."""
+        """Return the context length of a policy's model; None if its engine does not say."""
         return context(self.of(policy), policy)
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
-        """One turn per say, in the order given."""
+        """Sample one turn per say, in the order given."""
 
         def there(names: Sequence[PolicyName]) -> Mapping[PolicyName, list[Turn]]:
             return self.of(names[0]).generate({name: says[name] for name in names})
@@ -67,12 +68,13 @@ class RoutedEngine:
 
     @property
     def staleness(self) -> int:
-        """Of the engine that allows most."""
+        """The largest staleness of all engines."""
         return max(getattr(one, "staleness", 0) for one in self.all)
 
     @property
     def overlapped(self) -> Overlapping | None:
-        """Where every engine in use can (``interfaces.Overlapping``); else they are asked in lockstep."""
+        """The overlapped sampling (``interfaces.Overlapping``) if every engine in use has it; else None, and turns are
+        sampled in lockstep."""
         able = all(getattr(one, "overlapped", None) is not None for one in self.in_use)
         return self._overlapped if able and self.in_use else None
 
@@ -85,12 +87,12 @@ class RoutedEngine:
             yield lambda say, then: asks[id(self.of(say.policy))](say, then)
 
     def rest(self) -> None:
-        """Learners work now."""
+        """Let every engine give back memory while the learners work."""
         for engine in self.all:
             engine.rest()
 
     def close(self) -> None:
-        """All of them, whichever fails to."""
+        """Close all engines, even if closing one of them fails."""
         with closed_after(self.all):
             pass
 

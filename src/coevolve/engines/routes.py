@@ -1,7 +1,8 @@
-"""What kinds of servers there are: at which routes each is asked for what, and how its answers are read.
+"""The supported kinds of servers (vLLM, SGLang, OpenAI-compatible): their routes, request bodies and responses.
 
-Tables and functions of plain data; ``engines.server`` sends them. To learn from a turn takes ids in, and ids and their
-log-probabilities out. Log-probabilities are those of the distribution that was sampled, temperature included.
+Only tables and functions of plain data; ``engines.server`` sends the requests. Learning from a turn needs token ids in,
+and token ids with their log-probabilities out. Log-probabilities are those of the distribution that was sampled,
+temperature included.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Routes:
-    """One kind of server. asks: (the speaker's adapter if it has one, the base, both as the server calls them, the
-    speaker, the say) -> body. reads: (answer, speaker) -> sample; raises FailedError for a turn that was given up.
+    """One kind of server.
 
-    load, unload: of an adapter, each with the body that a name and a folder make. reload: of all weights, every route
-    in turn with the body that a folder makes. hints: by route, how a server comes to have it. schema: whether
-    ``/openapi.json`` lists its routes. scores: whether it gives log-probabilities; nobody learns without.
+    generate: the route that samples. asks: (name of the policy's adapter or None, name of the base, both as the server
+    calls them, policy, say) -> body of that request. reads: (answer, policy) -> sample; raises FailedError for a turn
+    that the server aborted. load, unload: the routes for an adapter. reload: the routes that replace all weights,
+    called in this order, each with its body for a folder. hints: by route, how to start a server that has it. schema:
+    whether ``/openapi.json`` lists the routes. scores: whether the server gives log-probabilities, without which no
+    policy can learn.
     """
 
     name: str
@@ -42,24 +45,24 @@ class Routes:
     scores: bool = True
 
     def needed(self, weights: set[str]) -> list[str]:
-        """The routes without which policies of these ``weights`` cannot be sampled."""
+        """Return the routes that sampling policies with these kinds of ``weights`` requires."""
         adapters = [self.load, self.unload] if "lora" in weights else []
         return [self.generate, *adapters, *(self.reload if "full" in weights else ())]
 
 
 def _seed(say: Say) -> int:
-    """To vLLM -1 is no seed at all."""
+    """Return the say's key as a seed: 0 instead of -1, which vLLM takes for no seed."""
     return say.key if say.key != -1 else 0
 
 
 def _changed(sampling: Sampling) -> Body:
-    """What is not as the model's own distribution is."""
+    """Return the sampling settings that change the model's own distribution."""
     plain, keys = Sampling(1), ("top_k", "top_p", "repetition_penalty")
     return {key: getattr(sampling, key) for key in keys if getattr(sampling, key) != getattr(plain, key)}
 
 
 def _check_whole(reason: str | None) -> None:
-    """Raises FailedError where the server gave a turn up, of which it may send the tokens so far."""
+    """Raise FailedError if the server aborted the turn; its answer may hold the tokens sampled until then."""
     if reason in ("abort", "error"):
         raise FailedError(f"it gave the turn up (finish_reason {reason!r})")
 
@@ -75,7 +78,7 @@ def _ask_vllm(adapter: str | None, base: str | None, speaker: Published, say: Sa
         "seed": _seed(say),
         "logprobs": 0,
         "stop_token_ids": sorted(speaker.eos),
-        "ignore_eos": True,  # those above are all that end a turn here
+        "ignore_eos": True,  # stop_token_ids alone end a turn
         **_changed(say.sampling),
     }
     return {"model": adapter or base, "token_ids": list(say.prompt_ids), "sampling_params": how}
@@ -92,7 +95,7 @@ def _ask_sglang(adapter: str | None, base: str | None, speaker: Published, say: 
         "max_new_tokens": say.sampling.length_range[1],
         "temperature": say.sampling.temperature,
         "sampling_seed": say.key % (1 << 31),
-        "stop_token_ids": sorted(speaker.eos),  # which it would not look at with ignore_eos
+        "stop_token_ids": sorted(speaker.eos),  # no ignore_eos: SGLang would ignore these, too
         **_changed(say.sampling),
     }
     whose = {} if adapter is None else {"lora_path": adapter}
@@ -109,7 +112,7 @@ def _ask_openai(adapter: str | None, base: str | None, speaker: Published, say: 
     how = {
         "max_tokens": say.sampling.length_range[1],
         "temperature": say.sampling.temperature,
-        "top_p": say.sampling.top_p,  # left out, vLLM's would be that of the model's generation_config.json
+        "top_p": say.sampling.top_p,  # always: vLLM's default is that of the model's generation_config.json
         "seed": _seed(say),
         **_changed(say.sampling),
     }
@@ -117,7 +120,8 @@ def _ask_openai(adapter: str | None, base: str | None, speaker: Published, say: 
 
 
 def _read_openai(answer: Any, speaker: Published) -> Sample:
-    """Its text, made ids by the policy's tokenizer; how probable each was, nobody says."""
+    """Return the answer's text as token ids of the policy's tokenizer, with NaN as log-probabilities: the server gives
+    none."""
     [choice] = answer["choices"]
     _check_whole(choice["finish_reason"])
     ids = [int(i) for i in speaker.tokenizer(choice["text"], add_special_tokens=False).input_ids]
@@ -136,7 +140,7 @@ VLLM = Routes(
     unload="/v1/unload_lora_adapter",
     reload={
         "/collective_rpc": lambda folder: {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}},
-        "/reset_prefix_cache?reset_external=true": lambda folder: {},  # of a KV connector, too, where there is one
+        "/reset_prefix_cache?reset_external=true": lambda folder: {},  # and the cache of a KV connector, if any
     },
     hints={
         "/inference/v1/generate": "start it with --enable-scale-out (vLLM 0.32 has it, older ones may not)",

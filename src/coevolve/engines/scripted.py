@@ -1,4 +1,4 @@
-"""An engine without a model, for tests of plays, tasks and credit: turns say what a script makes them say."""
+"""An engine without a model, for tests of plays, tasks and credit: a script gives the text of every turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coevolve.models.tokens import encode
 from coevolve.types import Asked, PolicyName, Role, Say, Turn, WithTools
 
 Script = Callable[[Role, str, int, int], str] | Mapping[tuple[Role, str, int, int], str]
-"""(role, problem id, member, round) -> what the turn says."""
+"""(role, problem id, member, round) -> text of the turn."""
 
 _END = 0
 _LOGP = -1.0
@@ -23,7 +23,8 @@ class _Ids(list[int]):
 
 
 class WordTokenizer:
-    """Words are tokens; a word's id is a hash of it, so it is the same in every process. 0 ends a sequence."""
+    """A tokenizer whose tokens are words; the id of a word is its hash, hence the same in every process. 0 is the end
+    of sequence."""
 
     bos_token_id = None
     eos_token_id = _END
@@ -48,11 +49,11 @@ class WordTokenizer:
 
 
 class ScriptedEngine:
-    """Every turn says its script's text, ends by itself, and has log-probability -1 per token. Instructions are text;
-    nobody is told of tools.
+    """An engine whose turns have the script's text, an end of sequence, and log-probability -1 per token. Instructions
+    are encoded as plain text; tools are left out of the prompt.
 
-    calls: what was asked so far, one entry per call. ``read`` turns prompt ids back into words. A script that is a
-    mapping and lacks a turn raises KeyError with that turn.
+    calls: the says of each call of ``generate`` so far. ``read`` decodes prompt ids. A script that is a mapping and
+    lacks a turn raises KeyError with that turn's key.
     """
 
     def __init__(self, script: Script) -> None:

@@ -1,7 +1,8 @@
-"""Sampling by an inference server over HTTP: vLLM, SGLang, or for partners that do not learn any OpenAI-compatible one.
+"""Sampling by an inference server over HTTP: vLLM, SGLang or, for frozen policies only, any OpenAI-compatible server.
 
-Weights go as folders that the server reads: adapters under names that are never used again, whole models in place.
-That a route said yes proves nothing; the gate before the next update does (``learners.gate``).
+Weights are sent as folders that the server reads: each adapter under a new name, full weights in place of the old ones.
+A route's success does not prove that the server samples these weights; the gate before the next update checks it
+(``learners.gate``).
 """
 
 from __future__ import annotations
@@ -36,18 +37,19 @@ T = TypeVar("T")
 Inbox = SimpleQueue[Callable[[], None]]
 
 _PAUSE = 0.1
-"""Seconds until a server that did nothing is asked again."""
+"""Seconds until a request is sent again to a server that answered ``success: false``."""
 
 
 class ServerEngine(BaseEngine):
-    """Samples by a server: ids in, ids and log-probabilities out, all agents' requests in flight together.
+    """The engine that samples with a server: token ids in, token ids and log-probabilities out, the requests of all
+    policies in flight together.
 
-    url: of a server that runs; without one, ``vllm serve`` is started for this team, and ended with it. start: further
-    flags for that, and ``devices``, the cards that it sees. folder: where weights are written, on a disk that the
-    server sees (None: a temporary one). model: what the server calls its base (None: the first one it lists). seconds:
-    the deadline of a start, of a publish and of a sweep. staleness: 1 samples a step while the one before is learnt
-    from (``interfaces.Engine``). Raises ValueError for a url that is none, or together with flags, and for devices
-    that are none.
+    url: of a running server; without one, ``vllm serve`` is started for this team, and ended with it. start: further
+    flags for that, and ``devices``, the GPUs that it sees. folder: where weights are written, on a disk that the
+    server sees (None: a temporary folder). model: the server's name of its base model (None: the first one it lists).
+    seconds: the deadline of a start, of a publish and of a batch of turns. staleness: 1 samples a step while the one
+    before is learnt from (``interfaces.Engine``). Raises ValueError for a malformed url, for a url together with
+    ``start``, and for malformed devices.
     """
 
     def __init__(
@@ -73,19 +75,20 @@ class ServerEngine(BaseEngine):
         self.seconds, self.ours, self.scores, self.staleness = seconds, url is None, routes.scores, staleness
         self.child: Child | None = None
         self.about = routes.name
-        """What samples, in a line."""
-        self._base: str | None = None  # what the server calls it
-        self._longest: int | None = None  # prompt and turn, as it was started; None where it does not say
+        """One line for logs: the kind of server, and where it is."""
+        self._base: str | None = None  # the server's name of its base model
+        self._longest: int | None = None  # its limit for prompt and turn (max_model_len); None where it does not say
         self._begun = self._revived = False
         self._nonce, self._attempts = secrets.token_hex(4), itertools.count()
         self._there: dict[PolicyName, tuple[str | None, Path]] = {}
-        """By policy: its adapter, if it is one, as the server calls it, and the folder that its weights came in."""
-        self._replaced: list[tuple[str | None, Path]] = []  # by those, and not forgotten yet
+        """By policy: the server's name of its adapter (None for full weights), and the folder of its weights."""
+        self._replaced: list[tuple[str | None, Path]] = []  # replaced by those, and not removed yet
         self._room: Path | None = None
 
     def publish(self, news: Sequence[Published]) -> None:
-        """See ``BaseEngine``. Raises ValueError for a team that one server cannot hold, and naming the first route that
-        this one lacks."""
+        """Have the server sample these weights from now on; start it first if need be.
+
+        Raises ValueError for a team that one server cannot hold, and for a server that lacks a route, naming it."""
         super().publish(news)
         team = list(self.published.values())
         _check_team(self.routes, team)
@@ -95,13 +98,13 @@ class ServerEngine(BaseEngine):
         self._kept_up(lambda: self._publish(news))
 
     def context(self, policy: PolicyName) -> int:
-        """Positions that a policy's model has, or as many as the server was started for, if these are fewer."""
+        """Return the context length of a policy's model, or the server's ``max_model_len`` if that is smaller."""
         model = super().context(policy)
         return model if self._longest is None else min(model, self._longest)
 
     def check_context(self, say: Say) -> None:
-        """Raises ValueError for a prompt that leaves no room for the new tokens, by the model or by the server, which
-        might cut the turn short."""
+        """Raise ValueError for a prompt that leaves no room for the new tokens in the model's context, or in that of
+        the server, which might cut the turn short."""
         prompt, new = len(say.prompt_ids), say.sampling.length_range[1]
         if self._longest is not None and prompt + new > self._longest:
             raise ValueError(
@@ -112,7 +115,7 @@ class ServerEngine(BaseEngine):
         super().check_context(say)
 
     def sample(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
-        """One sample per say. A request that fails is made again, once: the same key gives the same turn."""
+        """Sample one completion per say. A failed request is repeated once: the same key gives the same turn."""
         for say in itertools.chain(*says.values()):
             self._check_sampling(say)
         self._be_there()
@@ -120,7 +123,8 @@ class ServerEngine(BaseEngine):
 
     @contextmanager
     def overlapped(self, inbox: Inbox) -> Iterator[Callable[[Say, Callable[[Turn], None]], None]]:
-        """See ``interfaces.Overlapping``: each turn is back as soon as it is sampled, within a deadline of its own."""
+        """Sample turns one by one (``interfaces.Overlapping``): each is answered as soon as it is sampled, and has a
+        deadline of its own."""
         self._be_there()
         flight = _Flight(self, inbox)
         try:
@@ -129,7 +133,7 @@ class ServerEngine(BaseEngine):
             flight.end()
 
     def _be_there(self) -> None:
-        if not self._begun:  # it was closed, and is needed again
+        if not self._begun:  # closed before, and used again
             self._publish(list(self.published.values()))
 
     def _check_sampling(self, say: Say) -> None:
@@ -142,11 +146,11 @@ class ServerEngine(BaseEngine):
             )
 
     def rest(self) -> None:
-        """The step is sampled: a server of ours that dies in the next one may be started again."""
+        """Note that the step is sampled: a server of this engine that dies in the next step may be restarted again."""
         self._revived = False
 
     def close(self) -> None:
-        """End the server if it is ours; take our adapters off one that is not."""
+        """End the server if this engine started it; else remove this engine's adapters from it."""
         self._replaced += self._there.values()
         if self.child is not None:
             self.child.close()
@@ -159,7 +163,8 @@ class ServerEngine(BaseEngine):
         self.child, self._begun, self._room, self._there, self._replaced = None, False, None, {}, []
 
     def _kept_up(self, work: Callable[[], T]) -> T:
-        """What it comes to; a server of ours that dies meanwhile is started again, once a step, with all weights."""
+        """Return the result of ``work``, repeated if the server that this engine started died meanwhile: it is then
+        restarted with all weights, at most once a step."""
         try:
             return work()
         except OSError as error:
@@ -168,8 +173,8 @@ class ServerEngine(BaseEngine):
         return work()
 
     def _revive(self, error: OSError) -> bool:
-        """Start a server of ours anew if it died, once a step. False where nothing was started, as where weights may be
-        changing while they are sampled."""
+        """Restart the server if this engine started it and it died, at most once a step. Return False if it was not
+        restarted; with staleness it never is, as the weights may be changing meanwhile."""
         if self.child is None or self.staleness or self._revived or answers(self.child, str(self.url)):
             return False
         logging.getLogger(__name__).warning("%s; the server is started again", error)
@@ -185,14 +190,14 @@ class ServerEngine(BaseEngine):
             try:
                 run(self._greet())
             except BaseException:
-                self.close()  # or the next publish would start another one, and nobody could end this one
+                self.close()  # else the next publish would start another server, and this one would never be ended
                 raise
             self._begun = True
         run(self._take(news))
 
     async def _greet(self) -> None:
-        """Find out what the server calls its base, how much fits into it, and what it is. Raises ValueError for a route
-        that it has not."""
+        """Ask the server for its routes, its version, the name of its base model, and its ``max_model_len``. Raises
+        ValueError for a route that it lacks."""
         self.about = f"{self.routes.name} at {self.url}{', started here' if self.ours else ''}"
         async with self._requests(lambda: f"{self.about} did not say what it can do") as client:
             try:
@@ -203,8 +208,8 @@ class ServerEngine(BaseEngine):
                 raise ShortageError(f"{self.about} does not answer: {error}") from error
 
     async def _listed(self, client: Any) -> tuple[str, int | None]:
-        """What the server calls its base, the first that it lists and that is no adapter, and the ``max_model_len`` of
-        that, if it says so."""
+        """Return the server's name of its base model (``model``, or else the first listed model that is no adapter) and
+        that model's ``max_model_len`` if the server gives one."""
         said = ""
         try:
             answer = await sent(client, "/v1/models")
@@ -217,7 +222,7 @@ class ServerEngine(BaseEngine):
             return base, longest if isinstance(longest, int) else None
         except (FailedError, ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
             if self.model is not None:
-                return self.model, None  # who says it, needs no list
+                return self.model, None  # a given name needs no list
             if isinstance(error, FailedError):
                 raise
             raise ValueError(
@@ -226,8 +231,8 @@ class ServerEngine(BaseEngine):
             ) from error
 
     def _check_model(self, root: Any) -> None:
-        """Warn of a server whose model, where it says which, is called otherwise than that of frozen policies, of whose
-        turns no update is a judge."""
+        """Warn if the server names its model, and that name differs from the frozen policies' model: their turns are
+        never checked by the gate of an update."""
         frozen = [new for new in self.published.values() if new.spec.weights == "frozen"]
         if (
             self.model is None
@@ -258,10 +263,10 @@ class ServerEngine(BaseEngine):
             self.about = self.about.replace(self.routes.name, f"{self.routes.name} {version}", 1)
 
     async def _take(self, news: Sequence[Published]) -> None:
-        """Have the server take these weights over, then forget those before."""
+        """Have the server load these weights, then remove those that they replace."""
         for new in news:
             if new.spec.weights == "frozen" or not self.scores:
-                continue  # it plays as it starts
+                continue  # its weights never change
             name = f"{new.name}@{self._nonce}-{next(self._attempts)}-{new.version}"
             folder = self._folder() / name
             adapter = name if new.spec.weights == "lora" else None
@@ -280,7 +285,7 @@ class ServerEngine(BaseEngine):
         await self._forget(self.seconds)
 
     async def _forget(self, seconds: float) -> None:
-        """Take adapters that were replaced off the server, and what was written off the disk."""
+        """Remove replaced adapters from the server, and the folders of replaced weights from the disk."""
         while self._replaced:
             adapter, folder = self._replaced[0]
             if adapter is not None:
@@ -289,8 +294,8 @@ class ServerEngine(BaseEngine):
             del self._replaced[0]
 
     async def _posted(self, calls: Mapping[str, Any], whose: str, seconds: float | None = None) -> None:
-        """Requests one after the other, none of them twice, as nobody knows how far the first one came, unless the
-        server says that it did nothing: vLLM empties no cache of which a block is in use."""
+        """Send these requests one after the other. A failed one is not repeated, as it may have taken effect; one that
+        the server says it did not carry out is: vLLM does not reset a cache of which a block is in use."""
         async with self._requests(lambda: f"{whose}: {self.about} did not take it", seconds) as client:
             for route, body in calls.items():
                 try:
@@ -302,7 +307,7 @@ class ServerEngine(BaseEngine):
                     raise ValueError(f"{whose}: {self.about}: {error}") from error
 
     def _folder(self) -> Path:
-        """Where weights are written."""
+        """Return the folder in which weights are written."""
         if self.folder is not None:
             return self.folder.absolute()
         if self._room is None:
@@ -310,7 +315,7 @@ class ServerEngine(BaseEngine):
         return self._room
 
     async def _sweep(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Sample]]:
-        """All of them in flight together, until the one deadline."""
+        """Sample all says with their requests in flight together, under one deadline."""
         asked = [(name, say) for name, some in says.items() for say in some]
         found: dict[int, Sample] = {}
 
@@ -328,13 +333,13 @@ class ServerEngine(BaseEngine):
         return {name: [next(rows) for _ in some] for name, some in says.items()}
 
     async def _one(self, client: Any, name: PolicyName, say: Say, again: bool = True) -> Sample:
-        """One turn; a request that fails is made ``again``."""
+        """Sample one say; a failed request is repeated once if ``again``."""
         speaker, (adapter, _) = self.published[name], self._there.get(name, (None, None))
         try:
             answer = await sent(client, self.routes.generate, self.routes.asks(adapter, self._base, speaker, say))
             try:
                 return self.routes.reads(answer.json(), speaker)
-            except (ValueError, LookupError, TypeError, AttributeError) as error:  # half of it, or something else
+            except (ValueError, LookupError, TypeError, AttributeError) as error:  # an incomplete or unknown answer
                 raise FailedError(f"{self.routes.generate} answers {cut(answer)!r}, which is no turn") from error
         except FailedError as error:
             if again:
@@ -352,12 +357,12 @@ class ServerEngine(BaseEngine):
 
 
 def _name(model: str | Path) -> str:
-    """Of a model on a hub or in a folder, which may be another machine's, without who has it."""
+    """Return the last part of a model's hub id or folder: owners and folders may differ between machines."""
     return Path(model).name.lower()
 
 
 def _undone(answer: Any) -> bool:
-    """Whether a server says that it did not do what it was asked for."""
+    """Return whether the server answered ``success: false``: it did not carry out the request."""
     try:
         said = answer.json()
     except ValueError:
@@ -366,8 +371,8 @@ def _undone(answer: Any) -> bool:
 
 
 class _Flight:
-    """The requests that are under way, in a thread of their own; what comes of them goes to the inbox, which is read in
-    the thread that asks."""
+    """The requests in flight, sent by a thread of their own; their results go to the inbox, which the calling thread
+    reads."""
 
     def __init__(self, engine: ServerEngine, inbox: Inbox) -> None:
         self.engine, self.inbox = engine, inbox
@@ -376,7 +381,8 @@ class _Flight:
         self._begin()
 
     def ask(self, say: Say, then: Callable[[Turn], None]) -> None:
-        """Raises ValueError for what no server can sample, or nobody learn from."""
+        """Send the request of a say; ``then`` is called with its turn. Raises ValueError for a say that does not fit
+        into the context, or whose sampling a policy cannot learn from."""
         self.engine._check_sampling(say)
         self.engine.check_context(say)
         number = next(self.numbers)
@@ -384,7 +390,7 @@ class _Flight:
         self._send(number)
 
     def end(self) -> None:
-        """Give up whatever is under way."""
+        """Cancel all requests in flight."""
         self.loop.call_soon_threadsafe(self.over.set)
         self.thread.join()
 
@@ -396,7 +402,7 @@ class _Flight:
         there.wait()
 
     async def _until_over(self, there: threading.Event) -> None:
-        """Requests share a client; ``asyncio.run`` gives up those that are left."""
+        """Keep one client open for all requests until ``end``; ``asyncio.run`` then cancels those that are left."""
         self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
         self.room = asyncio.Semaphore(AT_ONCE)  # a deadline does not count the wait for a connection
         async with self.client:
@@ -420,9 +426,10 @@ class _Flight:
             raise ShortageError(f"{whose}: {engine.about} left it unanswered for {engine.seconds:g} s") from error
 
     def _back(self, number: int, done: Future[Sample]) -> None:
-        """Hand a turn on. Raises why there is none, unless all that is under way could be asked again."""
+        """Pass the turn of a finished request to its callback. Raises the request's error, unless the server was
+        restarted and all open requests were sent again."""
         if number not in self.asked:
-            return  # of a server that died; it was asked again
+            return  # from a server that died; the request was sent again
         try:
             sample = done.result()
         except OSError as error:
@@ -434,7 +441,7 @@ class _Flight:
         then(self.engine.turn(say, sample))
 
     def _again(self) -> None:
-        """Ask the new server for whatever the old one has not answered: by the same keys, so for the same turns."""
+        """Send all unanswered requests to the restarted server: with the same keys, hence for the same turns."""
         self.end()
         self._begin()
         left, self.asked = list(self.asked.values()), {}
@@ -445,7 +452,7 @@ class _Flight:
 
 
 def _check_team(routes: Routes, team: Sequence[Published]) -> None:
-    """Raises ValueError if no server of this kind can hold the team, or give what its learning needs."""
+    """Raise ValueError if one server of this kind cannot hold the team, or gives no log-probabilities to learn from."""
     own = "give each a server: policies.X.engine"
     if len(distinct := dict.fromkeys(new.spec.model for new in team)) > 1:
         raise ValueError(f"one server has one base, and this team has {', '.join(distinct)}; {own}")

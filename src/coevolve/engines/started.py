@@ -1,4 +1,4 @@
-"""A ``vllm serve`` of our own: what it is told of a team, and the wait until it answers."""
+"""A ``vllm serve`` that this process starts: its flags for a team, and the wait until it answers."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from coevolve.runtime.child import Child, free_port, listens
 from coevolve.runtime.requests import is_well
 
 Flags = Mapping[str, bool | int | float | str]
-"""Of ``vllm serve``, without the dashes; and ``devices``, the cards that it sees."""
+"""Flags of ``vllm serve`` without the dashes; and ``devices``, the GPUs that it sees."""
 
 ALIVE = 5.0
-"""Seconds in which a server that is well says so."""
+"""Seconds within which a healthy server answers ``/health``."""
 _ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
 _CARD = r"(\d+|(GPU|MIG)-[\w/-]+)"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM's ``max-lora-rank`` may be."""
+"""The values that vLLM allows as ``max-lora-rank``."""
 
 
 def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Child, str]:
-    """One for this team, that answers, and its url. Raises ShortageError, with what it said last, for one that does not
-    in so many seconds, and ValueError for a port that another one has, whose turns would be taken for its own."""
+    """Start a server for this team, wait until it answers, and return it with its url.
+
+    Raises ShortageError, with the server's last line of output, if it ends or does not answer within ``seconds``;
+    ValueError for a port at which another server listens, whose turns would be taken for those of this one."""
     flags: dict[str, Any] = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
     cards = {"CUDA_VISIBLE_DEVICES": str(flags.pop("devices"))} if "devices" in flags else {}
     port = str(flags["port"])
@@ -64,12 +66,12 @@ def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Ch
 
 
 def answers(child: Child, url: str) -> bool:
-    """Whether a server of ours lives and says so."""
+    """Return whether a server that this process started is running and healthy."""
     return child.ended is None and is_well(url, ALIVE)
 
 
 def flags_of(team: Sequence[Published]) -> dict[str, Any]:
-    """What ``vllm serve`` has to be told so that it can sample this team."""
+    """Return the flags that ``vllm serve`` needs to sample this team."""
     ranks = [new.spec.lora.rank for new in team if new.spec.weights == "lora"]
     flags: dict[str, Any] = {
         "served-model-name": "base",
@@ -78,19 +80,19 @@ def flags_of(team: Sequence[Published]) -> dict[str, Any]:
         "enable-scale-out": True,
         "logprobs-mode": "processed_logprobs",
     }
-    if ranks:  # one more than there are: a new one is loaded before the old one goes
+    if ranks:  # one slot more than adapters: a new version is loaded before the old one is removed
         rank = next((size for size in _RANKS if size >= max(ranks)), max(ranks))
         flags |= {"enable-lora": True, "max-loras": len(ranks) + 1, "max-lora-rank": rank}
     return flags
 
 
 def _learning(team: Sequence[Published]) -> Sequence[Published]:
-    """Those whose log-probabilities are learnt from; all of a team in which nobody learns."""
+    """Return the policies that learn; the whole team if all are frozen."""
     return [new for new in team if new.spec.weights != "frozen"] or team
 
 
 def check_devices(start: Flags) -> None:
-    """Raises ValueError for what names no cards."""
+    """Raise ValueError if ``devices`` is not a list of GPUs as CUDA_VISIBLE_DEVICES takes it."""
     devices = start.get("devices", "")
     if isinstance(devices, bool | float) or not re.fullmatch(f"({_CARD}(,{_CARD})*)?", str(devices)):
         raise ValueError(
@@ -100,7 +102,7 @@ def check_devices(start: Flags) -> None:
 
 
 def check_started(team: Sequence[Published], further: Flags) -> None:
-    """Raises ValueError for a team that one server of ours cannot sample as it learns."""
+    """Raise ValueError for a team that one started server cannot sample with the numerics of its training."""
     learning = _learning(team)
     first = learning[0]
     if other := next((new for new in learning if new.spec.dtype != first.spec.dtype), None):
@@ -122,7 +124,7 @@ def check_started(team: Sequence[Published], further: Flags) -> None:
 
 
 def _flag(key: str, value: Any) -> str:
-    """As on a command line."""
+    """Return a flag as a command-line argument."""
     if isinstance(value, bool):
         return f"--{key}" if value else f"--no-{key}"
     return f"--{key}={value if isinstance(value, str) else json.dumps(value)}"

@@ -1,1 +1,1 @@
-"""Small models trained from scratch, for runs that must not wait for a download."""
+"""Small models trained from scratch, for runs without a download."""

@@ -1,4 +1,4 @@
-"""The tokenizer and the model that a run begins with."""
+"""The initial tokenizer and model of a pre-training run."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from coevolve.pretrain.tokenizer import train_tokenizer
 
 
 def build_tokenizer(recipe: Recipe, folder: Path) -> PreTrainedTokenizerBase:
-    """That of `start`, or one trained on the run's texts and kept in the run folder, where a resumed run finds it."""
+    """Return the tokenizer of `start`, or one trained on the run's texts and saved in the run folder, from which a
+    resumed run loads it."""
     if recipe.start is not None:
         return models.load_tokenizer(recipe.start)
     kept = folder / "tokenizer"
@@ -36,7 +37,9 @@ def build_tokenizer(recipe: Recipe, folder: Path) -> PreTrainedTokenizerBase:
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Float32 weights: those of `start`, or random ones of the recipe's architecture as a function of its seed."""
+    """Return the model of `start`, or one of the recipe's architecture with random weights given by its seed.
+
+    Raises ValueError for a sequence_length beyond the model's positions."""
     is_lm = isinstance(recipe, CausalLMRecipe)
     torch.manual_seed(recipe.seed)
     if recipe.start is not None:
@@ -54,7 +57,7 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTraine
 
 
 def _random(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerBase, is_lm: bool) -> PreTrainedModel:
-    """A model of an architecture; its vocabulary and special tokens are the tokenizer's."""
+    """Return a model of this architecture with random weights, and the tokenizer's vocabulary and special tokens."""
     rest = dict(architecture)
     kind = rest.pop("model_type", None)
     if kind not in CONFIG_MAPPING:
@@ -67,7 +70,7 @@ def _random(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerBase, is
     special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad", "cls")}
     special["sep_token_id"] = tokenizer.eos_token_id
     auto: Any = AutoModelForCausalLM if is_lm else AutoModelForSequenceClassification
-    with blame("architecture"):  # whatever transformers makes of these settings
+    with blame("architecture"):  # for any exception that transformers raises for these settings
         config = make(**rest, vocab_size=len(tokenizer), **{key: id for key, id in special.items() if key in known})
         if not is_lm:
             config.id2label = {0: "NEGATIVE", 1: "POSITIVE"}

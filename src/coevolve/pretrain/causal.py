@@ -1,4 +1,4 @@
-"""What a language model trains on, and how well it does on text it has not seen."""
+"""The training texts and objective of a language model, and its held-out perplexity."""
 
 import math
 from random import Random
@@ -17,7 +17,7 @@ _HELD_OUT_TOKENS = 20_000  # of each source, at most
 
 
 def texts(recipe: CausalLMRecipe) -> list[str]:
-    """All training documents of the mix, copies included."""
+    """Return all training documents of the mix, copies included."""
     return [
         text
         for source in recipe.sources
@@ -27,7 +27,7 @@ def texts(recipe: CausalLMRecipe) -> list[str]:
 
 
 def objective(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: CausalLMRecipe) -> Loss:
-    """Mean next-token cross-entropy of the packed batch of a step, in nats."""
+    """Return the loss function: a step's mean next-token cross-entropy over its packed batch, in nats."""
     batches = PackedBatches(encode(tokenizer, texts(recipe)), recipe.sequence_length, recipe.batch_size, recipe.seed)
 
     def loss(step: int) -> Tensor:
@@ -39,7 +39,7 @@ def objective(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: Caus
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, found: list[str]) -> list[list[int]]:
-    """Token ids of each document, with the end-of-text token that closes it."""
+    """Return the token ids of each document, with an end-of-text token at the end."""
     ids = tokenizer(found, add_special_tokens=False, verbose=False)["input_ids"] if found else []
     return [[*document, tokenizer.eos_token_id] for document in ids]
 
@@ -48,7 +48,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, found: list[str]) -> list[list[in
 def perplexities(
     model: nn.Module, tokenizer: PreTrainedTokenizerBase, names: list[str], length: int
 ) -> dict[str, float]:
-    """Perplexity per token of each source's held-out part, documents read alone in pieces of `length` tokens."""
+    """Return the perplexity per token of each source's held-out part; each document is scored on its own, in pieces of
+    `length` tokens."""
     model.eval()
     found = {}
     for name in names:

@@ -1,4 +1,5 @@
-"""The resumable state of a pre-training run: one file, written beside and renamed, so that it is never torn."""
+"""The resumable state of a pre-training run: one file, written under another name and renamed, so that it is never
+torn."""
 
 import json
 import pickle
@@ -18,13 +19,13 @@ NAME = "checkpoint.pt"
 
 
 def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, losses: Sequence[float]) -> None:
-    """Stores the state after `step` updates. losses: of those that no line of metrics has yet."""
+    """Save the state after `step` updates. losses: those of the updates that no line of metrics covers yet."""
     beside = folder / (NAME + ".new")
     try:
         state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save(state | {"losses": list(losses)}, beside)
         durable.publish(beside, folder / NAME)
-    except (OSError, RuntimeError) as error:  # the latter is torch's word for a full disk
+    except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk
         free = shutil.disk_usage(folder).free >> 20
         beside.unlink(missing_ok=True)
         said = f"could not write {folder / NAME} ({free} MiB were free there)"
@@ -32,8 +33,8 @@ def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optim
 
 
 def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, list[float]]:
-    """Loads the stored state and answers how many updates it holds, 0 if nothing was stored yet, and the losses of
-    those that no line of metrics has."""
+    """Load the saved state; return its number of updates, 0 if nothing was saved yet, and the losses of the updates
+    that no line of metrics covers."""
     path = folder / NAME
     if not path.is_file():
         return 0, []
@@ -47,7 +48,7 @@ def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) ->
 
 
 def drop_metrics_after(path: Path, step: int) -> None:
-    """Removes the lines that an interrupted run wrote after its last checkpoint; they will be written again."""
+    """Remove the lines that an interrupted run wrote after its last checkpoint; they will be written again."""
     if not path.is_file():
         return
     durable.write_text(path, "".join(json.dumps(line) + "\n" for line in lines_before(path, step + 1)))

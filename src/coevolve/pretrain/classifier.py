@@ -1,4 +1,5 @@
-"""What a sentiment classifier trains on: reviews and, as it will score short text, crops of them."""
+"""The training texts and objective of a sentiment classifier: reviews and, as it will score short texts, crops of them;
+and its held-out accuracy."""
 
 import numpy as np
 import torch
@@ -14,12 +15,13 @@ _CROP_TOKENS = (8, 40)  # shortest and longest crop
 
 
 def texts(recipe: ClassifierRecipe) -> list[str]:
-    """All training texts."""
+    """Return all training texts."""
     return [text for text, _ in labelled(recipe.source, held_out=False)]
 
 
 def objective(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: ClassifierRecipe) -> Loss:
-    """Mean cross-entropy of a step: on reviews at even steps, on crops of 8-40 tokens with their label at odd ones."""
+    """Return the loss function: a step's mean cross-entropy, on reviews at even steps, and at odd steps on crops of
+    8-40 tokens with the label of their review."""
     rows = labelled(recipe.source, held_out=False)
     ids = _encode(tokenizer, [text for text, _ in rows])
     labels = torch.tensor([label for _, label in rows])
@@ -39,7 +41,7 @@ def objective(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: Clas
 
 @torch.no_grad()
 def accuracies(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: ClassifierRecipe) -> dict[str, float]:
-    """Share of held-out texts labelled rightly: from their beginning, and from one crop of each."""
+    """Return the share of held-out texts that are labelled correctly, by their beginning and by one crop of each."""
     model.eval()
     rows = labelled(recipe.source, held_out=True)
     ids = _encode(tokenizer, [text for text, _ in rows])
@@ -72,7 +74,7 @@ def _crop(ids: list[int], length: int, rng: np.random.Generator) -> list[int]:
 
 
 def _logits(model: nn.Module, tokenizer: PreTrainedTokenizerBase, pieces: list[list[int]]) -> Tensor:
-    """Logits [rows, 2] of texts without their special tokens; the classifier's own are added here."""
+    """Return the logits [rows, 2] of texts given as token ids without special tokens, which are added here."""
     rows = [[tokenizer.cls_token_id, *piece] for piece in pieces]
     width = max(len(row) for row in rows)
     ids_BT = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])

@@ -1,4 +1,4 @@
-"""Prompts with flawed answers, without and with a look at what the other one wrote."""
+"""Training documents of `coevolve-coop`: prompts with flawed answers, with and without the other role's code."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from coevolve.tasks.worlds.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
 from coevolve.tasks.worlds.split import Split
 
 DECOMPOSABLE = 0.75  # of the problems
-ALONE = 0.2  # of the prompts that nobody was heard before: those of a coder
-READS = 0.65  # of those who see the other's code: they follow the convention that fits
+ALONE = 0.2  # share of the prompts without another role's code that are of the role coder
+READS = 0.65  # share of the answers to the other role's code that follow the convention that fits it
 
 WRITE: dict[str, Callable[[Random, Wanted], Answer]] = {"aux": aux, "main": main, "coder": coder}
-"""Who answers as which role."""
+"""Role -> the function that draws its answer."""
 
 _AGAIN = f"{NOTES['again']}\n\n"
 _FITS: dict[str, str] = {main: aux for aux, main in FITTING.items()}
 
 
 def answers(rng: Random, count: int, split: Split) -> list[str]:
-    """``count`` documents of three first turns on the same problem, each as if it were alone.
+    """Return ``count`` documents, each of three independent first turns on the same problem.
 
-    A text that comes again is what a model learns to copy from; one turn a document took it many times as long.
+    The repeated problem text teaches a model to copy from it; with one turn per document, that took many times as long.
     """
     return [END.join(_first_turn(rng, problem) for _ in range(3)) for problem in drawn(rng, count, split)]
 
 
 def heard(rng: Random, count: int, split: Split) -> list[str]:
-    """``count`` turns of a split by somebody who sees the other's code.
+    """Return ``count`` turns of a split whose prompt shows the other role's code.
 
-    Half of them are main functions for a helper that is there already, as in a pipeline; the others are second turns of
-    either role, behind its own first, as in a discussion.
+    Half of them are main functions for a given helper, as in a pipeline; the others are second turns of either role,
+    after its own first turn, as in a discussion.
     """
     return [(_pipeline if rng.random() < 0.5 else _discussion)(rng, p) for p in drawn(rng, count, split)]
 
 
 def drawn(rng: Random, count: int, split: Split) -> list[Wanted]:
-    """``count`` problems of a split, of both kinds."""
+    """Draw ``count`` problems of a split, of both kinds."""
     kinds: list[Kind] = ["decomposable" if rng.random() < DECOMPOSABLE else "atomic" for _ in range(count)]
     made = {kind: iter(wanted(split, kind, kinds.count(kind), rng)) for kind in sorted(set(kinds))}
     return [next(made[kind]) for kind in kinds]
 
 
 def first(problem: Wanted, role: str, told: str = "") -> str:
-    """The prompt of a first turn."""
+    """Return the prompt of a first turn."""
     return FIRST[role].format(told=told, text=problem.text, entry=ENTRY)
 
 
 def again(answer: Answer, told: str) -> str:
-    """An own turn, its end, and the prompt of the next one."""
+    """Return an own turn, its end of sequence, and the prompt of the next turn."""
     return answer.text + END + AGAIN.format(told=told)
 
 
@@ -76,11 +76,11 @@ def _discussion(rng: Random, problem: Wanted) -> str:
 
 
 def _to_helper(rng: Random, problem: Wanted, helper: Answer) -> Answer:
-    """A main function by somebody who sees this helper."""
+    """Draw a main function that answers this helper."""
     return main(rng, problem, FITTING[helper.convention] if rng.random() < READS else None)
 
 
 def _to_caller(rng: Random, problem: Wanted, caller: Answer) -> Answer:
-    """A helper by somebody who sees this main function."""
+    """Draw a helper that answers this main function."""
     fitting = _FITS.get(caller.convention)
     return aux(rng, problem, fitting if fitting in AUX[problem.kind] and rng.random() < READS else None)

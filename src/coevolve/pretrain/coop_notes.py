@@ -1,4 +1,5 @@
-"""Second turns after a note: an own answer, what the task says about it, and an answer that is more often right."""
+"""Training documents with second turns: an own answer, the task's feedback (note) on it, and a revised answer that is
+more often right."""
 
 from __future__ import annotations
 
@@ -14,23 +15,23 @@ from coevolve.tasks.worlds.coop import ENTRY, Wanted
 from coevolve.tasks.worlds.coop_prompts import NOTES
 from coevolve.tasks.worlds.split import Split
 
-KEEPS = 0.9  # of the authors whose work is good: they write it again as it is
-HEEDS = 0.5  # of the others: they write a function without a flaw, and mend what the note names
+KEEPS = 0.9  # share of the good answers that are repeated unchanged
+HEEDS = 0.5  # share of the other answers whose revision has no flaw, and corrects what the note names
 MODE_WEIGHTS = {"report": 0.7, "levels": 0.1, "passed": 0.1, "plain": 0.1}
 
 _NOTES = Notes(**NOTES)
 
 
 def noted(rng: Random, count: int, split: Split) -> list[str]:
-    """``count`` second turns of a split, each of one role behind its own first turn and a note on it."""
+    """Return ``count`` second turns of a split, each after the role's own first turn and a note on it."""
     return [_coder(rng, p) if rng.random() < ALONE else _pair(rng, p) for p in drawn(rng, count, split)]
 
 
 class Trusted:
-    """Runs what this package wrote itself, here and now; never for the code of a model."""
+    """A stand-in for the sandbox that runs this package's own code in this process; never for a model's code."""
 
     def run(self, programs: Sequence[Program]) -> list[tuple[Verdict, ...]]:
-        """As ``Sandbox.run``, for tests that are one assert a line; no limits, verdicts without messages."""
+        """Run programs as ``Sandbox.run`` does, for tests of one assert per line; no limits, no messages."""
         return [_run(program) for program in programs]
 
 
@@ -79,13 +80,14 @@ def _document(rng: Random, problem: Wanted, role: str, own: Answer, found: Grade
 
 
 def _better_aux(rng: Random, problem: Wanted, own: Answer) -> Answer:
-    """The helper without a flaw: in half of the cases of its own convention, else of any."""
+    """Draw a helper without a flaw: with probability one half of its own convention, else of any."""
     convention = own.convention if rng.random() < 0.5 else rng.choice(list(AUX[problem.kind]))
     return aux(rng, problem, convention, flawed=False)
 
 
 def _better_main(rng: Random, problem: Wanted, own: Answer, found: Grade) -> Answer:
-    """The main function without a flaw, and one that works on what aux returns if it did not, or only passed it on."""
+    """Draw a main function without a flaw: of its own convention, or if it ignored aux or only returned its result, one
+    that works on the result of aux."""
     mend = not found.calls_aux or found.wrapper or found.ignored
     shared = "finish" if problem.kind == "decomposable" else "all"
     return main(rng, problem, shared if mend else own.convention, flawed=False)

@@ -1,7 +1,7 @@
-"""The texts of every source of a mix, each with a held-out part.
+"""The text sources of a pre-training mix, each with a held-out part.
 
 File sources read the folder `COEVOLVE_DATA` and hold out every fiftieth record. Generated sources hold out the
-openings of split "test".
+split "test".
 """
 
 import re
@@ -32,14 +32,14 @@ HELD_OUT_DOCUMENTS = 200  # of a generated source
 
 
 def documents(name: str, rng: Random, held_out: bool) -> list[str]:
-    """The documents of one copy of a source."""
+    """Return the documents of one copy of a source."""
     if name not in SOURCES:
         raise ValueError(f"sources: there is no source {name!r}; choose among {', '.join(sorted(SOURCES))}")
     return SOURCES[name](rng, held_out)
 
 
 def labelled(name: str, held_out: bool) -> list[tuple[str, int]]:
-    """Texts with their label, 1 positive and 0 negative; every tenth record is held out."""
+    """Return texts with their label, 1 positive and 0 negative. Of a file, every tenth record is held out."""
     if name == "opinions":
         texts = plain_opinions(Random("labelled"), 2000, "test" if held_out else "pretrain")
         return [(text, int(score > 0)) for text, score in zip(texts, lexicon(texts), strict=True)]
@@ -47,8 +47,8 @@ def labelled(name: str, held_out: bool) -> list[tuple[str, int]]:
 
 
 def _of_file(name: str, held_out: bool, made: Callable[[Row], T], every: int = 50) -> list[T]:
-    """What is made of this part of a file's records. Raises ValueError for a file too short to hold one out, and naming
-    the record that nothing can be made of."""
+    """Apply ``made`` to the held-out or to the other records of a file. Raises ValueError for a file too short to hold
+    a record out, and, naming the record, if ``made`` fails."""
     found, rows = [], read(name)
     if len(rows) < every:
         raise ValueError(f"source {name}: {len(rows)} records, of which none is held out; want at least {every}")
@@ -88,7 +88,7 @@ def _summarised_abstract(row: Row) -> str:
 
 
 def _word_problem(row: Row) -> tuple[str, str]:
-    """Question and worked answer of a gsm8k or svamp record, without calculator annotations."""
+    """Return the question and worked answer of a gsm8k or svamp record, without calculator annotations."""
     if "body" in row:
         number = float(row["answer"])
         shown = str(int(number)) if number.is_integer() else str(number)

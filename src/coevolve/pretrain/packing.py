@@ -1,4 +1,4 @@
-"""Documents packed into sequences of equal length, in an order that is a function of (seed, step) alone."""
+"""Documents packed into sequences of equal length, in an order that depends on (seed, step) alone."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ Ids = NDArray[np.int32]
 
 
 class PackedBatches:
-    """Batches of sequences that each begin with a document, end of text between documents, nothing padded.
+    """Batches of sequences without padding; each sequence begins with a document or a piece of one.
 
-    A document longer than a sequence is split into pieces; the last document of a sequence loses what does not fit
-    (another pass over the data shuffles anew, and cuts elsewhere).
+    A document longer than a sequence is split into pieces; the last document of a sequence is cut to fit (the next pass
+    over the data shuffles anew, and cuts elsewhere). The documents bring their end-of-text tokens.
     """
 
     def __init__(self, documents: Sequence[Sequence[int]], length: int, batch_size: int, seed: int) -> None:
@@ -29,7 +29,7 @@ class PackedBatches:
         self._rows: Ids = np.empty((0, length), dtype=np.int32)
 
     def at(self, step: int) -> torch.Tensor:
-        """The batch of a step: int64 [batch, length]."""
+        """Return the batch of a step: int64 [batch, length]."""
         wanted = range(step * self._batch_size, (step + 1) * self._batch_size)
         return torch.from_numpy(np.stack([self._row(i) for i in wanted]).astype(np.int64))
 

@@ -18,7 +18,8 @@ class _Strict(BaseModel):
 
 
 class Source(_Strict):
-    """One corpus of the mix. Copies of a file repeat it; copies of a generated source are drawn afresh."""
+    """One source of the mix. repeat: the number of copies; those of a file are the same, those of a generated source
+    are drawn anew."""
 
     name: str
     repeat: Count = 1
@@ -58,7 +59,7 @@ class CausalLMRecipe(_Common):
 
 
 class ClassifierRecipe(_Common):
-    """A two-label sequence classifier of labelled reviews; half of what it reads are crops of 8-40 tokens."""
+    """A two-label sequence classifier trained on labelled reviews; half of its batches are crops of 8-40 tokens."""
 
     kind: Literal["classifier"]
     source: Literal["imdb_extra", "opinions"]
@@ -70,13 +71,15 @@ _KINDS: dict[str, type[Recipe]] = {"causal_lm": CausalLMRecipe, "classifier": Cl
 
 
 def folder_of(path: Path, recipe: Recipe) -> Path:
-    """Where a recipe's run is; its model is `model` in there."""
+    """Return the folder of a recipe's run, which holds its model as `model`."""
     return recipe.output_dir or Path("runs") / f"{path.stem}-{recipe.seed}"
 
 
 def start_of(path: Path, recipe: Recipe, overrides: list[str]) -> str | None:
-    """The model that a recipe starts from. A recipe of one is a file beside this one, else one of the working
-    directory (always if an override names it), else the packaged recipe of that name."""
+    """Return the model, or the recipe of a model, that a recipe starts from; None if it has no `start`.
+
+    A `start` that is a recipe is looked for beside this recipe, then in the working directory (only there if an
+    override names it), then among the packaged recipes."""
     start = recipe.start
     if start is None or not start.endswith(_ENDS) or any(one.partition("=")[0].strip() == "start" for one in overrides):
         return start
@@ -85,7 +88,7 @@ def start_of(path: Path, recipe: Recipe, overrides: list[str]) -> str | None:
 
 
 def check_starts(path: Path, overrides: list[str]) -> None:
-    """Raises ValueError for a recipe that starts from itself, at once or by way of others: its training would wait for
+    """Raise ValueError for a recipe that starts from itself, directly or through others: its training would wait for
     its own folder for ever."""
     folders = set[Path]()
     while path.is_file():
@@ -102,7 +105,8 @@ def check_starts(path: Path, overrides: list[str]) -> None:
 
 
 def load(path: Path, overrides: list[str]) -> Recipe:
-    """The recipe of a YAML file with `key.sub=value` overrides; ValueError names the file and the key at fault."""
+    """Load the recipe of a YAML file with `key.sub=value` overrides. Raises ValueError naming the file and the key at
+    fault."""
     tree = apply_overrides(load_yaml(path), overrides)
     kind = tree.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

@@ -1,8 +1,8 @@
-"""Reference-then-answer examples: how a model trained from scratch learns to be an observer.
+"""Examples of a reference and a better answer, from which a model trained from scratch learns to be an observer.
 
-An observer is shown its partner's answer and continues the same opening more positively. Each example here is that
-situation played by the data: a first answer of any grade, the observer's template, and a second answer on the same
-subject that is one or two grades better than what could be seen of the first.
+An observer is shown its partner's answer and continues the same opening more positively. Each example shows this: a
+first answer of any grade, in the observer's template, and a second answer on the same subject that is one or two
+grades better than the visible part of the first.
 """
 
 from collections import defaultdict
@@ -19,13 +19,14 @@ _POINTS_A_GRADE = 2.2  # VADER points that one grade moves an average opinion
 
 
 def opinion_references(rng: Random, count: int, split_name: Split) -> list[str]:
-    """`count` examples on generated openings; half of the references are cut off as a length limit would."""
+    """Return `count` examples on generated openings; half of the references are cut off, as by a length limit."""
     subjects = openings(split_name)
     return [_opinion_pair(rng, rng.choice(subjects)) for _ in range(count)]
 
 
 def sentence_references(rng: Random, texts: Iterable[str], count: int) -> list[str]:
-    """At most `count` examples from real text: two sentences that share their first two words, the second better."""
+    """Return at most `count` examples from real texts: two sentences that share their first two words, the second one
+    more positive."""
     groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for sentence in sorted(set(_sentences(texts))):
         groups[" ".join(sentence.split()[:2])].append((_score(sentence), sentence))
@@ -42,13 +43,14 @@ def sentence_references(rng: Random, texts: Iterable[str], count: int) -> list[s
 
 
 def correction(rng: Random, question: str, answer: str) -> str:
-    """A worked answer whose last number was spoiled as reference, then the right one."""
+    """Return an example whose reference is the worked answer with its last number changed, followed by the right
+    answer. Raises ValueError for an answer without a number."""
     found = search(r"(-?[\d,]*\d(?:\.\d+)?)\D*$", answer)
     if found is None:
         raise ValueError(f"correction: the answer holds no number to spoil: {answer!r}")
     right = found.group(1)
     wrong = str(int(float(right.replace(",", ""))) + rng.choice((-10, -3, -2, -1, 1, 2, 3, 10)))
-    spoiled = sub(rf"(?<![\d.,]){escape(right)}(?!\d)", wrong, answer)  # also where the working reaches it
+    spoiled = sub(rf"(?<![\d.,]){escape(right)}(?!\d)", wrong, answer)  # also where the number occurs in the working
     return f"Question: {question} Reference: {spoiled} Answer: {answer}"
 
 
@@ -65,17 +67,19 @@ def _opinion_pair(rng: Random, opening: str) -> str:
 
 
 def _kept(rng: Random, first: Opinion, seen: str) -> tuple[str, ...]:
-    """What the better answer repeats of the first: positive slots that were visible, each with even odds."""
+    """Draw the slots of the first answer that the better one repeats: visible positive ones, each with probability
+    one half."""
     return tuple(slot for slot in first.slots if slot in seen and _score(slot) > 1.5 and rng.random() < 0.5)
 
 
 def _cut(rng: Random, text: str) -> str:
-    """The words that a query of 2-8 tokens and a response of 4-16 tokens leave of a sentence."""
+    """Return the beginning of a sentence that a query of 2-8 and a response of 4-16 tokens would hold, a word as one
+    token."""
     return " ".join(text.split(" ")[: rng.randint(2, 8) + rng.randint(4, 16)])
 
 
 def _sentences(texts: Iterable[str]) -> Iterable[str]:
-    """Sentences of 5 to 24 words without quotation marks, which the template needs for itself."""
+    """Yield the sentences of 5 to 24 words without quotation marks, which the template itself uses."""
     for text in texts:
         for sentence in split(r"(?<=[.!?])\s+", text):
             words: Sequence[str] = sentence.split()

@@ -23,17 +23,17 @@ from coevolve.runtime.placement import set_threads
 
 
 def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
-    """Trains what the recipe describes and returns its model folder, `model/` in the output folder.
+    """Train the recipe's model and return its folder, `model/` in the output folder.
 
-    A run that was killed continues from its last checkpoint with `resume` and ends in the same weights as one never
-    interrupted. With `resume` a finished run is returned as it is, and one that another process is at is waited for.
-    Raises ValueError for the user's mistakes.
+    With `resume`, a killed run continues from its last checkpoint and ends in the same weights as one never
+    interrupted, a finished run is returned as it is, and a run that another process trains is waited for. Raises
+    ValueError for mistakes in the recipe, and for a folder that cannot be used.
     """
     resolved = load(recipe, overrides)
     folder = folder_of(recipe, resolved)
     check_starts(recipe, overrides)
     _check(folder)
-    with alone(folder, wait=resume):  # several trainings that start side by side may all want this model
+    with alone(folder, wait=resume):  # several runs that start at the same time may all need this model
         sweep_up(folder)
         _claim(folder, resolved, resume)
         if not (folder / "model").is_dir():
@@ -43,14 +43,14 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
 
 
 def check_resume(recipe: Path, overrides: list[str]) -> None:
-    """Raises ValueError if the recipe's folder holds no run to go on with."""
+    """Raise ValueError if the recipe's folder holds no run to continue."""
     folder = folder_of(recipe, load(recipe, overrides))
     if not (folder / "recipe.yaml").is_file():
         raise ValueError(f"{folder} holds no run to go on with; to start one there leave --resume out")
 
 
 def _check(folder: Path) -> None:
-    """Raises ValueError for a folder that holds something else than a run of pre-training. Changes nothing."""
+    """Raise ValueError for a folder that holds anything but a pre-training run. Changes nothing."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output_dir: {folder} is a file; choose another output_dir")
     recipe = folder / "recipe.yaml"
@@ -63,7 +63,8 @@ def _check(folder: Path) -> None:
 
 
 def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
-    """Writes the resolved recipe; a folder with a checkpoint or a model in it is only continued, by the same recipe."""
+    """Write the resolved recipe into the folder. Raises ValueError for a folder with a checkpoint or a model, unless
+    `resume` continues it with the same recipe."""
     mine = dump(recipe.model_dump(mode="json", exclude={"output_dir"}))
     path = folder / "recipe.yaml"
     if (folder / checkpoint.NAME).exists() or (folder / "model").exists():
@@ -72,7 +73,7 @@ def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
         if not resume:
             raise ValueError(f"{folder} already holds a run; pass --resume to continue it, or delete it")
         return
-    durable.remove(folder / "tokenizer")  # of a run that ended before its first checkpoint
+    durable.remove(folder / "tokenizer")  # left by a run that ended before its first checkpoint
     durable.write_text(path, mine)
 
 
@@ -96,7 +97,7 @@ def _run(recipe: Recipe, folder: Path) -> None:
 
 
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, folder: Path) -> None:
-    """Writes `model/` beside and renames it: its presence means that the run is finished."""
+    """Write `model/` under another name and rename it, so that its presence means that the run is finished."""
     beside = folder / "model.new"
     shutil.rmtree(beside, ignore_errors=True)
     nn.Module.to(model, dtype=getattr(torch, recipe.save_dtype))

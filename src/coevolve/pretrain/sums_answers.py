@@ -1,7 +1,7 @@
-"""Worked answers with known flaws, and answers to a reference: what `coevolve-sums` learns to say.
+"""Training texts of `coevolve-sums`: worked answers with known flaws, and answers to a reference.
 
 An answer is its steps and then the result once more: " 7+5=12. 12*2=24. 24". Flaws are drawn independently at the rates
-below, so that a right answer has a real probability and reinforcement learning something to remove. The wrong operation
+below, so that right answers are not too rare, and reinforcement learning has flaws to remove. The wrong operation
 is the likelier one for "times" and "share": there even the single most likely answer is wrong.
 """
 
@@ -19,34 +19,34 @@ CONFUSED: dict[Operation, tuple[Operation, float]] = {
     "*": ("+", 0.65),
     "/": ("-", 0.65),
 }
-"""The right operation -> the one that is taken instead, and how often."""
+"""The right operation -> the one that is used instead, and its probability."""
 
 SLIP = 0.18  # a result off by one, two or ten
 STOP = 0.25  # after a step that is not the last
-WRONG_LAST = 0.12  # the number said at the end is another one of the working
+WRONG_LAST = 0.12  # the number at the end is another one of the working
 
-COPY_RIGHT, COPY_WRONG = 0.7, 0.2  # an answer that repeats its reference
-CORRECT = 0.1  # of answers to a wrong reference: worked without a flaw
+COPY_RIGHT, COPY_WRONG = 0.7, 0.2  # share of answers that repeat a right, a wrong reference
+CORRECT = 0.1  # share of answers to a wrong reference that have no flaw
 
 
 def answers(rng: Random, count: int, split: Split) -> list[str]:
-    """``count`` questions of a split with a flawed answer each."""
+    """Return ``count`` questions of a split with a flawed answer each."""
     return [prompt(p) + flawed(rng, p) for p in problems(split, count, rng)]
 
 
 def references(rng: Random, count: int, split: Split) -> list[str]:
-    """``count`` questions of a split with a flawed reference and the answer of somebody who has read it."""
+    """Return ``count`` questions of a split, each with a flawed reference and an answer that may copy it."""
     return [_heard(rng, p) for p in problems(split, count, rng)]
 
 
 def prompt(problem: WordProblem, *references: str) -> str:
-    """What the task `arithmetic` shows: the question, and what was said to it before."""
+    """Return the prompt of the task `arithmetic`: the question, and the earlier answers to it."""
     heard = "".join(REFERENCE.format(text=text.strip()) for text in references)
     return QUESTION.format(question=problem.question) + heard + ANSWER
 
 
 def right(problem: WordProblem) -> str:
-    """The answer without a flaw."""
+    """Return the answer without a flaw."""
     value, said = problem.start, ""
     for operation, number in problem.steps:
         result = apply(operation, value, number)
@@ -56,7 +56,7 @@ def right(problem: WordProblem) -> str:
 
 
 def flawed(rng: Random, problem: WordProblem) -> str:
-    """An answer in which each flaw happens at its rate."""
+    """Draw an answer in which each flaw occurs at its rate."""
     value, said, numbers = problem.start, "", {problem.start}
     for operation, number in problem.steps:
         if said and rng.random() < STOP:
@@ -73,7 +73,8 @@ def flawed(rng: Random, problem: WordProblem) -> str:
 
 
 def _misread(rng: Random, operation: Operation, value: int, number: int) -> Operation:
-    """The operation itself, or at its rate the one it is confused with; any possible one on a wrong way."""
+    """Draw the operation itself, or at its rate the one it is confused with; any possible one if the operation cannot
+    be applied, as after an earlier flaw."""
     fit = possible(value, number, LARGEST)
     confused, rate = CONFUSED[operation]
     if rng.random() < rate and confused in fit:

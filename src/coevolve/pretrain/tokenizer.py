@@ -10,7 +10,7 @@ END, PAD, CLS = "<|endoftext|>", "<|pad|>", "<|cls|>"
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, classifier: bool) -> PreTrainedTokenizerFast:
-    """Learns at most `vocab_size` tokens. Padding differs from end of text, so that an end can be trained on.
+    """Train a tokenizer of at most `vocab_size` tokens. Its padding token is not its end of text, which is trained on.
 
     A classifier's tokenizer puts `<|cls|>` before each text; a language model's adds nothing.
     """

@@ -1,4 +1,4 @@
-"""The training loop that both kinds of recipe share."""
+"""The training loop of both kinds of recipe."""
 
 import json
 import math
@@ -21,16 +21,16 @@ Loss = Callable[[int], Tensor]  # step -> mean loss of its batch, a function of 
 
 
 def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
-    """Runs the updates that `folder` does not hold yet, with a checkpoint every `checkpoint_every` of them.
+    """Run the updates after the checkpoint in `folder`, with a new checkpoint after every `checkpoint_every` updates.
 
-    Raises ValueError, before the update, when a loss is not finite.
+    Raises ValueError, before the update, if a loss is not finite.
     """
     optimizer = _optimizer(model, recipe)
     first, window = checkpoint.restore(folder, model, optimizer)
     metrics = folder / "metrics.jsonl"
     checkpoint.drop_metrics_after(metrics, first)
     model.train()
-    began, before = time.monotonic(), len(window)  # updates of another process, which took their time there
+    began, before = time.monotonic(), len(window)  # before: updates of the interrupted process, not timed here
     for step in range(first, recipe.steps):
         rate = learning_rate(step, recipe)
         window.append(_update(model, optimizer, loss, step, rate, recipe))
@@ -40,13 +40,13 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
             _log(metrics, done, sum(window) / len(window), rate, seconds, recipe)
             window, began, before = [], time.monotonic(), 0
         if done % recipe.checkpoint_every == 0 or done == recipe.steps:
-            if metrics.exists():  # a checkpoint says that the lines before it are there
+            if metrics.exists():  # a checkpoint implies that the lines before it are on the disk
                 durable.sync(metrics)
             checkpoint.save(folder, done, model, optimizer, window)
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
-    """Linear warm-up to the peak, then half a cosine down to a twentieth of it."""
+    """Return the learning rate of a step: linear warm-up to the peak, then half a cosine down to a twentieth of it."""
     if step < recipe.warmup_steps:
         return recipe.learning_rate * (step + 1) / recipe.warmup_steps
     progress = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
@@ -72,7 +72,7 @@ def _update(
 
 
 def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW; vectors (norms, biases) are not decayed."""
+    """Return an AdamW optimizer without weight decay on vectors (norms, biases)."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": recipe.weight_decay},
@@ -82,7 +82,7 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def _log(path: Path, step: int, loss: float, rate: float, seconds: float, recipe: Recipe) -> None:
-    """One line of the metrics file and of the terminal; `seconds` are those of one step."""
+    """Write a line to the metrics file and the terminal. seconds: the mean duration of a step."""
     line = {"step": step, "loss": round(loss, 5), "learning_rate": rate, "seconds_per_step": round(seconds, 4)}
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")

@@ -1,1 +1,1 @@
-"""Where work runs: devices and processes."""
+"""Devices, threads, worker processes and ranks."""

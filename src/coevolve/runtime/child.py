@@ -1,4 +1,4 @@
-"""A server as a child process that does not outlive this one, however this one ends."""
+"""A server as a child process that does not outlive this process, however this process ends."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 from weakref import WeakSet
 
 _GOES = 15.0
-"""Seconds that it has to end by itself."""
+"""Seconds between asking a child to end (SIGTERM) and killing it."""
 
 _TORCHRUN = frozenset({
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 })  # fmt: skip
 _ONE_THREAD = ("OMP_NUM_THREADS", "1")
-"""What torchrun sets where nothing was set; a 1 of the user's own looks alike."""
+"""The variable that torchrun sets if it is not set; a 1 that the user set cannot be told from it."""
 
 _UNTIL_INPUT_ENDS = 'cat > /dev/null; kill -9 "-$1"'
-"""What the guard does: its input is ours, and ends with us."""
+"""The guard's script: its input is a pipe from this process, which closes when this process ends."""
 
 _GUARDS = WeakSet[subprocess.Popen[bytes]]()
 
@@ -31,8 +31,8 @@ _GUARDS = WeakSet[subprocess.Popen[bytes]]()
 class Child:
     """A program in a process group of its own, whose output goes to a file, ``log``.
 
-    A guard, a shell that reads from this process, kills the group when this process is gone. environment: besides
-    that of this process, but for what torchrun put into it. Raises OSError if the program cannot be started.
+    A guard, a shell that reads from this process, kills the group when this process is gone. environment: variables
+    added to those of this process, of which torchrun's are left out. Raises OSError if the program cannot be started.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -56,24 +56,25 @@ class Child:
         try:
             self.guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
             _GUARDS.add(self.guard)
-        except BaseException:  # an interrupt, too: nobody else would end it
+        except BaseException:  # an interrupt, too: nothing else would end the child
             self._kill()
             self.log.unlink()
             raise
 
     @property
     def ended(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """The child's exit code; None while it runs."""
         return self.process.poll()
 
     def last_line(self) -> str:
-        """What it said last."""
+        """Return the last line of the child's output that is not empty."""
         lines = self.log.read_text("utf-8", errors="replace").split("\n") if self.log.exists() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def close(self, keep_log: bool = False) -> None:
-        """Ask it to end, and end it and all its processes. The log of one that had ended by itself is kept, too."""
-        if self._closed:  # not by its guard, whom somebody may have killed
+        """Ask the child to end, then kill it and all its processes. The log is removed unless ``keep_log``, or unless
+        the child had ended by itself."""
+        if self._closed:  # a flag, not the state of the guard, which may have been killed from outside
             return
         self._closed = True
         alone = self.ended is not None
@@ -88,15 +89,15 @@ class Child:
             self.log.unlink(missing_ok=True)
 
     def _kill(self) -> None:
-        """End it and all its processes, at once."""
+        """Kill the child and all its processes at once."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 def without_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what torchrun tells its processes: another program would take itself for one of them, and
-    wait for the others."""
+    """Return an environment without the variables that torchrun sets: a program started with them would take itself for
+    one of torchrun's processes, and wait for the others."""
     if "TORCHELASTIC_RUN_ID" not in environment:
         return dict(environment)
 
@@ -107,7 +108,7 @@ def without_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _let_go() -> None:
-    """A fork does not keep the guards waiting when the process that they guard is gone."""
+    """Close a forked process's ends of the guards' pipes; else the guards would outwait the process that they guard."""
     for guard in _GUARDS:
         if guard.stdin is not None:
             guard.stdin.close()
@@ -118,13 +119,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens at this port of this machine now."""
+    """Return whether a program listens at this port of this machine now."""
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
+    """Return a port at which no program listens now."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

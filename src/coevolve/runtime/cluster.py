@@ -1,7 +1,7 @@
 """Ranks on the machines of a Ray cluster: one placement group for all ranks of a policy, an actor for each.
 
-Ray places, starts and ends them, and says who died; what they are asked, and what they tell each other, is as in
-``ranks``. It needs the package ray (``coevolve[cluster]``), with coevolve on every machine.
+Ray places, starts and ends the ranks, and reports dead ones; their calls and their communication are those of
+``ranks``. Needs the package ray (``coevolve[cluster]``), and coevolve on every machine.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from coevolve.faults import ShortageError, handlers_kept, one_line
 from coevolve.runtime.ranks import Rank, Ranks
 
 ANY = "ray"
-"""The cluster of RAY_ADDRESS, or that runs here, or else one of this machine alone."""
+"""The address that means: the cluster of RAY_ADDRESS, else one running on this machine, else a new one of it alone."""
 
 
 class PlacedRank(Rank):
-    """A rank in an actor."""
+    """A rank in a Ray actor."""
 
     def host(self) -> str:
-        """Of its machine."""
+        """Return the IP address of the actor's machine."""
         import ray
 
         return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 class Placed(Ranks):
-    """Ranks that Ray placed, each with one core and, on GPUs, one card of its own. address: of the cluster."""
+    """Ranks that Ray placed, each with one core and, on GPUs, one GPU of its own. address: that of the cluster."""
 
     own_card = True
 
@@ -54,18 +54,18 @@ class Placed(Ranks):
             self.actors.append(kind(PlacedRank).remote(number, count))
 
     def send(self, asked: bytes) -> None:
-        """To every rank, put into Ray's memory once."""
+        """Send a call to every rank, stored once in Ray's object store."""
         given = self.ray.put(asked)
         self.asked = {actor.do.remote(given): rank for rank, actor in enumerate(self.actors)}
 
     def done(self, waiting: Collection[int], seconds: float) -> Collection[int]:
-        """By what Ray says is ready, which includes the end of an actor."""
+        """Return one rank that Ray reports as ready, which includes a dead actor; none after ``seconds``."""
         refs = [ref for ref, rank in self.asked.items() if rank in waiting]
         ready, _ = self.ray.wait(refs, num_returns=1, timeout=seconds)
         return [self.asked[ref] for ref in ready]
 
     def answer(self, rank: int) -> bytes:
-        """Of one that is done."""
+        """Return the answer of a rank that is done. Raises EOFError if its actor died."""
         [ref] = [ref for ref, number in self.asked.items() if number == rank]
         try:
             found: bytes = self.ray.get(ref)
@@ -74,7 +74,7 @@ class Placed(Ranks):
             raise EOFError(one_line(error)[:300]) from error
 
     def end(self) -> None:
-        """Kill the actors, and give their places back."""
+        """Kill the actors, and remove their placement group."""
         from ray.util.placement_group import remove_placement_group
 
         if self.ray.is_initialized():
@@ -84,12 +84,13 @@ class Placed(Ranks):
 
 
 _placed = WeakSet[Placed]()
-"""By this process."""
+"""The ``Placed`` ranks of this process."""
 
 
 def connected(address: str) -> Any:
-    """The module ray, connected to a cluster. Raises ValueError where it is not installed, or no cluster is there."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    """Return the module ray, connected to a cluster. Raises ValueError if ray is not installed, or no cluster can be
+    reached."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
@@ -106,12 +107,12 @@ def connected(address: str) -> Any:
 
 
 def has_cards(address: str) -> bool:
-    """Whether any machine of the cluster has a GPU."""
+    """Return whether any machine of the cluster has a GPU."""
     return bool(connected(address).cluster_resources().get("GPU", 0))
 
 
 def nodes(address: str) -> list[str]:
-    """A line for each machine of the cluster: its address, and what it has."""
+    """Return a line for each machine of the cluster: its address, cores, GPUs and memory."""
     lines = []
     for node in connected(address).nodes():
         has: Mapping[str, float] = node.get("Resources", {})
@@ -124,8 +125,8 @@ def nodes(address: str) -> list[str]:
 
 
 def _check_room(name: str, count: int, need: Mapping[str, float], has: Mapping[str, float]) -> None:
-    """Raises ShortageError for more than the cluster has beside what this process has placed, which keeps it; what
-    others use may become free."""
+    """Raise ShortageError if the ranks need more than the cluster has beyond what this process's other ranks hold.
+    Resources that other jobs use are not counted, as they may become free."""
     ours = [one for one in _placed if not one.ended]
     for what, one in need.items():
         holders = [other for other in ours if other.need.get(what)]

@@ -1,4 +1,4 @@
-"""How many cores this process may use, which in a container are fewer than the machine has."""
+"""The number of cores that this process may use: in a container, fewer than the machine has."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def cores() -> int:
-    """At least one."""
+    """Return the number of cores that this process may use, at least one."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

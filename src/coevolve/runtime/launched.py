@@ -1,9 +1,9 @@
-"""Ranks that torchrun started, under Slurm for example: the first process trains, and is a rank besides, in a thread;
-each of the others is a rank of one policy, and nothing else.
+"""Ranks that torchrun started, under Slurm for example: the first process trains, and in a thread is a rank, too; each
+of the other processes is a rank of one policy only.
 
-``torchrun --nproc-per-node 4 --no-python coevolve train recipe.yaml`` starts the same command in every process. In the
-store that torchrun has for them all meet; what ranks are asked comes from the first process, as in ``ranks``, by a
-connection to each. Policies get processes in the order in which they ask for them. torchrun ends all where one fails.
+``torchrun --nproc-per-node 4 --no-python coevolve train recipe.yaml`` starts the same command in every process. The
+processes meet in torchrun's store; the first process calls the ranks as in ``ranks``, through a connection to each.
+Policies get processes in the order in which they ask for them. If one process fails, torchrun ends all of them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from coevolve.runtime.ranks import Connected, Rank, answer_all
 
 _WHERE = "coevolve/first process"
 _LONG = timedelta(days=1)
-"""How long the others wait to hear of the first process, which may have a model to train beforehand. Where it ends,
-torchrun ends them."""
+"""How long the other processes wait for the first one, which may have a model to pre-train. If the first process ends,
+torchrun ends the others."""
 
 
 class LaunchedRank(Rank):
-    """A rank in a process of torchrun's, in whose store it meets the others of its policy."""
+    """A rank in a process of torchrun; it meets the other ranks of its policy in torchrun's store."""
 
     def __init__(self, number: int, count: int, store: Store) -> None:
         super().__init__(number, count)
         self._store = store
 
     def open(self) -> None:
-        """They have met already."""
+        """Do nothing: the ranks have a store already, torchrun's."""
 
 
 class Launched(Connected):
-    """Ranks of one policy, in the next processes that are free."""
+    """Ranks of one policy, in the next free processes of torchrun."""
 
     own_card = True
 
@@ -58,21 +58,23 @@ class Launched(Connected):
             connection.send((name, number, count))
 
     def how_it_ended(self, rank: int) -> str:
-        """torchrun knows more: where one fails it ends the others of that machine, which may be noticed here first."""
+        """Refer to torchrun's output: if one process fails torchrun ends the others of its machine, and the end of one
+        of those may be noticed here first."""
         return "torchrun tells which failed first, and how"
 
     def _lost(self, ranks: Sequence[int], why: str) -> ShortageError:
-        """Only torchrun can start others."""
+        """Return a ShortageError, not a RanksLostError: only torchrun can start the ranks again."""
         return ShortageError(f"{super()._lost(ranks, why)}; start torchrun again")
 
     def end(self) -> None:
-        """Let them go; torchrun ends those that hear nothing."""
+        """Close the connections; torchrun ends the processes that hang."""
         for connection in self.connections:
             connection.close()
 
 
 def serve() -> bool:
-    """Be a rank until the first process is gone. False in the first process, which has other work."""
+    """Run this process as a rank until the first process is gone. In the first process, return False at once: it
+    trains."""
     store, number = _met()
     if number == 0:
         return False
@@ -81,7 +83,7 @@ def serve() -> bool:
     store.set(_key(number), "here")
     try:
         connection = Client((host, port), authkey=bytes.fromhex(key))
-    except OSError as error:  # or the first one would wait for this process forever
+    except OSError as error:  # raised, as the first process would wait for this one forever
         raise ShortageError(
             f"process {number} of torchrun cannot reach the first one at {host}:{port}: {error}; the name of its "
             "machine has to mean an address that the others reach"
@@ -93,19 +95,20 @@ def serve() -> bool:
 
 
 def _see_own_card() -> None:
-    """Leave this process the card of its number on this machine, before anybody asks CUDA what there is."""
+    """Make only the GPU of this process's local rank visible, before CUDA is initialized."""
     local, seen = os.environ["LOCAL_RANK"], os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = local if seen is None else ",".join(seen.split(",")[int(local) :][:1])
 
 
 def _be(connection: Any, store: Store) -> None:
-    """A rank's life: of which policy comes first."""
+    """Run this process as a rank: receive its policy, its number and the number of ranks, then answer calls."""
     name, number, count = connection.recv()
     answer_all(connection, LaunchedRank(number, count, PrefixStore(f"coevolve/{name}", store)))
 
 
 def _met() -> tuple[Store, int]:
-    """torchrun's store, and the number of this process. Raises ValueError for one that torchrun did not start."""
+    """Return torchrun's store, and this process's rank in torchrun's world. Raises ValueError if torchrun did not start
+    this process."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         raise ValueError(
             "learner.cluster is torchrun, which did not start this; "
@@ -116,12 +119,12 @@ def _met() -> tuple[Store, int]:
 
 
 _free: list[list[Connection]] = []
-"""To all processes that nobody has yet, in one list, once they have come."""
+"""The connections to all processes that no policy has taken yet, as one list; empty until they have connected."""
 
 
 def _processes(seconds: float) -> list[Connection]:
-    """Connections to all processes that nobody has yet, this one's thread the first. Raises ShortageError for some that
-    are not there in so many seconds, when they are asked for the first time."""
+    """Return the connections to all processes that no policy has taken yet, the first one to this process's thread. The
+    first call raises ShortageError if not all processes come within ``seconds``."""
     if not _free:
         _free.append(_all_processes(seconds))
     return _free[0]

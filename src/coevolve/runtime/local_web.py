@@ -1,4 +1,4 @@
-"""A web server on this machine: a thread that answers, and who may ask."""
+"""A web server on this machine: its thread, its handlers, and the check that a request may be answered."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from coevolve.console import say
 from coevolve.faults import raised
 
 LOOPBACK = "127.0.0.1"
-"""Where only programs of this machine reach a server."""
+"""The address at which only programs on this machine reach a server."""
 
 _NAMES = (LOOPBACK, "localhost", "[::1]")
-_HTTP = 80  # which browsers leave out of the address
+_HTTP = 80  # the port that browsers leave out of the address
 
 
 class Server(ThreadingHTTPServer):
-    """A server in whose terminal a connection that breaks says nothing, and another mistake one line."""
+    """A server that prints nothing for a broken connection, and one line for any other error."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()
@@ -30,10 +30,10 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """What answers one request, and says nothing of it: what is asked is nobody else's, and would bury the address."""
+    """A request handler that logs nothing: requests are private, and their lines would bury the printed address."""
 
     def answer(self, status: int, body: bytes, kind: str) -> None:
-        """The whole answer, which whoever asked shall not keep."""
+        """Send the whole answer, marked as not to be cached."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -42,12 +42,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Do nothing: requests are not logged."""
 
 
 @contextmanager
 def answering(server: ThreadingHTTPServer) -> Iterator[str]:
-    """The server answers, in threads, until the context is left; yields its address."""
+    """Run the server in threads until the context is left; yield its address."""
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -60,7 +60,7 @@ def answering(server: ThreadingHTTPServer) -> Iterator[str]:
 
 
 def until_interrupted() -> None:
-    """Returns on Ctrl-C, having said so."""
+    """Wait for Ctrl-C, print that the server stopped, and return."""
     try:
         threading.Event().wait()
     except KeyboardInterrupt:
@@ -68,10 +68,11 @@ def until_interrupted() -> None:
 
 
 def is_ours(headers: Message, port: int) -> bool:
-    """Whether a server on the loopback was asked by its own address, and by no page but its own.
+    """Return whether a request to a loopback server names the server's own address as its host, and comes from no web
+    page but the server's own.
 
-    A site in the same browser can point its own name at this machine (DNS rebinding), and would read what is answered;
-    its requests still carry its name.
+    Another site in the user's browser can point its name at this machine (DNS rebinding) to read the answers; its
+    requests still carry that name.
     """
     hosts, origins = headers.get_all("Host", []), headers.get_all("Origin", [])
     own = {f"{name}:{port}" for name in _NAMES} | (set(_NAMES) if port == _HTTP else set())

@@ -1,4 +1,4 @@
-"""Where policies work: devices side by side, processes, threads."""
+"""Placement of the policies' work: devices in parallel, the number of worker processes, the number of threads."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ from coevolve.settings import Workers
 from coevolve.types import PolicyName
 
 PAYS = 1e10
-"""Floating-point operations of a step from which on worker processes pay: these take seconds and memory to start, which
-steps of a few hundredths of a second do not earn back."""
+"""Floating-point operations of a step from which worker processes pay off: they take seconds and memory to start, which
+steps of a few hundredths of a second do not win back."""
 
 FEW_CORES = 2
-"""Up to so many, one thread of the compiled loops is as fast as all that PyTorch has for a large model: 8 rows by
-1536 x 8960 took 2.74 ms on a Xeon, PyTorch's one thread 5.33 and its two 2.75; on a Zen 3, which has no instructions
-for bfloat16, 16 rows took 6.6 ms and PyTorch's two threads 22.6. On more cores neither was measured."""
+"""The number of cores up to which one thread of the compiled loops is as fast as all of PyTorch's threads for a large
+model: 8 rows by 1536 x 8960 took 2.74 ms on a Xeon, and in PyTorch 5.33 ms with one thread and 2.75 with two; on a Zen
+3, which has no instructions for bfloat16, 16 rows took 6.6 ms, and 22.6 in PyTorch with two threads. On more cores
+neither was measured."""
 
 P = TypeVar("P")
 T = TypeVar("T")
 
 _THREADS = 64
-"""So many PyTorch may have on any machine; more only where there are cores for them."""
+"""The number of threads that PyTorch may have on any machine; more only if there are cores for them."""
 
 
 def set_threads(count: int) -> None:
-    """Let PyTorch compute with so many threads. Raises ValueError as ``check_threads``."""
+    """Have PyTorch compute with ``count`` threads. Raises ValueError as ``check_threads`` does."""
     check_threads(count)
     torch.set_num_threads(count)
 
 
 def check_threads(count: int) -> None:
-    """Raises ValueError for more threads than this machine could use: those that it cannot start end the process
-    without a word."""
+    """Raise ValueError for more threads than this machine can use: if threads cannot be started, the process ends
+    without an error message."""
     most = max(_THREADS, cores())
     if not 1 <= count <= most:
         raise ValueError(f"threads is {count}; want 1 to {most} on this machine of {cores()} cores")
 
 
 def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int:
-    """How many worker processes to start, 0 for none. parameters: of all models on the CPU. tokens: of a step, at most.
+    """Return the number of worker processes to start, 0 for none. parameters: of all models on the CPU. tokens: the
+    most that a step has.
 
-    A forward is about two operations a parameter and token, and its gradient four. Raises ValueError for another word.
+    A forward pass takes about two operations per parameter and token, a backward pass four. Raises ValueError for
+    ``workers`` other than true, false and auto.
     """
     if workers not in (True, False, "auto"):
         raise ValueError(f"workers is {workers!r}; want true, false or auto")
@@ -56,18 +59,18 @@ def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int
 
 
 def keeps_copy(specs: Iterable[PolicySpec]) -> bool:
-    """Whether compiled loops may sample the base that these share, however large it is, from a copy that they keep: it
-    is held in bfloat16, no policy trains the whole of it, and PyTorch would not have many threads for it."""
+    """Return whether the compiled loops may sample the base model that these policies share, however large, from a copy
+    that they keep: it is held in bfloat16, no policy trains all of its weights, and this process has few cores."""
     held = all(spec.weights != "full" and spec.dtype == "bfloat16" and not spec.load_in_4bit for spec in specs)
     return held and cores() <= FEW_CORES
 
 
 @dataclass
 class _Threads:
-    """How many threads PyTorch has in this process.
+    """The numbers of threads in this process.
 
-    ours: as many as were set here last. before: as many as there were, by PyTorch's default or because the program
-    around us said so. given: whether a team said how many. products: of compiled loops, for large products alone.
+    ours: PyTorch's, as last set here. before: PyTorch's before that, by its default or as the calling program set it.
+    given: whether a team's ``threads`` set it. products: those of the compiled loops, for large products only.
     """
 
     ours: int | None = None
@@ -80,20 +83,23 @@ _threads = _Threads()
 
 
 def use_threads(threads: int | None, one: bool) -> None:
-    """Have PyTorch compute with so many threads in this process. None: one, where a backend wants that (``one``), which
-    then shares its large products among as many as there were before this was asked for the first time; else those."""
-    if (now := torch.get_num_threads()) != _threads.ours:  # nobody asked yet, or the program has said since
+    """Have PyTorch compute with this number of threads in this process.
+
+    None: with one thread if a backend wants that (``one``), which then splits its large products over the number of
+    threads that there were before; else with that number itself."""
+    if (now := torch.get_num_threads()) != _threads.ours:  # not set here yet, or set by the program since
         _threads.before = now
     if threads is not None or one:
         set_threads(threads or 1)
-    elif now != _threads.before:  # of a team before this one, which is no reason for this one's
+    elif now != _threads.before:  # set for an earlier team, which does not bind this one
         torch.set_num_threads(_threads.before)
     _threads.ours = torch.get_num_threads()
     _threads.given, _threads.products = threads is not None, _threads.before if threads is None and one else 1
 
 
 def use_one_thread() -> None:
-    """Have PyTorch compute with one thread, as compiled loops want it; large products, too, if a team said how many."""
+    """Have PyTorch compute with one thread, as compiled loops want it; if a team's ``threads`` set the number, their
+    large products get one thread, too."""
     given = _threads.given
     use_threads(None, one=True)
     if given:
@@ -101,24 +107,25 @@ def use_one_thread() -> None:
 
 
 def product_threads() -> int:
-    """How many threads a large product of the compiled loops has in this process; its numbers are the same with any."""
+    """Return the number of threads for a large product of the compiled loops; the results do not depend on it."""
     return _threads.products
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """How many threads a process computes with. pytorch: all that PyTorch does. products: large products of loops."""
+    """The numbers of threads of a process. pytorch: for PyTorch. products: for large products of the compiled loops."""
 
     pytorch: int
     products: int
 
     @classmethod
     def share(cls, among: int) -> Threads:
-        """What each of so many processes has of this one's, which waits for them; at least one of either."""
+        """Return the threads for each of ``among`` processes: this process's, which waits meanwhile, divided among
+        them; at least one of either kind."""
         return cls(max(1, torch.get_num_threads() // among), max(1, _threads.products // among))
 
     def use(self) -> None:
-        """Compute with them in this process."""
+        """Set these numbers of threads in this process."""
         if self.pytorch != torch.get_num_threads():
             torch.set_num_threads(self.pytorch)
         _threads.products = self.products
@@ -130,9 +137,11 @@ def side_by_side(
     work: Callable[[list[PolicyName]], Mapping[PolicyName, T]],
     place: Callable[[P], object],
 ) -> dict[PolicyName, T]:
-    """What ``work`` finds for each name, in the order of the names. It is called once per place, with those there.
+    """Return the result of ``work`` for each name, in the order of the names. It is called once per place, with the
+    names at that place.
 
-    Several places have a thread each. If one fails the others finish first, and the first place's error is raised.
+    Several places are run in a thread each. If one fails, the others finish first, and the first place's error is
+    raised.
     """
     by_place: dict[object, list[PolicyName]] = {}
     for name in names:

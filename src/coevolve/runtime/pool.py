@@ -1,9 +1,9 @@
 """A pool of worker processes in which policies on the CPU sample and learn side by side.
 
-Sampling and learning are many small operations, between which Python thinks and threads wait for each other; so threads
-gain little and processes much. Every process holds all policies, but not their weights: these move, once, into memory
-that all processes see, where the optimiser changes them and checkpoints restore them in place. So nothing is sent but
-ids and a few numbers per token.
+Sampling and learning are many small operations with Python's overhead and synchronisation of threads between them, so
+more threads gain little and more processes much. Every process holds all policies, but not their weights: these are
+moved, once, into shared memory, where the optimiser changes them and checkpoints restore them in place. So only token
+ids and a few numbers per token are sent.
 
 Processes are spawned (a fork would inherit the locks of PyTorch's threads) and do not import the user's script, which
 therefore needs no ``if __name__ == "__main__"``. They end with the ``Pool`` they belong to, or with this process.
@@ -40,12 +40,12 @@ from coevolve.runtime.shared_memory import Pickler, SharedMemory, Unpickler
 from coevolve.types import PolicyName
 
 AT_ONCE = 2
-"""Policies that learn at the same time: while the loss and the optimiser of one work here, the processes compute for
-the other. More would only take memory."""
+"""Policies that learn at the same time: while this process computes the loss and the optimizer step of one, the worker
+processes compute for the other. More would only take memory."""
 
 
 class Member(Protocol):
-    """A policy that a pool computes for. bare: what of it the processes need."""
+    """A policy that a pool computes for. bare: the part of it that the worker processes need."""
 
     name: PolicyName
     trainable: bool
@@ -56,23 +56,23 @@ class Member(Protocol):
 
 @dataclass(frozen=True)
 class Buffers:
-    """Memory for the gradients of policies, in numbers of float32.
+    """Memory for the gradients of policies: float32 tensors.
 
-    own: of each policy that learns. more: further ones for each of those that learn at the same time, one for every
-    process but one, as long as the longest of own.
+    own: one for each policy that learns. more: further ones for each of the policies that learn at the same time, one
+    for every process but one, as long as the longest of own.
     """
 
     own: Mapping[PolicyName, Tensor] = field(default_factory=dict)
     more: Sequence[Sequence[Tensor]] = ()
 
     def of(self, name: PolicyName, seat: int) -> list[Tensor]:
-        """One for each process that learns for this policy."""
+        """Return one buffer for each process that learns for this policy."""
         own = self.own[name]
         return [own, *(buffer[: len(own)] for buffer in self.more[seat])]
 
     @classmethod
     def needed(cls, lengths: Mapping[PolicyName, int], processes: int) -> Buffers:
-        """Of these numbers of parameters. They take no memory yet (device meta)."""
+        """Return buffers for policies with these numbers of parameters, without memory yet (device meta)."""
         longest = max(lengths.values(), default=0)
         return cls(
             {name: torch.empty(length, device="meta") for name, length in lengths.items()},
@@ -80,14 +80,14 @@ class Buffers:
         )
 
     def where(self, views: Callable[[Tensor], Tensor]) -> Buffers:
-        """The same elsewhere."""
+        """Return these buffers with each tensor replaced by ``views(tensor)``, as by its view in shared memory."""
         own = {name: views(buffer) for name, buffer in self.own.items()}
         return Buffers(own, [[views(buffer) for buffer in some] for some in self.more])
 
 
 @dataclass
 class WorkerState:
-    """What a process works with. outputs: what one job of a policy leaves for its next."""
+    """The state of a worker process. outputs: by policy, what one of its jobs keeps for the next one."""
 
     policies: Mapping[PolicyName, Any]
     buffers: Buffers
@@ -96,7 +96,7 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``work(state, *given)`` in a process. names: whose work it is, as errors tell."""
+    """A call of ``work(state, *given)`` in a worker process. names: the policies that it works for, for errors."""
 
     names: Sequence[PolicyName]
     work: Callable[..., Any]
@@ -104,10 +104,10 @@ class Job:
 
 
 class Pool:
-    """Processes, at most so many and started when they are needed, that work for its policies, all on the CPU.
+    """At most ``most`` worker processes, started when needed, that compute for the pool's policies, all on the CPU.
 
-    Those that work at the same time share this process's threads; each has at least one. buffers: in memory
-    that all processes see, once some have started.
+    Processes that work at the same time share this process's number of threads; each has at least one. buffers: the
+    gradients, in memory that all processes see once some have started.
     """
 
     def __init__(self, most: int) -> None:
@@ -117,18 +117,18 @@ class Pool:
         self._memory: SharedMemory | None = None
         self._state = b""
         self._running: list[Worker] = []
-        self._generation = 0  # counts how often processes have started when there were none
+        self._generation = 0  # counts how often the processes were started anew
         self._losses = 0
         self._lock = threading.RLock()
-        self._seats = queue.LifoQueue[int]()  # who learns alone has always the same
+        self._seats = queue.LifoQueue[int]()  # LIFO: a policy that learns alone always gets the same seat
         for seat in reversed(range(AT_ONCE)):
             self._seats.put(seat)
-        self._width = 1  # processes that who has seat 0 has had
-        self._cause: BaseException | None = None  # why the processes were ended last
+        self._width = 1  # number of processes that the share with seat 0 used last
+        self._cause: BaseException | None = None  # why the processes were last ended
         weakref.finalize(self, _end, self._running)
 
     def add(self, policy: Member) -> None:
-        """Before any process has started."""
+        """Add a policy; only before any process has started."""
         assert not self._running, "a pool's policies are all there before it starts"
         self.policies[policy.name] = policy
 
@@ -138,9 +138,10 @@ class Pool:
         return [name for name, policy in self.policies.items() if policy.trainable]
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
-        """What is found for every job, each done by one process. An error or interrupt ends the processes.
+        """Run every job in one process and return their results. An error or interrupt ends the processes.
 
-        Raises, naming the policies, JobError or ValueError where their process failed, ShortageError where it died.
+        Raises, naming the policies, JobError or ValueError if a job failed (ShortageError if the machine lacked
+        something), and ShortageError if its process died.
         """
         found: dict[int, Any] = {}
         count = min(self.most, len(jobs))
@@ -151,7 +152,7 @@ class Pool:
             waiting, free = [*enumerate(jobs)], self._running[:count]
             while waiting or busy:
                 while waiting and free:
-                    if not free[0].lock.acquire(blocking=not busy):  # whoever has it may wait for one that is busy here
+                    if not free[0].lock.acquire(blocking=not busy):  # its holder may wait for a process busy here
                         break
                     (number, job), worker = waiting.pop(0), free.pop(0)
                     busy[worker.connection] = number, worker
@@ -163,7 +164,7 @@ class Pool:
                     worker.lock.release()
                     free.append(worker)
         except BaseException:
-            self.close()  # else a later call would read this one's answers
+            self.close()  # else a later call would read the answers to this one
             raise
         finally:
             for _, worker in busy.values():
@@ -172,8 +173,8 @@ class Pool:
 
     @contextmanager
     def shared(self) -> Iterator[Share]:
-        """The processes, to be asked for jobs of one policy again and again, while another policy may ask, too; a third
-        one waits. Raises ShortageError where the processes were lost while it did."""
+        """Yield a share of the processes for repeated jobs of one policy. A second policy may have one at the same
+        time; a third one waits. Raises ShortageError if the processes were lost while it waited."""
         losses = self._losses
         seat = self._seats.get()
         try:
@@ -187,9 +188,9 @@ class Pool:
             self._seats.put(seat)
 
     def _workers(self, share: Share, count: int) -> list[tuple[int, Worker]]:
-        """The processes, with their numbers, that do the jobs of one share; started if need be."""
+        """Return the processes, with their numbers, for the jobs of one share; start them if need be."""
         with self._lock:
-            if not self._running or self._generation != share.generation:  # lost for another one
+            if not self._running or self._generation != share.generation:  # ended because another share failed
                 raise ShortageError(str(self._cause or _ENDED))
             if share.first is None:
                 share.first = 0 if share.seat == 0 else max(0, min(self._width, self.most - count))
@@ -200,7 +201,7 @@ class Pool:
             return [(number, self._running[number]) for number in numbers]
 
     def _ask(self, workers: Sequence[tuple[int, Worker]], jobs: Sequence[Job]) -> list[Any]:
-        """One job each. Everybody takes processes in one order, so nobody waits for somebody who waits for him."""
+        """Run one job in each of these processes. All callers lock processes in the same order, so none deadlock."""
         threads = Threads.share(len(jobs) * min(AT_ONCE, max(1, len(self.learners))))
         order = sorted(range(len(jobs)), key=lambda i: workers[i][0])
         answers, failed, asked = dict[int, Any](), list[Exception](), list[Worker]()
@@ -214,7 +215,7 @@ class Pool:
                 worker = workers[i][1]
                 try:
                     answers[i] = worker.answer()
-                except (JobError, ValueError) as error:  # the others' answers have to be read all the same
+                except (JobError, ValueError) as error:  # the other answers have to be read all the same
                     failed.append(error)
                 asked.remove(worker)
                 worker.lock.release()
@@ -231,7 +232,7 @@ class Pool:
         return [answers[i] for i in range(len(jobs))]
 
     def _lost(self, workers: Sequence[Worker], error: BaseException) -> BaseException:
-        """End all processes, unless these were ended already; returns why, which may be another thread's error."""
+        """End all processes unless these were ended already; return the reason, which may be another thread's error."""
         with self._lock:
             for worker in workers:
                 if worker.ended is not None:
@@ -249,7 +250,7 @@ class Pool:
             _end(self._running)
 
     def _ready(self, count: int) -> None:
-        """So many processes that run, and see the weights of now."""
+        """Ensure that at least ``count`` processes run, and that all see the current weights."""
         with self._lock:
             if self._memory is not None and self._running:
                 self._memory.gather()
@@ -263,7 +264,7 @@ class Pool:
                         self._running.append(Worker(self._memory, self._state))
 
     def _move_weights(self) -> None:
-        """Move the weights into memory that all processes see, with buffers for gradients."""
+        """Move the weights into memory that all processes share, and allocate buffers for gradients there."""
         file = io.BytesIO()
         pickler = Pickler(file)
         lengths = {name: sum(p.numel() for p in self.policies[name].parameters) for name in self.learners}
@@ -280,10 +281,12 @@ class Pool:
 
 @dataclass
 class Share:
-    """Processes that are asked for jobs of one policy, at most ``most`` at a time: the same one does job i each time.
+    """A pool's processes as one policy uses them, for at most ``most`` jobs at a time: job i is always run by the same
+    process.
 
-    Asking raises as ``Pool`` does when it is called; only a lost process ends the others. seat: which of the policies
-    that learn at the same time this is. first: the number of the process that does job 0, from the first time on.
+    A call raises as ``Pool.__call__`` does, but only a ShortageError (a lost process, or a job without enough memory)
+    ends the processes. seat: the number of this policy among those that learn at the same time. first: the number of
+    the process that runs job 0, set by the first call.
     """
 
     pool: Pool
@@ -300,12 +303,12 @@ _ENDED = "the worker processes were ended"
 
 
 class JobError(RuntimeError):
-    """A job's own error; its process goes on."""
+    """An error that a job raised; its process goes on."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job's error as it is sent: many errors cannot be pickled. kind: what it becomes at the other end."""
+    """A job's error in a form that can be pickled, as many errors cannot. kind: the class that the receiver raises."""
 
     kind: type[Exception]
     said: str
@@ -316,16 +319,16 @@ class Failure:
         trace = traceback.format_exc()
         if line := lacking(error):
             return cls(ShortageError, line, trace)
-        if isinstance(error, ValueError):  # its message is for people
+        if isinstance(error, ValueError):  # its message is meant for users
             return cls(ValueError, str(error), trace)
         return cls(JobError, raised(error), trace)
 
     def told(self, where: str) -> Exception:
-        """The error, of what failed where."""
+        """Return the error with ``where`` before its message."""
         return self._noted(f"{where}: {self.said}")
 
     def alone(self) -> Exception:
-        """The error as it was."""
+        """Return the error with its own message alone."""
         return self._noted(self.said)
 
     def _noted(self, said: str) -> Exception:
@@ -335,22 +338,22 @@ class Failure:
 
 
 class Worker:
-    """This process's end of one worker."""
+    """One worker process, as seen from this process."""
 
     def __init__(self, memory: SharedMemory, state: bytes) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.names: Sequence[PolicyName] = []
         self.lock = threading.Lock()
-        """Of who has asked, until the answer is there."""
+        """Held by the caller from its request until the answer is read."""
         self.ended: BaseException | None = None
-        """Why it was ended, if another one's failure is the reason."""
+        """The error for which the pool ended this process, if any."""
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, memory, state), daemon=True)
         self.process.start()
         theirs.close()
 
     def ask(self, job: Job, threads: Threads) -> None:
-        """Hand over a job to be done with so many threads."""
+        """Send a job, to be run with this number of threads."""
         self.names = job.names
         try:
             # Not connection.send, for which PyTorch would move every tensor into a file of its own.
@@ -359,7 +362,7 @@ class Worker:
             raise self._died() from error
 
     def answer(self) -> Any:
-        """What it found. Raises what ``Failure`` says, and ShortageError if the process is no more."""
+        """Return the job's result. Raises the error of its ``Failure``, and ShortageError if the process died."""
         try:
             found, error = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError) as lost:
@@ -380,7 +383,7 @@ class Worker:
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """Processes started in here do not import the user's script, and leave Ctrl-C to this one."""
+    """Within this context, started processes do not import the user's script, and ignore Ctrl-C."""
     resource_tracker.ensure_running()  # its own start would unblock the signal
     main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -393,21 +396,21 @@ def quiet_start() -> Iterator[None]:
 
 def _end(running: list[Worker]) -> None:
     while running:
-        worker = running.pop()  # its connection is closed when nobody has it any more, who may be reading from it
+        worker = running.pop()  # its connection is not closed here: another thread may be reading from it
         worker.process.terminate()
         worker.process.join()
 
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-"""M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h: from how much free memory on it goes back, -1 for never; how many large
-blocks may be taken from the kernel one by one."""
+"""M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h: how much free memory there must be before it is returned, -1 for never;
+how many large blocks may be mapped from the kernel one by one."""
 
 
 def _keep_memory() -> None:
-    """Let memory that this process frees stay with it, where the C library can be told so: what the kernel hands out
-    anew it clears first, which takes longer than filling it.
+    """Keep the memory that this process frees, where the C library has this setting: the kernel clears newly mapped
+    memory, which takes longer than filling it.
 
-    The process holds what it once needed, and gaps between that. The user's own process is not ours to change so.
+    The process then holds its peak of memory, and fragments. Only for workers: the user's process is left as it is.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -416,7 +419,7 @@ def _keep_memory() -> None:
 
 
 def _serve(connection: Connection, tensors: Sequence[Tensor], state: bytes) -> None:
-    """A worker's life: do jobs until the other end is gone."""
+    """Run the jobs that a worker receives, until the other end of the connection is gone."""
     _keep_memory()
     with collector_off():
         here: WorkerState = Unpickler(state, tensors).load()

@@ -1,4 +1,4 @@
-"""What this processor multiplies bfloat16 with, and whether float32 is faster."""
+"""The instructions that this processor has for bfloat16, and whether products in float32 are faster."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import Any, Literal
 import torch
 
 _FEW, _MANY = 8, 256
-"""Rows from which float32 is faster, with weights that have to be made float32 first: without any instructions for
-bfloat16; and with Intel's AVX512-BF16, of which 82 GFLOPS of a core were measured where float32 has 141 (there from 128
-rows where a process keeps memory that it frees, as workers do, and from 256 to 512 where it does not)."""
+"""The number of rows from which float32 is faster although the weights have to be converted to float32 first: without
+any instructions for bfloat16; and with Intel's AVX512-BF16, with which a core reached 82 GFLOPS where float32 reached
+141 (measured there: from 128 rows in a process that keeps memory that it frees, as workers do, and from 256 to 512 in
+one that does not)."""
 
 
 def multiplied_in(dtype: torch.dtype, device: torch.device, rows: int, kept: bool = False) -> torch.dtype:
-    """What so many rows of numbers in dtype are to be multiplied in there. Float32 has all products of bfloat16, so
-    what differs is how fast it is: with AVX2 alone a gradient in bfloat16 took 15 to 140 times as long (8 and 256
-    rows by 1536 x 8960 weights, on a busy Zen 3). kept: whether the weights are made float32 once for many products;
-    without any instructions for bfloat16 one row by an adapter's then took a quarter of the time, eight an eighth."""
+    """Return the dtype in which ``rows`` rows of ``dtype`` are multiplied on ``device``.
+
+    Float32 represents all products of bfloat16 exactly, so only the speed differs: with AVX2 alone a gradient in
+    bfloat16 took 15 to 140 times as long (8 and 256 rows by 1536 x 8960 weights, on a busy Zen 3). kept: whether the
+    weights are converted to float32 once for many products; without any instructions for bfloat16, one row by an
+    adapter's weights then took a quarter of the time, eight rows an eighth."""
     if dtype != torch.bfloat16 or device.type != "cpu" or rows < _least_rows(kept):
         return dtype
     return torch.float32
@@ -35,8 +38,8 @@ def _least_rows(kept: bool) -> float:
 
 
 def bfloat16_by() -> Literal["AMX", "AVX512-BF16", "nothing", "unknown"]:
-    """Its instructions for products of bfloat16; "unknown" of other processors than x86-64, and where PyTorch does not
-    tell."""
+    """Return the processor's instructions for products of bfloat16; "unknown" for processors other than x86-64, and if
+    PyTorch does not report them."""
     has: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     if has.get("architecture") != "x86_64":
         return "unknown"
@@ -44,7 +47,7 @@ def bfloat16_by() -> Literal["AMX", "AVX512-BF16", "nothing", "unknown"]:
 
 
 def intel() -> bool:
-    """Whether it is one of Intel's, as far as Linux tells."""
+    """Return whether /proc/cpuinfo names an Intel processor; False where there is no such file."""
     try:
         return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
     except OSError:

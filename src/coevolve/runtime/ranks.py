@@ -1,9 +1,9 @@
-"""Ranks: processes of this machine that hold a share each of one thing, and are all asked at once.
+"""Ranks: processes that each hold one shard of an object, such as a learner, and are all called at once.
 
-Who starts them differs (here, ``cluster`` or ``launched``); what they are told does not: ``open`` and ``join``, by
-which they meet in a process group of PyTorch's, then methods of the thing that each of them made. Every wait has one
-deadline. A rank that dies, or falls behind, ends all of them: the others wait for it in a collective that nothing else
-can end.
+They are started on this machine (here), by ``cluster`` or by ``launched``; their calls are the same: ``open`` and
+``join``, which set up a process group of PyTorch, then methods of the object that each rank made. Every call has one
+deadline. If a rank dies or misses the deadline, all ranks are ended: the others wait for it in a collective that
+nothing else can end.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from coevolve.recipe.components import USER, from_file
 from coevolve.runtime.pool import Failure, quiet_start
 
 _GRACE = 5.0
-"""Seconds that the others have to answer once one rank has failed: those that do not are waiting for it."""
+"""Seconds for the other ranks to answer once one has failed: those that do not are waiting for the failed one."""
 
 
 class Rank:
-    """What a rank's process has: its number among ``count``, and the thing that it made of its share."""
+    """The state of a rank's process: its number among ``count``, and ``thing``, the object made of its shard."""
 
     def __init__(self, number: int, count: int) -> None:
         self.number, self.count = number, count
@@ -43,7 +43,7 @@ class Rank:
         self._store: Store | None = None
 
     def do(self, asked: bytes) -> bytes:
-        """Call the method that is asked for; what it finds, or how it failed."""
+        """Call the pickled method with its arguments; return, pickled, its result and None, or None and its failure."""
         found: tuple[Any, Failure | None]
         try:
             what, given = pickle.loads(asked)
@@ -53,18 +53,19 @@ class Rank:
         return pickle.dumps(found)
 
     def host(self) -> str:
-        """Where the others can reach it."""
+        """Return the address at which the other ranks reach this one."""
         return "127.0.0.1"
 
     def open(self) -> tuple[str, int] | None:
-        """Where all meet; only the first rank opens a place."""
+        """On the first rank, open the store in which all ranks meet and return its host and port; else return None."""
         if self.number:
             return None
         self._store = store = TCPStore(self.host(), 0, is_master=True, wait_for_workers=False)
         return self.host(), store.port
 
     def join(self, place: tuple[str, int] | None, backend: str, seconds: float, make: Callable[[int, int], Any]) -> Any:
-        """Meet the others, and make this rank's share; what that says about itself. backend: of PyTorch."""
+        """Join the process group, make this rank's object, and return the object's ``facts()``. place: what the first
+        rank's ``open`` returned. backend: that of ``torch.distributed``."""
         torch.set_num_threads(1)
         within = timedelta(seconds=seconds)
         if self._store is None:
@@ -78,29 +79,29 @@ class Rank:
 
 
 class Ranks:
-    """All ranks of one policy, to be asked together; ``here`` starts them on this machine.
+    """All ranks of one policy, called together; a subclass starts them (``Here`` on this machine).
 
-    name: whose they are, as errors tell. device: the kind, "cpu" or "cuda". seconds: the deadline of every question.
+    name: the policy, for errors. device: its kind, "cpu" or "cuda". seconds: the deadline of every call.
     """
 
     own_card = False
-    """Whether each sees no card but its own."""
+    """Whether each rank sees only its own GPU."""
     ended = False
 
     def __init__(self, name: str, count: int, device: str, seconds: float) -> None:
         self.name, self.count, self.device, self.seconds = name, count, device, seconds
 
     def start(self, make: Callable[[int, int], Any]) -> Any:
-        """Have them meet and make their shares; what the first one's says about itself."""
+        """Set up the process group and have each rank make its object; return the ``facts()`` of the first one's."""
         backend = "gloo" if self.device == "cpu" else "cpu:gloo,cuda:nccl"
         place = self.ask("at the start", "open")[0]
         return self.ask("at the start", "join", place, backend, self.seconds, make)[0]
 
     def ask(self, when: str, what: str, *given: Any) -> list[Any]:
-        """What each rank's method finds. when: the step or version, as errors tell.
+        """Call the method ``what`` on every rank and return the results. when: the step or version, for errors.
 
         Raises RanksLostError if a rank died or the deadline passed; the error of a rank that failed; ValueError for
-        what cannot be sent. Unless all failed alike, the ranks have been ended.
+        arguments that cannot be sent. The ranks are ended then, unless all failed with the same error.
         """
         where, end = f"{what} {when}", time.monotonic() + self.seconds
         asked = packed(given, what, f"policy {self.name!r}, {where}")
@@ -143,57 +144,57 @@ class Ranks:
         return RanksLostError(f"{whose} {why}; its other ranks were ended")
 
     def send(self, asked: bytes) -> None:
-        """To every rank."""
+        """Send a pickled call to every rank."""
         raise NotImplementedError
 
     def done(self, waiting: Collection[int], seconds: float) -> Collection[int]:
-        """Those of the waiting that have answered or died; empty if none has in so many seconds."""
+        """Return those of the ranks ``waiting`` that have answered or died; none if none has within ``seconds``."""
         raise NotImplementedError
 
     def answer(self, rank: int) -> bytes:
-        """Of one that is done. Raises EOFError, saying how, if it died."""
+        """Return the pickled answer of a rank that is done. Raises EOFError, saying how, if it died."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """End them."""
+        """End the ranks' processes."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End them, once."""
+        """End the ranks; a second call does nothing."""
         if not self.ended:
             self.ended = True
             self.end()
 
 
 class Connected(Ranks):
-    """Ranks at the other ends of connections."""
+    """Ranks that are called through connections of ``multiprocessing``."""
 
     connections: list[Connection]
 
     def send(self, asked: bytes) -> None:
-        """Beside the wait for answers, since a rank that hangs does not read; one that is gone is found by ``done``."""
+        """Send a call to every rank, in threads, as a rank that hangs does not read; ``done`` finds dead ranks."""
         for connection in self.connections:
             threading.Thread(target=_sent, args=(connection, asked), daemon=True).start()
 
     def done(self, waiting: Collection[int], seconds: float) -> Collection[int]:
-        """By what can be read, which includes the end of a rank."""
+        """Return the ranks whose connections can be read, which includes dead ones."""
         by_connection = {self.connections[rank]: rank for rank in waiting}
         return [by_connection[one] for one in wait(list(by_connection), seconds)]  # type: ignore[index]
 
     def answer(self, rank: int) -> bytes:
-        """Of one that is done."""
+        """Return the pickled answer of a rank that is done. Raises EOFError if it died."""
         try:
             return self.connections[rank].recv_bytes()
         except (EOFError, OSError) as error:
             raise EOFError(self.how_it_ended(rank)) from error
 
     def how_it_ended(self, rank: int) -> str:
-        """Of one that is gone."""
+        """Say how a dead rank ended."""
         raise NotImplementedError
 
 
 class Here(Connected):
-    """Ranks that this process spawned."""
+    """Ranks in processes that this process spawned."""
 
     def __init__(self, name: str, count: int, device: str, seconds: float) -> None:
         super().__init__(name, count, device, seconds)
@@ -211,14 +212,14 @@ class Here(Connected):
                 self.processes.append(process)
 
     def how_it_ended(self, rank: int) -> str:
-        """By its exit code."""
+        """Say how a dead rank ended: its exit code, and whether it was killed."""
         process = self.processes[rank]
         process.join(_GRACE)
         why = ", perhaps for want of memory" if process.exitcode == -signal.SIGKILL else ""
         return f"process {process.pid}, exit code {process.exitcode}{why}"
 
     def end(self) -> None:
-        """Kill them: one that waits in a collective hears nothing else."""
+        """Kill the ranks: one that waits in a collective cannot be ended otherwise."""
         self._end()
 
 
@@ -235,19 +236,20 @@ def _kill(processes: Sequence[Any]) -> None:
 
 
 def _serve(connection: Connection, number: int, count: int) -> None:
-    """The life of a rank that was spawned."""
+    """Run a spawned rank until the process that spawned it is gone."""
     with suppress(EOFError, OSError):
         answer_all(connection, Rank(number, count))
 
 
 def answer_all(connection: Connection, rank: Rank) -> None:
-    """Do what is asked until the other end is gone, which raises EOFError or OSError."""
+    """Answer the calls of a connection until its other end is gone, which raises EOFError or OSError."""
     while True:
         connection.send_bytes(rank.do(connection.recv_bytes()))
 
 
 class _Pickler(pickle.Pickler):
-    """Code of the user's own files goes by file and name, since only this process has imported it."""
+    """A pickler that writes classes and functions of the user's own files as file and name: ranks have not imported
+    those files."""
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, type | types.FunctionType):
@@ -264,7 +266,7 @@ class _Pickler(pickle.Pickler):
 
 
 def packed(given: Sequence[Any], what: str, where: str) -> bytes:
-    """A call as it is sent to ranks. Raises ValueError for what cannot be sent."""
+    """Return a call pickled for ranks. Raises ValueError for arguments that cannot be pickled."""
     file = io.BytesIO()
     try:
         _Pickler(file).dump((what, given))

@@ -1,4 +1,5 @@
-"""Requests to a server over HTTP: many in flight, one deadline for all, and errors that say whose fault it was."""
+"""HTTP requests to a server: many in flight, one deadline for all, and errors that tell the server's faults from the
+caller's."""
 
 from __future__ import annotations
 
@@ -13,19 +14,19 @@ import httpx2
 from coevolve.faults import ShortageError
 
 AT_ONCE = 256
-"""In flight; a server's own queue takes what it cannot batch."""
+"""The most requests in flight; the server queues those that it cannot batch."""
 
-_SAID = 300  # characters of what a server says
+_SAID = 300  # characters of a server's answer that an error message quotes
 
 T = TypeVar("T")
 
 
 class FailedError(Exception):
-    """A request that might do better a second time: no answer, half of one, or the server's own fault."""
+    """A request that may succeed when repeated: no answer, an incomplete one, or an error of the server (5xx)."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """What it comes to, also where a loop runs already, as in a notebook."""
+    """Run a coroutine and return its result, also where an event loop runs already, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -35,15 +36,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def client_of(url: str) -> httpx2.AsyncClient:
-    """A client of this server, without deadlines."""
+    """Return an HTTP client of this server, without timeouts."""
     limits = httpx2.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
-    # No proxy stands between a server that a recipe names and us, whatever the environment has for the rest of the web.
+    # trust_env=False: requests to a server that a recipe names do not use the proxies that the environment sets.
     return httpx2.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False)
 
 
 @asynccontextmanager
 async def requests(url: str, seconds: float, late: Callable[[], str]) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of this server for as long as the deadline lets it. Raises ShortageError of what ``late`` says then."""
+    """Yield an HTTP client of this server; raise ShortageError, with the text of ``late()``, once ``seconds`` have
+    passed."""
     try:
         async with asyncio.timeout(seconds), client_of(url) as client:
             yield client
@@ -52,9 +54,9 @@ async def requests(url: str, seconds: float, late: Callable[[], str]) -> AsyncIt
 
 
 async def sent(client: httpx2.AsyncClient, route: str, body: Any = None) -> httpx2.Response:
-    """The answer: to a GET without a body, else to a POST of it as JSON.
+    """Send a GET, or with a body a POST of it as JSON, and return the answer.
 
-    Raises FailedError, and ValueError for what the server refuses: a status from 400 to 499.
+    Raises FailedError without an answer or for a status from 500, ValueError for a status from 400 to 499.
     """
     try:
         answer = await (client.get(route) if body is None else client.post(route, json=body))
@@ -68,7 +70,7 @@ async def sent(client: httpx2.AsyncClient, route: str, body: Any = None) -> http
 
 
 def is_well(url: str, seconds: float) -> bool:
-    """Whether a server says that it is, in so many seconds."""
+    """Return whether the server's ``/health`` answers 200 within ``seconds``."""
     try:
         return httpx2.get(f"{url}/health", timeout=seconds, trust_env=False).status_code == 200
     except httpx2.HTTPError:
@@ -76,5 +78,5 @@ def is_well(url: str, seconds: float) -> bool:
 
 
 def cut(answer: httpx2.Response) -> str:
-    """The beginning of what it says, in one line."""
+    """Return the beginning of an answer's text, in one line."""
     return " ".join(answer.text.split())[:_SAID]

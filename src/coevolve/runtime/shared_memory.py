@@ -1,4 +1,4 @@
-"""Tensors in memory that several processes see, and objects that are sent without theirs."""
+"""Tensors in memory that several processes share, and pickling of objects without their tensors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ import torch
 from torch import Tensor, nn
 
 _ALIGNED = 64
-"""Tensors begin at multiples of so many bytes, as PyTorch's own do."""
+"""Tensors begin at multiples of this number of bytes, as PyTorch's own do."""
 
 
 class SharedMemory:
-    """Tensors in one piece of memory that several processes see. Pickled, it is the same memory in another process.
+    """Tensors in one block of memory that several processes share. Unpickled in another process, it is the list of the
+    tensors in the same memory.
 
-    Tensors of the meta device get a place there, and stay what they are.
+    Tensors on the meta device get a place in the memory, but stay on the meta device.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -41,7 +42,7 @@ class SharedMemory:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Move tensors that are elsewhere here."""
+        """Move tensors whose data is elsewhere back into the shared memory."""
         for tensor, view in zip(self.tensors, self.views, strict=True):
             if not tensor.is_meta and tensor.data_ptr() != view.data_ptr():
                 view.copy_(tensor)
@@ -53,7 +54,7 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tensor begins in the memory, in bytes, and what it is."""
+    """A tensor's place in the memory: its first byte, dtype and shape, and whether it is a parameter."""
 
     start: int
     dtype: torch.dtype
@@ -62,15 +63,16 @@ class _Place:
 
 
 def _file() -> Any:
-    """A file without a name, in memory where the system can; unlike /dev/shm this has no limit of its own."""
+    """Open a file without a name, in memory if the system supports it (memfd): unlike /dev/shm, no size limit of its
+    own."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("coevolve"), "r+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)
 
 
 def _views(file: int, size: int, places: Sequence[_Place]) -> list[Tensor]:
-    """The tensors, each from the memory itself: of views of one tensor PyTorch counts changes together, and would take
-    a gradient that is written for a weight that has changed."""
+    """Return the tensors, each made from the memory itself: views of one tensor share one version counter in PyTorch,
+    which would take a written gradient for a changed weight."""
     memory = mmap.mmap(file, size)
     views = []
     for place in places:
@@ -84,7 +86,7 @@ def _views(file: int, size: int, places: Sequence[_Place]) -> list[Tensor]:
 
 
 def _opened(handle: Any, size: int, places: Sequence[_Place]) -> list[Tensor]:
-    """The tensors of a ``SharedMemory``, in another process."""
+    """Return the tensors of a ``SharedMemory`` in another process."""
     file = handle.detach()
     views = _views(file, size, places)
     os.close(file)
@@ -95,7 +97,7 @@ def _opened(handle: Any, size: int, places: Sequence[_Place]) -> list[Tensor]:
 
 
 class Pickler(pickle.Pickler):
-    """Pickles everything but tensors, of which it only writes the number."""
+    """A pickler that writes only a number in place of each tensor."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -119,9 +121,9 @@ class Unpickler(pickle.Unpickler):
 
 
 def trim() -> None:
-    """Give memory that was freed back to the system, where the C library can be told so.
+    """Return freed memory to the system, if the C library has ``malloc_trim``.
 
-    Without this glibc keeps the gaps between blocks in use, some tens of KiB more at every step of a language model.
+    Without it, glibc keeps the gaps between used blocks: some tens of KiB more at every step of a language model.
     """
     trimmed = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trimmed is not None:

@@ -1,1 +1,1 @@
-"""Trained teams for others: export, cards, play and chat."""
+"""Trained teams: export, model cards, playing, chat and serving."""

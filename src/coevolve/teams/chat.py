@@ -1,4 +1,4 @@
-"""A team in a terminal: you give a problem, its roles answer as their protocol has it."""
+"""A team in a terminal: the user enters a problem, and the roles answer it in their play."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from coevolve.types import Episode, Turn
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 Ask = Callable[[str], str]
-"""The name of a column -> a line. Raises EOFError where there are no more."""
+"""The name of a column -> the line entered for it. Raises EOFError at the end of the input."""
 
 
 def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code: bool = False) -> None:
-    """Read a problem, a line for each of its columns, and print every turn; until the input ends.
+    """Read problems, a line for each column, and print every turn, until the input ends.
 
-    From a pipe every line is an answer and what is printed is plain. The n-th problem is sampled by ``seed + n``. A
-    play that fails is reported and the next one may follow. Raises ValueError as ``Team.load`` does, and for a task
-    that does not say what it asks for.
+    From a pipe, each line is a column's value, and the output is plain. The n-th problem, from 0, is sampled with
+    ``seed + n``. A play that fails is reported, and the next problem is read. Raises ValueError as ``Team.load`` does,
+    and for a task without ``asks``.
     """
     team = Team.load(folder, trust_code=trust_code)
     if team.asks is None:
@@ -48,8 +48,8 @@ def chat(folder: str | Path, *, greedy: bool = False, seed: int = 0, trust_code:
 
 
 def _problem(asks: Sequence[str], ask: Ask) -> dict[str, str] | None:
-    """What was given for each column, None at the end of the input. A task that asks for nothing waits for a line.
-    Raises ValueError for an input that ends within a problem."""
+    """Read a line for each column; None at the end of the input. For a task without columns, wait for a line. Raises
+    ValueError if piped input ends within a problem."""
     given = dict[str, str]()
     try:
         for name in asks or ("go on",):
@@ -67,13 +67,13 @@ def _typed(name: str) -> str:
 
 
 def _piped(name: str) -> str:
-    if sys.stdin is None or not (line := sys.stdin.readline()):  # None: it is closed
+    if sys.stdin is None or not (line := sys.stdin.readline()):  # None: standard input is closed
         raise EOFError
     return line.rstrip("\n")
 
 
 def _show(episode: Episode, roles: Sequence[str], out: Console) -> None:
-    """Each turn: the note before it, then ``role (policy, heard whom): text``."""
+    """Print each turn: the last note that it was shown, then ``role (policy, heard other roles): text``."""
     for turn in episode.turns:
         colour = _COLOURS[roles.index(turn.role) % len(_COLOURS)]
         others = dict.fromkeys(part.role for part in turn.heard if isinstance(part, Turn) and part.role != turn.role)

@@ -1,7 +1,7 @@
-"""The language of OpenAI's chat completions, spoken by a team: what a request asks of it, and what its play answers.
+"""OpenAI's chat completions for a team: requests read as problems, episodes written as responses.
 
-The problem is the last message of the user, or ``columns`` (ours) for tasks that ask for several. The answer is the
-last turn of the last role; every choice has an extension field ``coevolve`` with the whole transcript.
+The problem is the last message of the user, or ``columns``, an extension field, for tasks with several columns. The
+answer is the last turn of the last role; every choice has an extension field ``coevolve`` with the whole transcript.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coevolve.teams.telling import Piece
 from coevolve.types import Episode, Role, Turn
 
 _MOST_CHOICES = 128
-_SEEDS = 1 << 31  # of which one is drawn where a request names none
+_SEEDS = 1 << 31  # a request without a seed gets a random one below this
 
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "top_p": [1],
@@ -37,14 +37,14 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "response_format": [{"type": "text"}],
     "modalities": [["text"]],
 }
-"""What a team cannot do, and the values that do not ask for it."""
+"""Request fields that a team does not support, and the values that are accepted since they change nothing."""
 
 _SILENT = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
-"""Fields that would not change the answer."""
+"""Request fields that are ignored, as they would not change the answer."""
 
 
 class RefusedError(ValueError):
-    """A request that is not answered. status: of HTTP; code, param: as OpenAI's error objects have them."""
+    """A request that is refused. status: the HTTP status; code, param: those of OpenAI's error object."""
 
     def __init__(
         self, said: str, *, status: int = HTTPStatus.BAD_REQUEST, code: str | None = None, param: str | None = None
@@ -54,7 +54,7 @@ class RefusedError(ValueError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The error object."""
+        """The OpenAI error object."""
         return failure(str(self), "invalid_request_error", self.code, self.param)
 
 
@@ -73,7 +73,7 @@ class _StreamOptions(BaseModel):
 
 
 class Request(BaseModel):
-    """The body of a request, as far as a team can do what it says."""
+    """The body of a request: the fields that a team supports."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -94,7 +94,8 @@ class Request(BaseModel):
 
 
 def request(body: Mapping[str, Any], name: str) -> Request:
-    """What was asked of the team of this name. Raises RefusedError for what it cannot do."""
+    """Read the body of a request to the team ``name``. Raises RefusedError for fields and values that are not
+    supported, and for another model's name."""
     given = {key: value for key, value in body.items() if value is not None and key not in _SILENT}
     for key, values in _NEUTRAL.items():
         if given.pop(key, values[0]) not in values:
@@ -117,7 +118,7 @@ def request(body: Mapping[str, Any], name: str) -> Request:
 
 
 def problem(asked: Request, team: Team) -> dict[str, Any]:
-    """The columns of the problem that a request states. Raises RefusedError where it states none."""
+    """Return the columns of the problem in a request. Raises RefusedError if it has none."""
     if asked.columns is not None:
         return asked.columns
     if team.asks is not None and len(team.asks) == 0:
@@ -144,7 +145,7 @@ def _text(message: _Message) -> str:
 
 
 def completion(asked: Request, episodes: Sequence[Episode], last: Role) -> dict[str, Any]:
-    """The answer to a request that does not stream. last: the role whose last turn it is."""
+    """Return the response to a request that does not stream. last: the role whose last turn is the answer."""
     choices = []
     for index, episode in enumerate(episodes):
         turn = answer(episode, last)
@@ -154,9 +155,9 @@ def completion(asked: Request, episodes: Sequence[Episode], last: Role) -> dict[
 
 
 class Stream:
-    """The chunks of one streamed answer, which have an id in common.
+    """The chunks of one streamed answer, which share an id.
 
-    live: the role whose pieces are the answer as they come; None where only the end of the play says what it is.
+    live: the role whose text is streamed as the answer; None if the answer is known only at the end of the play.
     """
 
     def __init__(self, model: str, live: Role | None) -> None:
@@ -164,7 +165,7 @@ class Stream:
         self._live, self._begun, self._sent = live, False, ""
 
     def told(self, said: Piece | Turn) -> dict[str, Any]:
-        """That this was spoken."""
+        """Return the chunk for a piece of a turn, or for a whole turn."""
         delta = {} if self._begun else {"role": "assistant", "content": ""}
         self._begun = True
         if isinstance(said, Turn):
@@ -175,7 +176,7 @@ class Stream:
         return self._chunk(delta, coevolve={"piece": said._asdict()})
 
     def ended(self, asked: Request, episode: Episode, last: Role) -> Iterator[dict[str, Any]]:
-        """What of the answer was not sent yet, then the transcript, then the usage if it was asked for."""
+        """Yield the chunks that end the stream: the rest of the answer, the transcript, and the usage if requested."""
         turn = answer(episode, last)
         if turn.text.startswith(self._sent) and (rest := turn.text[len(self._sent) :]):
             yield self._chunk({"content": rest})
@@ -189,17 +190,17 @@ class Stream:
 
 
 def answer(episode: Episode, last: Role) -> Turn:
-    """The last turn of this role; of a play in which it never speaks the last turn at all."""
+    """Return the last turn of the role ``last``; the last turn of the episode if that role has none."""
     return next((turn for turn in reversed(episode.turns) if turn.role == last), episode.turns[-1])
 
 
 def failure(said: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """An error object as OpenAI's clients read it."""
+    """Return an OpenAI error object."""
     return {"error": {"message": said, "type": kind, "param": param, "code": code}}
 
 
 def models(name: str, since: int) -> dict[str, Any]:
-    """The list of the models there are: the team."""
+    """Return the list of models, which holds only the team."""
     return {"object": "list", "data": [{"id": name, "object": "model", "created": since, "owned_by": "coevolve"}]}
 
 
@@ -208,7 +209,7 @@ def _head(model: str, kind: str) -> dict[str, Any]:
 
 
 def _end(asked: Request, episode: Episode, turn: Turn) -> dict[str, Any]:
-    """Why an answer ended, and the transcript that it stands in, with the seed that says the same again."""
+    """Return an answer's finish reason, and its transcript with the seed that reproduces it."""
     position = {id(one): number for number, one in enumerate(episode.turns)}
     turns = [
         _spoken(one)
@@ -226,7 +227,7 @@ def _spoken(turn: Turn) -> dict[str, Any]:
 
 
 def _usage(episodes: Sequence[Episode]) -> dict[str, int]:
-    """Tokens of all turns: what the whole team read and said."""
+    """Return the token counts over all turns: the prompts and completions of the whole team."""
     read = sum(len(turn.prompt_ids) for episode in episodes for turn in episode.turns)
     said = sum(len(turn.action_ids) for episode in episodes for turn in episode.turns)
     return {"prompt_tokens": read, "completion_tokens": said, "total_tokens": read + said}

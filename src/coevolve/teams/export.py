@@ -1,6 +1,7 @@
-"""From a checkpoint to a folder that others can use: ``coevolve export``. What it holds is in ``coevolve.teams.team``.
+"""Export of a checkpoint to a folder that others can use (``coevolve export``); ``coevolve.teams.team`` describes the
+folder.
 
-Nothing of the training goes along: no optimiser, no critic, no data, no reward model; and no path of this machine.
+Nothing that only training needs is exported: no optimiser, critic, data or reward model; and no path of this machine.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _ADAPTER = "adapter_config.json"
 _BASE_OF_ADAPTER = "base_model_name_or_path"
 
 _WORDS = ".txt"
-"""How the name of a list of words ends."""
+"""The ending of word list files."""
 
 _OF_A_MODEL = (
     "config.json", "generation_config.json", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
@@ -51,13 +52,14 @@ _OF_A_MODEL = (
     "bpe.codes", "dict.txt", "emoji.json", "spiece.model", "spm.model", "sentencepiece*.model", "*.spm", "*.tiktoken",
     "tekken.json", "chat_template*", "readme*", "licen[cs]e*", "notice*",
 )  # fmt: skip
-"""What goes along of a base beside its weights; folders that a trainer wrote hold optimisers, settings and secrets."""
+"""The files of a base model that are exported with its weights; others are not, as folders that a trainer wrote hold
+optimisers, settings and secrets."""
 
 _PLAYED = ("dtype", "chat", "load_in_4bit")
-"""Settings of a policy that matter to who plays it."""
+"""Settings of a policy that matter for playing it."""
 
 _STOPPING = ("rounds", "tree")
-"""Plays that a threshold ends early."""
+"""Plays that a reward threshold (``done``) can end early."""
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(PolicySpec)}
 
@@ -65,15 +67,14 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(PolicySpe
 def export(
     run: str | Path, output: str | Path, *, step: int | None = None, merge: bool = False, trust_code: bool = False
 ) -> Path:
-    """Write the team of a run's newest checkpoint, or of the one after ``step`` steps, into ``output``; returns it.
+    """Write the team of a run's newest checkpoint, or of the one after ``step`` steps, to ``output`` and return that.
 
-    The cast is that of the last step trained. merge: adapters are added to their bases, so that every agent is a plain
-    Hugging Face folder. trust_code: run the code that the run names and copy the models of this machine that it names,
-    whoever made it (see ``trained.recipe_of``). The folder appears when it is whole, or not at all. Raises ValueError
-    for a folder that is no run or was trained from Python, code that is not trusted, a checkpoint that is missing or
-    torn or holds weights that cannot be, an output that is there already or the current folder, and a merge into a base
-    in 4 bits or into an output layer that is the input embedding, too, which would not compute what was trained;
-    OSError for a full disk.
+    The cast is that of the last trained step. merge: merge adapters into their base models, so that every agent is a
+    plain Hugging Face folder. trust_code: run the code and copy the local models that the run names, whoever made it
+    (see ``trained.recipe_of``). The folder appears complete, or not at all. Raises ValueError for a folder that is no
+    run or was trained from Python, code that is not trusted, a checkpoint that is missing, torn or has invalid weights,
+    an output that exists and is not empty or is the current folder, and a merge that would not compute what was
+    trained: into a base in 4 bits, or into an output layer tied to the input embedding; OSError for a full disk.
     """
     directory, output = RunDir(Path(run)), Path(output)
     folder, target = checkpoint_of(directory, step), _place(output)
@@ -87,11 +88,11 @@ def export(
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
-        with kept(folder) as folder:  # a run that still trains deletes its old ones
+        with kept(folder) as folder:  # a run that still trains deletes its old checkpoints
             trained = int(checkpoint.verify(folder)["step"])
             _write(beside, directory, recipe, folder, trained, merge)
         os.replace(beside, target)
-    except shutil.Error as error:  # lists every file that could not be copied
+    except shutil.Error as error:  # it lists every file that could not be copied; report the first
         raise OSError(f"could not write {output}: {error.args[0][0][2]}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -99,11 +100,12 @@ def export(
 
 
 def _place(output: Path) -> Path:
-    """Where a team will be. Raises ValueError for what its folder cannot replace."""
+    """Return the absolute path of the output. Raises ValueError if it exists and is no empty folder, or if it is the
+    current folder."""
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ValueError(f"{output} is there already and not an empty folder; name another one, or remove it")
     target = output.resolve()
-    if target == Path.cwd():  # who stands in it would not see the one that replaces it
+    if target == Path.cwd():  # it would be replaced, and the user's shell would stay in the old one
         raise ValueError(f"{output} is the current folder; name a new one in it, such as {output / 'team'}")
     return target
 
@@ -114,7 +116,7 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
     policies = {
         name: _agent(folder / AGENTS / name, target / AGENTS / name, spec, bases, merge)
         for name, spec in recipe.policies.items()
-        if name in recipe.roles.values()  # a critic that never speaks stays behind
+        if name in recipe.roles.values()  # a policy without a role, such as a critic, is not exported
     }
     code = _Code(target)
     settings = code.packed(_without_rows(recipe.task))
@@ -136,13 +138,13 @@ def _write(target: Path, run: RunDir, recipe: Recipe, folder: Path, trained: int
 
 
 def _without_rows(task: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of a task, with a file that is left behind in place of rows that stand in the recipe."""
+    """Return a task's settings, with the name of a file that is not exported in place of rows in the recipe itself."""
     data = ("data", "test") if task["name"] == "rows" else ()
     return {key: f"{key}.jsonl" if key in data and isinstance(value, list) else value for key, value in task.items()}
 
 
 def _describe(target: Path, about: dict[str, Any]) -> None:
-    """Write ``team.yaml``, without the example where that holds what such files cannot, as numbers beyond 64 bits."""
+    """Write ``team.yaml``; without the example if YAML cannot hold it, as with numbers beyond 64 bits."""
     for left in (about, {key: value for key, value in about.items() if key != "example"}):
         text = yaml.dump(plain(left), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
         (target / FILE).write_text(text, encoding="utf-8")
@@ -157,7 +159,7 @@ def _describe(target: Path, about: dict[str, Any]) -> None:
 
 
 def _warn_of_end(play: Mapping[str, Any]) -> None:
-    """Of a threshold that the rewards of a team which is played, 0, are above, in a play that would go on."""
+    """Warn of a threshold below 0 that ends a play after its first turn: an exported team's rewards are all 0."""
     done, goes_on = play.get("done"), play["name"] in _STOPPING and play.get("n", 1) > 1
     if goes_on and isinstance(done, int | float) and done < 0:
         warnings.warn(
@@ -168,14 +170,14 @@ def _warn_of_end(play: Mapping[str, Any]) -> None:
 
 
 class _Dumper(Dumper):
-    """Texts of several lines are written as such."""
+    """A YAML dumper that writes texts of several lines as block scalars."""
 
     def represent_scalar(self, tag: str, value: Any, style: str | None = None) -> Any:
         return super().represent_scalar(tag, value, "|" if isinstance(value, str) and "\n" in value else style)
 
 
 def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: bool) -> dict[str, Any]:
-    """Write one agent's folder; returns what ``team.yaml`` says about the policy."""
+    """Write one agent's folder; return the policy's settings in ``team.yaml``."""
     how = {name: getattr(spec, name) for name in _PLAYED if getattr(spec, name) != _DEFAULTS[name]}
     whole = {"model": f"{HERE}{AGENTS}/{target.name}", "weights": "frozen", **how}
     if spec.weights != "lora":
@@ -200,7 +202,7 @@ def _agent(source: Path, target: Path, spec: PolicySpec, bases: _Bases, merge: b
 
 
 def _loaded(source: Path, base: Base, spec: PolicySpec) -> str:
-    """Put an adapter on its base; returns what it is called there. Raises ValueError for one that nobody could load."""
+    """Load an adapter onto its base model; return its name there. Raises ValueError if it cannot be loaded."""
     name = source.name
     base.add(name, spec.lora, 0)
     Weights(base, name).load(source)
@@ -208,7 +210,7 @@ def _loaded(source: Path, base: Base, spec: PolicySpec) -> str:
 
 
 def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
-    """The adapter's product added to its base, as one model; beside it the tokenizer."""
+    """Merge an adapter into its base model and write the model, with the tokenizer."""
     base = Base(loading.load_causal_lm(spec.model))
     name = _loaded(source, base, spec)
     top, embedding = head(base.causal), base.causal.get_input_embeddings()
@@ -224,19 +226,19 @@ def _merge(source: Path, target: Path, spec: PolicySpec) -> None:
 
 
 class _Bases:
-    """The models that adapters sit on, each copied once unless it is one of the hub."""
+    """The base models of adapters, each copied once unless it is a model of the hub."""
 
     def __init__(self, target: Path) -> None:
         self._target, self._placed, self._loaded = target, dict[str, str](), dict[str, Base]()
 
     def loaded(self, model: str) -> Base:
-        """It, in memory."""
+        """Return the model, loaded once."""
         if model not in self._loaded:
             self._loaded[model] = Base(loading.load_causal_lm(model))
         return self._loaded[model]
 
     def placed(self, model: str) -> str:
-        """What ``team.yaml`` calls it."""
+        """Return the model's name in ``team.yaml``; copy its files the first time unless it is a model of the hub."""
         if model not in self._placed:
             where = models.resolve(model)
             self._placed[model] = where if isinstance(where, str) else self._copied(where, called(model))
@@ -256,20 +258,21 @@ class _Bases:
 
 
 class _Code:
-    """The user's Python files and word lists, each copied once, and settings that find them there."""
+    """The user's Python files and word lists, each copied once, and settings that refer to the copies."""
 
     def __init__(self, target: Path) -> None:
         self._target, self._copied = target, dict[Path, str]()
 
     def packed(self, value: Any) -> Any:
-        """The settings with files by their names: Python's and lists of words in ``code/``, data left behind."""
+        """Return the settings with files as names: Python files and word lists are copied to ``code/``, data files are
+        not exported."""
         if isinstance(value, Mapping):
             return {key: self.packed(inner) for key, inner in value.items()}
         if isinstance(value, list):  # as ``recipe.schema.anchored`` finds files in lists
             return [self.packed(one) if isinstance(one, Mapping) or is_code(one) else one for one in value]
         if not names_file(value):
             return value
-        if value.endswith(_WORDS):  # which the task reads when it is made
+        if value.endswith(_WORDS):  # copied, as the task reads it when it is built
             return self._copy(Path(value))
         file, colon, attribute = value.rpartition(":")
         return f"{self._copy(Path(file))}:{attribute}" if colon else Path(value).name
@@ -284,7 +287,7 @@ class _Code:
 
 
 def _word_lists(value: Any) -> list[str]:
-    """The files of words in these settings, which an export would copy."""
+    """Return the word list files in these settings, which an export would copy."""
     if isinstance(value, Mapping | list):
         inner = value.values() if isinstance(value, Mapping) else value
         return [found for one in inner for found in _word_lists(one)]
@@ -292,7 +295,7 @@ def _word_lists(value: Any) -> list[str]:
 
 
 def _free(path: Path) -> Path:
-    """The path, or the first of ``name-2``, ``name-3``, ... that is not taken."""
+    """Return the path, or the first of ``name-2``, ``name-3``, ... that does not exist."""
     tried = path
     number = 1
     while tried.exists():
@@ -302,7 +305,7 @@ def _free(path: Path) -> Path:
 
 
 def _made(settings: Any, target: Path) -> Any:
-    """The task as the exported folder makes it; None, with a warning, if that is not enough to make it of."""
+    """Build the task from the exported folder; None, with a warning, if it cannot be built from it."""
     try:
         with blame("task"):
             return component(anchored(settings, target), TASKS, "task")
@@ -312,9 +315,9 @@ def _made(settings: Any, target: Path) -> Any:
 
 
 def _example(task: Any, run: RunDir, trained: int) -> dict[str, Any] | None:
-    """The first held-out problem that the run wrote down at this checkpoint, and what roles were told on it.
+    """Return the first held-out problem that the run recorded at this checkpoint, with the roles' prompts on it.
 
-    None if it wrote none down; with a warning also where the task makes no prompt of what was written down.
+    None if it recorded none; None, with a warning, if the task cannot make the prompts from the record.
     """
     record = next((one for one in read_lines(run.samples) if one["step"] == trained), None)
     if record is None:
@@ -328,7 +331,7 @@ def _example(task: Any, run: RunDir, trained: int) -> dict[str, Any] | None:
 
 
 def _told(task: Any, record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Each role's first prompt, and the first that goes on from a turn of its own, from what it heard then."""
+    """Yield each role's first prompt, and its first one that continues an own turn, made from the recorded turns."""
     problem = Problem(record["problem"], record["data"])
     turns: list[Turn] = []
     seen = set()
@@ -343,7 +346,7 @@ def _told(task: Any, record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _rendered(prompt: Prompt) -> str:
-    """A prompt as text: messages with who says them, an own turn as what it said."""
+    """Return a prompt as text: messages with their roles, a turn as its text."""
     if isinstance(prompt, str):
         return str(prompt)
     pieces = []

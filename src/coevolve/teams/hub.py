@@ -18,12 +18,13 @@ _DENIED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def push_to_hub(folder: str | Path, repo: str, *, private: bool = False, api: HfApi | None = None) -> str:
-    """Upload what ``coevolve export`` wrote to the model OWNER/NAME of the hub, made if it is not there; its address.
+    """Upload a folder that ``coevolve export`` wrote to the model ``repo`` (OWNER/NAME) of the hub; return its address.
 
-    private: others do not see it; of a model that is there already this stays as it is. api: another hub or token than
-    those of `hf auth login`, HF_TOKEN and HF_ENDPOINT. Where the card names no licence, it gets that of the hub's
-    models that the team started from, if they have one in common. Raises ValueError for a folder that is no team, a
-    name that cannot be, and a token that is missing or may not; OSError if the hub cannot be reached or fails.
+    The model is created if it does not exist. private: create it as a private one; an existing model stays as it is.
+    api: another hub or token than those of `hf auth login`, HF_TOKEN and HF_ENDPOINT. A card without a licence gets
+    that of the hub's models that the team started from, if they share one. Raises ValueError for a folder that is no
+    team, an invalid name, and a token that is missing or lacks permission; OSError if the hub cannot be reached or
+    fails.
     """
     folder, api = Path(folder), HfApi(token=True) if api is None else api
     described(folder)
@@ -46,7 +47,7 @@ def push_to_hub(folder: str | Path, repo: str, *, private: bool = False, api: Hf
 
 
 def _name_licence(file: Path, api: HfApi) -> None:
-    """Write the licence that the start models have in common into a card that names none."""
+    """Write the licence that the start models share into a card without one."""
     card = ModelCard.load(file)
     bases = card.data.base_model or []
     if card.data.license is None and (licence := common_licence(_licence(base, api) for base in bases)):
@@ -57,6 +58,6 @@ def _name_licence(file: Path, api: HfApi) -> None:
 def _licence(base: str, api: HfApi) -> str | None:
     try:
         about = api.model_info(base).card_data
-    except RepositoryNotFoundError:  # or one that this token does not see
+    except RepositoryNotFoundError:  # also for a private model that this token may not see
         return None
     return None if about is None else about.license

@@ -1,4 +1,4 @@
-"""The model card of an exported team, from what its run wrote down. What nobody measured is not in it."""
+"""The model card of an exported team, made of the files of its run. It holds only what was measured."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "di
 _STEP = ("batch_size", "members", "seed")
 CARD = "README.md"
 _PIPELINE = "text-generation"
-_LICENCE = "mit"  # of the package, and so of the models that come with it
-_LONG = 200  # characters from which on a column is left out of the example of a call
+_LICENCE = "mit"  # the package's, and so that of the models that come with it
+_LONG = 200  # characters from which a column's value is written as "..." in the example of a call
 
 
 def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | None) -> None:
-    """Write ``README.md`` into the folder of a team, whose ``team.yaml`` is there. asks: as ``Team.asks``."""
+    """Write ``README.md`` into the folder of a team that has its ``team.yaml`` already. asks: as ``Team.asks``."""
     team = described(folder)
     sections = [
         _front_matter(team, run, recipe),
@@ -50,24 +50,25 @@ def write_card(folder: Path, run: RunDir, recipe: Recipe, asks: Sequence[str] | 
 
 
 def on_hub(model: str) -> bool:
-    """Whether a name can only mean a model of the Hugging Face hub; looks nothing up."""
+    """Return whether a name can only mean a model of the Hugging Face hub, without asking the hub."""
     local = model in models.PACKAGED or models.is_recipe(model) or Path(model).exists()
     return not local and models.HUB_NAME.fullmatch(model) is not None
 
 
 def called(model: str) -> str:
-    """A model's name without the path that led to it where it was trained."""
+    """Return a model's name without its local path."""
     return model if on_hub(model) else Path(model).name.removesuffix(".yaml").removesuffix(".yml")
 
 
 def common_licence(licences: Iterable[str | None]) -> str | None:
-    """The licence that all of these are; None where one is unknown or they differ."""
+    """Return the licence that all of these are; None if one is unknown or they differ."""
     found = set(licences)
     return found.pop() if len(found) == 1 else None
 
 
 def _front_matter(team: Exported, run: RunDir, recipe: Recipe) -> str:
-    """What the hub reads: start models of the hub, the licence where the start models have one, tags, metrics."""
+    """Return the metadata that the hub reads: start models of the hub, the licence that the start models share, tags
+    and metrics."""
     starts = dict.fromkeys(spec.model for name, spec in recipe.policies.items() if name in team.policies)
     bases = [model for model in starts if on_hub(model)]
     adapters = all(spec.weights == "lora" for spec in team.policies.values())
@@ -86,7 +87,7 @@ def _front_matter(team: Exported, run: RunDir, recipe: Recipe) -> str:
 
 
 def _bare(settings: Any) -> Any:
-    """Settings with files by their names, without where they are on this machine."""
+    """Return settings with files as their names, without their local paths."""
     if isinstance(settings, Mapping):
         return {key: _bare(value) for key, value in settings.items()}
     if isinstance(settings, list):
@@ -95,18 +96,18 @@ def _bare(settings: Any) -> Any:
 
 
 def _licence(model: str) -> str | None:
-    """What a start model's own card says, where it is on this machine."""
+    """Return the licence in a start model's own card, if the model is on this machine."""
     if model in models.PACKAGED:
         return _LICENCE
     card = Path(model) / CARD
     try:
         return ModelCard.load(card, ignore_metadata_errors=True).data.license if card.is_file() else None
-    except (ValueError, yaml.YAMLError):  # somebody else's, and no card for the hub
+    except (ValueError, yaml.YAMLError):  # a README.md that is no model card
         return None
 
 
 def _results(team: Exported, run: RunDir) -> list[EvalResult]:
-    """The rewards of the team at this checkpoint, if it was evaluated."""
+    """Return the team's rewards at this checkpoint, if it was evaluated."""
     task = str(team.task["name"]).removeprefix(HERE)
     return [
         EvalResult(
@@ -144,7 +145,8 @@ def _protocol(team: Exported) -> str:
 
 
 def _component(settings: Mapping[str, Any], registry: Mapping[str, Callable[..., Any]]) -> str:
-    """The name, with the first line of what the package says about it."""
+    """Return a task's or play's name with the first line of its module's docstring; its name alone if it is the user's
+    own."""
     name = str(settings["name"])
     if name not in registry:
         return f"`{name.removeprefix(HERE)}`."
@@ -175,7 +177,7 @@ In a terminal: `coevolve chat .{option}`. One agent, without Coevolve:
 
 
 def _call(team: Exported, asks: Sequence[str] | None) -> str:
-    """The arguments of a play on the example."""
+    """Return the arguments of ``play`` for the example, as Python code."""
     columns = team.example["columns"] if team.example else {}
     given = {name: columns.get(name, "...") for name in (columns if asks is None else asks)}
     short = {name: repr(value if len(str(value)) < _LONG else "...") for name, value in given.items()}
@@ -210,7 +212,7 @@ def _prompts(team: Exported) -> str:
 
 
 def _fenced(text: str) -> str:
-    """As a block of code, whatever back-ticks are in it."""
+    """Return text as a Markdown code block, with a fence longer than any back-ticks in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text}\n{fence}"
@@ -218,7 +220,7 @@ def _fenced(text: str) -> str:
 
 def _training(team: Exported, run: RunDir, recipe: Recipe) -> str:
     lines = [line for line in read_lines(run.metrics) if line["step"] < team.step]
-    kl = lines[-1].get("kl") if lines else None  # null where it could not be measured
+    kl = lines[-1].get("kl") if lines else None  # null if it could not be measured
     file = run.path / "environment.json"
     here = shapes.read(file) if file.is_file() else {}
     facts = {
@@ -240,7 +242,7 @@ def _machine(here: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _evaluated(team: Exported, run: RunDir) -> Mapping[str, Any]:
-    """What `coevolve eval` found of this very checkpoint; empty if it was not asked."""
+    """Return the results of `coevolve eval` for this checkpoint; empty if it was not evaluated."""
     file = run.path / "eval.json"
     found = shapes.read(file) if file.is_file() else {}
     return found if found.get("checkpoint") == team.step else {}

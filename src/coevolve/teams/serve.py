@@ -29,14 +29,15 @@ from coevolve.teams.team import FILE, Team, described
 from coevolve.teams.telling import Piece, Told
 from coevolve.types import Episode, Turn
 
-_MOST_BYTES = 1 << 20  # of a request
+_MOST_BYTES = 1 << 20  # of a request's body
 _PATIENCE = 60.0  # seconds for a client to send, or to take what it is sent
-_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # which opens no file
-_LOOK = 0.5  # seconds between two looks whether it still listens
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # unlike epoll, neither opens a file
+_LOOK = 0.5  # seconds between two checks whether the client is still connected
 
 
 def serve(path: Path, *, host: str, port: int, trust_code: bool = False) -> None:
-    """Answer until Ctrl-C. path: an exported team, or a run, whose newest checkpoint it is. port 0: any free one.
+    """Serve a team until Ctrl-C. path: an exported team, or a run, whose newest checkpoint is served. port 0: any free
+    port.
 
     Raises ValueError as ``export`` and ``Team.load`` do, and for an address that is taken.
     """
@@ -49,11 +50,11 @@ def serve(path: Path, *, host: str, port: int, trust_code: bool = False) -> None
 
 @contextmanager
 def playable(path: Path, trust_code: bool) -> Iterator[Path]:
-    """The folder of a team: this one, or that of a run exported beside, for as long as the context lasts."""
+    """Yield the folder of a team: ``path`` itself, or for a run a temporary export of it."""
     if (path / FILE).is_file():
         yield path
     elif (path / "recipe.yaml").is_file():
-        with tempfile.TemporaryDirectory() as beside:  # what it names is trusted from here on: export has asked
+        with tempfile.TemporaryDirectory() as beside:  # its code is trusted from here on: export has checked it
             yield export(path, Path(beside) / path.resolve().name, trust_code=trust_code)
     else:
         raise ValueError(
@@ -64,7 +65,7 @@ def playable(path: Path, trust_code: bool) -> Iterator[Path]:
 
 @contextmanager
 def serving(team: Team, name: str, host: str = LOOPBACK, port: int = 0) -> Iterator[str]:
-    """A server for this team, in threads; yields its address. One play at a time: they would share the processor."""
+    """Serve this team in threads; yield the address. Plays run one at a time, as they would share the processor."""
     try:
         server = _Server(team, name, host, port)
     except OSError as error:
@@ -83,7 +84,7 @@ class _Server(Server):
         self._playing = threading.Lock()
 
     def play(self, asked: Request, told: Told | None = None) -> list[Episode]:
-        """What the team makes of a request, one at a time: they would share the processor."""
+        """Play a request's problem, one request at a time: several would share the processor."""
         problems = [completions.problem(asked, self.team)] * asked.n
         how: dict[str, Any] = {"seed": asked.seed, "temperature": asked.temperature, "max_new_tokens": asked.longest}
         with self._playing:
@@ -95,15 +96,15 @@ class _Handler(Handler):
     timeout = _PATIENCE
 
     def do_GET(self) -> None:
-        """``/v1/models``, and one of them by name."""
+        """Answer ``/v1/models`` and ``/v1/models/NAME``."""
         self._guarded(self._models)
 
     def do_POST(self) -> None:
-        """``/v1/chat/completions``."""
+        """Answer ``/v1/chat/completions``."""
         self._guarded(self._complete)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """The work, or the error object that says why not; whatever it was, the next request may go well."""
+        """Do the work; send any exception as an error object, so that the server goes on."""
         self.begun = False
         try:
             if self.server.is_local and not is_ours(self.headers, self.server.server_address[1]):
@@ -115,7 +116,7 @@ class _Handler(Handler):
         except RefusedError as error:
             self._failed(error.status, error.body)
         except (ConnectionError, TimeoutError):
-            self.close_connection = True  # nobody listens any more
+            self.close_connection = True  # the client is gone
         except ValueError as error:
             self._failed(HTTPStatus.BAD_REQUEST, completions.failure(str(error), "invalid_request_error"))
         except Exception as error:  # noqa: BLE001
@@ -156,7 +157,7 @@ class _Handler(Handler):
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _gone(self) -> bool:
-        """Whether the client has closed its end, while it waits for an answer."""
+        """Return whether the client has closed its connection before the answer is complete."""
         try:
             with _Selector() as looking:
                 looking.register(self.connection, selectors.EVENT_READ)
@@ -165,7 +166,7 @@ class _Handler(Handler):
             return True
 
     def _body(self) -> dict[str, Any]:
-        if self.headers.get_content_type() != "application/json":  # the only kind that no web page sends unasked
+        if self.headers.get_content_type() != "application/json":  # web pages cannot send it without a CORS preflight
             raise RefusedError(
                 "the body is no application/json; send that, and say so in Content-Type",
                 status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -180,7 +181,7 @@ class _Handler(Handler):
         return parse_json(read_text(Path("request"), self.rfile.read(int(length))), "request")
 
     def _event(self, chunk: Mapping[str, Any]) -> None:
-        """One piece of a streamed answer; the first begins it."""
+        """Send one event of a streamed answer; the first one is preceded by the response's headers."""
         if not self.begun:
             self.begun = True
             self.send_response(HTTPStatus.OK)
@@ -202,21 +203,21 @@ class _Handler(Handler):
         self.answer(status, json.dumps(found).encode(), "application/json")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What ``http.server`` refuses by itself, such as another method."""
+        """Send an error of ``http.server`` itself, such as an unsupported method, as an OpenAI error object."""
         said = message or HTTPStatus(code).phrase
         self._answer(code, completions.failure(said, "invalid_request_error"))
 
 
 class _LeftError(Exception):
-    """Nobody listens any more."""
+    """The client is gone."""
 
 
 def _as_told(play: Callable[[Told], Sequence[Episode]], gone: Callable[[], bool]) -> Generator[Piece | Turn | Episode]:
-    """What a play tells, as it tells it, then its episodes.
+    """Yield a play's pieces and turns as they are sampled, then its episodes.
 
-    It runs in a thread of its own, as fast as it can: whoever takes what it says slowly, or not at all, keeps nobody
-    else waiting. Left before its end it is given up at the next token, also one that waits for others to end. Raises
-    ConnectionAbortedError once ``gone`` says that nobody listens.
+    The play runs in a thread of its own, so that a slow client does not delay other requests. If the generator is
+    closed before its end, the play stops at the next token, and one that still waits for other plays at its first.
+    Raises ConnectionAbortedError once ``gone`` returns True.
     """
     inbox, left = SimpleQueue[Piece | Turn | Sequence[Episode] | BaseException](), threading.Event()
 
@@ -228,7 +229,7 @@ def _as_told(play: Callable[[Told], Sequence[Episode]], gone: Callable[[], bool]
     def run() -> None:
         try:
             inbox.put(play(tell))
-        except BaseException as error:  # noqa: BLE001  (raised where it is read, which would wait for ever)
+        except BaseException as error:  # noqa: BLE001  (raised by the reader, which would wait for ever otherwise)
             inbox.put(error)
 
     def heard() -> Piece | Turn | Sequence[Episode] | BaseException:

@@ -1,12 +1,12 @@
-"""A trained team to be played: ``Team.load(folder).play("...")``, of a folder that ``coevolve export`` wrote.
+"""A trained team for inference: ``Team.load(folder).play("...")``, with a folder that ``coevolve export`` wrote.
 
-    team.yaml           who plays which role, how, and what each is told (``Exported``)
+    team.yaml           roles, policies, play, task and sampling (``Exported``)
     agents/<policy>/    a Hugging Face folder, or a PEFT folder
-    bases/<model>/      what adapters sit on, where that is no model of the hub
-    code/               the user's own task, protocol or functions
+    bases/<model>/      base models of adapters that are no models of the hub
+    code/               the user's own task, play or functions
     README.md           the model card
 
-Playing needs neither the training data nor a reward: nobody is paid.
+Playing needs neither the training data nor a reward: all rewards are 0.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from coevolve.types import Case, Episode, Play, PolicyName, Problem, Prompt, Rol
 FILE, AGENTS, BASES, CODE = "team.yaml", "agents", "bases", "code"
 
 HERE = "./"
-"""What a path in ``team.yaml`` begins with that leads into the team's own folder."""
+"""The prefix of paths in ``team.yaml`` that are relative to the team's own folder."""
 
 _STEP = "team"
-"""In the names of the random numbers, where training has the step."""
+"""Takes the place of the training step in the keys of the random numbers."""
 
-_NAME = 40  # characters of a problem that it is called by
+_NAME = 40  # characters of a problem's first column that its id begins with
 
 
 class Exported(BaseModel):
-    """What an exported team is made of, as its ``team.yaml`` says.
+    """The contents of an exported team's ``team.yaml``.
 
     Models that begin with ``./``, and files of code, are in the team's folder.
     """
@@ -58,24 +58,24 @@ class Exported(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     coevolve: str
-    """The version that wrote it."""
+    """The version of Coevolve that wrote the file."""
     run: str
     step: NonNegativeInt
-    """How many steps of the run had been learnt."""
+    """The number of training steps of the exported checkpoint."""
     roles: dict[Role, PolicyName] = Field(min_length=1)
     policies: dict[PolicyName, PolicySpec]
     play: Component
     task: Component
     sampling: StrictSampling
     example: dict[str, Any] | None = None
-    """A held-out problem, ``columns``, and what roles were ``told`` on it, for who reads the file."""
+    """A held-out problem (``columns``) and the roles' prompts on it (``told``), for readers and the model card."""
 
     @model_validator(mode="after")
     def _of_trained_policies(self) -> Exported:
         check_run(self.run)
         check_roles(self.roles, self.policies)
         for name, spec in self.policies.items():
-            if is_recipe(spec.model):  # one of a stranger would write wherever it says
+            if is_recipe(spec.model):  # training by a stranger's recipe would write wherever it says
                 raise ValueError(
                     f"policies.{name}.model is the recipe {spec.model}; want a folder or a model of the hub"
                 )
@@ -88,11 +88,11 @@ class Exported(BaseModel):
 
 
 class Team:
-    """Policies that play their roles in the protocol that they were trained in.
+    """Trained policies that play their roles in the play that they were trained in.
 
     roles: role -> policy. asks: the columns of a problem, empty for a task that needs none, None for a task that does
-    not say. feedback is given where the protocol asks for it; rewards are 0, so that ``best_of`` goes on from the first
-    of its responses and no threshold above 0 ends a play.
+    not say. Feedback is given where the play asks for it; all rewards are 0, so ``best_of`` continues its first
+    response, and no threshold above 0 ends a play.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class Team:
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None, trust_code: bool = False) -> Team:
-        """The team in this folder, on the device ("cuda:1"; by default the first GPU, or the CPU).
+        """Load the team in this folder onto a device ("cuda:1"; by default the first GPU, or the CPU).
 
-        trust_code: run the Python files that came with it, and ask the endpoint that it names for feedback, if there
-        are any; a reward is not among them, as nobody is paid. Raises ValueError for a folder that is no team, code
-        that is not trusted, and models that cannot be loaded.
+        trust_code: allow the team's own Python files to be run, and the endpoint that it names to be asked for
+        feedback; its reward is never used. Raises ValueError for a folder that is no team, code that is not trusted,
+        and models that cannot be loaded.
         """
         folder = Path(folder)
         about = described(folder)
@@ -143,11 +143,11 @@ class Team:
         max_new_tokens: int | None = None,
         **columns: Any,
     ) -> Episode:
-        """One interaction: ``play("text")`` where the task asks for one column, else ``play(question=..., entry=...)``,
-        or a mapping.
+        """Play one problem and return its episode: ``play("text")`` if the task asks for one column, else
+        ``play(question=..., entry=...)``, or with a mapping.
 
-        seed: the same one gives the same texts. temperature (0: greedy), max_new_tokens: else as trained. Raises
-        ValueError for a column that is missing, a prompt that is too long, and whatever the task or the play raises.
+        seed: the same seed gives the same texts. temperature (0: greedy), max_new_tokens: as trained if None. Raises
+        ValueError for a missing column, a prompt that is too long, and errors of the task or the play.
         """
         given = {**self._columns(problem), **columns}
         return self.play_many([given], seed=seed, temperature=temperature, max_new_tokens=max_new_tokens)[0]
@@ -161,9 +161,10 @@ class Team:
         max_new_tokens: int | None = None,
         told: Told | None = None,
     ) -> list[Episode]:
-        """An interaction on each problem, side by side. The same problem several times is sampled several times.
+        """Play several problems at the same time and return an episode for each. A repeated problem is sampled anew
+        each time.
 
-        told: hears what is said as it is sampled (``teams.telling``).
+        told: called with the turns and their pieces as they are sampled (``teams.telling``).
         """
         given = [self._problem(self._columns(problem)) for problem in problems]
         longest = self.sampling.length_range[1] if max_new_tokens is None else max_new_tokens
@@ -188,8 +189,8 @@ class Team:
         return {self.asks[0]: problem}
 
     def _problem(self, columns: Mapping[str, Any]) -> Problem:
-        """Called by its first column, in messages and in the names of its random numbers; behind the beginning of what
-        is longer, or is not all of it, comes a number that is of all columns."""
+        """Return the problem with these columns. Its id, used in messages and in the keys of its random numbers, is
+        its first column; if that is long, or there are more columns, its beginning and a checksum of all columns."""
         if missing := [name for name in self.asks or () if name not in columns]:
             given = ", ".join(columns) or "none"
             raise ValueError(f"no column {', '.join(missing)}, which {self.task.name} asks for; were given {given}")
@@ -200,7 +201,8 @@ class Team:
 
 
 def _told(value: Any) -> Any:
-    """A column's value as JSON that is the same in every process: of what is no plain data only its type."""
+    """Return a column's value as plain data that is the same in every process; other objects become the name of their
+    type."""
     if isinstance(value, Mapping):
         return sorted([str(key), json.dumps(_told(one))] for key, one in value.items())
     if isinstance(value, list | tuple):
@@ -209,7 +211,7 @@ def _told(value: Any) -> Any:
 
 
 class _Played:
-    """A task as far as playing goes."""
+    """A task without problems, whose rewards are all 0."""
 
     train: Sequence[Problem] = ()
     test: Sequence[Problem] = ()
@@ -228,15 +230,15 @@ class _Played:
 
 
 def described(folder: Path) -> Exported:
-    """What is written in the folder's ``team.yaml``. Raises ValueError if there is none, or a wrong one."""
+    """Read the folder's ``team.yaml``. Raises ValueError if it is missing or invalid."""
     if not (folder / FILE).is_file():
         raise ValueError(f"{folder} is no team: it has no {FILE}; make one of a run with `coevolve export RUN FOLDER`")
     return validate(Exported, load_yaml(folder / FILE), str(folder / FILE))
 
 
 def unpaid(task: Component) -> Component:
-    """The settings of one of the package's tasks with a reward that pays nothing, in place of one that is code, a model
-    or a judge. A task of the user's own is taken as it is: nobody knows what its settings mean."""
+    """Return a packaged task's settings with a reward of 0 in place of its own, which may be code, a model or a judge.
+    Settings of a user's own task stay as they are, since their meaning is unknown."""
     if task["name"] not in TASKS or "reward" not in task:
         return task
     return {**{key: value for key, value in task.items() if key != "reward_weights"}, "reward": _nothing}
@@ -247,7 +249,7 @@ def _nothing(**columns: Any) -> float:
 
 
 def asked(task: Task, play: Component) -> tuple[str, ...] | None:
-    """The columns that a problem of this task needs in this play; None where the task does not say."""
+    """Return the columns that a problem of this task needs in this play; None if the task does not say."""
     asks: Sequence[str] | None = getattr(task, "asks", None)
     if asks is None:
         return None
@@ -256,7 +258,7 @@ def asked(task: Task, play: Component) -> tuple[str, ...] | None:
 
 
 def _policies(folder: Path, specs: Mapping[PolicyName, PolicySpec], device: str) -> dict[PolicyName, LocalLearner]:
-    """The agents, adapters of one base on one copy of it."""
+    """Build the policies; adapters of the same base model share one copy of it."""
 
     def placed(spec: PolicySpec) -> PolicySpec:
         model = str(folder / spec.model) if spec.model.startswith(HERE) else spec.model

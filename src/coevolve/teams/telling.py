@@ -1,4 +1,4 @@
-"""An engine whose turns somebody hears while they are sampled."""
+"""An engine that passes turns to a callback while they are sampled."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from coevolve.models import tokens
 from coevolve.types import Asked, PolicyName, Role, Say, Turn
 
 _HALF = "\ufffd"
-"""What decoders write for a character of which bytes are missing."""
+"""The character that decoders write for a character whose bytes are incomplete."""
 
 
 class Piece(NamedTuple):
-    """The next text of a turn that is being sampled. The pieces of a turn are the beginning of its text."""
+    """The next text of a turn that is being sampled. A turn's pieces together are the beginning of its text, and may
+    lack its end."""
 
     role: Role
     round: int
@@ -23,11 +24,12 @@ class Piece(NamedTuple):
 
 
 Told = Callable[[Piece | Turn], None]
-"""Hears every piece and, when it is whole, every turn; what it raises ends the play."""
+"""A callback for every piece and, when it is complete, every turn; an exception that it raises ends the play."""
 
 
 class Telling:
-    """An engine that tells what it samples, as it does so where it can (``Say.told``)."""
+    """A wrapper of an engine that calls ``told`` with every turn, and with its pieces if the engine samples token by
+    token (``Say.told``)."""
 
     def __init__(self, engine: BaseEngine, told: Told) -> None:
         self._engine, self._told = engine, told
@@ -47,7 +49,7 @@ class Telling:
         return spoken
 
     def _heard(self, name: PolicyName, say: Say) -> Say:
-        """The same say, whose tokens are told as text: characters that are whole, once each."""
+        """Return the say with a callback that passes on its tokens as text: complete characters, each once."""
         tokenizer, ids, before = self._engine.published[name].tokenizer, list[int](), ""
 
         def token(id: int) -> None:
