@@ -1,1 +1,1 @@
-"""What computes: forwards, caches, attention, log-probabilities."""
+"""Computation: forwards, KV caches, attention, log-probabilities."""

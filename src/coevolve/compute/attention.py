@@ -1,8 +1,8 @@
 """Attention over a prefix tree by PyTorch's public operator, as an implementation that transformers' models call.
 
-``trunk(causal)(..., tree_attention=x)`` makes every layer hand its queries, keys and values to ``x.attend``; without
-it, it is transformers' own attention (sdpa). ``backend`` tests which models can use it. Letters: N packed tokens; M
-segments of Q places and paths of P; H query heads, K key heads, D head dimension.
+``trunk(causal)(..., tree_attention=x)`` makes every layer pass its queries, keys and values to ``x.attend``; without
+this argument, transformers' own attention (sdpa) is used. ``backend`` tests which models can use it. Letters: N packed
+tokens; M segments of Q places and paths of P; H query heads, K key heads, D head dimension.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from coevolve.compute.prefix_tree import Ids, PrefixTree, Segment, padded
 NAME = "coevolve"
 
 _OTHERS = ("sliding_window", "softcap", "s_aux", "position_bias")
-"""Kinds of attention that we do not compute."""
+"""Arguments of kinds of attention that are not supported here."""
 
 
 _COPIES = 4
 _FEW = 1 << 14
-"""Places on paths, for each packed token and in all, from which on a layer's are not kept for the gradient."""
+"""Above so many places on paths per packed token, and in all, a layer's copies are recomputed in the backward."""
 
 
 class Attention(Protocol):
-    """Attention of a whole model, layer by layer: [1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]."""
+    """The attention of all layers of a model: from [1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor: ...
 
 
 class PathAttention:
-    """Packed tokens, filled up, and attention over their tree: the tokens of every segment over its path, segments of
-    similar length side by side.
+    """A tree's packed tokens, padded, and the attention of each segment's tokens over its path; segments of similar
+    length are computed together.
 
-    Each segment has a copy of its path's keys and values. Where those are many more than the tokens, a layer's are made
-    again for the gradient, so that no two layers' exist at a time.
+    Each segment has a copy of its path's keys and values. If these are many more than the tokens, each layer's copies
+    are made again in the backward, so that those of two layers never exist at a time.
     """
 
     def __init__(self, tree: PrefixTree, device: torch.device) -> None:
@@ -53,11 +53,11 @@ class PathAttention:
         self.blocks = [_Block.of(segments, device) for segments in by_size.values()]
         self.many = sum(block.from_MP.numel() for block in self.blocks) > max(_COPIES * len(self.ids_N), _FEW)
         token_X = torch.cat([block.from_MQ[block.real_MQ] for block in self.blocks])
-        self.place_N = torch.full((len(self.ids_N),), len(token_X), device=device)  # those that fill up are nobody's
+        self.place_N = torch.full((len(self.ids_N),), len(token_X), device=device)  # padding has no segment
         self.place_N[token_X] = torch.arange(len(token_X), device=device)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """The same in every layer; differentiable."""
+        """Return the attention's output of a layer, [1, N, H, D]; differentiable."""
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
         found = [
             again(block.attend, q, k, v, scaling) if self.many else block.attend(q, k, v, scaling)
@@ -68,8 +68,8 @@ class PathAttention:
 
 
 class _Block(NamedTuple):
-    """M segments and their paths as places, filled up to the longest. from_MQ, from_MP: the packed token of each place.
-    real_MQ: which are a segment's. sees_M1QP: who sees whom."""
+    """M segments and their paths, padded to the longest. from_MQ, from_MP: the packed token at each place. real_MQ:
+    which places are not padding. sees_M1QP: the attention mask, which path tokens each token attends to."""
 
     from_MQ: Tensor
     real_MQ: Tensor
@@ -85,18 +85,18 @@ class _Block(NamedTuple):
         return cls(*(torch.from_numpy(x).to(device) for x in (from_MQ, real_MQ, from_MP, sees_M1QP)))
 
     def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scaling: float) -> Tensor:
-        """What the segments' tokens find, [X, H D], one segment after the other."""
+        """Return the attention output of the segments' tokens, [X, H D], one segment after the other."""
         given = (_taken(q_NHD, self.from_MQ), _taken(k_NKD, self.from_MP), _taken(v_NKD, self.from_MP))
         out = masked(*given, self.sees_M1QP, scaling, grouped=q_NHD.device.type == "cpu")
         return out.transpose(1, 2)[self.real_MQ].flatten(1)
 
 
 def masked(query: Tensor, key: Tensor, value: Tensor, sees_M1QP: Tensor, scaling: float, *, grouped: bool) -> Tensor:
-    """PyTorch's attention with a mask: [M, H, Q, D] and twice [M, K, P, D] to [M, H, Q, D].
+    """Apply PyTorch's attention with a mask: from [M, H, Q, D] and twice [M, K, P, D] to [M, H, Q, D].
 
-    grouped: its kernel lets several query heads share a key head. On GPUs no kernel does that under a mask (as
-    transformers knows in ``use_gqa_in_sdpa``), and PyTorch would keep all scores in memory instead: there each query
-    head gets keys and values of its own, H / K times the bytes.
+    grouped: whether the kernel lets several query heads share a key head. On GPUs no kernel does so with a mask (see
+    transformers' ``use_gqa_in_sdpa``), and PyTorch would keep all scores in memory instead: there each query head gets
+    its own keys and values, H / K times the bytes.
     """
     shared = query.shape[1] // key.shape[1]
     if shared > 1 and not grouped:
@@ -106,14 +106,14 @@ def masked(query: Tensor, key: Tensor, value: Tensor, sees_M1QP: Tensor, scaling
 
 
 def _side_by_side(runs: Sequence[Ids]) -> tuple[Ids, Any]:
-    """Runs filled up with their last number, and which places they have themselves."""
+    """Return runs padded with their last number to one length, and which places are not padding."""
     longest = max(map(len, runs))
     real = np.arange(longest) < np.array([len(run) for run in runs])[:, None]
     return np.stack([np.pad(run, (0, longest - len(run)), "edge") for run in runs]), real
 
 
 def _taken(x_NHD: Tensor, from_ML: Tensor) -> Tensor:
-    """[M, H, L, D]. The gradient of an embedding is a fast sum."""
+    """Return the tokens ``from_ML`` of x, [M, H, L, D]; by an embedding, whose gradient is a fast sum."""
     x_MLX = embedding(from_ML, x_NHD.flatten(1))
     return torch.unflatten(x_MLX, -1, x_NHD.shape[1:]).transpose(1, 2)
 
@@ -121,7 +121,7 @@ def _taken(x_NHD: Tensor, from_ML: Tensor) -> Tensor:
 def attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """What transformers calls in every layer: [B, heads, S, D] in, [B, S, heads, D] out."""
+    """Compute the attention of a layer; called by transformers: [B, heads, S, D] in, [B, S, heads, D] out."""
     ours: Attention | None = kwargs.pop("tree_attention", None)
     if ours is None:
         found: tuple[Tensor, Tensor | None] = sdpa_attention_forward(
@@ -143,5 +143,5 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 def no_mask(device: torch.device) -> Tensor:
-    """An attention mask that transformers passes on untouched, for attention that knows who sees whom."""
+    """Return a dummy attention mask that transformers passes on unchanged, for attention that has its own mask."""
     return torch.zeros((1, 1, 1, 1), device=device)

@@ -1,7 +1,7 @@
-"""Which backend computes for a model: chosen when it is loaded, after what each computes was compared with the model.
+"""Choice of a model's backend when it is loaded, after each candidate's results were compared with the model's own.
 
-``auto`` is: on the CPU the compiled loops (``cpu``) where numba is installed and they give what the model gives; else
-``torch``, which then says why. (A recipe that asks for several threads asks for ``torch``: ``learners.build``.)
+``auto`` chooses, on the CPU, the compiled loops (``cpu``) if numba is installed and they give the model's results; else
+``torch``, which then reports the reason. (A recipe that asks for several threads gets ``torch``: ``learners.build``.)
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from coevolve.models.weights import Base, trunk
 from coevolve.runtime.processor import bfloat16_by, multiplied_in
 
 _ROWS = ((5, 3, 8), (4, 1), ())
-"""What three rows that begin alike go on with."""
+"""The ends of three test rows with a common prefix."""
 
 _COMMON = 12
 
 _MANY = 1024
-"""Rows of an update's layers, of which it is said what they are multiplied in."""
+"""Number of rows, typical of an update's layers, for which ``about`` names the dtype of products."""
 
 _UNFIT = (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, KeyError, RuntimeError)
-"""What a model raises that takes no extra argument, or whose attention is of another kind."""
+"""Exceptions of models that accept no extra argument, or whose attention is of another kind."""
 
 TreeHidden = Callable[[Any, Tensor], Tensor]
-"""(packed tokens of a tree, which are wanted) -> their last hidden states [X, W]."""
+"""(packed tokens of a tree, the numbers of the wanted ones) -> last hidden states of the wanted ones, [X, W]."""
 Start = Callable[[list[list[int]], list[int]], KVCache]
 """(prompts, each row's prompt) -> the KV cache of a rollout of two tokens."""
 
 
 def choose(base: Base, asked: Compute, model: str, kept: bool = False) -> Backend:
-    """The backend of a model just loaded. kept: however large, compiled loops may sample it from a copy that they keep
-    (``runtime.placement.keeps_copy``). Raises ValueError where the one that is asked for does not fit it."""
+    """Return the backend of a model just loaded. kept: whether the compiled loops may sample from a copy of the weights
+    that is kept, up to a larger size (``runtime.placement.keeps_copy``). Raises ValueError if the backend asked for
+    does not fit."""
     if asked == "reference":
         return ReferenceBackend(base)
     tree = _use_our_attention(base)
@@ -63,7 +64,7 @@ def choose(base: Base, asked: Compute, model: str, kept: bool = False) -> Backen
 
 
 def about(backend: Backend, dtype: torch.dtype) -> str:
-    """What computes in this dtype, in a line."""
+    """Return one line that describes the backend's computation in this dtype."""
     if backend.name == "cpu" and dtype == torch.bfloat16:
         wide = multiplied_in(dtype, torch.device("cpu"), _MANY) == torch.float32
         return backend.about + ", layers of updates multiply bfloat16 in float32" * wide
@@ -71,8 +72,8 @@ def about(backend: Backend, dtype: torch.dtype) -> str:
 
 
 def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = False, kept: bool = False) -> str:
-    """What ``choose`` will come to, as far as a model without weights tells (on the meta device). Raises ValueError
-    where that tells already that ``cpu`` does not fit."""
+    """Return a description of what ``choose`` will choose, from a model without weights (on the meta device). Raises
+    ValueError if that shows already that ``cpu`` does not fit."""
     if asked in ("reference", "torch"):
         return asked
     why_not = _why_not_here(device) or ("its base is in 4 bits" if four_bit else _unlike(causal, kept))
@@ -82,9 +83,9 @@ def planned(causal: Any, device: torch.device, asked: Compute, four_bit: bool = 
 
 
 def slow_dtype(backend: Backend, device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why an update in this dtype takes many times as long there as in float32, if it does: where layers are PyTorch's
-    own, a product of bfloat16 with 1.5 billion parameters' shapes took 4 times as long forwards and 150 times backwards
-    with AVX2 alone."""
+    """Return the reason why an update in this dtype takes many times as long as in float32, or None. In PyTorch's own
+    layers, a bfloat16 product at a 1.5-billion-parameter model's shapes took 4 times as long forwards and 150 times as
+    long backwards with AVX2 alone."""
     if backend.name == "cpu" or device.type != "cpu" or dtype != torch.bfloat16 or bfloat16_by() != "nothing":
         return None
     return "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX)"
@@ -106,10 +107,10 @@ def _unlike(causal: Any, kept: bool) -> str | None:
 
 @torch.no_grad()
 def _use_our_attention(base: Base) -> bool:
-    """Let the model's modules call our attention if updates and rollouts then give what the model gives alone.
+    """Switch the model to the prefix-tree attention if a forward then gives the model's own results; return whether.
 
     Other models (sliding windows, capped scores, positions of another kind, fewer than 16 positions) keep their own.
-    Some have their window in the mask alone, which is longer than these rows: their cache tells.
+    Models with a sliding window in the mask only, longer than the test rows, are recognised by their cache.
     """
     causal = base.causal
     config = causal.config.get_text_config()
@@ -133,7 +134,8 @@ def _use_our_attention(base: Base) -> bool:
 
 @torch.no_grad()
 def _why_not_cpu(base: Base, tree: bool, kept: bool = False) -> str | None:
-    """None if the compiled loops give what the model gives, at its first and last positions, in trees and rollouts."""
+    """Return why the compiled loops do not fit; None if they give the model's results in trees and rollouts, at its
+    first and last positions."""
     if why := _why_not_here(base.causal.device):
         return why
     if not tree:
@@ -149,7 +151,7 @@ def _why_not_cpu(base: Base, tree: bool, kept: bool = False) -> str | None:
                 ours.append(_rollout(rows, start, copies))
                 theirs.append(_rollout(rows, _torch_start(base), copies))
         same = all(_same(x, y) for x, y in zip(ours, theirs, strict=True))
-    except Exception as error:  # noqa: BLE001 (numba has errors of its own; whatever it is, the model does without)
+    except Exception as error:  # noqa: BLE001 (numba has errors of its own; with any, torch is used instead)
         return f"compiled loops fail: {error!r}"
     return None if same else "compiled loops give other numbers than the model"
 
@@ -181,7 +183,7 @@ def _cpu_starts(base: Base) -> Iterator[Start]:
 
 
 def _packed(rows: list[Ids], start: int, pack_: Any, forward: TreeHidden, device: torch.device) -> list[Tensor]:
-    """The rows' hidden states from one forward over their tree, which begins at this position."""
+    """Return the rows' hidden states from one forward over their tree, whose first position is ``start``."""
     tree = grow(rows)
     later = dataclasses.replace(tree, position_N=tree.position_N + start)
     where = torch.from_numpy(np.concatenate([leaf.path for leaf in tree.leaf_B])).to(device)
@@ -189,8 +191,8 @@ def _packed(rows: list[Ids], start: int, pack_: Any, forward: TreeHidden, device
 
 
 def _rollout(rows: list[Ids], start: Start, copies: int = 1) -> list[Tensor]:
-    """The last hidden states of a prompt and of two tokens after it, as a rollout of three rows, or of copies of these,
-    comes by them; of the first row."""
+    """Return the first row's last hidden states, for a prompt and two tokens after it, from a rollout of three rows
+    (times ``copies``)."""
     row, behind = rows[0], torch.tensor([0, 0, 1] * copies)
     cache = start([row[:-2].tolist(), row[1:-2].tolist()], behind.tolist())
     found, device = [cache.hidden_UW[0]], cache.hidden_UW.device
@@ -201,8 +203,8 @@ def _rollout(rows: list[Ids], start: Start, copies: int = 1) -> list[Tensor]:
 
 
 def _late(base: Base) -> int:
-    """Where rows begin that reach the last position: some decoders differ from Llama's only far from the beginning,
-    such as those whose queries grow with the position."""
+    """Return the first position of test rows that end at the last one: some decoders differ from Llama only at high
+    positions, such as those whose queries grow with the position."""
     positions = getattr(base.causal.config.get_text_config(), "max_position_embeddings", None) or 0
     return max(0, positions - _COMMON - 4)
 
@@ -212,7 +214,7 @@ def _rows(config: Any) -> list[Ids]:
 
 
 def _same(found: list[Tensor], alone: list[Tensor]) -> bool:
-    """Whether the ends of these rows are the same; the first numbers of each may be left out."""
+    """Return whether the rows agree; ``found`` may lack the first positions of a row."""
     return all(
         torch.allclose(ours, theirs[-len(ours) :], rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
         for ours, theirs in zip(found, alone, strict=False)

@@ -1,8 +1,8 @@
 """Activation checkpointing by layers (arXiv 1604.06174): only the input of every layer is kept, and the rest is
-computed again for the gradient.
+computed again in the backward.
 
-transformers' layers do this by themselves, but only in training mode, which would switch dropout on. So a layer is in
-that mode until it computes, and its modules never are.
+transformers' layers support this, but only in training mode, which would switch dropout on. So a layer is in training
+mode only until its forward runs, and its submodules never are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def check_layers(causal: nn.Module, model: str) -> None:
-    """ValueError for a model without layers that can be computed again."""
+    """Raise ValueError for a model whose layers do not support checkpointing."""
     if not any(isinstance(module, GradientCheckpointingLayer) for module in causal.modules()):
         raise ValueError(
             f"model {model!r} ({type(causal).__name__}) has no layers for gradient_checkpointing; remove it"
@@ -28,7 +28,7 @@ def check_layers(causal: nn.Module, model: str) -> None:
 
 @contextmanager
 def checkpointing(causal: nn.Module, wanted: bool) -> Iterator[None]:
-    """Inside, the model's layers keep only their input for the gradient, if that is wanted and there is to be one."""
+    """Checkpoint the model's layers inside the context, if ``wanted`` and if gradients are enabled."""
     layers: list[Any] = []
     if wanted and torch.is_grad_enabled():
         layers = [module for module in causal.modules() if isinstance(module, GradientCheckpointingLayer)]
@@ -44,7 +44,7 @@ def checkpointing(causal: nn.Module, wanted: bool) -> Iterator[None]:
 
 
 def again(run: Callable[..., Any], *given: Any) -> Any:
-    """What ``run`` makes of what is given, with the gradient by a second run."""
+    """Return ``run(*given)``, which is run a second time in the backward."""
     return checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False)
 
 
@@ -53,4 +53,4 @@ def _called(layer: nn.Module, run: Callable[..., Any], *given: Any) -> Any:
     try:
         return again(run, *given)
     finally:
-        layer.training = True  # a backend may call it once a row
+        layer.training = True  # a backend may call the layer once per row

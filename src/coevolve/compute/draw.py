@@ -1,4 +1,5 @@
-"""One token per row from logits: inverse-CDF with the row's own uniform number, so the batch around it has no say.
+"""Sampling of one token per row from logits, by inverse CDF with the row's own uniform number: independent of the
+batch.
 
 Letters: B rows, V vocabulary, K blocks of the vocabulary, I tokens inside one.
 """
@@ -13,14 +14,15 @@ from torch import Tensor
 from coevolve.types import Sampling
 
 BLOCK = 64
-"""Tokens of the vocabulary whose mass is added up in float32."""
+"""Number of tokens in a block, whose mass is added up in float32."""
 
 _MOST = 1 << 24
-"""Logits that are drawn from at a time: sorting them for a nucleus takes eight times their memory."""
+"""Logits that are processed at a time: sorting them for a nucleus takes eight times their memory."""
 
 
 class Draw(NamedTuple):
-    """Tokens; their log-probability at the sampling temperature (1 when greedy); what truncation added to it."""
+    """Tokens, their log-probabilities at the sampling temperature (1 when greedy), and what truncation added to
+    these."""
 
     token_B: Tensor
     logp_B: Tensor
@@ -66,7 +68,7 @@ def _draw(logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Ten
 
 
 def truncate(logits_BV: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Logits with everything outside the top k, and then outside the nucleus of mass top_p, at -inf.
+    """Return the logits with tokens outside the top k, and then outside the nucleus of mass top_p, set to -inf.
 
     The nucleus is the smallest set of most likely tokens with mass >= top_p (arXiv 1904.09751); ties at the k-th logit
     all stay.
@@ -83,13 +85,14 @@ def truncate(logits_BV: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 def _penalised(logits_BV: Tensor, seen_BV: Tensor, penalty: float) -> Tensor:
-    """Seen tokens less likely: positive logits divided, negative multiplied (arXiv 1909.05858, as transformers)."""
+    """Make seen tokens less likely: positive logits are divided, negative multiplied (arXiv 1909.05858, as
+    transformers)."""
     worse_BV = torch.where(logits_BV > 0, logits_BV / penalty, logits_BV * penalty)
     return torch.where(seen_BV, worse_BV, logits_BV)
 
 
 def _block_sums(mass_BV: Tensor) -> Tensor:
-    """The mass of each block of BLOCK tokens, in float64."""
+    """Return the mass of each block of BLOCK tokens, in float64."""
     return _blocks(mass_BV).sum(-1).double()
 
 
@@ -99,14 +102,14 @@ def _blocks(mass_BV: Tensor) -> Tensor:
 
 
 def _invert(mass_BV: Tensor, blocks_BK: Tensor, uniform_B: Tensor) -> Tensor:
-    """The first token whose cumulative mass exceeds uniform * total: first its block, then the token inside.
+    """Return the first token whose cumulative mass exceeds uniform * total: find its block, then the token inside.
 
-    Cumulative sums are float64: in float32 they would lose the tail of a large vocabulary. Over all of it they would be
-    slow, hence the blocks.
+    Cumulative sums are float64, since float32 would lose the tail of a large vocabulary. Over the whole vocabulary they
+    would be slow, hence the blocks.
     """
     cdf_BK = blocks_BK.cumsum(-1)
     target_B1 = uniform_B.double()[:, None] * cdf_BK[:, -1:]
-    # Clamped for the sake of NaN, which must reach the log-probabilities rather than index out of range.
+    # Clamped because NaN would index out of range, but must reach the log-probabilities.
     block_B1 = torch.searchsorted(cdf_BK, target_B1, right=True).clamp(max=blocks_BK.shape[1] - 1)
     mass_B1 = blocks_BK.gather(-1, block_B1)
     share_B1 = 1 - (cdf_BK.gather(-1, block_B1) - target_B1) / mass_B1  # of the block that lies before the target

@@ -1,4 +1,4 @@
-"""Rows of a batch as a model is fed with them: micro-batches, prefix trees, the places of action tokens.
+"""Preparation of a batch for the model: micro-batches, prefix trees, the places of action tokens.
 
 Letters: B rows, S positions, T action tokens, N the action tokens of all rows in one line. The hidden state that
 predicts action token t of a row is the one at position start - 1 + t.
@@ -15,10 +15,10 @@ from coevolve.types import Batch
 
 
 def micro_batches(batch: Batch, micro_tokens: int, uses_prefix_tree: bool) -> list[Tensor]:
-    """Row numbers in groups of at most micro_tokens tokens each (or one row).
+    """Return row numbers in groups of at most micro_tokens tokens each (or one row).
 
-    With a prefix tree, rows with a common beginning come together and it counts once; else rows of similar length do,
-    and padding counts.
+    With a prefix tree, rows with a common prefix are grouped and the prefix counts once; else rows of similar length
+    are grouped, and padding counts.
     """
     rows, groups = fed(batch), list[list[int]]()
     size, before, ends = 0, -1, list[int]()
@@ -38,8 +38,8 @@ def micro_batches(batch: Batch, micro_tokens: int, uses_prefix_tree: bool) -> li
 
 
 def whole_groups(batch: Batch, micro_tokens: int) -> list[Tensor]:
-    """Row numbers in groups of at most micro_tokens tokens each, common beginnings not counted, that never split rows
-    with the same peers: one such group of rows at least, however many tokens it has."""
+    """Return row numbers in groups of at most micro_tokens tokens each that never split rows with the same peers, so
+    that a single set of peers may exceed the limit. Common prefixes are counted for every row."""
     length_B, members = batch.length_B.tolist(), dict[int, list[int]]()
     for row, peers in enumerate(batch.peers_B.tolist()):
         members.setdefault(peers, []).append(row)
@@ -56,25 +56,25 @@ def whole_groups(batch: Batch, micro_tokens: int) -> list[Tensor]:
 
 
 def fed(batch: Batch) -> list[Ids]:
-    """What is fed of each row: all but the last token, which predicts nothing that was sampled."""
+    """Return the tokens of each row that are fed: all but the last one, which predicts no sampled token."""
     ids_BS = batch.ids_BS.numpy()
     return [ids_BS[b, : length - 1] for b, length in enumerate(batch.length_B.tolist())]
 
 
 def packed_actions(batch: Batch) -> tuple[PrefixTree, Tensor]:
-    """The tree of a batch, and which of its packed tokens predict the action tokens, [N]."""
+    """Return the prefix tree of a batch, and the numbers of the packed tokens that predict the action tokens, [N]."""
     tree, start_B = grow(fed(batch)), batch.start_B.tolist()
     where = np.concatenate([leaf.path[start - 1 :] for leaf, start in zip(tree.leaf_B, start_B, strict=True)])
     return tree, torch.from_numpy(where)
 
 
 def actions(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The action tokens and their rows' temperatures, [N] each, on the device."""
+    """Return the action tokens and their rows' temperatures, [N] each, on the device."""
     temperature_BT = batch.temperature_B[:, None].expand(batch.mask_BT.shape)
     return batch.action_BT[batch.mask_BT].to(device), temperature_BT[batch.mask_BT].to(device)
 
 
 def to_BT(x_N: Tensor, mask_BT: Tensor) -> Tensor:
-    """One number per action token back in its place, 0 outside the mask; differentiable."""
+    """Put one number per action token back in its place, [B, T], 0 outside the mask; differentiable."""
     mask_BT = mask_BT.to(x_N.device)
     return torch.zeros(mask_BT.shape, dtype=x_N.dtype, device=x_N.device).masked_scatter(mask_BT, x_N)

@@ -1,7 +1,7 @@
-"""The output layer: logits of hidden states, in float32 whatever else is computed in, and log-probabilities of actions
-without keeping a vocabulary's worth of numbers per token.
+"""The LM head: logits of hidden states, always in float32, and log-probabilities of actions without keeping the whole
+vocabulary's numbers for every token.
 
-In bfloat16 the layer's inputs and weights are rounded, as those of all other layers are; sums and logits are not,
+In bfloat16 the head's inputs and weights are rounded, as those of all other layers are; sums and logits are not,
 because at a logit of 40 bfloat16's steps are 0.25. Letters: N rows or action tokens, V vocabulary, W hidden size.
 """
 
@@ -24,10 +24,11 @@ from coevolve.runtime.processor import multiplied_in
 
 
 def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
-    """How this layer makes logits of hidden states while its weights do not change. dtype: of what is multiplied.
+    """Return a function from hidden states to logits, valid while the layer's weights do not change. dtype: of the
+    numbers that are multiplied.
 
-    In bfloat16 it keeps a copy of the weights, and logits have no gradient. What is more than a matrix, such as a layer
-    with adapters, computes in float32 as it is.
+    In bfloat16 the function holds a copy of the weights, and logits have no gradient. A layer that is more than a
+    matrix, such as one with adapters, is called itself, in float32.
     """
     if dtype == torch.float32 or not isinstance(layer, nn.Linear):
         return partial(as_it_is, layer)
@@ -35,14 +36,15 @@ def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
 
 
 def as_it_is(layer: Any, hidden_NW: Tensor) -> Tensor:
-    """By the layer itself in float32; differentiable."""
+    """Return the layer's own output in float32; differentiable."""
     with torch.autocast(hidden_NW.device.type, enabled=False):
         found: Tensor = layer(hidden_NW.float())
     return found
 
 
 def _of_rounded(layer: nn.Linear, dtype: torch.dtype) -> LMHead:
-    """Where there is no product of these numbers with float32 sums, float32's is the same."""
+    """Return the function of ``lm_head`` for rounded weights. If PyTorch has no product of such numbers with float32
+    sums, they are multiplied in float32, which gives the same."""
     weight_VW, bias_V = layer.weight.detach().to(dtype), None if layer.bias is None else layer.bias.detach().float()
     product = _summed if _sums_wide(weight_VW.device, dtype) else functional.linear
     weight_VW = weight_VW if product is _summed else weight_VW.float()
@@ -61,7 +63,7 @@ def _summed(hidden_NW: Tensor, weight_VW: Tensor, bias_V: Tensor | None) -> Tens
 
 @cache
 def _sums_wide(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether PyTorch has a product of such numbers with float32 sums there, as it has on NVIDIA's GPUs."""
+    """Return whether PyTorch has a product of this dtype with float32 sums on the device, as on NVIDIA's GPUs."""
     if device.type == "cpu":
         return False
     try:
@@ -79,31 +81,31 @@ def _sums_wide(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 LOGITS_AT_ONCE = 1 << 20
-"""Logits made at a time: few enough for a processor's cache."""
+"""Logits made at a time on a CPU: few enough for its cache."""
 
 LOGITS_KEPT = 1 << 24
-"""Beyond so many, they are made again for the gradient."""
+"""Above so many logits, probabilities are recomputed in the backward."""
 
 
 ROUND = 64
-"""Tokens are filled up to a multiple of it: a processor's library keeps something for every shape it has seen."""
+"""Tokens are padded to a multiple of this: the CPU's math library keeps data for every shape that it has seen."""
 
 
 LEAST_ROWS = 128
-"""Tokens at a time at least, however large the vocabulary: products of few rows are slow."""
+"""The least number of tokens at a time, however large the vocabulary: products of few rows are slow."""
 
 GPU_ROWS = 2048
-"""Tokens at a time on a GPU, which has no such cache and adds every piece's gradient to the whole of the weights'."""
+"""Tokens at a time on a GPU, which has no such cache and adds each piece's gradient to that of all weights."""
 
 
 def pieces(n: int, vocabulary: int, device: torch.device) -> Iterator[slice]:
-    """Slices of n action tokens such that each one's logits are few enough for the device."""
+    """Return slices of n action tokens, each with few enough logits for the device."""
     size = max(LEAST_ROWS, LOGITS_AT_ONCE // vocabulary) if device.type == "cpu" else GPU_ROWS
     return (slice(start, start + size) for start in range(0, n, size))
 
 
 class Operations(NamedTuple):
-    """What log-probabilities are made with. lm_head: (layer, dtype) -> logits of hidden states.
+    """The operations that log-probabilities are computed with. lm_head: (layer, dtype) -> an ``LMHead``.
 
     times: x W'. inner: a' b.
     """
@@ -114,7 +116,7 @@ class Operations(NamedTuple):
 
 
 def log_softmax(logits: LMHead, hidden_NW: Tensor, temperature_N: Tensor) -> Tensor:
-    """log softmax(logits / temperature) over the vocabulary in float32, [N, V]."""
+    """Return log softmax(logits / temperature) over the vocabulary in float32, [N, V]."""
     return (logits(hidden_NW) / temperature_N[:, None]).log_softmax(-1)
 
 
@@ -126,8 +128,8 @@ def action_logps(
     use: Operations | None = None,
     reference: Reference | None = None,
 ) -> tuple[Tensor, ...]:
-    """log pi of each action token and the entropy of its distribution in nats; with a reference also the KL from it
-    over the vocabulary. [N] each; differentiable.
+    """Return each action token's log-probability and the entropy of its distribution in nats; with a reference also the
+    KL(policy || reference) over the vocabulary. [N] each; differentiable.
 
     layer: the LM head. Memory does not grow with N * V.
     """
@@ -148,7 +150,7 @@ def action_logps(
 def _by_calling(
     layer: Any, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None
 ) -> tuple[Tensor, ...]:
-    """The same of a head that is more than a matrix, such as one with adapters."""
+    """Return the result of ``action_logps`` for a head that is more than a matrix, such as one with adapters."""
 
     def piece(n: slice, hidden: Tensor) -> tuple[Tensor, ...]:
         logp_NV = (as_it_is(layer, hidden) / temperature_N[n, None]).log_softmax(-1)
@@ -166,8 +168,8 @@ class _ActionLogps(torch.autograd.Function):
     """With p = softmax(z / T), H its entropy and K its KL from q: d log p(a) / d z = (1[a] - p) / T,
     d H / d z = -p (log p + H) / T and d K / d z = p (log p - log q - K) / T.
 
-    p is kept if it is small, else made again. z is the layer's output for hidden; all products are of numbers in dtype,
-    as those of all other layers.
+    p is kept if it is small, else recomputed. z is the layer's output for hidden; all products are of numbers in dtype,
+    as in all other layers.
     """
 
     @staticmethod
@@ -178,7 +180,7 @@ class _ActionLogps(torch.autograd.Function):
         shape, logits = (len(action_N), len(weight_VW)), use.lm_head(layer, dtype)
         keep = any(ctx.needs_input_grad) and shape[0] * shape[1] <= LOGITS_KEPT
         ctx.kept_NV = hidden_NW.new_empty(shape) if keep else None
-        ctx.use, ctx.layer, ctx.dtype = use, layer, dtype  # not the logits, which may have a copy of the weights
+        ctx.use, ctx.layer, ctx.dtype = use, layer, dtype  # not ``logits``, which may hold a copy of the weights
         ctx.reference = reference
         ctx.set_materialize_grads(False)
         found = []
@@ -222,15 +224,15 @@ class _ActionLogps(torch.autograd.Function):
                 dhidden_NW[n] = ctx.use.times(dz_NV, weight.t())
             if dweight_VW is not None and kept_NV is None:
                 _add_product(dweight_VW, dz_NV, hidden[n], ctx.use)
-            elif dweight_VW is not None:  # of all tokens: one product is the fastest
+            elif dweight_VW is not None:  # one product over all tokens is the fastest
                 dweight_VW = ctx.use.inner(dz_NV, hidden).to(dweight_VW.dtype)
         ctx.kept_NV = None
         return None, None, None, dhidden_NW, dweight_VW, dbias_V, None, None, None
 
 
 def _logits_gradient(p_NV: Tensor, action_N: Tensor, scale_N: Tensor | None, more_NV: Tensor | None) -> Tensor:
-    """Of the logits, from that of log-probabilities over the temperature, and more; into the memory of p, which nobody
-    else needs."""
+    """Return the gradient of the logits: from that of the log-probabilities over the temperature (``scale_N``), plus
+    ``more_NV``. Overwrites p, which is not needed afterwards."""
     if scale_N is None:
         return p_NV.zero_() if more_NV is None else more_NV
     dz_NV = p_NV.mul_(-scale_N[:, None]).scatter_add_(-1, action_N[:, None], scale_N[:, None])
@@ -245,7 +247,8 @@ def _sums_gradient(
     sums: Sequence[Tensor],
     scales: Sequence[Tensor | None],
 ) -> Tensor | None:
-    """Of the logits of a piece, from those of entropies and KLs (``sums``) over the temperature."""
+    """Return the gradient of a piece's logits from those of entropies and KLs (``sums``), over the temperature
+    (``scales``); None if there is none."""
     if all(scale_N is None for scale_N in scales):
         return None
     logp_NV = p_NV.clamp(min=torch.finfo(p_NV.dtype).tiny).log_()
@@ -264,7 +267,7 @@ def _sums_gradient(
 
 
 def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor, use: Operations) -> None:
-    """total += dz' hidden. In one dtype without the product in memory, which is as large as the weights."""
+    """Add dz' hidden to the total; if the dtypes are equal, without holding the product, as large as the weights."""
     if dz_NV.dtype == total_VW.dtype:
         total_VW.addmm_(dz_NV.t(), hidden_NW)
     else:
@@ -272,7 +275,8 @@ def _add_product(total_VW: Tensor, dz_NV: Tensor, hidden_NW: Tensor, use: Operat
 
 
 def _softmax(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """The actions' log-probabilities and the entropies, [N] each, and softmax(z / temperature) into p; uses z up."""
+    """Return the actions' log-probabilities and the entropies, [N] each. Writes softmax(z / temperature) to p and its
+    logarithm to z."""
     z_NV.div_(temperature_N[:, None])
     z_NV.sub_(z_NV.logsumexp(-1, keepdim=True))  # in place, because fresh memory of this size is slow
     torch.exp(z_NV, out=p_NV)
@@ -280,11 +284,12 @@ def _softmax(z_NV: Tensor, temperature_N: Tensor, action_N: Tensor, p_NV: Tensor
 
 
 def _entropy(p_NV: Tensor, logp_NV: Tensor) -> Tensor:
-    """Of each row's distribution, nats, [N]. Autocast would round it, as any product."""
+    """Return the entropy of each row's distribution in nats, [N]. Autocast is off because it would round the
+    product."""
     with torch.autocast(p_NV.device.type, enabled=False):
         found: Tensor = -torch.linalg.vecdot(p_NV, logp_NV)
     return found
 
 
 PLAIN = Operations(lm_head, linear, lambda a_NO, b_NI: a_NO.t() @ b_NI)
-"""PyTorch's."""
+"""PyTorch's own operations."""

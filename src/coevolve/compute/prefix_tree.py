@@ -1,12 +1,12 @@
-"""Rows of tokens as a prefix tree: what rows have in common at their beginning is there once.
+"""Prefix trees of token rows, in which a common prefix of several rows is stored once.
 
     5 6 7 8                5 6 ── 7 8
     5 6 9         is            └ 9          (with SHORT = 1)
     1 2 3                  1 2 3
 
 A segment is a run of tokens; its *path* is what comes before it, from the root. Members of a group share their
-prompt, a second turn continues a first one, problems share a template: all are common beginnings, and causal
-attention computes the same for each of them whatever follows. Letters: N packed tokens.
+prompt, a second turn continues a first one, problems share a template: all are common prefixes, for which causal
+attention computes the same whatever follows. Letters: N packed tokens.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 SHORT = 8
-"""A common beginning of fewer tokens is not worth a segment of its own."""
+"""The shortest common prefix, in tokens, that gets a segment of its own."""
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class Segment:
-    """Tokens ``start`` to ``end`` of row ``row``. place: the number of its first token among the packed ones."""
+    """Tokens ``start`` to ``end`` of row ``row``. place: the number of the first one among the packed tokens."""
 
     row: int
     start: int
@@ -41,10 +41,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """Rows of tokens in which what several have in common at their beginning is there once.
+    """Rows of tokens, packed so that a common prefix is stored once.
 
-    segments: parents before children, children of one parent side by side. leaf_B: where each row ends. kind_N: of the
-    rows that a token is of.
+    segments: parents before children, children of one parent side by side. leaf_B: the segment where each row ends.
+    kind_N: the kind of each token's rows.
     """
 
     segments: list[Segment]
@@ -55,21 +55,21 @@ class PrefixTree:
 
 
 def common(a: Ids, b: Ids) -> int:
-    """How many tokens two rows have in common at their beginning."""
+    """Return the length of two rows' common prefix."""
     n = min(len(a), len(b))
     differ = a[:n] != b[:n]
     return int(differ.argmax()) if differ.any() else n
 
 
 def ordered(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> list[int]:
-    """Row numbers in lexicographic order, which puts rows with a common beginning side by side; kinds one by one."""
+    """Return row numbers in lexicographic order, which puts rows with a common prefix side by side, kind after kind."""
     # Big-endian bytes compare as the (non-negative) numbers do.
     keys = [(0 if kind_B is None else kind_B[b], row.astype(">u4").tobytes()) for b, row in enumerate(rows)]
     return sorted(range(len(rows)), key=keys.__getitem__)
 
 
 def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> PrefixTree:
-    """The tree of these rows, of at least one token each.
+    """Return the tree of these rows, of at least one token each.
 
     Rows of different kinds share nothing, and all packed tokens of a kind come before those of the next.
     """
@@ -95,23 +95,24 @@ def grow(rows: Sequence[Ids], kind_B: Sequence[int] | None = None) -> PrefixTree
 
 
 def filled(n: int) -> int:
-    """Up to how many n packed tokens are filled up: by 8 or a thirtieth at most, to one of 32 numbers per doubling,
-    because a processor's library keeps something for every shape it has seen."""
+    """Return the number to which n packed tokens are padded: by 8 or a thirtieth at most, to one of 32 numbers per
+    doubling, because the CPU's math library keeps data for every shape that it has seen."""
     step = 1 << max(3, n.bit_length() - 6)
     return n - n % step + step
 
 
 def padded(tree: PrefixTree, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The tree's token ids and positions on the device, filled up."""
+    """Return the tree's token ids and positions on the device, padded to ``filled`` tokens."""
     n = len(tree.ids_N)
     ids_N, position_N = (torch.from_numpy(np.pad(x, (0, filled(n) - n))) for x in (tree.ids_N, tree.position_N))
     return ids_N.to(device), position_N.to(device)
 
 
 def prefix_length(ends: list[int], beginning: int, length: int) -> int:
-    """How many tokens of a row ``grow`` finds there already, of a beginning in common with the row before.
+    """Return how many tokens of a row ``grow`` shares with the row before. beginning: the length of their common
+    prefix.
 
-    ends: where the segments of the row before end, from the root; becomes those of this row, of ``length`` tokens.
+    ends: the ends of the segments of the row before, from the root; changed to those of this row, of ``length`` tokens.
     """
     below = None
     while ends and ends[-1] > beginning:
@@ -126,7 +127,7 @@ def prefix_length(ends: list[int], beginning: int, length: int) -> int:
 
 
 def _split(below: Segment, at: int, made: list[Segment]) -> Segment:
-    """Cut a segment in two; returns the upper part, which the lower one continues."""
+    """Cut a segment in two and return the upper part, which becomes the parent of the lower one."""
     upper = Segment(below.row, below.start, at, below.parent)
     below.start, below.parent = at, upper
     made.append(upper)

@@ -1,7 +1,7 @@
-"""The reference backend: plain transformers, one row at a time, no cleverness. Every other backend is compared with it.
+"""The reference backend: plain transformers, one row at a time. Every other backend is compared with it.
 
-It is slow and meant to be read. Letters: B rows, U distinct prompts, N the action tokens of all rows in one line, W
-hidden size, V vocabulary.
+The code is slow and meant to be read. Letters: B rows, U distinct prompts, N the action tokens of all rows in one line,
+W hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from coevolve.types import Batch, Sampling
 
 @dataclass(frozen=True)
 class ReferenceBackend:
-    """transformers' modules and attention, called once for every row."""
+    """The backend that calls transformers' modules and attention once for every row."""
 
     base: Base
     name: str = "reference"
@@ -37,16 +37,16 @@ class ReferenceBackend:
 
     @contextmanager
     def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[ReferenceSampler]:
-        """Modules compute in dtype by autocast, which is the caller's."""
+        """Yield a sampler for these adapters. The caller switches on the autocast by which modules compute in dtype."""
         yield ReferenceSampler(self.base, adapters, self.lm_head(dtype))
 
     def hidden(self, batch: Batch) -> Tensor:
-        """[N, W]: of every row all its tokens are fed but the last."""
+        """Return the hidden states that predict the action tokens, [N, W]; all tokens of a row but the last are fed."""
         device = self.base.causal.device
         found = []
         for b, (start, length) in enumerate(zip(batch.start_B.tolist(), batch.length_B.tolist(), strict=True)):
             ids_1S = batch.ids_BS[b : b + 1, : length - 1].to(device)
-            mask_1S = torch.ones_like(ids_1S)  # without one, models guess from padding ids
+            mask_1S = torch.ones_like(ids_1S)  # without one, some models derive it from padding ids
             out: Any = trunk(self.base.causal)(input_ids=ids_1S, attention_mask=mask_1S, use_cache=False)
             found.append(out.last_hidden_state[0, start - 1 :])
         return torch.cat(found)
@@ -54,7 +54,7 @@ class ReferenceBackend:
     def logprobs(
         self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None
     ) -> tuple[Tensor, ...]:
-        """By the whole vocabulary's log-softmax in float32."""
+        """Return log-probabilities, entropies and KLs, from the whole vocabulary's log-softmax in float32."""
         logits_NV = _logits(head(self.base.causal), hidden_NW)
         logp_NV = (logits_NV / temperature_N[:, None]).log_softmax(-1)
         found = logp_NV.gather(-1, action_N[:, None])[:, 0], -(logp_NV.exp() * logp_NV).sum(-1)
@@ -63,13 +63,13 @@ class ReferenceBackend:
         return *found, kl.full(logp_NV, log_softmax(reference.logits, reference.hidden_NW, temperature_N))
 
     def lm_head(self, dtype: torch.dtype) -> LMHead:
-        """Of the model's own layer."""
+        """Return ``logprobs.lm_head`` of the model's head."""
         return lm_head(head(self.base.causal), dtype)
 
 
 @dataclass(frozen=True)
 class ReferenceSampler:
-    """A rollout whose rows are fed one by one, each with a KV cache of transformers' own."""
+    """The sampler of rollouts whose rows are fed one by one, each with its own transformers KV cache."""
 
     base: Base
     adapters: Adapters
@@ -78,18 +78,18 @@ class ReferenceSampler:
     def session(
         self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
     ) -> KVCache:
-        """Every row's prompt is fed for itself."""
+        """Feed every row's prompt separately and return the rows' KV caches."""
         rows = [Row(self.base.causal, self.adapters, prompts[u], speaker_U[u]) for u in prompt_B]
         last = {u: row.hidden_1W for u, row in zip(prompt_B, rows, strict=True)}
         return Rows(rows, torch.cat([last[u] for u in range(len(prompts))]))
 
     def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
-        """``compute.draw``."""
+        """Draw one token per row with ``compute.draw``."""
         return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
 def _logits(layer: Any, hidden_NW: Tensor) -> Tensor:
-    """Differentiable, in float32, of numbers rounded to autocast's dtype where there is one."""
+    """Return differentiable logits in float32, from inputs and weights rounded to autocast's dtype, if it is on."""
     kind = hidden_NW.device.type
     if not torch.is_autocast_enabled(kind) or not isinstance(layer, nn.Linear):
         return as_it_is(layer, hidden_NW)
@@ -99,7 +99,7 @@ def _logits(layer: Any, hidden_NW: Tensor) -> Tensor:
 
 
 class Row:
-    """One row: its speaker, its KV cache, and the last hidden state."""
+    """One row of a rollout: the number of its adapter (speaker), its KV cache, and the last hidden state."""
 
     def __init__(self, causal: Any, adapters: Adapters, prompt: Sequence[int], speaker: int) -> None:
         self.causal, self.adapters, self.speaker = causal, adapters, speaker
@@ -107,7 +107,7 @@ class Row:
         self.hidden_1W = self.feed(torch.tensor([list(prompt)], device=causal.device))
 
     def feed(self, ids_1S: Tensor) -> Tensor:
-        """The last hidden state behind these tokens, [1, W]."""
+        """Feed tokens and return the hidden state of the last one, [1, W]."""
         self.adapters.split(np.full(ids_1S.shape[1], self.speaker))
         self.length += ids_1S.shape[1]
         found: Any = trunk(self.causal)(
@@ -122,16 +122,16 @@ class Row:
 
 @dataclass
 class Rows:
-    """The KV caches of all rows."""
+    """The KV caches of all rows, as a ``KVCache``."""
 
     rows: list[Row]
     hidden_UW: Tensor
-    dead_share: int = field(default=1 << 30)  # finished rows leave at once
+    dead_share: int = field(default=1 << 30)  # finished rows are dropped at once
 
     def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
-        """Feed one token a row; the last hidden states, [B, W]."""
+        """Feed one token per row and return the last hidden states, [B, W]."""
         return torch.cat([row.feed(token[None, None]) for row, token in zip(self.rows, ids_B, strict=True)])
 
     def keep(self, order_B: Tensor, holes: Tensor) -> None:
-        """Row b becomes what row ``order_B[b]`` was, and rows behind leave."""
+        """Replace each row b by row ``order_B[b]``, and drop the rows after the last."""
         self.rows = [self.rows[b] for b in order_B.tolist()]

@@ -1,7 +1,7 @@
 """The backend of PyTorch and transformers' own modules, on any device.
 
-Updates have prefix trees where the model's attention allows; rollouts have transformers' attention, and its KV cache in
-memory made beforehand.
+Updates use prefix trees where the model's attention allows; rollouts use transformers' attention, with its KV cache in
+preallocated memory.
 
 Letters: B rows, U prompts, S positions (of a rollout: prompt padding, prompt, tokens to come), N the action tokens of
 all rows in one line, X packed tokens that are wanted, H heads, D head dimension, W hidden size.
@@ -34,8 +34,8 @@ from coevolve.types import Batch, Sampling
 class TorchBackend:
     """Forwards and backwards by PyTorch, on whatever device the weights are.
 
-    uses_prefix_tree: our attention gives what the model's own does (``backend``). why_not: why the compiled loops of
-    the CPU were not chosen, empty if nobody asked.
+    uses_prefix_tree: whether the prefix-tree attention gives the model's own results (``backend``). why_not: why the
+    compiled loops of the CPU were not chosen, empty if they were not considered.
     """
 
     base: Base
@@ -45,18 +45,18 @@ class TorchBackend:
 
     @property
     def about(self) -> str:
-        """With whose attention, and why not by compiled loops."""
+        """One line: the kind of attention, and why the compiled loops are not used."""
         kind = "prefix tree" if self.uses_prefix_tree else "rows apart (attention of the model's own kind)"
         return f"torch, {kind}" + (f"; not cpu: {self.why_not}" if self.why_not else "")
 
     @contextmanager
     def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[TorchSampler]:
-        """Modules compute in dtype by autocast, which is the caller's."""
+        """Yield a sampler for these adapters. The caller switches on the autocast by which modules compute in dtype."""
         yield TorchSampler(self.base, adapters, self.lm_head(dtype))
 
     def hidden(self, batch: Batch) -> Tensor:
-        """[N, W] on the model's device. Weights that autocast rounds are needed once here: it does not keep them, or
-        layers that are computed again for the gradient would save less."""
+        """Return the hidden states that predict the action tokens, [N, W], on the model's device. Autocast's cache of
+        rounded weights is off: each is used once, and keeping them would undo part of what checkpointing saves."""
         cached = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         try:
@@ -67,11 +67,11 @@ class TorchBackend:
     def logprobs(
         self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None
     ) -> tuple[Tensor, ...]:
-        """[N] each."""
+        """Return log-probabilities and entropies, and KLs with a reference, [N] each (``logprobs.action_logps``)."""
         return action_logps(head(self.base.causal), hidden_NW, action_N, temperature_N, reference=reference)
 
     def lm_head(self, dtype: torch.dtype) -> LMHead:
-        """Of the model's own layer."""
+        """Return ``logprobs.lm_head`` of the model's head."""
         return lm_head(head(self.base.causal), dtype)
 
     def _packed(self, batch: Batch) -> Tensor:
@@ -80,12 +80,12 @@ class TorchBackend:
         return tree_hidden(self.base.causal, PathAttention(tree, device), where_N.to(device))
 
     def _padded(self, batch: Batch) -> Tensor:
-        """Rows padded on the right, so causal attention never sees padding and no mask is needed."""
+        """Feed rows padded on the right, so that causal attention never sees padding and no mask is needed."""
         ids_BS, device = batch.ids_BS[:, :-1], self.base.causal.device
         row_N, t_N = batch.mask_BT.nonzero(as_tuple=True)
         where_N = row_N * ids_BS.shape[1] + batch.start_B[row_N] - 1 + t_N
         ids_BS = ids_BS.to(device)
-        # The mask of ones says that all tokens count; without one, models guess from padding ids.
+        # Without a mask, some models derive one from padding ids; one of ones marks all tokens as real.
         found: Any = trunk(self.base.causal)(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), use_cache=False)
         hidden_NW: Tensor = found.last_hidden_state.flatten(0, 1)
         chosen_NW: Tensor = hidden_NW[where_N.to(device)]
@@ -94,7 +94,7 @@ class TorchBackend:
 
 @dataclass(frozen=True)
 class TorchSampler:
-    """A rollout by transformers' modules and attention."""
+    """The sampler of rollouts by transformers' modules and attention."""
 
     base: Base
     adapters: Adapters
@@ -103,16 +103,17 @@ class TorchSampler:
     def session(
         self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
     ) -> KVCache:
-        """Every distinct prompt is fed once, and copied for its rows."""
+        """Feed every distinct prompt once, and return a KV cache with a copy for each of its rows."""
         return RowCache(self.base.causal, prompts, speaker_U, prompt_B, steps, self.adapters)
 
     def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
-        """``compute.draw``."""
+        """Draw one token per row with ``compute.draw``."""
         return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
 def tree_hidden(causal: Any, tree: PathAttention, where_X: Tensor) -> Tensor:
-    """The last hidden states of these packed tokens, [X, W], by transformers' modules with this attention."""
+    """Return the last hidden states of packed tokens ``where_X``, [X, W], by transformers' modules with this
+    attention."""
     found: Any = trunk(causal)(
         input_ids=tree.ids_N[None],
         position_ids=tree.position_N[None],
@@ -124,7 +125,7 @@ def tree_hidden(causal: Any, tree: PathAttention, where_X: Tensor) -> Tensor:
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A full-attention layer that writes into preallocated memory and hands out views of what is filled.
+    """A full-attention cache layer that writes into preallocated memory and returns views of the filled part.
 
     Transformers' own DynamicLayer copies the whole cache at every token.
     """
@@ -140,7 +141,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._show()
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append the states of the next positions; returns the whole filled part."""
+        """Append the states of the next positions and return the whole filled part."""
         start, self._length = self._length, self._length + int(key_states.shape[2])
         assert self._length <= self._keys.shape[2], "the cache was allocated too small"
         self._keys[:, :, start : self._length] = key_states
@@ -162,7 +163,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 class RowCache:
-    """The keys and values of a rollout's rows, as a ``KVCache``. mask_BS covers prompt and all tokens to come."""
+    """The ``KVCache`` of a rollout, by rows. mask_BS covers the prompt and all tokens to come."""
 
     dead_share = 8
 
@@ -195,7 +196,7 @@ class RowCache:
         self.filled = 0
 
     def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
-        """Feed one token a row; the last hidden states, [B, W]."""
+        """Feed one token per row and return the last hidden states, [B, W]."""
         self.filled += 1
         found = trunk(self.causal)(
             input_ids=ids_B[:, None],
@@ -208,7 +209,7 @@ class RowCache:
         return hidden_BW
 
     def keep(self, order_B: Tensor, holes: Tensor) -> None:
-        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two
+        """Replace each row b by row ``order_B[b]``, and drop the rows after the last; ``holes`` are the b where the two
         differ."""
         self.mask_BS = self.mask_BS[order_B]
         for layer in self.layers.layers:
@@ -219,7 +220,7 @@ class RowCache:
 
 
 def repeat_rows(cache: DynamicCache, rows_B: Tensor, capacity: int) -> DynamicCache:
-    """The cache of a prefill, row ``rows_B[b]`` of it for each row b, with capacity for that many more tokens.
+    """Return a prefill's cache with row ``rows_B[b]`` of it as row b, with room for ``capacity`` more tokens.
 
     Layers that are not plain full attention (sliding windows, recurrent states) keep transformers' own kind.
     """

@@ -30,22 +30,30 @@ def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
     alone = {name: _returns(scene, cast) for name, cast in teams}
     for name, cast in teams:
         who = {"kind": "cross-play", "setting": "self", "role": "all", "policy": together(cast)}
-        yield {**who, "from": name, "by": name, **measured(alone[name])}
+        yield {**who, "from": name, "by": name, **_row(alone[name])}
     roles = list(scene.cast)
     mixed, selves = [], []
     for role, ((guest, theirs), (host, cast)) in product(
         roles[:1] if len(roles) == 2 else roles, permutations(teams, 2)
     ):
         team = {**cast, role: theirs[role]}
-        mixed.append(_returns(scene, team))
-        selves.append((alone[guest] + alone[host]) / 2)
+        found, own, other = _returns(scene, team), alone[guest], alone[host]
+        base = None
+        if not (isinstance(found, str) or isinstance(own, str) or isinstance(other, str)):
+            base = (own + other) / 2
+            mixed.append(found)
+            selves.append(base)
         who = {"kind": "cross-play", "setting": "cross", "role": role, "policy": together(team)}
-        yield {**who, "from": guest, "by": host, **measured(mixed[-1], selves[-1])}
-    whole = measured(np.mean(mixed, axis=0), np.mean(selves, axis=0))
-    yield {"kind": "cross-play", "setting": "mean", "role": "all", "policy": "all", **whole}
+        yield {**who, "from": guest, "by": host, **_row(found, base)}
+    if mixed:
+        whole = measured(np.mean(mixed, axis=0), np.mean(selves, axis=0))
+        yield {"kind": "cross-play", "setting": "mean", "role": "all", "policy": "all", **whole}
 
 
-def _returns(scene: Scene, cast: Mapping[Role, PolicyName]) -> Numbers:
+def _returns(scene: Scene, cast: Mapping[Role, PolicyName]) -> Numbers | str:
     # In the order of the host's roles, which is the order in which a chain speaks.
-    altered = replace(scene, cast={role: cast[role] for role in scene.cast})
-    return altered.returns(altered.played())
+    return replace(scene, cast={role: cast[role] for role in scene.cast}).tried()
+
+
+def _row(found: Numbers | str, base_PM: Numbers | None = None) -> Row:
+    return {"reason": found} if isinstance(found, str) else measured(found, base_PM)

@@ -77,14 +77,18 @@ def rows(scene: Scene, base_PM: Numbers, ends: Ends) -> Iterator[Row]:
     """
     if len(scene.cast) == 1:
         return
-    redrawn = []
-    for role in scene.cast:
-        altered = replace(scene, engine=Redrawn(scene.engine, role))
-        redrawn.append(altered.returns(altered.played()))
-    effects = total_effects(base_PM, np.stack(redrawn))
-    for (role, policy), returns_PM, effect in zip(scene.cast.items(), redrawn, effects, strict=True):
+    redrawn = [replace(scene, engine=Redrawn(scene.engine, role)).tried() for role in scene.cast]
+    played = [one for one in redrawn if not isinstance(one, str)]
+    whole = len(played) == len(redrawn)  # a share is of the effects of all roles
+    effects = total_effects(base_PM, np.stack(played)) if whole else [{} for _ in redrawn]
+    for (role, policy), found, effect in zip(scene.cast.items(), redrawn, effects, strict=True):
         who = {"kind": "influence", "role": role, "policy": policy}
-        yield {**who, "setting": "redrawn", **measured(returns_PM), **effect}
+        yield {
+            **who,
+            "setting": "redrawn",
+            **({"reason": found} if isinstance(found, str) else measured(found)),
+            **effect,
+        }
         silent = condition(replace(scene, engine=Silent(scene.engine, role, ends)), base_PM)
         yield {**who, "setting": "silent", **silent}
 

@@ -38,6 +38,16 @@ class Scene:
         stage = Stage(self.cast, self.task, self.engine, self.sampling, SEED, "diagnose")
         return rollout(self.play, self.problems, stage, members=self.members)
 
+    def tried(self) -> Numbers | str:
+        """Return the returns of an altered scene, or the reason why it cannot be played.
+
+        A task may refuse what its own team would never do, such as an empty text where it wants a move.
+        """
+        try:
+            return self.returns(self.played())
+        except ValueError as error:
+            return str(error)
+
     def returns(self, episodes: Sequence[Episode]) -> Numbers:
         """Return the episodes' returns (``measure.outcome``), [P, M]."""
         return np.array([outcome(episode) for episode in episodes]).reshape(len(self.problems), self.members)
@@ -55,12 +65,6 @@ def measured(returns_PM: Numbers, base_PM: Numbers | None = None) -> Row:
 
 
 def condition(scene: Scene, base_PM: Numbers) -> Row:
-    """Return the measures of an altered scene against the base line, or the ``reason`` why it cannot be played.
-
-    A task may refuse what its own team would never do, such as an empty text where it wants a move.
-    """
-    try:
-        episodes = scene.played()
-    except ValueError as error:
-        return {"reason": str(error)}
-    return measured(scene.returns(episodes), base_PM)
+    """Return the measures of an altered scene against the base line, or the ``reason`` why it cannot be played."""
+    found = scene.tried()
+    return {"reason": found} if isinstance(found, str) else measured(found, base_PM)

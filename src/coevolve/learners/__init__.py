@@ -1,4 +1,7 @@
-"""How policies learn: what a recipe's ``learner`` may name besides a file's. Ours are made by ``learners.build``."""
+"""The learners that a recipe's ``learner`` may name, besides one in a file of the user's own.
+
+Without ``learner`` in a recipe, ``learners.build`` makes them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from coevolve.settings import Count, Positive
 from coevolve.types import PolicyName
 
 TORCHRUN = "torchrun"
-"""The ``cluster`` whose ranks are there already."""
+"""The ``cluster`` setting for ranks that torchrun has already started."""
 
 
 def fsdp(
@@ -26,11 +29,12 @@ def fsdp(
     cluster: str | None = None,
     deadline: Positive = 1800.0,
 ) -> Learner:
-    """On several processes, each on a card of its own where there are cards: full weights are sharded over them, of an
-    adapter only the gradients are shared (``learners.sharded``). A frozen policy stays in this process.
+    """Return a learner that runs on several processes, each on its own GPU where there are GPUs: full weights are
+    sharded over the processes, and for an adapter only the gradients are added up (``learners.sharded``). A frozen
+    policy stays in this process.
 
-    ranks: processes of each policy. cluster: "ray", or the address of a Ray cluster whose machines they are placed on;
-    "torchrun", which has started them; those of this machine if None. deadline: seconds that anything asked of them may
+    ranks: processes per policy. cluster: "ray" or the address of a Ray cluster to place the processes on; "torchrun" if
+    torchrun has started them; None for processes on this machine. deadline: seconds that one request to the ranks may
     take.
     """
     how = {"reference": reference, "critic": critic, "steps": steps, "seed": seed}
@@ -57,5 +61,5 @@ LEARNERS: Mapping[str, Callable[..., Learner]] = {"fsdp": fsdp}
 
 
 def by_torchrun(learner: Mapping[str, Any] | None) -> bool:
-    """Whether a recipe's learner has its ranks in processes that torchrun started."""
+    """Return whether a recipe's learner has its ranks in processes that torchrun started."""
     return learner is not None and learner["name"] == "fsdp" and learner.get("cluster") == TORCHRUN

@@ -1,4 +1,4 @@
-"""Specs -> policies, each distinct model loaded once."""
+"""Building policies from their specs, with each distinct model loaded once."""
 
 from __future__ import annotations
 
@@ -39,15 +39,14 @@ def build_policies(
     threads: int | None = None,
     tokens: int = 0,
 ) -> dict[PolicyName, LocalLearner]:
-    """Policies that share what they can: per model, device and dtype there is one base, which carries all lora
-    adapters, is every frozen policy, and is the reference (adapters off) of all. A full policy has its own copy. A base
-    in 4 bits is another one, and so is one of another backend. A base that computes in bfloat16 is held in it
-    (``models.narrow``), unless a full policy trains it.
+    """Return the policies, which share a base per model, device, dtype, 4-bit setting and backend: the base carries all
+    lora adapters, serves every frozen policy, and is the reference (adapters off) of all. A full policy has its own
+    copy. A base that computes in bfloat16 is held in it (``models.narrow``), unless a full policy trains it.
 
     reference, critic: whether the algorithm needs them; critic: or for which policies. steps, seed: of the run, for the
-    learning-rate schedule, the adapters' first values and the order of mini-batches. workers: those on the CPU sample
-    and learn in a pool of processes (``runtime.placement``); tokens: of a step, at most. threads: of PyTorch here; None
-    is one where a policy's backend is cpu, which a number above one excludes.
+    learning-rate schedule, the adapters' initial values and the order of mini-batches. workers: whether policies on the
+    CPU sample and train in a pool of processes (``runtime.placement``); tokens: of a step, at most. threads: PyTorch's
+    threads in this process; None is one if a policy's backend is cpu, which a number above one excludes.
 
     Raises ValueError for a model that cannot be loaded or is of a family Coevolve does not reproduce, for a backend
     that does not fit, and for 4 bits where bitsandbytes is missing.
@@ -69,7 +68,8 @@ def build_policies(
 def loaded(
     specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int, threads: int | None
 ) -> dict[PolicyName, tuple[Any, Weights, Weights | None]]:
-    """Every policy's tokenizer, weights and reference, from one base per model, device, dtype and backend."""
+    """Return each policy's tokenizer, weights and reference, with one base per model, device, dtype, 4-bit setting and
+    backend."""
     groups: dict[tuple[str, torch.device, torch.dtype, bool, Compute], list[PolicyName]] = {}
     for name, spec in specs.items():
         if spec.load_in_4bit:
@@ -99,16 +99,16 @@ def loaded(
 
 
 def _movable(spec: PolicySpec, weights: Weights) -> bool:
-    """Whether another process can compute for it: 4 bits are more than plain tensors."""
+    """Return whether a worker process can compute for this policy; 4-bit weights are more than plain tensors."""
     return weights.base.causal.device.type == "cpu" and not spec.load_in_4bit
 
 
 def _weights(
     base: Base, specs: Mapping[PolicyName, PolicySpec], reference: bool, seed: int
 ) -> tuple[dict[PolicyName, Weights], Weights | None]:
-    """The weights of the policies on one loaded model, and the reference if there is to be one. All have one dtype."""
+    """Return the weights of the policies on one loaded model, and the reference if wanted. All have one dtype."""
     full = [name for name, spec in specs.items() if spec.weights == "full"]
-    # Copied before adapters are put on it; without another use, the first full policy takes the loaded model itself.
+    # Copied before the model gets adapters; if it has no other use, the first full policy takes the model itself.
     spare = not reference and len(full) == len(specs)
     copies = [base] * spare + [_copy(base) for _ in full[spare:]]
     weights = {name: Weights(own) for name, own in zip(full, copies, strict=True)}
@@ -128,7 +128,7 @@ def _weights(
 
 
 def _copy(base: Base) -> Base:
-    """Weights of its own, computed by the same backend."""
+    """Return a copy of the base with its own weights and the same backend."""
     copied = Base(copy.deepcopy(base.causal))
     copied.backend = dataclasses.replace(base.backend, base=copied)  # type: ignore[type-var]
     return copied

@@ -1,7 +1,7 @@
-"""What learning, sampling and publishing take, in bytes: formulas that a dry run prints before anything is bought.
+"""Estimates of the memory for training, sampling and publishing, which a dry run prints before hardware is bought.
 
-All numbers of parameters, tokens and layers go in, bytes come out; ``ACTIVATIONS`` were counted. ``copy`` is the bytes
-of a weight in a copy that is not trained: 2 in bfloat16, 4 in float32, which ours are.
+The functions take numbers of parameters, tokens and layers and return bytes; the constants in ``ACTIVATIONS`` were
+measured. ``copy`` is the bytes per weight of a published copy: 2 in bfloat16, 4 in float32, which Coevolve's are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from coevolve.compute.logprobs import GPU_ROWS
 from coevolve.models.spec import PolicySpec
 
-_FLOAT = 4  # bytes of a float32, which all weights that are trained and all gradients are, and moments as a rule
+_FLOAT = 4  # bytes of a float32: all trained weights and gradients, and moments unless they are in 8 bits
 _HALF = 2  # bytes of a bfloat16
 # Dettmers et al. 2021 (arXiv 2110.02861): a byte, and a float32 for the scale of 256.
 _EIGHT_BIT = 1 + _FLOAT / 256
@@ -20,15 +20,16 @@ _EIGHT_BIT = 1 + _FLOAT / 256
 _FOUR_BIT = 0.5 + 1 / 64 + _FLOAT / (64 * 256)
 
 ACTIVATIONS = {"bfloat16": 85, "float32": 140}
-"""Bytes kept for the gradient per token, layer and hidden size; 82 and 135 were counted at the shapes of 1.5 billion
-parameters (full weights by ``torch`` on a CPU; adapters keep 68 and 128), and a GPU copies keys for every head."""
+"""Bytes of activations kept for the backward per token, layer and hidden unit. 82 and 135 were measured at the shapes
+of a 1.5-billion-parameter model (full weights by ``torch`` on a CPU; adapters keep 68 and 128); a GPU also copies the
+keys for every head."""
 AGAIN = 4
-"""Likewise where layers are computed again: a layer's input, in float32."""
+"""The same number with gradient checkpointing, which keeps only each layer's input, in float32."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A model's numbers. outside: parameters outside of layers (embedding, head). kv: key heads x head dimension."""
+    """A model's sizes. outside: parameters outside of layers (embedding, head). kv: key heads x head dimension."""
 
     parameters: int
     outside: int
@@ -39,12 +40,12 @@ class Shape:
 
 
 def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool, linear: int = 0) -> dict[str, int]:
-    """Bytes one policy will need for weights, gradients, optimizer and reference; an estimate, without activations.
+    """Return the estimated bytes that one policy needs for weights, gradients, optimizer and reference, without
+    activations.
 
-    parameters: of its model. linear: how many of these are weights of linear layers below the head, which is what
-    load_in_4bit makes small and bfloat16 halves (``models.narrow``, which may halve the embedding, too: not counted). A
-    lora policy's base, the reference, and a frozen policy's weights exist once per model, however many policies use
-    them.
+    parameters: of its model. linear: how many of these are weights of linear layers below the head, which load_in_4bit
+    shrinks and bfloat16 halves (``models.narrow``, which may halve the embedding, too: not counted). A lora policy's
+    base, the reference, and a frozen policy's weights exist once per model, however many policies use them.
     """
     # A model of hidden size D has about 12 D^2 parameters in each of about D / 64 layers.
     hidden = round((parameters * 64 / 12) ** (1 / 3))
@@ -68,13 +69,15 @@ def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool
 
 
 def activations(shape: Shape, tokens: int, per: int) -> int:
-    """Of a micro-batch. per: bytes per token, layer and hidden size (``ACTIVATIONS``, ``AGAIN``)."""
+    """Return the bytes of a micro-batch's activations. per: bytes per token, layer and hidden unit (``ACTIVATIONS``,
+    ``AGAIN``)."""
     return per * shape.layers * shape.hidden * tokens
 
 
 def learning(shape: Shape, spec: PolicySpec) -> dict[str, int]:
-    """What a policy takes while it learns from a micro-batch, beside its state. Trained weights that are computed with
-    in bfloat16 are rounded, and the rounded ones kept for the gradient of every layer that is not computed again."""
+    """Return the bytes that a forward and backward on a micro-batch take, beside the policy's state. Trained weights
+    that compute in bfloat16 are rounded to it, and the rounded copy is kept for the backward of every layer that is not
+    checkpointed."""
     again = spec.gradient_checkpointing
     rounded = spec.weights == "full" and spec.dtype == "bfloat16" and not again
     return {
@@ -85,22 +88,23 @@ def learning(shape: Shape, spec: PolicySpec) -> dict[str, int]:
 
 
 def logits(vocabulary: int) -> int:
-    """Of the tokens whose logits a GPU makes at a time, with their gradient, in float32."""
+    """Return the bytes of the logits that a GPU makes at a time, with their gradient, in float32."""
     return 8 * GPU_ROWS * vocabulary
 
 
 def published(parameters: int, trained: int, lora: bool, copy: int = 2) -> int:
-    """What a new version of the weights is, as engines are given it."""
+    """Return the bytes of a new version of the weights as it is sent to engines."""
     return copy * (trained if lora else parameters)
 
 
 def whole_at_once(shape: Shape) -> int:
-    """Float32 weights that a rank borrows of the others: those outside of layers, and of two layers."""
+    """Return the bytes of the float32 weights that a rank gathers from the others: those outside of layers and those of
+    two layers."""
     return 4 * (shape.outside + 2 * (shape.parameters - shape.outside) // shape.layers)
 
 
 def on_card(state: Mapping[str, int], shape: Shape, ranks: int, spec: PolicySpec) -> dict[str, int]:
-    """A card's share. state: of one process that has all (``plan_memory``)."""
+    """Return the bytes on each GPU. state: the bytes of a single process that holds everything (``plan_memory``)."""
     sharded = spec.weights == "full"
     parts = {part: size // ranks if sharded else size for part, size in state.items()}
     models = 1 + bool(state["reference"])

@@ -1,4 +1,4 @@
-"""A frozen policy whose weights are not in this process: its engine has them, and here is what speaking takes."""
+"""A frozen policy whose weights only its engine holds; this process has its tokenizer and configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coevolve.types import Batch, Metrics, Objective, Targets
 class FrozenElsewhere:
     """A policy that never learns, with the tokenizer and the configuration of its model, and no weights.
 
-    ``spec.model`` names these; which model answers is the engine's affair.
+    ``spec.model`` names these; the engine decides which model generates.
     """
 
     trainable = False
@@ -32,31 +32,31 @@ class FrozenElsewhere:
         self.eos = end_ids(load_generation(spec.model, config), self.tokenizer)
 
     def describe(self, batch: Batch) -> Batch:
-        """The batch: there is no reference to compare with."""
+        """Return the batch unchanged: there is neither reference nor critic."""
         return batch
 
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
-        """Never."""
+        """Raise AssertionError: a frozen policy is never updated."""
         raise AssertionError(f"policy {self.name} is frozen and cannot be updated")
 
     def published(self, version: int) -> Published:
-        """Who speaks; there is nothing to fetch."""
+        """Return the policy's name, tokenizer and settings for its engine, without weights."""
         return Published(self.name, version, self.spec, self.tokenizer, self.context, self.eos, self.save)
 
     def save(self, folder: str | Path) -> None:
-        """The tokenizer, which is all there is."""
+        """Write the tokenizer; there are no weights to write."""
         self.tokenizer.save_pretrained(folder)
 
     def training_state(self) -> dict[str, Any]:
-        """Nothing."""
+        """Return an empty state: there is no optimiser."""
         return {}
 
     def load(self, folder: str | Path, training_state: dict[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing: there are no weights and no optimiser to restore."""
 
     def reset_optimizer(self) -> None:
-        """Never: who is frozen has none."""
+        """Raise AssertionError: a frozen policy has no optimiser."""
         raise AssertionError(f"policy {self.name} is frozen and has no optimiser")
 
     def close(self) -> None:
-        """Nothing: it is not here."""
+        """Do nothing: this policy has no processes."""

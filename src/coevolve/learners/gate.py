@@ -1,8 +1,8 @@
-"""The gate before every update: does the learner find the tokens as probable as their sampler did?
+"""The gate before every update: a check that the learner gives the sampled tokens the sampler's log-probabilities.
 
-If not, what was sampled is another model than what learns (a publish that was forgotten or half arrived, another
-tokenizer or template on a server, kernels that compute something else), and its gradients would be of nobody's policy.
-Rows that an algorithm added are not looked at: nobody sampled them so. Where ``version_B`` is None the rows do not come
+If they differ, the model that sampled is not the model that is trained (a publish that was forgotten or is incomplete,
+another tokenizer or template on a server, kernels that compute something else), and the gradients would be wrong.
+Rows that an algorithm added are left out, since they were not sampled. Where ``version_B`` is None the rows do not come
 from an engine, and there is nothing to compare. Letters: B rows, T action tokens.
 """
 
@@ -16,14 +16,14 @@ from torch import Tensor
 from coevolve.types import Batch
 
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.05}
-"""By dtype of the computation: nats per token by which the log-probabilities may differ in the mean, times the
-temperature where that is below 1, which divides the logits and so their rounding. Rounding alone was 1e-6 to 1e-5 and
-2e-4 to 0.018 wherever it was measured."""
+"""The largest allowed mean difference of the log-probabilities, in nats per token, by dtype of the computation. The
+difference is multiplied by the temperature where that is below 1, because it divides the logits and so scales up their
+rounding. Measured rounding alone was 1e-6 to 1e-5 (float32) and 2e-4 to 0.018 (bfloat16)."""
 
 
 def check_versions(where: str, version: int, batch: Batch, before: int | None = None) -> None:
-    """Raises ValueError if a row was sampled with another version of the weights. where: the policy and the step.
-    before: the version before, where that may have sampled, too."""
+    """Raise ValueError if a row was sampled with another version of the weights. where: policy and step, for the
+    message. before: the version before, where rows of that are allowed, too."""
     if batch.version_B is None:
         return
     sampled = batch.version_B[~batch.extra_B]
@@ -35,10 +35,10 @@ def check_versions(where: str, version: int, batch: Batch, before: int | None = 
 
 
 def sampled_first(mini_batches: Iterable[Tensor], extra_B: Tensor) -> list[Tensor]:
-    """The mini-batches of the first epoch, the first of them with a row that was sampled before those that have none.
+    """Return the mini-batches with the first one that has a sampled row moved to the front.
 
-    The gate is passed before the first optimiser step, and rows that an algorithm added have nothing to be compared
-    with. All others keep their order.
+    The gate is checked before the first optimiser step, and rows that an algorithm added have no log-probabilities to
+    compare with. The other mini-batches keep their order.
     """
     found = list(mini_batches)
     first = next((number for number, rows_B in enumerate(found) if not extra_B[rows_B].all()), 0)
@@ -46,9 +46,10 @@ def sampled_first(mini_batches: Iterable[Tensor], extra_B: Tensor) -> list[Tenso
 
 
 class Gap:
-    """How far the learner's log-probabilities are from the sampler's, added up over the micro-batches of a step.
+    """Differences between the learner's and the sampler's log-probabilities, summed over the micro-batches of a step.
 
-    version: of the weights that learn; what an older one sampled is further apart, and is not looked at. None: all are.
+    version: the version of the weights that are trained; rows of an older version differ more, and are left out. None:
+    all rows are used.
     """
 
     def __init__(self, version: int | None = None) -> None:
@@ -56,7 +57,7 @@ class Gap:
         self.sums = torch.zeros(4, dtype=torch.float64)
 
     def add(self, batch: Batch, logp_BT: Tensor) -> None:
-        """Of a micro-batch, on the learner's device."""
+        """Add the differences of a micro-batch, on the learner's device."""
         sampled_BT = batch.mask_BT & ~batch.extra_B[:, None]
         if self.version is not None and batch.version_B is not None:
             sampled_BT &= (batch.version_B == self.version)[:, None]
@@ -65,7 +66,7 @@ class Gap:
         self.sums += torch.stack([x[sampled_BT].double().sum() for x in columns]).cpu()
 
     def check(self, where: str, dtype: str, batch: Batch) -> None:
-        """Before the first optimiser step on this batch: raises ValueError if they are further apart than rounding."""
+        """Raise ValueError if the mean difference is larger than rounding; called before the first optimiser step."""
         if batch.version_B is None or not self.sums[3]:
             return
         apart, ours, theirs = (self.sums[:3] / self.sums[3]).tolist()

@@ -1,4 +1,4 @@
-"""A learner in this process: what a policy says about a batch (describe), and how it learns from one (update).
+"""A learner in this process: it computes what a batch lacks (``describe``) and trains on it (``update``).
 
 Letters: B rows, T action tokens, N the action tokens of all rows in one line, W hidden size, V vocabulary.
 """
@@ -39,7 +39,7 @@ VALUE_FILE = "value_head.safetensors"
 
 
 class LocalLearner(Policy):
-    """A policy with its optimiser and, where the algorithm wants them, reference and critic.
+    """A policy with its optimiser and, where the algorithm needs them, a reference model and a critic.
 
     trainable: False if frozen. micro_tokens: tokens per forward and backward.
     """
@@ -76,17 +76,17 @@ class LocalLearner(Policy):
 
     @property
     def place(self) -> object:
-        """Where it learns: policies of several places learn side by side."""
+        """The device that the policy is trained on: policies with different places are trained concurrently."""
         return self.device
 
     @property
     def compute(self) -> str:
-        """The backend's name, as recipes say it."""
+        """The backend's name as written in recipes."""
         return self.backend.name
 
     @property
     def about(self) -> str:
-        """What computes, in a line."""
+        """One line that describes the backend."""
         return about(self.backend, self.dtype)
 
     @property
@@ -94,29 +94,29 @@ class LocalLearner(Policy):
         return self.spec.micro_tokens
 
     def micro_batches(self, batch: Batch, together: Literal["row", "peers"] = "row") -> list[Tensor]:
-        """Row numbers of the batch in groups of at most ``micro_tokens``. together: see ``Objective``."""
+        """Return the batch's row numbers in groups of at most ``micro_tokens`` tokens. together: see ``Objective``."""
         return self._fitting(batch, together, self.micro_tokens)
 
     def _fitting(self, batch: Batch, together: Literal["row", "peers"], tokens: int) -> list[Tensor]:
-        """The same in groups of at most so many tokens."""
+        """Return the batch's row numbers in groups of at most ``tokens`` tokens."""
         if together == "peers":
             return forward.whole_groups(batch, tokens)
         return forward.micro_batches(batch, tokens, self.backend.uses_prefix_tree)
 
     @torch.no_grad()
     def describe(self, batch: Batch) -> Batch:
-        """The batch with kl_BT and logp_ref_BT if there is a reference, value_BT if there is a critic.
+        """Return the batch with kl_BT and logp_ref_BT added if there is a reference, and value_BT if there is a critic.
 
-        All on the CPU, at each row's temperature, 0 outside the mask. With neither there is nothing to compute.
+        All are on the CPU, at each row's temperature, 0 outside the mask. With neither, the batch is returned as is.
         """
-        if self.reference is None and self.value_head is None:
-            return batch
-        # A row that an algorithm added, which nobody sampled. Its last token is not read.
+        # Only a row that an algorithm added can be too long, since it was not sampled. Its last token is not fed.
         if (most := int(batch.length_B.max()) - 1) > self.context:
             raise ValueError(
                 f"policy {self.name!r} would read {most} tokens, and its model has {self.context} positions; use a "
                 "model with more, or an algorithm that makes it read less"
             )
+        if self.reference is None and self.value_head is None:
+            return batch
         found: dict[str, Tensor] = {}
         value = None if self.value_head is None else self.value
         for rows_B in self.micro_batches(batch):
@@ -128,7 +128,8 @@ class LocalLearner(Policy):
 
     @torch.no_grad()
     def logps(self, batch: Batch) -> Tensor:
-        """log pi of the action tokens by the weights of now, [B, T], on the CPU; 0 outside the mask."""
+        """Return the log-probabilities of the action tokens under the current weights, [B, T], on the CPU; 0 outside
+        the mask."""
         found_BT = torch.zeros(batch.mask_BT.shape)
         for rows_B in self.micro_batches(batch):
             micro = batch.select(rows_B)
@@ -136,14 +137,14 @@ class LocalLearner(Policy):
         return found_BT
 
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
-        """Learn from the batch: the objective's epochs of its mini-batches, each one optimiser step.
+        """Train on the batch: for every epoch of the objective, one optimiser step per mini-batch.
 
-        Returns the loss's metrics and grad_norm, averaged over the mini-batches that have them; updates, how many there
-        were; lr; entropy, nats per token that was sampled, in the first epoch (of several mini-batches the later ones
-        have learnt already); and drift, how far the first mini-batch's log-probabilities are from those at sampling
-        (mean absolute difference per token), which is rounding alone. Raises ValueError, before the weights change, if
-        turns were sampled by other weights (``learners.gate``; by those before, where the objective allows it, drift is
-        the last update's, too), and for a loss or gradient that is not finite, whose optimiser step is not taken.
+        Returns the loss's metrics and grad_norm, averaged over the mini-batches that have them; updates, the number of
+        optimiser steps; lr; entropy, nats per sampled token, in the first epoch (with several mini-batches, the later
+        ones are measured after earlier steps); and drift, the mean absolute difference per token between the first
+        mini-batch's log-probabilities and those at sampling, which is rounding alone. Raises ValueError before the
+        weights change if turns were sampled by other weights (``learners.gate``; where the objective allows the version
+        before, drift includes the last update), and for a loss or gradient that is not finite, without that step.
         """
         assert self.optimizer is not None, f"policy {self.name} is frozen and cannot be updated"
         before = self.version_before if objective.staleness else None
@@ -159,7 +160,7 @@ class LocalLearner(Policy):
                 aims = targets.select(rows_B, mini.mask_BT.shape[1])
                 seen.append(self._learn(mini, aims, objective, step, gate=not seen))
                 entropy += seen[-1].pop("entropy") * (epoch == 0)
-        drift, *_ = [metrics.pop("drift") for metrics in seen]  # later mini-batches have learnt
+        drift, *_ = [metrics.pop("drift") for metrics in seen]  # the weights have changed before later mini-batches
         said = {} if bool(batch.extra_B.all()) else {"entropy": entropy / _sampled(batch)}
         return _over_steps(seen) | {
             **said,
@@ -169,8 +170,8 @@ class LocalLearner(Policy):
         }
 
     def _learn(self, mini: Batch, targets: Targets, objective: Objective, step: int, gate: bool) -> Metrics:
-        """One optimiser step on one mini-batch, its gradient added up over micro-batches. gate: whether the mini-batch
-        has to pass it."""
+        """Take one optimiser step on a mini-batch, its gradient accumulated over micro-batches. gate: whether to check
+        its log-probabilities against the sampler's (``learners.gate``)."""
         assert self.optimizer is not None
         where = f"policy {self.name!r}, step {step}"
         weight_BT = token_weights(objective, mini, where)
@@ -193,30 +194,30 @@ class LocalLearner(Policy):
         return self._step(total, step) | {"entropy": float(entropy), "drift": float(drift / _sampled(mini))}
 
     def _shares(self, batch: Batch, together: Literal["row", "peers"]) -> list[tuple[Tensor, bool]]:
-        """The micro-batches that are learnt from here, and whether each counts, or only keeps step with others."""
+        """Return this process's micro-batches, each with whether it counts (False: it only keeps ranks in step)."""
         return [(rows_B, True) for rows_B in self.micro_batches(batch, together)]
 
     def _through_all(self, loss: Tensor, out: Outputs) -> Tensor:
-        """The loss, with a gradient for what others who learn wait for."""
+        """Return the loss, extended with the gradients that other ranks wait for; here there are no others."""
         return loss
 
     def _of_all(self, total: dict[str, Any], *sums: Any) -> tuple[Any, ...]:
-        """What was added up over the shares of all who learn, of whom there is one here."""
+        """Return the metrics and sums added up over all ranks; here this process is the only one."""
         return total, *sums
 
     def _norm(self) -> Tensor:
-        """The gradient's, over all parameters."""
+        """Return the norm of the gradient over all parameters."""
         return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
 
     @contextlib.contextmanager
     def _learning(self, kl: bool) -> Iterator[Callable[[Batch], Outputs]]:
-        """What says things to differentiate, the KL among them or not; behind it the parameters have their
-        gradients."""
+        """Yield a function that returns differentiable outputs (with kl_BT if ``kl``); on exit the parameters have
+        their gradients."""
         with self.weights.active():
             yield partial(self.outputs, kl=kl)
 
     def outputs(self, micro: Batch, kl: bool = False) -> Outputs:
-        """What the policy says about the actions, differentiable, on its device. kl: kl_BT as well."""
+        """Return the policy's outputs for the action tokens, differentiable, on its device. kl: kl_BT as well."""
         action_N, temperature_N = forward.actions(micro, self.device)
         reference = self._compared_with(micro) if kl else None
         with self.active() as causal:
@@ -230,7 +231,7 @@ class LocalLearner(Policy):
 
     @torch.no_grad()
     def _compared_with(self, micro: Batch) -> Reference:
-        """What the reference says of the batch's action tokens."""
+        """Return the reference's hidden states for the batch's action tokens, and its LM head."""
         assert self.reference is not None, f"policy {self.name} has no reference to be compared with"
         reference = self.reference
         with reference.active(), self.computing():
@@ -238,19 +239,19 @@ class LocalLearner(Policy):
         by_head = reference.base.backend.lm_head(self.dtype)
 
         def logits(hidden_NW: Tensor) -> Tensor:
-            with torch.no_grad(), reference.active():  # of the head alone, which may have the policy's adapter
+            with torch.no_grad(), reference.active():  # the head may have an adapter, off here
                 return by_head(hidden_NW)
 
         return Reference(hidden_NW, logits)
 
     def value(self, hidden_NW: Tensor) -> Tensor:
-        """The critic's estimate before each action token, [N], from the hidden states that predict the tokens."""
+        """Return the critic's estimate before each action token, [N], from the hidden states that predict them."""
         assert self.value_head is not None, f"policy {self.name} has no critic"
         value_N: Tensor = self.value_head(hidden_NW.float())[:, 0]
         return value_N
 
     def _step(self, total: dict[str, Any], step: int) -> Metrics:
-        """The optimiser step, unless something is not finite."""
+        """Take the optimiser step and return the metrics. Raises ValueError if loss or gradient is not finite."""
         assert self.optimizer is not None
         norm = self._norm()
         metrics = {key: float(value) for key, value in total.items()} | {"grad_norm": float(norm)}
@@ -264,36 +265,37 @@ class LocalLearner(Policy):
         if self.spec.max_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.spec.max_grad_norm, norm)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)  # which take no memory while others of the device learn
+        self.optimizer.zero_grad(set_to_none=True)  # frees memory for other policies on the device
         return metrics
 
     def reset_optimizer(self) -> None:
-        """Forget the optimiser's moments and step count."""
+        """Discard the optimiser's moments and step count."""
         assert self.trainable, f"policy {self.name} is frozen and has no optimiser"
         self.optimizer = self._adamw()
 
     def save(self, folder: str | Path) -> None:
-        """A folder that transformers (full, frozen) or peft (lora) loads alone, with tokenizer and value head."""
+        """Write a folder that transformers (full, frozen) or peft (lora) can load, with tokenizer and value head."""
         folder = Path(folder)
         self.save_model(folder)
         if self.value_head is not None:
             save_file({k: v.cpu() for k, v in self.value_head.state_dict().items()}, folder / VALUE_FILE)
 
     def close(self) -> None:
-        """Nothing: it is in this process."""
+        """Do nothing: this learner has no processes of its own."""
 
     def bare(self) -> LocalLearner:
-        """The learner without what only the optimiser and text need, for another process."""
+        """Return a copy for another process, without tokenizer, optimiser and worker pool."""
         made = LocalLearner.__new__(LocalLearner)
         made.__dict__ |= self.__dict__ | {"tokenizer": None, "optimizer": None, "pool": None}
         return made
 
     def training_state(self) -> dict[str, Any]:
-        """What a resumed run needs beyond the folder of ``save``: the optimiser (empty if frozen)."""
+        """Return what a resumed run needs beyond the folder of ``save``: the optimiser state (empty if frozen)."""
         return {} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}
 
     def load(self, folder: str | Path, training_state: dict[str, Any]) -> None:
-        """Continue as the policy that wrote them, bit for bit."""
+        """Restore weights, value head and optimiser from a checkpoint, bit for bit; a frozen policy only warns if the
+        weights differ."""
         folder = Path(folder)
         if not self.trainable:
             if other := self.weights.unlike(folder):
@@ -317,9 +319,9 @@ class LocalLearner(Policy):
 def _described(
     policy: Policy, reference: Weights | None, value: Callable[[Tensor], Tensor] | None, micro: Batch
 ) -> dict[str, Tensor]:
-    """Per action token, [N] each: kl_BT and logp_ref_BT with a reference; value_BT with a critic (``value``).
+    """Return per action token, [N] each: kl_BT and logp_ref_BT with a reference; value_BT with a critic (``value``).
 
-    Of the vocabulary only one piece of logits exists at a time.
+    The logits are made for one piece of the tokens at a time.
     """
     action_N, temperature_N = forward.actions(micro, policy.device)
     with policy.active() as causal:
@@ -331,11 +333,11 @@ def _described(
     with reference.active() as causal, policy.computing():
         ref_NW, ref_layer = reference.base.backend.hidden(micro), head(causal)
     logits = policy.backend.lm_head(policy.dtype)
-    same = ref_layer is layer  # and so one copy of the weights, if there is one
+    same = ref_layer is layer  # then one copy of its weights serves both
     ref_logits = logits if same else reference.base.backend.lm_head(policy.dtype)
     parts = []
     for p in pieces(len(action_N), layer.weight.shape[0], hidden_NW.device):
-        with policy.active():  # the two may be one model with and without its adapter
+        with policy.active():  # policy and reference may be one model with and without its adapter
             logp_NV = log_softmax(logits, hidden_NW[p], temperature_N[p])
         with reference.active():
             ref_NV = log_softmax(ref_logits, ref_NW[p], temperature_N[p])
@@ -345,7 +347,7 @@ def _described(
 
 
 def _value_head(beside: Any) -> nn.Linear:
-    """A critic that starts at 0 everywhere and reads what the LM head reads."""
+    """Return a critic, initialised to 0, that takes the same hidden states as the LM head."""
     width, device = beside.weight.shape[-1], beside.weight.device
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, width, 1, device=device)  # type: ignore[no-untyped-call]
     nn.init.zeros_(layer.weight)
@@ -354,8 +356,8 @@ def _value_head(beside: Any) -> nn.Linear:
 
 
 class _Tally:
-    """What the micro-batches of an optimiser step add up to. whole: the weight of all their tokens. gate: whether they
-    are compared with the sampler's, in the gap and by the drift."""
+    """The sums over the micro-batches of one optimiser step. whole: the total weight of their tokens. gate: whether
+    gap and drift, the differences to the sampler's log-probabilities, are summed."""
 
     def __init__(self, whole: Tensor, gap: Gap, gate: bool, device: torch.device) -> None:
         self.whole, self.gap, self.gate = whole.clamp(min=TINY), gap, gate
@@ -363,7 +365,7 @@ class _Tally:
         self.entropy = self.drift = torch.zeros((), device=device)
 
     def add(self, micro: Batch, out: Outputs, metrics: Mapping[str, Tensor]) -> None:
-        """Of one more micro-batch, on the device of its outputs."""
+        """Add one micro-batch, on the device of its outputs."""
         assert out.entropy_BT is not None
         for key, value in metrics.items():
             self.metrics[key] = _joined(key, self.metrics.get(key), value, self.whole)
@@ -376,14 +378,14 @@ class _Tally:
 
 
 def _joined(key: str, before: Any, value: Tensor, whole: Tensor) -> Any:
-    """A metric of the micro-batches so far and of one more; whole: the weight of all of them."""
+    """Return a metric with one more micro-batch added. whole: the total weight of all micro-batches."""
     if key.endswith("/max"):
         return value if before is None else torch.maximum(*map(torch.as_tensor, (before, value)))
     return (0.0 if before is None else before) + (value if key.startswith("loss") else value / whole)
 
 
 def _over_steps(steps: Sequence[Metrics]) -> Metrics:
-    """The metrics of several mini-batches as those of all, each of the mini-batches that have it."""
+    """Return each metric's mean (maximum for names in /max) over the mini-batches that have it."""
     found: dict[str, list[float]] = {}
     for metrics in steps:
         for key, value in metrics.items():
@@ -392,5 +394,5 @@ def _over_steps(steps: Sequence[Metrics]) -> Metrics:
 
 
 def _sampled(batch: Batch) -> int:
-    """Tokens that were sampled from their row's prompt; 1 if there are none."""
+    """Return the number of tokens in rows that the algorithm did not add; 1 if there are none."""
     return max(1, int(batch.mask_BT[~batch.extra_B].sum()))

@@ -1,4 +1,4 @@
-"""What a learner asks of an algorithm while it learns, checked: how tokens count, and the loss of a micro-batch.
+"""Checked calls of an algorithm's loss aggregation (token weights) and of its loss on a micro-batch.
 
 Both may be the user's own code. Letters: B rows, T action tokens.
 """
@@ -17,9 +17,9 @@ from coevolve.types import Batch, Objective, Outputs, Targets
 
 
 def token_weights(objective: Objective, batch: Batch, where: str) -> Tensor:
-    """How much each token of a mini-batch counts, [B, T]. where: the policy and the step.
+    """Return the weight of each token of a mini-batch, [B, T]. where: policy and step, for error messages.
 
-    Raises ValueError for whatever the loss aggregation raises or returns instead.
+    Raises ValueError if the loss aggregation raises or returns anything else.
     """
     with blame(f"the loss aggregation, {where}"):
         found: Any = objective.loss_aggregation(batch)
@@ -32,7 +32,8 @@ def token_weights(objective: Objective, batch: Batch, where: str) -> Tensor:
 def loss_of(
     objective: Objective, out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, where: str
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """The loss of a micro-batch and its metrics. Raises ValueError for whatever the loss raises or returns instead."""
+    """Return a micro-batch's loss and metrics. Raises ValueError if the loss function fails or returns anything
+    else."""
     with blame(f"the loss, {where}"):
         found: Any = objective.loss(out, batch, targets, weight_BT)
         if not isinstance(found, tuple | list) or len(found) != 2:
@@ -51,5 +52,5 @@ def loss_of(
 
 
 def _said(value: Any) -> str:
-    """A value in a few words: a tensor by its shape."""
+    """Return a short description of a value for a message: a tensor by its shape."""
     return f"a tensor of the shape {list(value.shape)}" if isinstance(value, Tensor) else shown(value)

@@ -1,4 +1,4 @@
-"""The optimiser: AdamW as a policy's spec says, its learning rate by step, and whether a state is one of its own."""
+"""The optimiser: AdamW as a policy's spec sets it, the learning-rate schedule, and checks of a saved state."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from coevolve.models.spec import PolicySpec
 
 
 def lr_factor(spec: PolicySpec, step: int, steps: int) -> float:
-    """What the learning rate is multiplied by at this step of ``steps``: linear warm-up, then the schedule.
+    """Return the factor on the learning rate at ``step`` of ``steps``: linear warm-up, then the schedule.
 
-    linear falls from 1 towards 0 at ``steps``; cosine likewise along half a cosine.
+    linear falls from 1 towards 0 at ``steps``; cosine falls from 1 towards 0 along half a cosine.
     """
     if step < spec.warmup_steps:
         return (step + 1) / spec.warmup_steps
@@ -31,8 +31,8 @@ def lr_factor(spec: PolicySpec, step: int, steps: int) -> float:
 def adamw(
     parameters: Iterable[nn.Parameter], spec: PolicySpec, value: Iterable[nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
-    """AdamW as the spec says; ``set_rates`` is called before every step. value: parameters of a value head, which are
-    numbered after the others."""
+    """Return AdamW as the spec sets it; call ``set_rates`` before every step. value: parameters of a value head, which
+    are numbered after the others."""
     groups = [list(parameters), list(value)]
     if spec.value_learning_rate is None:
         groups = [groups[0] + groups[1]]
@@ -48,7 +48,7 @@ def adamw(
 
 
 def set_rates(optimizer: torch.optim.Optimizer, spec: PolicySpec, factor: float) -> None:
-    """The spec's learning rates times the factor."""
+    """Set the optimiser's learning rates to the spec's, times the factor."""
     rates = (spec.learning_rate, spec.value_learning_rate)
     for group, rate in zip(optimizer.param_groups, rates, strict=False):  # the second one is a value head's
         assert rate is not None
@@ -56,11 +56,11 @@ def set_rates(optimizer: torch.optim.Optimizer, spec: PolicySpec, factor: float)
 
 
 def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Parameter], kind: str, folder: Path) -> None:
-    """Raises ValueError unless this is the state of such an AdamW on parameters of these shapes.
+    """Raise ValueError unless this is the state of an AdamW of this kind on parameters of these shapes.
 
-    Those that have had no gradient, such as a value head that nobody asks, have no moments yet.
+    Parameters that have had no gradient, such as those of an unused value head, have no moments yet.
     """
-    name, other = ("exp_avg", "state1") if kind == "adamw" else ("state1", "exp_avg")  # PyTorch's word, bitsandbytes'
+    name, other = ("exp_avg", "state1") if kind == "adamw" else ("state1", "exp_avg")  # PyTorch's name, bitsandbytes'
     try:
         moments = {i: _unwrapped(state) for i, state in training_state["optimizer"]["state"].items()}
         if any(other in state for state in moments.values()):
@@ -75,7 +75,7 @@ def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Param
 
 
 def _unwrapped(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter's; bitsandbytes keeps what is in few bits in a mapping inside of it."""
+    """Return a parameter's state as a flat mapping; bitsandbytes nests its 8-bit tensors in an inner mapping."""
     inner = [value for value in state.values() if isinstance(value, Mapping)]
     plain = {key: value for key, value in state.items() if not isinstance(value, Mapping)}
     return plain | {key: value for one in inner for key, value in one.items()}

@@ -1,8 +1,9 @@
-"""A learner whose model computes in worker processes: the model there, the loss and the optimiser here.
+"""A learner whose model computes in worker processes, while the loss and the optimiser stay in this process.
 
-A loss needs a few numbers per token of the model, and the model their gradients of the loss; only these are sent, so
-neither the algorithm nor the optimiser has to be elsewhere. The rows of a policy are split over its processes, each of
-which adds up its gradients of the weights in memory that this process sees. Letters: B rows, T action tokens.
+A loss needs only a few numbers per token from the model, and the model's backward only their gradients; just these are
+sent, so neither the algorithm nor the optimiser has to run in the workers. The rows of a policy are split over the
+processes, each of which adds up its weight gradients in memory shared with this process. Letters: B rows, T action
+tokens.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from coevolve.runtime.pool import AT_ONCE, Job, Pool, Share, WorkerState
 from coevolve.types import Batch, Outputs, PolicyName
 
 _TOKENS = 256
-"""Tokens of a process at least, counted as ``split_rows`` does."""
+"""The least tokens per process, counted as ``split_rows`` counts them."""
 
 
 class ProcessLearner(LocalLearner):
-    """A learner that describes and learns in the pool's processes."""
+    """A learner that runs the forwards and backwards of ``describe`` and ``update`` in the pool's worker processes."""
 
     pool: Pool
 
@@ -38,25 +39,25 @@ class ProcessLearner(LocalLearner):
 
     @property
     def place(self) -> object:
-        """A thread of its own, beside those of the pool's other policies."""
+        """The policy's name: it is trained concurrently with the pool's other policies."""
         return self.name
 
     @property
     def about(self) -> str:
-        """What computes, and where."""
+        """One line that describes the backend and the worker processes."""
         return f"{super().about}, in {self.pool.most} worker processes"
 
     def close(self) -> None:
-        """End the pool's processes; the next call starts others."""
+        """End the pool's processes; the next call starts new ones."""
         self.pool.close()
 
     @property
     def micro_tokens(self) -> int:
-        """Of all processes together, each of which may work for two policies."""
+        """The tokens per micro-batch over all processes, each of which may work for two policies at once."""
         return self.spec.micro_tokens * self.pool.most // min(AT_ONCE, len(self.pool.learners) or 1)
 
     def describe(self, batch: Batch) -> Batch:
-        """What ``LocalLearner.describe`` finds."""
+        """Return what ``LocalLearner.describe`` returns."""
         if self.reference is None and self.value_head is None:
             return batch
         parts = split_rows(batch, self.pool.most)
@@ -65,7 +66,7 @@ class ProcessLearner(LocalLearner):
         return batch.replace(**{key: _whole(batch, parts, [a[key] for a in answers]) for key in answers[0]})
 
     def logps(self, batch: Batch) -> Tensor:
-        """What ``LocalLearner.logps`` finds."""
+        """Return what ``LocalLearner.logps`` returns."""
         parts = split_rows(batch, self.pool.most)
         with self.pool.shared() as ask:
             return _whole(batch, parts, ask([self._job(logps, batch.select(rows_B)) for rows_B in parts]))
@@ -78,13 +79,14 @@ class ProcessLearner(LocalLearner):
             try:
                 yield lambda micro: self._outputs(micro, kl, share, learnt)
             except BaseException:
-                with suppress(Exception):  # there may be nobody to ask
+                with suppress(Exception):  # the processes may have ended
                     share([self._job(forget)] * len(self._parts))
                 raise
             _gather(self.parameters, buffers, learnt)
 
     def _outputs(self, micro: Batch, kl: bool, ask: Share, learnt: Sequence[set[int]]) -> Outputs:
-        """learnt: of each process, the numbers of the parameters whose gradients it has; grows in the backward."""
+        """Return the micro-batch's outputs, whose backward runs in the processes. learnt: per process, the numbers of
+        the parameters that have a gradient so far; extended by the backward."""
         self._parts = parts = split_rows(micro, self.pool.most)
         said = zip(*ask([self._job(outputs, micro.select(rows_B), kl) for rows_B in parts]), strict=True)
         whole = [None if x[0] is None else _whole(micro, parts, x) for x in said]
@@ -106,7 +108,8 @@ class ProcessLearner(LocalLearner):
 
 
 class _Elsewhere(torch.autograd.Function):
-    """Numbers from elsewhere, whose gradients go there. The hook, which requires one, has it called."""
+    """Outputs of the worker processes, whose gradients are passed to ``teach``. The hook requires a gradient, so that
+    autograd calls ``backward``."""
 
     @staticmethod
     def forward(ctx: Any, hook: Tensor, teach: Callable[..., None], *said: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -121,10 +124,10 @@ class _Elsewhere(torch.autograd.Function):
 
 
 def split_rows(batch: Batch, most: int) -> list[Tensor]:
-    """Row numbers in at most so many parts of about as much work; rows that begin alike stay together.
+    """Return row numbers in at most ``most`` parts of about equal work; rows with a common prefix stay together.
 
-    The work on a row is the tokens that it does not share with the row before, and its action tokens once more, for
-    their logits.
+    The work of a row is the number of its tokens that it does not share with the row before, plus its action tokens
+    once more, for their logits.
     """
     rows, tokens_B = fed(batch), batch.mask_BT.sum(1).tolist()
     order = ordered(rows)
@@ -138,7 +141,7 @@ def split_rows(batch: Batch, most: int) -> list[Tensor]:
 
 
 def _whole(batch: Batch, parts: Sequence[Tensor], found: Sequence[Tensor]) -> Tensor:
-    """What parts of the rows have, at the rows' places, [B, T]; 0 elsewhere."""
+    """Put the parts' rows back at their places, [B, T]; 0 elsewhere."""
     whole_BT = torch.zeros(batch.mask_BT.shape)
     for rows_B, part_BT in zip(parts, found, strict=True):
         whole_BT[rows_B, : part_BT.shape[1]] = part_BT
@@ -146,14 +149,14 @@ def _whole(batch: Batch, parts: Sequence[Tensor], found: Sequence[Tensor]) -> Te
 
 
 def _views(buffer: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """The gradients' places in a buffer."""
+    """Return one view of the buffer per parameter, for its gradient."""
     ends = accumulate((p.numel() for p in parameters), initial=0)
     return [buffer[a:b].view(p.shape) for (a, b), p in zip(pairwise(ends), parameters, strict=True)]
 
 
 def _gather(parameters: Sequence[nn.Parameter], buffers: Sequence[Tensor], learnt: Sequence[set[int]]) -> None:
-    """Give the parameters their gradients, the sum of all processes', in the first buffer, which is the policy's own;
-    none to those that have none anywhere."""
+    """Set the parameters' gradients to the sums over all processes, held in the first buffer, which is the policy's
+    own. A parameter without a gradient in any process gets None."""
     views = [_views(buffer, parameters) for buffer in buffers]
     for number, parameter in enumerate(parameters):
         found = [view[number] for view, numbers in zip(views, learnt, strict=True) if number in numbers]
@@ -165,21 +168,21 @@ def _gather(parameters: Sequence[nn.Parameter], buffers: Sequence[Tensor], learn
 
 
 def describe(state: WorkerState, name: PolicyName, batch: Batch) -> dict[str, Tensor]:
-    """In a process: what describing finds."""
+    """In a worker: return the tensors that ``describe`` adds to the batch."""
     state.outputs.pop(name, None)
     found, before = state.policies[name].describe(batch).tensors(), batch.tensors()
     return {key: value for key, value in found.items() if value is not before.get(key)}
 
 
 def logps(state: WorkerState, name: PolicyName, batch: Batch) -> Tensor:
-    """In a process: log-probabilities of the action tokens."""
+    """In a worker: return the log-probabilities of the action tokens."""
     state.outputs.pop(name, None)
     found: Tensor = state.policies[name].logps(batch)
     return found
 
 
 def outputs(state: WorkerState, name: PolicyName, micro: Batch, kl: bool = False) -> tuple[Tensor | None, ...]:
-    """In a process: what the policy says of the actions, which is kept for ``backward``."""
+    """In a worker: return the policy's outputs for the action tokens, detached, and keep them for ``backward``."""
     policy = state.policies[name]
     state.outputs.pop(name, None)
     for parameter in policy.parameters:
@@ -194,22 +197,22 @@ def _all(out: Outputs) -> tuple[Tensor | None, ...]:
 
 
 def forget(state: WorkerState, name: PolicyName) -> None:
-    """In a process: what was said will not be learnt from."""
+    """In a worker: drop the kept outputs, which will have no backward."""
     state.outputs.pop(name, None)
 
 
 def backward(
     state: WorkerState, name: PolicyName, seat: int, number: int, learnt: set[int], grads_BT: Sequence[Tensor | None]
 ) -> set[int]:
-    """In a process: add the gradients of what was said to its buffer, where those ``learnt`` are there already.
+    """In a worker: run the backward of the kept outputs and add the gradients to the worker's buffer.
 
-    Returns the numbers of the parameters that have one by now.
+    learnt: the numbers of the parameters whose gradients are in the buffer already. Returns them with the new ones.
     """
     out = state.outputs.pop(name)
     said = zip(_all(out), grads_BT, strict=True)
     told, grads = zip(*((x, grad) for x, grad in said if grad is not None), strict=True)
     parameters = state.policies[name].parameters
-    with state.policies[name].weights.active():  # what is computed again for the gradient needs the adapter
+    with state.policies[name].weights.active():  # layers that are recomputed (checkpointing) need the adapter
         torch.autograd.backward(told, grads)
     views = _views(state.buffers.of(name, seat)[number], parameters)
     for i, (view, parameter) in enumerate(zip(views, parameters, strict=True)):

@@ -1,12 +1,13 @@
-"""A rank's share of a learner: ``LocalLearner`` on some of the micro-batches, with gradients that are of all ranks.
+"""The part of a learner on one rank: ``LocalLearner`` on some of the micro-batches, with gradients summed over ranks.
 
-Full weights are sharded (FSDP2: every rank has a part of each tensor and of its moments, and borrows the rest layer by
-layer); an adapter is there on every rank, with its base, and only its gradients are added up. All ranks make as many
-forwards, about as large: one that is short of micro-batches repeats the first with a loss of 0. Compiled loops read
-weights behind the layers' hooks, so full weights compute by ``torch``.
+Full weights are sharded (FSDP2: every rank holds a part of each tensor and of its moments, and gathers the rest layer
+by layer); an adapter and its base are whole on every rank, and only its gradients are added up. All ranks run the same
+number of forwards of about the same size: a rank with fewer micro-batches repeats the first one with a loss of 0. The
+compiled loops read weights without calling the layers' hooks, so full weights compute by ``torch``.
 
-FSDP2 averages gradients over ranks where a loss that is a sum wants their sum. The factor is put on afterwards, which
-is exact for powers of two. (``set_gradient_divide_factor`` would, with gloo, halve those of every layer but the root.)
+FSDP2 averages gradients over ranks, but the loss is a sum, which needs their sum. The factor is applied afterwards,
+which is exact for powers of two. (With gloo, ``set_gradient_divide_factor`` would halve the gradients of every layer
+but the root.)
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ Made = TypeVar("Made")
 
 
 class Shard(LocalLearner):
-    """The share of rank ``number`` of ``count``. models: those whose tensors lie in parts, its own and the reference;
-    heads: the critic, likewise."""
+    """The learner on rank ``number`` of ``count``. models: the sharded models, the policy's own and the reference
+    (empty unless all weights are trained); heads: the sharded critic, if there is one."""
 
     def __init__(self, number: int, count: int, *given: Any, **how: Any) -> None:
         super().__init__(*given, **how)
@@ -54,7 +55,7 @@ class Shard(LocalLearner):
             self.reset_optimizer()
 
     def facts(self) -> dict[str, Any]:
-        """What the controller says of the learner."""
+        """Return what ``ShardedLearner`` reports about the learner: compute, about, context and eos."""
         how = "weights sharded" if self.models else "the base on each, gradients added up"
         about = f"{self.about}, {self.count} ranks on {self.device.type} ({how})"
         return {"compute": self.compute, "about": about, "context": self.context, "eos": self.eos}
@@ -66,40 +67,46 @@ class Shard(LocalLearner):
         return [(rows_B, True) for rows_B in mine] + [(whole[0], False)] * short
 
     def micro_batches(self, batch: Batch, together: Literal["row", "peers"] = "row") -> list[Tensor]:
-        """This rank's, as many as every other's."""
+        """Return this rank's micro-batches, as many as on every other rank."""
         return [rows_B for rows_B, _ in self._shares(batch, together)]
 
     def described(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The rows that this rank described, and what it found of them."""
+        """Return the row numbers that this rank has described, and the tensors of ``describe`` for these rows."""
         found, before = _whole_in(self.models, lambda: self.describe(batch)).tensors(), batch.tensors()
         return self._mine(batch, {key: x for key, x in found.items() if x is not before.get(key)})
 
     def scored(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Likewise of ``logps``."""
+        """Return the row numbers that this rank has scored, and their log-probabilities (``logps``)."""
         return self._mine(batch, {"logp_BT": self.logps(batch)})
 
     def _mine(self, batch: Batch, found: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        for part in (part for module in (*self.models, *self.heads) for part in module.modules()):
-            if isinstance(part, FSDPModule):
-                part.reshard()  # without a backward it would stay whole, and as it is now
+        self._reshard()
         rows_B = torch.cat(self.micro_batches(batch))
         return rows_B, {key: x[rows_B] for key, x in found.items()}
 
+    def _reshard(self) -> None:
+        """Drop the gathered weights, which FSDP keeps after a forward without a backward, and which the next optimizer
+        step would leave out of date."""
+        for part in (part for module in (*self.models, *self.heads) for part in module.modules()):
+            if isinstance(part, FSDPModule):
+                part.reshard()
+
     def outputs(self, micro: Batch, kl: bool = False) -> Outputs:
-        """What the policy says about the actions, as ``LocalLearner``'s."""
+        """Return the policy's outputs for the action tokens, as ``LocalLearner.outputs`` does."""
 
         def said() -> tuple[Tensor | None, ...]:
             out = super(Shard, self).outputs(micro, kl)
-            return out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT  # a tuple, where FSDP finds what has a gradient
+            return out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT  # in a tuple FSDP finds the tensors to hook
 
         found = _whole_in(self.models if kl else self.models[:1], said)
-        # Views: to ask what a loss uses of them is not yet the backward that FSDP's hooks wait for.
+        # Views, so that ``_through_all`` can ask which of them a loss uses without setting off FSDP's backward hooks.
         return Outputs(*(None if x is None else x.view_as(x) for x in found))  # type: ignore[arg-type]
 
     @contextmanager
     def _learning(self, kl: bool) -> Iterator[Callable[[Batch], Outputs]]:
         with super()._learning(kl) as outputs:
             yield outputs
+        self._reshard()  # what the last micro-batch's loss left out
         if not self.models:
             self._fill_up()
         grads = [p.grad for p in self.parameters if p.grad is not None]
@@ -112,7 +119,7 @@ class Shard(LocalLearner):
             vector_to_parameters(flat, grads)
 
     def _fill_up(self) -> None:
-        """Give what another rank's loss has a gradient for one of 0, where this rank's left it out."""
+        """Set a zero gradient on parameters that have a gradient on another rank but none on this one."""
         there = torch.tensor([p.grad is not None for p in self.parameters], dtype=torch.int32, device=self.device)
         distributed.all_reduce(there, distributed.ReduceOp.MAX)
         for parameter, anywhere in zip(self.parameters, there.tolist(), strict=True):
@@ -120,8 +127,9 @@ class Shard(LocalLearner):
                 parameter.grad = torch.zeros_like(parameter)
 
     def _through_all(self, loss: Tensor, out: Outputs) -> Tensor:
-        """With a gradient of 0 for what this rank's rows leave out and another rank's use: FSDP waits for that of every
-        rank. What nobody uses has none, as in one process, or Adam would move it by its moments and decay."""
+        """Return the loss plus 0 times every output that another rank's loss uses and this rank's does not, since FSDP
+        waits for gradients of every rank. Outputs that no rank uses get no gradient, as in one process: with one of 0,
+        Adam would still change the parameters by their moments and weight decay."""
         if not self.models:
             return loss
         every = (out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT)
@@ -135,7 +143,8 @@ class Shard(LocalLearner):
         return loss + 0.0 * torch.stack(left_out).sum() if left_out else loss
 
     def _of_all(self, total: dict[str, Any], *sums: Any) -> tuple[Any, ...]:
-        """Added up in the order of the ranks, which every rank finds alike."""
+        """Return the metrics and sums of all ranks, added up in the order of the ranks, so that all get the same
+        result."""
         here = [{key: torch.as_tensor(value).cpu() for key, value in total.items()}, *(x.cpu() for x in sums)]
         ranks: list[Any] = [None] * self.count
         distributed.all_gather_object(ranks, here)
@@ -149,13 +158,13 @@ class Shard(LocalLearner):
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def reset_optimizer(self) -> None:
-        """Forget the optimiser's moments and step count."""
+        """Discard the optimiser's moments and step count."""
         super().reset_optimizer()
         assert self.optimizer is not None
         self.optimizer.register_load_state_dict_pre_hook(self._parted)
 
     def _parted(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        """Whole moments, as the parameters lie."""
+        """Return the state with its whole moments sharded like their parameters; a hook before the optimiser loads."""
         parted = {
             i: {key: _like(self.parameters[i], value) if key != "step" else value for key, value in one.items()}
             for i, one in state["state"].items()
@@ -163,7 +172,7 @@ class Shard(LocalLearner):
         return {**state, "state": parted}
 
     def save_model(self, folder: Path) -> None:
-        """Written by the first rank, from the parts of all."""
+        """Write the model from the parts of all ranks; the first rank writes."""
         state = whole(self.models[0].state_dict(keep_vars=True)) if self.models else None
         if self.number:
             return
@@ -175,7 +184,7 @@ class Shard(LocalLearner):
         self.tokenizer.save_pretrained(folder)
 
     def save(self, folder: str | Path) -> None:
-        """As ``LocalLearner``, from the parts of all."""
+        """Write the folder of ``LocalLearner.save`` from the parts of all ranks; the first rank writes."""
         folder = Path(folder)
         self.save_model(folder)
         head = {} if self.value_head is None else whole(self.value_head.state_dict(keep_vars=True))
@@ -183,16 +192,16 @@ class Shard(LocalLearner):
             save_file(head, folder / VALUE_FILE)
 
     def save_training_state(self, file: Path) -> None:
-        """What ``LocalLearner.training_state`` has, as whole tensors, in a file."""
+        """Write ``LocalLearner.training_state`` to a file, as whole tensors; the first rank writes."""
         state = super().training_state()
-        if self.models:  # else every rank has all, in forms of the optimiser's own (bitsandbytes')
+        if self.models:  # else every rank has the whole state, perhaps in bitsandbytes' own formats
             state["optimizer"]["state"] = {i: whole(one) for i, one in state["optimizer"]["state"].items()}
         if not self.number:
             self._check_seen(file.parent)
             torch.save(state, file)
 
     def _check_seen(self, path: Path) -> None:
-        """Raises ValueError for what lies on a disk that this rank's machine does not see."""
+        """Raise ValueError if this rank's machine does not see the path."""
         if not path.exists():
             raise ValueError(
                 f"policy {self.name!r}, rank {self.number}: {path} is not seen on this rank's machine; put TMPDIR on a "
@@ -200,15 +209,15 @@ class Shard(LocalLearner):
             )
 
     def load_from(self, folder: Path, file: Path) -> None:
-        """Continue as the learner that wrote them, with however many ranks."""
+        """Restore a checkpoint's folder and training state, written with any number of ranks."""
         self._check_seen(file)
-        mapped = bool(self.models)  # an adapter's is small, and its optimiser would go on with a file that is gone
+        mapped = bool(self.models)  # an adapter's optimiser would keep tensors mapped from a deleted file
         self.load(folder, torch.load(file, map_location="cpu", weights_only=True, mmap=mapped))
 
 
 def build(name: PolicyName, spec: PolicySpec, own_card: bool, how: Mapping[str, Any], number: int, count: int) -> Shard:
-    """A rank's share of this policy. own_card: its card is the only one that it sees. how: reference, critic, steps,
-    seed. Raises ValueError for more ranks than cards."""
+    """Return the ``Shard`` of this policy for rank ``number`` of ``count``. own_card: whether the rank sees only its
+    own GPU. how: reference, critic, steps, seed. Raises ValueError for more ranks than GPUs."""
     device = device_of(spec.device.split(":")[0] if own_card else spec.device)
     if device.type == "cuda":
         device = torch.device("cuda", 0 if own_card else (device.index or 0) + number)
@@ -226,10 +235,11 @@ def build(name: PolicyName, spec: PolicySpec, own_card: bool, how: Mapping[str, 
 
 
 def evenly(fitting: Callable[[int], list[Tensor]], tokens: int, count: int) -> list[Tensor]:
-    """Micro-batches in as many rounds of ``count`` as those of ``tokens`` take, the largest as small as it can be.
+    """Return micro-batches for ``count`` ranks, as even as possible without more rounds than ``tokens`` allows.
 
-    All ranks wait for the slowest at every layer, and those filled to the brim leave a small one, or none, for some.
-    Where each rank has one at most they stay those of one process, whose sums are then the same bit for bit.
+    All ranks wait for the slowest at every layer, and micro-batches filled up to ``tokens`` leave a small one, or none,
+    for some ranks. Where each rank gets at most one, they are the micro-batches of a single process, so that the sums
+    are the same bit for bit.
     """
     parts = fitting(tokens)
     if len(parts) <= count:
@@ -242,7 +252,8 @@ def evenly(fitting: Callable[[int], list[Tensor]], tokens: int, count: int) -> l
 
 
 def whole(tensors: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
-    """The whole tensors on the CPU, on the first rank; those that are one stay one. Every rank has to call it."""
+    """Return the whole tensors on the CPU on the first rank, empty ones elsewhere; shared tensors stay shared. Every
+    rank has to call this."""
     copies, first = dict[int, Tensor](), distributed.get_rank() == 0
     for x in tensors.values():
         if id(x) not in copies:
@@ -252,19 +263,20 @@ def whole(tensors: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
 
 
 def _join_of(key: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """How a metric of some ranks and of others becomes one: as that of micro-batches does."""
+    """Return the function that joins a metric of two ranks: maximum for names in /max, else the sum."""
     return torch.maximum if key.endswith("/max") else torch.add
 
 
 def _like(parameter: Tensor, x: Tensor) -> Tensor:
-    """A whole tensor, in parts where the parameter is."""
+    """Return a whole tensor, sharded like the parameter if that is sharded."""
     return distribute_tensor(x, parameter.device_mesh, parameter.placements) if isinstance(parameter, DTensor) else x
 
 
 def _shard(module: Any, mesh: DeviceMesh) -> None:
-    """Put the tensors of every layer and the rest of the module in parts; states that it loads are whole."""
+    """Shard every layer of the module, and the rest of it, over the mesh; its ``load_state_dict`` takes whole
+    tensors."""
     layers = list(next((part for part in module.modules() if isinstance(part, nn.ModuleList)), ()))
-    for layer in layers:  # the last one is the first that the backward needs
+    for layer in layers:  # the backward needs the last layer first
         fully_shard(layer, mesh=mesh, reshard_after_forward=layer is not layers[-1])
     fully_shard(module, mesh=mesh)
     module.inside = lambda work: work()
@@ -279,7 +291,7 @@ def _shard(module: Any, mesh: DeviceMesh) -> None:
 
 
 def _whole_in(models: Sequence[Any], work: Callable[[], Made]) -> Made:
-    """What work finds while the weights of these models outside of layers are whole."""
+    """Return the result of ``work``, run while these models' weights outside of layers are gathered."""
     if not models:
         return work()
     found: Made = models[0].inside(lambda: _whole_in(models[1:], work))

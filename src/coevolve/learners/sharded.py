@@ -1,7 +1,7 @@
-"""A learner on several ranks (processes, cards, machines), as the trainer sees it; ``shard`` is what each rank does.
+"""The trainer's side of a learner on several ranks (processes, GPUs, machines); ``shard`` is the side of each rank.
 
-It sends the whole batch to every rank, each of which takes its share. What is large (weights, moments) goes by folders
-and files, which the first rank writes: on several machines these are on a disk that all of them see.
+The whole batch is sent to every rank, and each takes its share. Weights and moments, which are large, are passed in
+folders and files that the first rank writes: with several machines, on a disk that all of them see.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ StartRanks = Callable[[PolicyName], Ranks]
 
 
 class ShardedLearner:
-    """A policy that learns on ranks, which ``start`` starts. how: reference, critic, steps, seed.
+    """A policy that is trained on ranks, which ``start`` starts. how: reference, critic, steps, seed.
 
-    Once its ranks are lost or closed, only ``load`` starts others: what they had learnt is nowhere else.
+    Once its ranks are lost or closed, only ``load`` starts new ones, since the trained weights are lost with them.
     """
 
     trainable = True
@@ -37,7 +37,7 @@ class ShardedLearner:
     def __init__(self, name: PolicyName, spec: PolicySpec, start: StartRanks, **how: Any) -> None:
         self.name, self.spec, self.start, self.how = name, spec, start, how
         self.tokenizer = load_tokenizer(spec.model)
-        self.place = object()  # beside all others
+        self.place = object()  # unique: trained beside all other policies
         self.version = 0
         self.ranks: Ranks | None = None
         self._begin()
@@ -66,26 +66,26 @@ class ShardedLearner:
 
     @property
     def compute(self) -> str:
-        """The backend's name."""
+        """The name of the ranks' backend."""
         return str(self.facts["compute"])
 
     @property
     def about(self) -> str:
-        """What computes, and where."""
+        """One line that describes the backend and the ranks."""
         return str(self.facts["about"])
 
     def describe(self, batch: Batch) -> Batch:
-        """What ``LocalLearner.describe`` finds, each rank for some rows."""
+        """Return what ``LocalLearner.describe`` returns; each rank computes some rows."""
         if not (self.how["reference"] or self.how["critic"]):
             return batch
         return batch.replace(**self._of_rows("described", batch))
 
     def logps(self, batch: Batch) -> torch.Tensor:
-        """What ``LocalLearner.logps`` finds, likewise."""
+        """Return what ``LocalLearner.logps`` returns; each rank computes some rows."""
         return self._of_rows("scored", batch)["logp_BT"]
 
     def _of_rows(self, what: str, batch: Batch) -> dict[str, torch.Tensor]:
-        """What each rank finds of its rows, at their places, [B, T]."""
+        """Ask every rank for its rows and return the tensors of all rows, [B, T] each."""
         found: dict[str, torch.Tensor] = {}
         for rows_B, columns in self._ask(f"at version {self.version}", what, batch):
             for key, x_RT in columns.items():
@@ -93,33 +93,33 @@ class ShardedLearner:
         return found
 
     def check_objective(self, objective: Objective) -> None:
-        """Raises ValueError for one that cannot be sent to ranks."""
+        """Raise ValueError if the objective cannot be sent to the ranks."""
         packed((objective,), "update", "its objective")
 
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
-        """What ``LocalLearner.update`` does; no rank changes anything where it raises."""
+        """Train as ``LocalLearner.update`` does; if it raises, no rank has taken that optimiser step."""
         metrics: Metrics = self._ask(f"of step {step}", "update", batch, targets, objective, step)[0]
         return metrics
 
     def published(self, version: int) -> Published:
-        """The weights of now, which are this version from now on."""
+        """Return the current weights for engines, and number them as this version."""
         self._ask(f"of version {version}", "mark", version)
         self.version = version
         context, eos, spec = self.facts["context"], self.facts["eos"], self.spec
-        if self.own_card:  # a number is not of this process's cards, on which a local engine has its copy
+        if self.own_card:  # the number does not count the GPUs of this process, where a local engine keeps its copy
             spec = dataclasses.replace(spec, device=spec.device.partition(":")[0])
         return Published(self.name, version, spec, self.tokenizer, context, eos, self.save_model)
 
     def save_model(self, folder: Path) -> None:
-        """A folder that transformers or peft loads alone, written by the first rank."""
+        """Have the first rank write a folder that transformers or peft can load."""
         self._saved("save_model", Path(folder))
 
     def save(self, folder: Path) -> None:
-        """As ``LocalLearner`` does, written by the first rank."""
+        """Have the first rank write the folder of ``LocalLearner.save``."""
         self._saved("save", Path(folder))
 
     def _saved(self, what: str, target: Path) -> None:
-        """Have a folder or file written. Raises ValueError where this machine does not see it."""
+        """Have the first rank write a folder or file. Raises ValueError if this machine does not see it."""
         self._ask(f"at version {self.version}", what, target.absolute())
         if not target.exists() or (target.is_dir() and not any(target.iterdir())):
             raise ValueError(
@@ -128,7 +128,7 @@ class ShardedLearner:
             )
 
     def training_state(self) -> dict[str, Any]:
-        """The optimiser, as whole tensors, which lie in a file until they are read."""
+        """Return the optimiser state as whole tensors, mapped from a file and read on use."""
         with _beside() as folder:
             file = Path(folder) / "state.pt"
             self._saved("save_training_state", file)
@@ -136,7 +136,7 @@ class ShardedLearner:
             return state
 
     def load(self, folder: Path, training_state: dict[str, Any]) -> None:
-        """Continue as the learner that wrote them; starts ranks where they were lost."""
+        """Restore a checkpoint on the ranks, which are started again if they were lost."""
         if self.ranks is None:
             self._begin()
         with _beside() as beside:
@@ -145,26 +145,26 @@ class ShardedLearner:
             self._ask("of a checkpoint", "load_from", Path(folder).absolute(), file)
 
     def reset_optimizer(self) -> None:
-        """Forget the optimiser's moments and step count."""
+        """Discard the optimiser's moments and step count."""
         self._ask(f"at version {self.version}", "reset_optimizer")
 
     def close(self) -> None:
-        """End the ranks."""
+        """End the ranks' processes."""
         if self.ranks is not None:
             self.ranks.close()
             self.ranks = None
 
 
 def _beside() -> tempfile.TemporaryDirectory[str]:
-    """A folder for a file that may be mapped still when its name goes: on NFS it goes with the mapping, and until then
-    the folder cannot."""
+    """Return a temporary folder for a file that may still be mapped when the folder is deleted: on NFS such a file
+    stays until it is unmapped, and the folder with it, so errors of the clean-up are ignored."""
     return tempfile.TemporaryDirectory(prefix="coevolve-", ignore_cleanup_errors=True)
 
 
 def starter(device: str, ranks: int, cluster: str | None, launched: bool, seconds: float) -> StartRanks:
-    """What starts so many ranks for a policy whose spec names this device: here, in the processes that torchrun
-    launched, or on a Ray cluster."""
-    named = device.split(":")[0]  # a number is of the machine's cards, of which a process may see one alone
+    """Return a function that starts ``ranks`` ranks for a policy whose spec names this device: on this machine, in the
+    processes that torchrun has launched, or on a Ray cluster."""
+    named = device.split(":")[0]  # the number counts the machine's GPUs, and a process may see only one of them
     if launched or cluster is None:
         kind_of = Launched if launched else Here
         return lambda name: kind_of(name, ranks, device_of(named).type, seconds)

@@ -1,9 +1,9 @@
-"""LoRA adapters side by side: one forward of a shared base, in which every run of rows has its own policy's adapter.
+"""Several LoRA adapters in one forward of a shared base, in which every run of rows uses its own policy's adapter.
 
 PEFT computes one adapter at a time; its mixed batches go through the adapters in a loop and cannot be trained. Here
-the adapters of a layer are stacked, and two batched products add to the base's output what each run's own adapter adds.
-One adapter for all rows is the same with one run. Letters: N rows of a layer's input, I inputs, O outputs, M runs of
-rows, L rows of the longest, X = M L, R the largest rank.
+the adapters of a layer are stacked, and two batched products add each run's adapter to the base's output. One adapter
+for all rows is the case of one run. Letters: N rows of a layer's input, I inputs, O outputs, M runs of rows, L rows of
+the longest, X = M L, R the largest rank.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Stack = tuple[Tensor, Tensor]
 
 
 class Adapters:
-    """Adapters that compute together; rows are in the order of ``names`` (None: the bare base).
+    """The adapters used in one forward; rows are in the order of ``names`` (None: the bare base).
 
-    All rows are of the first one until ``split`` says otherwise. present: whose rows there are, as numbers of names.
+    All rows belong to the first name until ``split`` is called. present: the numbers of the names that have rows.
     """
 
     def __init__(self, names: Sequence[str | None], device: torch.device) -> None:
@@ -37,11 +37,11 @@ class Adapters:
 
     @property
     def bare(self) -> bool:
-        """Whether nobody has an adapter."""
+        """Whether none of the names is an adapter."""
         return all(name is None for name in self.names)
 
     def split(self, speaker_N: ArrayLike) -> None:
-        """Whose each row of every layer's input is from now on, as the number of a name; non-decreasing."""
+        """Set the name, by its number, that each row of every layer's input belongs to; numbers are non-decreasing."""
         present_M, count_M = np.unique(speaker_N, return_counts=True)
         if present_M.tolist() != self.present:
             self.present, self._stacks = present_M.tolist(), {}
@@ -49,16 +49,16 @@ class Adapters:
         self._places = None if (count_M == count_M[0]).all() else self._grid(count_M)
 
     def _grid(self, count_M: Any) -> Stack:
-        """Runs of different lengths as a grid M x L: the row at each place, and the place of each row."""
+        """Return runs of different lengths as a grid M x L: the row at each place, and the place of each row."""
         run_N = np.repeat(np.arange(len(count_M)), count_M)
         start_M = np.cumsum(count_M) - count_M
         place_N = run_N * count_M.max() + np.arange(len(run_N)) - start_M[run_N]
-        row_X = np.zeros(len(count_M) * count_M.max(), np.int64)  # where a run is over, row 0 fills up
+        row_X = np.zeros(len(count_M) * count_M.max(), np.int64)  # row 0 pads runs that are shorter
         row_X[place_N] = np.arange(len(run_N))
         return torch.from_numpy(row_X).to(self.device), torch.from_numpy(place_N).to(self.device)
 
     def add(self, layers: Sequence[Any], x: Tensor, y: Tensor) -> Tensor:
-        """y, what layers without adapters make of x, side by side, and what each row's adapter adds to it."""
+        """Return y, the outputs of layers without adapters for x, side by side, plus what each row's adapter adds."""
         wide = multiplied_in(y.dtype, y.device, y.numel() // y.shape[-1], kept=not torch.is_grad_enabled())
         stack = self._stack(layers, y.dtype, wide)
         if stack is None:
@@ -73,7 +73,7 @@ class Adapters:
         return self._plus(y, torch.bmm(self._runs(x, y.dtype), stack[0]), stack[1])
 
     def _runs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """A layer's input by runs, [M, L, I]. Several layers have the same: that of queries, keys and values is one."""
+        """Return a layer's input by runs, [M, L, I]; kept, since queries, keys and values have the same input."""
         if self._seen is None or self._seen[0] is not x or self._seen[1].dtype != dtype:
             x_NI = x.to(dtype).flatten(0, -2)
             x_XI = x_NI if self._places is None else x_NI.index_select(0, self._places[0])
@@ -81,9 +81,9 @@ class Adapters:
         return self._seen[1]
 
     def _plus(self, y: Tensor, x_MLR: Tensor, up_MRO: Tensor) -> Tensor:
-        """y + x A' B'; into y where runs are of one length and no gradient needs it."""
+        """Return y + x A' B'; written into y if runs have equal lengths and there is no gradient."""
         count, width = len(x_MLR), y.shape[-1]
-        if self._places is not None:  # in the grid too, so that bfloat16 is rounded once, as with one run
+        if self._places is not None:  # y in the grid too: bfloat16 is rounded once, as with one run
             y_MLO = y.flatten(0, -2).index_select(0, self._places[0]).view(count, -1, width)
             added_XO = torch.baddbmm(y_MLO, x_MLR, up_MRO).flatten(0, 1)
             return added_XO.index_select(0, self._places[1]).view(y.shape)
@@ -91,10 +91,10 @@ class Adapters:
         return (y_MLO.baddbmm if torch.is_grad_enabled() else y_MLO.baddbmm_)(x_MLR, up_MRO).view(y.shape)
 
     def _stack(self, layers: Sequence[Any], dtype: torch.dtype, wide: torch.dtype) -> Stack | None:
-        """All runs' adapters on these layers: A' [M, I, R], B' with its scale [M, R, O], rounded to dtype and given in
-        wide. None if no run has one."""
+        """Return all runs' adapters on these layers: A' [M, I, R], B' with its scale [M, R, O], rounded to dtype and
+        stored as wide. None if no run has an adapter."""
         if torch.is_grad_enabled():
-            return self._stacked(layers, dtype, wide)  # a gradient goes through it
+            return self._stacked(layers, dtype, wide)  # not kept: the backward needs a fresh graph
         key = tuple(map(id, layers))
         if key not in self._stacks or ((kept := self._stacks[key]) is not None and kept[0].dtype != wide):
             self._stacks[key] = self._stacked(layers, dtype, wide)
@@ -113,8 +113,8 @@ class Adapters:
 
 
 def _joined(name: str | None, layers: Sequence[Any]) -> Stack:
-    """One adapter's A [R, I] and scaled B [O, R] on layers of the same input: their A beside each other, their B as
-    blocks of one matrix. R is 0 where it has none."""
+    """Return one adapter's A [R, I] and scaled B [O, R] on layers of the same input: their A concatenated, their B as
+    diagonal blocks of one matrix. R is 0 if the layers have no such adapter."""
     downs, ups = [], []
     for layer in layers:
         weight = getattr(layer, "base_layer", layer).weight
@@ -128,5 +128,5 @@ def _joined(name: str | None, layers: Sequence[Any]) -> Stack:
 
 
 def lora_layers(causal: nn.Module) -> list[Any]:
-    """The layers that PEFT has put adapters on."""
+    """Return the layers that PEFT has put adapters on."""
     return [module for module in causal.modules() if hasattr(module, "lora_A") and hasattr(module, "base_layer")]

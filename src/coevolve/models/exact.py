@@ -1,7 +1,8 @@
-"""Weights as they are written: every tensor that a model needs, of its shape, readable, finite. Else refused by name.
+"""Checks that weight files hold every tensor that a model needs, of the right shape, readable and finite.
 
-transformers fills what is missing with random numbers, casts whatever it finds and says so where nobody looks. Names of
-files are those of transformers: ``model.safetensors``, or the shards that ``model.safetensors.index.json`` lists.
+transformers fills in missing tensors with random numbers and casts whatever it finds, with no more than a log message.
+The checks here raise an error that names the tensor. Files have transformers' names: ``model.safetensors``, or the
+shards that ``model.safetensors.index.json`` lists.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ _LEFT_OVER = re.compile(
     r"(^|\.)(attn|attention)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$|(^|\.)position_ids$"
     r"|(^|\.)pooler\.dense\.(weight|bias)$"
 )
-"""Buffers that older versions of transformers saved and newer ones compute, and the pooler of encoders, which
-classifiers of their own head do not use. What a model does use is never looked up here."""
+"""Names of tensors that may be left unused: buffers that older versions of transformers saved and newer ones compute,
+and the pooler of encoders, which classifiers with their own head do not use. Tensors that a model uses are never
+matched against these names."""
 
 _SHOWN = 3  # names of tensors in a message
 
 
 def check_files(folder: Path) -> None:
-    """Read a model's weights as they lie there.
+    """Read and check all weight files in a model's folder.
 
     Raises ValueError naming the file and the tensor for pickled weights, files that are missing, cut short or zeroed,
-    tensors that are no floating-point numbers, and NaN or infinite values.
+    tensors that are not floating-point, and NaN or infinite values.
     """
     for file in weight_files(folder):
         check_file(file)
 
 
 def check_file(file: Path) -> None:
-    """``check_files`` of one of them, or of an adapter's."""
+    """Check one weight file as ``check_files`` does; also for an adapter's file."""
     tensors = read(file)
     if tensors and not any(bool(tensor.any()) for tensor in tensors.values()):
         raise ValueError(f"{file}: every number in it is 0; it was not written to its end, copy it again")
@@ -51,7 +53,7 @@ def check_file(file: Path) -> None:
 
 
 def read(file: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, not read before they are used. Raises ValueError naming a broken file."""
+    """Return the tensors of a safetensors file, which are read on use. Raises ValueError naming a broken file."""
     try:
         with safe_open(file, framework="pt") as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
@@ -61,8 +63,8 @@ def read(file: Path) -> dict[str, Tensor]:
 
 
 def beginning_unlike(file: Path, state: Mapping[str, Tensor]) -> Iterator[str]:
-    """Names of tensors whose first row in a safetensors file is another one than in a state, as far as both have one
-    of that shape; rounding to the shorter of two types makes no difference."""
+    """Yield the names of tensors whose first row differs between a safetensors file and a state, among those that both
+    have in the same shape; rows are compared in the smaller of the two dtypes."""
     with safe_open(file, framework="pt") as opened:
         for name in sorted(state.keys() & set(opened.keys())):
             there, here = opened.get_slice(name), state[name]
@@ -75,9 +77,10 @@ def beginning_unlike(file: Path, state: Mapping[str, Tensor]) -> Iterator[str]:
 
 
 def check_loaded(info: Mapping[str, Any], model: Any) -> None:
-    """Raises ValueError naming tensors that were drawn at random, left unused, or of another shape.
+    """Raise ValueError naming tensors that were initialised at random, left unused, or of another shape.
 
-    info: what transformers' ``from_pretrained`` returns of ``output_loading_info``, mismatched sizes being ignored.
+    info: the loading info of transformers' ``from_pretrained``, with ``output_loading_info`` and
+    ``ignore_mismatched_sizes``.
     """
     kind = f"{model.config.model_type}, {type(model).__name__}"
     if shapes := sorted(info["mismatched_keys"]):
@@ -99,7 +102,7 @@ def check_loaded(info: Mapping[str, Any], model: Any) -> None:
 
 
 def check_same(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path) -> None:
-    """Raises ValueError naming the file and a tensor unless both have the same names and shapes, all values finite."""
+    """Raise ValueError naming the file and a tensor unless both have the same names and shapes, all values finite."""
     missing, unknown = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if missing or unknown:
         parts = [f"{what} {listed(names)}" for what, names in (("no tensor", missing), ("unknown", unknown)) if names]
@@ -116,20 +119,20 @@ def check_same(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: 
 
 
 def check_finite(file: Path | str, tensors: Mapping[str, Tensor]) -> None:
-    """Raises ValueError naming the file and a tensor that is no floating-point numbers, or not all finite."""
+    """Raise ValueError naming the file and a tensor that is not floating-point or not finite everywhere."""
     for name, tensor in tensors.items():
         _check_tensor(file, name, tensor)
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return a text with the first names and the number of further ones."""
     names = list(names)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model's folder. Raises ValueError if it has none, or an index that is wrong."""
+    """Return the safetensors files of a model's folder. Raises ValueError if it has none, or an index that is wrong."""
     index = folder / _INDEX
     if (folder / _ONE).is_file():
         return [folder / _ONE]

@@ -1,7 +1,7 @@
-"""Models in one GGUF file, llama.cpp's format: transformers reads config, tokenizer and weights from it.
+"""Models in a single GGUF file, llama.cpp's format: transformers reads config, tokenizer and weights from it.
 
-Weights in blocks of 4 or 6 bits cannot be trained and are slow to compute with here, so each is dequantised when the
-file is loaded; in memory, and as it is saved, the model is one like any other.
+Weights in blocks of 4 or 6 bits cannot be trained and are slow to compute with here, so they are dequantised when the
+file is loaded; in memory and when saved, the model is like any other.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _NEEDED = ("gguf", "accelerate")
 
 
 def source(where: Path | str) -> tuple[Path | str, dict[str, Any]]:
-    """What transformers' ``from_pretrained`` is given for a model that is there: a place, and keywords.
+    """Return the path or name and the keywords for transformers' ``from_pretrained``.
 
-    Raises ValueError for a GGUF file where a package is missing that reads it.
+    Raises ValueError for a GGUF file if a package that reads it is missing.
     """
     if not isinstance(where, Path) or not is_gguf(where.name) or where.is_dir():
         return where, {}
@@ -28,9 +28,9 @@ def source(where: Path | str) -> tuple[Path | str, dict[str, Any]]:
 
 
 def dequantised() -> dict[str, Any]:
-    """The keyword by which no weight stays in blocks."""
+    """Return the keyword of ``from_pretrained`` that dequantises all weights."""
     try:
         from transformers import GgufConfig
-    except ImportError:  # older ones have no blocks in memory
+    except ImportError:  # older versions always dequantise
         return {}
     return {"quantization_config": GgufConfig(dequantize=True)}

@@ -1,7 +1,7 @@
-"""The models that a recipe names (``names``), loaded: packaged, local, pre-trained by us, or the hub's.
+"""Loading of the models that a recipe names (``names``): packaged, local, pre-trained by Coevolve, or the hub's.
 
-Nothing that is loaded runs code: no Python of a model's own (``trust_remote_code``), no kernel that it names, no
-pickled weights. What is loaded is what the files say, or a ValueError (see ``exact``).
+Loading never runs a model's code: no Python of its own (``trust_remote_code``), no kernel that it names, no pickled
+weights. Weights are loaded exactly as the files have them, or a ValueError is raised (see ``exact``).
 """
 
 import string
@@ -34,18 +34,18 @@ _WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)
 _COPY = "copy the tokenizer's files (tokenizer.json, ...) into the folder"
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
 _TOKENIZERS = ("tokenizer_config.json", *_VOCABULARIES)
-_TRIED = 256  # ids of a tokenizer whose texts it must know itself
+_TRIED = 256  # the number of ids whose texts ``_speaks`` tokenises
 
 
 def load_config(name: str) -> Any:
-    """The configuration of a model; ValueError if it cannot be had, or names code of the hub."""
+    """Return a model's configuration. Raises ValueError if it cannot be loaded, or names code of the hub."""
     config = _load(AutoConfig, name)
     _check_kernels(name, config)
     return config
 
 
 def load_generation(name: str, config: Any) -> GenerationConfig:
-    """How a model wants to be sampled: its generation config, else what its configuration says."""
+    """Return a model's generation config, or one made from its configuration if it has none."""
     try:
         found: GenerationConfig = GenerationConfig.from_pretrained(str(resolve(name)))
     except OSError:  # it has none
@@ -54,7 +54,7 @@ def load_generation(name: str, config: Any) -> GenerationConfig:
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model; ValueError if it cannot be had, or makes no tokens of any text."""
+    """Return a model's tokenizer. Raises ValueError if it cannot be loaded, or makes no tokens of any text."""
     where = resolve(name)
     try:
         found: PreTrainedTokenizerBase = _load(AutoTokenizer, name)
@@ -62,23 +62,24 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
         if isinstance(where, Path) and where.is_dir() and not any((where / file).is_file() for file in _VOCABULARIES):
             raise ValueError(f"model {name!r}: the folder holds no tokenizer; {_COPY}") from error
         raise
-    if not _speaks(found):  # some families make one up of nothing
+    if not _speaks(found):  # some families make an empty tokenizer if there are no files
         raise ValueError(f"model {name!r}: its tokenizer makes no tokens of any text; {_COPY}")
     return found
 
 
 def load_causal_lm(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> PreTrainedModel:
-    """A language model with weights of `dtype`; ValueError if it cannot be had. options: of `from_pretrained`."""
+    """Return a language model with weights of `dtype`. options: of `from_pretrained`. Raises ValueError if it cannot be
+    loaded."""
     return _load_weights(AutoModelForCausalLM, name, dtype=dtype, **options)
 
 
 def load_classifier(name: str) -> PreTrainedModel:
-    """A sequence classifier with float32 weights; ValueError if it cannot be had."""
+    """Return a sequence classifier with float32 weights. Raises ValueError if it cannot be loaded."""
     return _load_weights(AutoModelForSequenceClassification, name, dtype=torch.float32)
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: Any, name: str) -> None:
-    """Raises ValueError if the tokenizer has ids that the model's embedding has not."""
+    """Raise ValueError if the tokenizer has ids beyond the model's embedding."""
     rows, largest = model.get_input_embeddings().weight.shape[0], max(tokenizer.get_vocab().values())
     if largest >= rows:
         raise ValueError(
@@ -89,7 +90,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: Any, name: str) 
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """transformers draws no progress bars meanwhile, which would come between lines of ours."""
+    """Switch transformers' progress bars off inside the context: they would mix with Coevolve's own output."""
     noise: Any = logging
     if not noise.is_progress_bar_enabled():
         yield
@@ -118,7 +119,7 @@ def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
     model, info = _load(auto, name, **options)
     try:
         check_loaded(info, model)
-        if one_file:  # of a folder, ``check_files`` has read what lies there
+        if one_file:  # a folder's files are read by ``check_files``
             check_finite(name, model.state_dict())
     except ValueError as error:
         raise ValueError(f"model {name!r}: {error}; copy it again, or name another one") from error
@@ -127,7 +128,7 @@ def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
 
 
 def _check_kernels(name: str, config: Any) -> None:
-    """Raises ValueError for an attention that transformers would fetch from the hub as it makes the model."""
+    """Raise ValueError for an attention implementation that transformers would fetch from the hub."""
     asked = getattr(config, "_attn_implementation", None)
     if isinstance(asked, str) and "/" in asked:
         raise ValueError(
@@ -158,7 +159,7 @@ def _load(auto: Any, name: str, **options: Any) -> Any:
             found = auto.from_pretrained(place, trust_remote_code=False, **options, **more)
     except (MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # whatever the library makes of a stranger's files
+    except Exception as error:  # a library may raise anything for broken files
         raise _unusable(name, error) from error
     if not here and auto in _WEIGHTS:
         _check_folder(name, where)
@@ -177,20 +178,21 @@ def _check_folder(name: str, where: Path | str) -> None:
 
 
 def _speaks(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether some text has tokens that mean something: all of ASCII, or what one of its first ids stands for."""
+    """Return whether some text has tokens other than special ones: all of ASCII, or the text of one of the first
+    ids."""
     special = set(tokenizer.all_special_ids)
     own = [i for i in sorted(tokenizer.get_vocab().values())[:_TRIED] if i not in special]
     for text in (string.printable, *(str(tokenizer.decode([i])) for i in own)):
         try:
             if not special.issuperset(tokenizer(text, add_special_tokens=False)["input_ids"]):
                 return True
-        except Exception:  # noqa: BLE001  # tokenizers has no other for a character in no token; games know few
+        except Exception:  # noqa: BLE001  # tokenizers raises no narrower one for an unknown character
             continue
     return False
 
 
 def _is_cached(name: str, auto: Any) -> bool:
-    """Whether all that is asked for was downloaded before: a model's configuration alone may have been."""
+    """Return whether the files that ``auto`` needs are in the cache: perhaps only the configuration is."""
     folder = _snapshot(name)
     if folder is None or auto is AutoConfig:
         return folder is not None
@@ -208,10 +210,10 @@ def _snapshot(name: str) -> Path | None:
 
 
 def _require_on_hub(name: str) -> None:
-    """One short request, since transformers would retry for a minute when the hub cannot be reached."""
+    """Raise ValueError unless the hub has the model; transformers would retry for a minute if it cannot be reached."""
     try:
         HfApi().model_info(name, timeout=_HUB_SECONDS)
-    except Exception as error:  # the hub's own, those of whichever HTTP library it uses, and the system's
+    except Exception as error:  # the hub's, its HTTP library's, or the system's
         raise _unusable(name, error) from error
 
 
@@ -231,7 +233,7 @@ def _unusable(name: str, error: Exception) -> ValueError:
 
 
 def device_of(name: str) -> torch.device:
-    """The device that a recipe names. Raises ValueError for one that is not here."""
+    """Return the device that a recipe names. Raises ValueError if this machine does not have it."""
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     device = torch.device(name)

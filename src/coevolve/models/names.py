@@ -1,4 +1,4 @@
-"""What a model may be called in a recipe, and where it is then: packaged, local, pre-trained by us, or on the hub."""
+"""Model names in recipes and the places that they stand for: packaged, local, pre-trained by Coevolve, or the hub."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from coevolve.pretrain.recipe import folder_of, load
 
 PACKAGED = ("coevolve-tiny", "coevolve-coin", "coevolve-sums", "coevolve-coop", "coevolve-checks")
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-"""What a model of the Hugging Face hub may be called."""
+"""Names that a model of the Hugging Face hub may have."""
 
 
 def resolve(name: str) -> Path | str:
-    """Where transformers finds the model `name`.
+    """Return the path or hub name by which transformers finds the model `name`.
 
-    Those of `PACKAGED` are folders in the package; an existing path is itself, a model's folder or its one file
-    (`*.gguf`); the path of a pre-training recipe (`*.yaml`) is the model that it has trained (``coevolve train`` runs
-    it first); anything else is a name on the Hugging Face hub.
+    The models of `PACKAGED` are folders in the package; an existing path, a model's folder or a single file (`*.gguf`),
+    stays as it is; the path of a pre-training recipe (`*.yaml`) stands for the model that it has trained (``coevolve
+    train`` runs it first); anything else is a name on the Hugging Face hub.
     """
     if name in PACKAGED:
         return Path(str(files("coevolve"))) / "assets" / name
@@ -48,16 +48,16 @@ def resolve(name: str) -> Path | str:
 
 
 def check_repo(name: str) -> None:
-    """Raises ValueError for what is no OWNER/NAME of the hub."""
+    """Raise ValueError unless the name has the hub's form OWNER/NAME."""
     if name.count("/") != 1 or not HUB_NAME.fullmatch(name):
         raise ValueError(f"{name[:120]!r} is no model of the hub; want OWNER/NAME")
 
 
 def is_recipe(name: str) -> bool:
-    """Whether a model's name is the path of a pre-training recipe."""
+    """Return whether a model's name is the path of a pre-training recipe."""
     return name.endswith((".yaml", ".yml"))
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a model's name is that of one file in llama.cpp's format."""
+    """Return whether a model's name is that of a GGUF file, llama.cpp's format."""
     return name.endswith(".gguf")

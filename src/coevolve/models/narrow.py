@@ -1,7 +1,7 @@
-"""Weights that nobody trains, held in the bfloat16 that they are multiplied in: half the memory, and no cast at a step.
+"""Frozen weights, held in the bfloat16 that they are multiplied in: half the memory, and no cast at every step.
 
-Only what a computation in bfloat16 rounds in any case is held so, or what loses nothing by it: its numbers stay the
-same, to the bit. Biases and norms, which are small, stay float32; so does what flows from layer to layer.
+Only weights that a computation in bfloat16 rounds in any case, or that lose nothing by rounding, are held so: results
+stay the same, to the bit. Biases and norms, which are small, stay float32, and so do the hidden states between layers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from transformers.pytorch_utils import Conv1D
 
 @torch.no_grad()
 def narrow(causal: Any) -> None:
-    """Hold the weights of a model's products in bfloat16, in place, but for those that are trained (adapters'). Nobody
-    may compute by it in float32.
+    """Convert the weights of a model's linear layers to bfloat16, in place, except trained ones (adapters'). Afterwards
+    the model must not be used in float32.
 
-    A head with an adapter computes in float32 whatever the dtype is, and keeps its weights; an input embedding is not
-    rounded by a computation in bfloat16, so it is only held so where none of its numbers changes.
+    A head with an adapter always computes in float32 and keeps its weights. A computation in bfloat16 does not round an
+    input embedding, so that is converted only if none of its numbers changes.
     """
     embedding, head = causal.get_input_embeddings(), causal.get_output_embeddings()
     kept = {id(layer.weight) for layer in (embedding, getattr(head, "base_layer", None)) if layer is not None}
@@ -33,7 +33,7 @@ def narrow(causal: Any) -> None:
 
 
 def exact(weight: Tensor) -> bool:
-    """Whether bfloat16 has every number of it."""
+    """Return whether bfloat16 represents every number of the tensor exactly."""
     return bool((weight.to(torch.bfloat16).to(weight.dtype) == weight).all())
 
 
@@ -42,5 +42,5 @@ def _hold(weight: Tensor) -> None:
 
 
 def _widened(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-    """A forward hook: what flows from layer to layer is float32."""
+    """Convert the embedding's output to float32; a forward hook."""
     return output.float()

@@ -1,4 +1,4 @@
-"""What a recipe says about one policy. The defaults of these settings live here and nowhere else."""
+"""The settings of one policy in a recipe. Their defaults are defined here and nowhere else."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from coevolve.settings import BelowOne, Count, CountFromZero, NotNegative, Posit
 _OURS = frozenset(
     {"messages", "conversation", "add_generation_prompt", "continue_final_message", "tokenize", "return_dict"}
 )
-"""Keywords of a chat template that are not a recipe's to set."""
+"""Keywords of a chat template that a recipe may not set."""
 
 _DEVICE = re.compile(r"auto|(cpu|cuda|mps|xpu)(:\d{1,3})?")
 
 Compute = Literal["auto", "reference", "torch", "cpu"]
-"""The backends (``compute.backend``), and the rule that chooses one."""
+"""The backends (``compute.backend``), and "auto", the rule that chooses one."""
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,24 @@ class LoraSpec:
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """One policy: which model, which of its weights are trained, how, and where.
+    """One policy: its model, which of its weights are trained, how, and on which device.
 
-    model: name for ``models.load``. weights: "full" trains an own copy, "lora" an adapter on a base that all lora
-    policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW. value_learning_rate:
-    of a value head, if there is one (None: learning_rate); it starts at 0, so it may want much more than weights that
-    are learnt already. max_grad_norm: clip the gradient's norm (None: measure only). schedule: of the learning rate
-    over the run's steps, after warmup_steps of linear warm-up. device: "auto" is the first GPU, or the CPU. dtype: of
-    the computation; weights that are trained are always float32, others are held in the computation's dtype
+    model: a name for ``models.load``. weights: "full" trains a copy of its own, "lora" an adapter on a base that all
+    lora policies of the same model share, "frozen" nothing. learning_rate, betas, weight_decay: AdamW.
+    value_learning_rate: of a value head, if there is one (None: learning_rate); the head starts at 0, so it may need a
+    much higher rate than pre-trained weights. max_grad_norm: clip the gradient's norm (None: measure only). schedule:
+    of the learning rate over the run's steps, after warmup_steps of linear warm-up. device: "auto" is the first GPU, or
+    the CPU. dtype: of the computation; trained weights are always float32, others are held in the computation's dtype
     (``models.narrow``). micro_tokens: tokens per forward and backward, in each process if there are several, common
-    beginnings of rows once (padding included for models that cannot share them, see docs/performance.md); more is
-    faster until memory ends. gradient_checkpointing: keep only the input of every layer and compute the rest again for
-    the gradient, for long texts: about a third more time. chat: whether a task's instructions are messages of the
-    model's chat template: None if it has one, False never, True always (an error without one), or always with these
+    prefixes of rows counted once (padding included for models that cannot share them, see docs/performance.md); more is
+    faster as long as memory lasts. gradient_checkpointing: keep only the input of every layer and compute the rest
+    again for the gradient, for long texts: about a third more time. chat: whether a task's instructions are messages of
+    the model's chat template: None if it has one, False never, True always (an error without one), or always with these
     keywords for it, such as ``{enable_thinking: false}``. load_in_4bit: hold the linear layers of the base in 4 bits
     (QLoRA, arXiv 2305.14314: NF4, double quantisation) and compute with them in ``dtype``; only for lora and frozen.
     optimizer: AdamW with moments in float32, or in 8 bits (arXiv 2110.02861; "paged": in memory that a GPU lends out)
-    by bitsandbytes, a quarter of the bytes; tensors of less than 4,096 numbers keep float32.
-    compute: the backend, "auto" by the rule of ``compute.backend``; "reference" is slow and plain, to compare with.
+    by bitsandbytes, a quarter of the bytes; tensors of less than 4,096 numbers keep float32. compute: the backend,
+    "auto" by the rule of ``compute.backend``; "reference" is slow and plain, to compare with.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -90,7 +90,7 @@ class PolicySpec:
         if self.load_in_4bit and self.weights == "full":
             raise ValueError("load_in_4bit with weights: full; 4-bit weights cannot be trained, so say weights: lora")
         if self.weights == "full" and self.lora != LoraSpec():
-            # No error: a base that has it may be laid over, and a sweep may compare the two.
+            # No error: a recipe may override a base that sets lora, and a sweep may compare the two.
             warnings.warn(
                 f"policy of {self.model}: weights is full and lora is set, which is not used; say weights: lora if an "
                 "adapter is to be trained",
@@ -102,9 +102,9 @@ class PolicySpec:
 
 @dataclass(frozen=True)
 class RecipePolicy(PolicySpec):
-    """A policy of a recipe, which may name what samples it. engine: a component; None is the recipe's engine.
+    """A policy in a recipe, which may have an engine of its own. engine: a component; None is the recipe's engine.
 
-    The weights of one that is frozen and has an engine of its own are not loaded here: that engine has them.
+    The weights of a frozen policy with its own engine are not loaded in this process: that engine holds them.
     """
 
     engine: dict[str, Any] | None = None
@@ -112,21 +112,22 @@ class RecipePolicy(PolicySpec):
     @model_validator(mode="wrap")
     @classmethod
     def _weights_are_said(cls, given: Any, made_of: Callable[[Any], Any]) -> Any:
-        made = made_of(given)  # which tells wrong keys and settings first
+        made = made_of(given)  # which reports wrong keys and settings first
         if isinstance(given, Mapping) and "lora" in given and "weights" not in given:
             raise ValueError("lora is set and weights is left out, which trains all of them; say weights: lora")
         return made
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its weights are its engine's affair."""
+        """Whether only the policy's engine holds its weights."""
         return self.weights == "frozen" and self.engine is not None
 
 
 def asked_of(compute: Compute, threads: int | None) -> Compute:
-    """The backend that is asked for: who wants several threads of PyTorch has no use for loops that want one.
+    """Return the backend to ask for: "auto" becomes "torch" if several PyTorch threads are wanted, since the compiled
+    loops need a single one.
 
-    Raises ValueError for both.
+    Raises ValueError for "cpu" with several threads.
     """
     several = threads is not None and threads > 1
     if compute == "cpu" and several:

@@ -1,4 +1,4 @@
-"""Prompts -> token ids. What a model has said is spliced as the ids it sampled, never tokenised a second time."""
+"""Conversion of prompts to token ids. Sampled turns are spliced in as their token ids, never tokenised again."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any, cast
 from coevolve.types import Asked, Instruction, Message, PolicyName, Prompt, ToolResult, Turn, WithTools
 
 Chat = bool | Mapping[str, Any] | None
-"""``PolicySpec.chat``."""
+"""The type of ``PolicySpec.chat``."""
 
 _CONTEXT = 8
-"""Prompt tokens before an action that its text is decoded with."""
+"""Number of prompt tokens that are decoded together with an action."""
 
 _SAID, _NEXT = "coevolve-said", "coevolve-next"
-"""Stand in for messages in a rendered template; without white space, which templates may strip."""
+"""Placeholders for messages in a rendered template; without white space, which templates may strip."""
 
 
 def encode(tokenizer: Any, prompt: Asked, policy: PolicyName, chat: Chat) -> list[int]:
-    """Token ids of a prompt for this tokenizer.
+    """Return the token ids of a prompt for this tokenizer.
 
-    str: the tokenizer's own default (a start token if it adds one, never an end of sequence). Messages: its chat
-    template with the generation prompt. Instruction: a user's message where the policy speaks through its template
+    str: the tokenizer's own default (a start token if it adds one, never an end of sequence). Messages: the chat
+    template with the generation prompt. Instruction: a user message where the policy uses its chat template
     (``PolicySpec.chat``), without the white space around it; else as str. [Turn, str, ...]: exactly the turn's prompt
-    and action, then the new text; if an Instruction is in it and the policy speaks through its template, the new text
-    is the user's next message, and the turn is ended as the template ends it unless it sampled that end itself;
-    ToolResults are as the template shows messages of tools. WithTools: by a template that is told of the tools, and
-    text is a user's message. An empty prompt is the start token.
+    and action, then the new text; if it includes an Instruction and the policy uses its template, the new text is the
+    next user message, and the turn is ended as the template ends it unless it sampled that end itself; ToolResults are
+    rendered as the template's tool messages. WithTools: the template is given the tools, and text is a user message. An
+    empty prompt becomes the start token.
 
-    Raises ValueError where there is no chat template, or none that knows tools, no start token, text without tokens, or
-    the spliced turn is another policy's.
+    Raises ValueError if a needed chat template is missing or does not support tools, if there is no start token, if
+    text gives no tokens, or if the spliced turn is another policy's.
     """
     if isinstance(prompt, WithTools):
         _check_tools(tokenizer, chat, policy)
@@ -44,7 +44,7 @@ def _encode(tokenizer: Any, prompt: Prompt, policy: PolicyName, chat: Chat) -> l
         ids = _chat(tokenizer, [_by("user", prompt.strip())], policy, chat)
     elif isinstance(prompt, str):
         ids = _text(tokenizer, prompt)
-        if not ids and prompt.strip():  # a tokenizer loaded as another kind knows none of its words
+        if not ids and prompt.strip():  # a tokenizer loaded as the wrong class knows none of the words
             raise ValueError(f"policy {policy!r}: its tokenizer makes no tokens of {prompt[:60]!r}; check its files")
     elif any(isinstance(part, Turn) for part in prompt):
         ids = _splice(tokenizer, cast(Sequence[Turn | str], prompt), policy, chat)
@@ -54,12 +54,13 @@ def _encode(tokenizer: Any, prompt: Prompt, policy: PolicyName, chat: Chat) -> l
 
 
 def speaks(tokenizer: Any, chat: Chat) -> bool:
-    """Whether an Instruction is a message: if there is a template (None), never (False), or always."""
+    """Return whether an Instruction is sent as a chat message: if there is a template (None), never (False), or
+    always."""
     return _has_template(tokenizer) if chat is None else chat is not False
 
 
 def check_chat(tokenizer: Any, chat: Chat, policy: PolicyName) -> None:
-    """Raises ValueError if the policy must speak through a template that it lacks, or that ignores its keywords."""
+    """Raise ValueError if the policy must use a chat template that it lacks, or one that ignores its keywords."""
     if chat is None or chat is False:
         return
     _need_template(tokenizer, policy)
@@ -88,7 +89,7 @@ def _text(tokenizer: Any, text: str) -> list[int]:
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    """Of this text and nothing else."""
+    """Return the ids of the text without special tokens around it."""
     ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
     return ids
 
@@ -112,7 +113,7 @@ def _splice(tokenizer: Any, parts: Sequence[Turn | str], policy: PolicyName, cha
 
 
 def _next_message(tokenizer: Any, turn: Turn, text: str, chat: Chat) -> list[int]:
-    """What comes between the turn, an assistant's message, and the next one: its end, and the user's message."""
+    """Return the ids between the turn, an assistant message, and the next one: its end, and the user message."""
     talk = [_by("user", "."), _by("assistant", _SAID), _by("user", _NEXT)]
     _need_template(tokenizer, turn.policy)
     shown = tokenizer.apply_chat_template(talk, add_generation_prompt=True, tokenize=False, **_keywords(chat))
@@ -124,8 +125,8 @@ def _next_message(tokenizer: Any, turn: Turn, text: str, chat: Chat) -> list[int
 
 
 def _next_results(tokenizer: Any, turn: Turn, results: Sequence[ToolResult], chat: Chat) -> list[int]:
-    """What comes between the turn, an assistant's message that calls tools, and the next one: its end, and a message of
-    each result."""
+    """Return the ids between the turn, an assistant message that calls tools, and the next one: its end, and one
+    message per result."""
     talk = [_by("user", "."), _by("assistant", _SAID)]
     told = [{"role": "tool", "name": result.tool, "content": str(result)} for result in results]
     options = {"tokenize": False, **_keywords(chat)}
@@ -135,7 +136,7 @@ def _next_results(tokenizer: Any, turn: Turn, results: Sequence[ToolResult], cha
             tokenizer.apply_chat_template(messages, add_generation_prompt=True, **options)
             for messages in (talk, [*talk, *told])
         )
-    except Exception as error:  # of jinja2, by which templates refuse messages, or in what a template does with them
+    except Exception as error:  # jinja2's, raised by the template itself, or an error inside it
         raise ValueError(f"policy {turn.policy!r}: its chat template takes no result of a tool: {error}") from error
     _, was_said, after = shown.partition(_SAID)
     if not was_said or shown == silent:
@@ -144,9 +145,9 @@ def _next_results(tokenizer: Any, turn: Turn, results: Sequence[ToolResult], cha
 
 
 def _behind_the_end(tokenizer: Any, turn: Turn, before: str, after: str) -> list[int]:
-    """The ids of what the template shows after a turn. before: what of it ends the turn.
+    """Return the ids of ``after``, the template's text after a turn. before: the part of it that ends the turn.
 
-    Cut behind the end that the turn sampled; where the template ends a message with another token, nothing is cut."""
+    An end token that the turn sampled itself is cut off; if the template ends messages with another, nothing is."""
     ids = _ids(tokenizer, after)
     end = turn.action_ids[-1] if turn.finished else None
     return ids[ids.index(end) + 1 :] if end in _ids(tokenizer, before) else ids
@@ -188,15 +189,15 @@ def _start(tokenizer: Any, policy: PolicyName) -> int:
 
 
 def said(tokenizer: Any, spoken: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[str]:
-    """The text that each action adds to its prompt, from (prompt_ids, action_ids), without special tokens.
+    """Return the text that each action adds to its prompt, from (prompt_ids, action_ids), without special tokens.
 
-    Decoded behind the end of its prompt: some decoders drop the space before a first word.
+    Actions are decoded together with the end of their prompt, since some decoders drop the space before a first word.
     """
     tails = [list(prompt)[-_CONTEXT:] for prompt, _ in spoken]
     wholes = [[*tail, *action] for tail, (_, action) in zip(tails, spoken, strict=True)]
     before = tokenizer.batch_decode(tails, skip_special_tokens=True)
     after = tokenizer.batch_decode(wholes, skip_special_tokens=True)
-    # A prompt may end inside a character; then its own text is no prefix, and the action's alone is all there is.
+    # If a prompt ends inside a character, its text is not a prefix of the whole, and the action is decoded alone.
     return [
         a[len(b) :] if a.startswith(b) else tokenizer.decode(list(action), skip_special_tokens=True)
         for a, b, (_, action) in zip(after, before, spoken, strict=True)

@@ -1,7 +1,7 @@
-"""Loading models, and sharing them: one base in memory carries any number of LoRA adapters.
+"""Loading and sharing of models: one base in memory carries any number of LoRA adapters.
 
 With adapters off the base is the start model, so it also serves as the frozen reference of every policy that started
-from it, and as the frozen partner.
+from it, and as a frozen partner.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from coevolve.models.spec import LoraSpec
 ADAPTER_FILE = "adapter_model.safetensors"
 
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
-"""What of an adapter's description changes what its tensors compute."""
+"""Keys of an adapter's config that change how its tensors are used."""
 
 _PRODUCTS = ("Linear", "Conv1D", "Linear4bit", "FalconLinear")
-"""Kinds of layers that give one matrix product and nothing else; those derived from them may give more."""
+"""Names of layer classes that compute one matrix product and nothing else; classes derived from them may do more."""
 
 
 class Base:
     """One causal language model in memory and the adapters on it. ``causal`` is the transformers model.
 
-    backend: what computes for it. adapters: those that compute now (``speaking``), None for the bare model.
+    backend: computes for the model. adapters: those in use now (``speaking``), None for the bare model.
     """
 
     backend: Backend
@@ -51,7 +51,7 @@ class Base:
         self.adapters: Adapters | None = None
 
     def add(self, adapter: str, spec: LoraSpec, seed: int) -> None:
-        """A new adapter that changes nothing yet (B = 0). Its A is random, as a function of ``seed``."""
+        """Add an adapter that changes nothing yet (B = 0). Its A is random, as a function of ``seed``."""
         try:
             from peft import LoraConfig, get_peft_model
         except ImportError as error:
@@ -61,7 +61,7 @@ class Base:
         )
         _check_targets(self.causal, spec.targets)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            # GPT-2's Conv1D stores weights transposed; peft warns and then does the right thing.
+            # GPT-2's Conv1D stores weights transposed; peft warns about it and handles it correctly.
             warnings.filterwarnings("ignore", message="fan_in_fan_out")
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
             torch.manual_seed(seed & ((1 << 63) - 1))
@@ -78,8 +78,8 @@ class Base:
         self._take_over()
 
     def _take_over(self) -> None:
-        """Have matrix products with adapters computed by ``Adapters``: PEFT's own layer then gives the base's output,
-        and a hook adds to it."""
+        """Have ``Adapters`` compute the adapters: PEFT's layers are set to return the base's output, to which a forward
+        hook adds."""
         before, self.lora_layers = set(map(id, self.lora_layers)), lora_layers(self.causal)
         for layer in self.lora_layers:
             if (kind := type(layer.base_layer).__name__) not in _PRODUCTS:
@@ -95,22 +95,22 @@ class Base:
                 layer.register_forward_hook(partial(_add_adapters, self))
 
     def bare_state(self) -> dict[str, Tensor]:
-        """The model's own weights under their own names, whatever adapters sit on it."""
+        """Return the model's weights without adapters, under the names that they have without adapters."""
         state = self.causal.state_dict()
         if self.peft is None:
             return dict(state)
-        prefix: str = self.peft.base_model.prefix  # of the parameters that adapters add
+        prefix: str = self.peft.base_model.prefix  # of adapters' parameters
         return {name.replace(".base_layer.", "."): t for name, t in state.items() if prefix not in name}
 
     def groupable(self) -> bool:
-        """Whether rows of different adapters go through the model together: all are on layers of its trunk."""
+        """Return whether rows of different adapters can share a forward: no adapter is on the head."""
         top = head(self.causal)
         return all(layer is not top for layer in self.lora_layers)
 
     @contextmanager
     def speaking(self, names: Sequence[str | None]) -> Iterator[Adapters]:
-        """Inside, the model computes for these adapters at once (None: the bare base), whichever thread asks it: so one
-        thread at a time."""
+        """Use these adapters (None: the bare base) in the model's forwards inside the context, in every thread: so only
+        one thread may use the base at a time."""
         before, self.adapters = self.adapters, Adapters(names, self.causal.device)
         try:
             yield self.adapters
@@ -119,32 +119,32 @@ class Base:
 
 
 def _add_adapters(base: Base, layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    """A forward hook: what the adapters that compute now add to a layer's output."""
+    """Add the adapters in use to a layer's output; a forward hook."""
     return output if base.adapters is None else base.adapters.add([layer], inputs[0], output)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What one policy (or reference) computes with: a base and its adapter on it, None for the bare model."""
+    """The weights of one policy (or reference): a base and an adapter on it, None for the bare model."""
 
     base: Base
     adapter: str | None = None
 
     @contextmanager
     def active(self) -> Iterator[Any]:
-        """The transformers model, computing as this policy. Inside another one's, that one goes on behind it."""
+        """Yield the transformers model with this policy's adapter in use; on exit the one before is in use again."""
         with self.base.speaking([self.adapter]):
             yield self.base.causal
 
     def parameters(self) -> list[nn.Parameter]:
-        """The parameters that training this policy changes."""
+        """Return the parameters that training this policy changes."""
         named = self.base.causal.named_parameters()
         if self.adapter is None:
             return [parameter for _, parameter in named]
         return [parameter for name, parameter in named if f".{self.adapter}." in name]
 
     def save(self, folder: Path) -> None:
-        """A folder that transformers or, for an adapter, peft loads alone."""
+        """Write a folder that transformers or, for an adapter, peft can load."""
         if self.adapter is None:
             with without_bars():
                 self.base.causal.save_pretrained(folder, state_dict=self.base.bare_state())
@@ -159,14 +159,14 @@ class Weights:
 
     @torch.no_grad()
     def unlike(self, folder: Path) -> str:
-        """A tensor whose beginning is another one in the files that ``save`` of a bare model wrote; empty if there is
-        none. Not all numbers are looked at, so that it takes no time and memory."""
+        """Return the name of a tensor whose first row differs from the files that ``save`` of a bare model wrote, or
+        "". Only first rows are compared, which takes little time and memory."""
         state = self.base.bare_state()
         return next((name for file in weight_files(folder) for name in beginning_unlike(file, state)), "")
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
-        """Take over the weights that ``save`` wrote, bit for bit. Raises ValueError for what is not of this policy."""
+        """Load the weights that ``save`` wrote, bit for bit. Raises ValueError for weights of another policy."""
         if self.adapter is None:
             saved = load_causal_lm(str(folder.absolute())).state_dict()
             check_same(saved, self.base.bare_state(), folder)
@@ -176,7 +176,7 @@ class Weights:
 
         file = folder / ADAPTER_FILE
         check_file(file)
-        # Files of before kept the base's embedding beside an adapter on the head.
+        # Older files also hold the base's embedding beside an adapter on the head.
         tensors = {name: t for name, t in read(file).items() if not name.endswith(".base_layer.weight")}
         check_same(tensors, _adapter_state(self.base.peft, self.adapter), file)
         _check_adapter(folder / "adapter_config.json", self.base.peft.peft_config[self.adapter])
@@ -184,17 +184,17 @@ class Weights:
 
 
 def _adapter_state(peft_model: Any, adapter: str) -> dict[str, Tensor]:
-    """An adapter's tensors as its file names them."""
+    """Return an adapter's tensors under the names in its file."""
     from peft import get_peft_model_state_dict
 
-    # Left to choose, peft adds the base's embedding to an adapter on the head, and may ask the hub.
+    # By default, peft adds the base's embedding to an adapter on the head, and may ask the hub.
     return dict(get_peft_model_state_dict(peft_model, adapter_name=adapter, save_embedding_layers=False))
 
 
 def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) -> Any:
-    """The transformers model on the device, in evaluation mode, its weights float32.
+    """Load a transformers model onto the device, in evaluation mode, with float32 weights.
 
-    four_bit: where given, linear layers below the head are in 4 bits and compute in this dtype (``need_4bit`` first).
+    four_bit: if given, linear layers below the head are in 4 bits and compute in this dtype (call ``need_4bit`` first).
     """
     if four_bit is None:
         causal: Any = load_causal_lm(model, torch.float32)
@@ -210,17 +210,17 @@ def load_base(model: str, device: torch.device, four_bit: torch.dtype | None) ->
         if isinstance(module, Linear4bit):
             weight: Any = module.weight
             found, wanted = list(weight.quant_state.shape), [module.out_features, module.in_features]
-            if found != wanted:  # which transformers does not look at here
+            if found != wanted:  # transformers does not check this
                 raise ValueError(f"model {model!r}: the tensor {name}.weight has the shape {found}, not {wanted}")
-            # On CPUs with AVX512-BF16 it would turn the weights of a model in evaluation mode, as ours always is, into
-            # a format for sampling that no gradient passes.
+            # On CPUs with AVX512-BF16 the layer would convert the weights of a model in evaluation mode, as Coevolve's
+            # always are, to an inference format that has no backward.
             module.support_avx512bf16_for_cpu = False
     causal.hf_quantizer = None  # with it, save_pretrained would write the adapters into the model and ignore bare_state
     return causal.eval()
 
 
 def _check_adapter(file: Path, config: Any) -> None:
-    """Raises ValueError unless the adapter is computed there as it is here, which names and shapes do not say."""
+    """Raise ValueError unless the saved adapter has this policy's settings, which names and shapes do not show."""
     try:
         saved = json.loads(file.read_text("utf-8"))
         differ = [key for key in _ADAPTER_KEYS if saved.get(key, getattr(config, key)) != getattr(config, key)]
@@ -232,9 +232,9 @@ def _check_adapter(file: Path, config: Any) -> None:
 
 
 def _check_targets(causal: nn.Module, targets: list[str] | str) -> None:
-    """Raises ValueError naming a target that is no linear layer of the model, and those that there are.
+    """Raise ValueError naming a target that is not a linear layer of the model, and the layers that are.
 
-    PEFT takes embeddings and convolutions, too, whose adapters ``Adapters`` does not compute.
+    PEFT accepts embeddings and convolutions, too, whose adapters ``Adapters`` does not compute.
     """
     for target in [] if isinstance(targets, str) else targets:
         found = [module for name, module in _own(causal) if name == target or name.endswith(f".{target}")]
@@ -252,19 +252,19 @@ def _linear(causal: nn.Module) -> str:
 
 
 def _own(causal: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The model's modules under their own names, whatever adapters sit on it."""
+    """Return the model's modules without adapters', under the names that they have without adapters."""
     named = [(name, m) for name, m in causal.named_modules() if ".lora_" not in name and not hasattr(m, "base_layer")]
     return [(name.removesuffix(".base_layer"), module) for name, module in named]
 
 
 def need_4bit(policy: str) -> None:
-    """ValueError if this machine cannot hold a base in 4 bits."""
+    """Raise ValueError if this machine cannot hold a base in 4 bits."""
     need_quant(policy, "load_in_4bit", "remove load_in_4bit, which takes about 7 times the memory")
 
 
 def need_quant(policy: str, what: str, instead: str) -> None:
-    """ValueError if this machine cannot hold weights or moments in few bits. what: the setting that wants it; instead:
-    what to do without."""
+    """Raise ValueError if bitsandbytes, which holds weights or moments in 4 or 8 bits, is missing. what: the setting
+    that needs it; instead: advice for the message."""
     try:
         import bitsandbytes  # noqa: F401
     except ImportError as error:
@@ -274,20 +274,20 @@ def need_quant(policy: str, what: str, instead: str) -> None:
 
 
 def trunk(causal: nn.Module) -> Any:
-    """The model below its language-model head."""
+    """Return the model below its language-model head."""
     return causal.base_model
 
 
 def head(causal: Any) -> Any:
-    """The language-model head."""
+    """Return the language-model head."""
     return causal.get_output_embeddings()
 
 
 @torch.no_grad()
 def check_model(causal: Any, model: str) -> None:
-    """ValueError unless logits are head(trunk(ids)), and the trunk keeps a key-value cache.
+    """Raise ValueError unless logits are head(trunk(ids)), and the trunk keeps a KV cache.
 
-    Families that rescale or cap their logits would be trained wrongly, others could not be sampled.
+    Families that rescale or cap their logits would be trained wrongly, and those without a cache could not be sampled.
     """
     ids = (torch.arange(3, device=causal.device) % causal.config.get_text_config().vocab_size)[None]
     logits: Tensor = causal(input_ids=ids).logits

@@ -45,7 +45,8 @@ def _servers(settings: Any) -> Iterator[str]:
 
 def _experts(settings: Any) -> Iterator[str]:
     inner = settings.values() if isinstance(settings, Mapping) else settings
-    if isinstance(settings, Mapping) and EXPERT in settings:
+    feedback = settings.get("feedback") if isinstance(settings, Mapping) else None
+    if isinstance(feedback, Mapping) and EXPERT in feedback:
         yield f"feedback by an {EXPERT}"
     if isinstance(settings, Mapping) and settings.get("name") == JUDGE:
         yield f"a reward by a {JUDGE}"

@@ -1,1 +1,1 @@
-"""What a person sees of a run: progress, curves, dialogues, trackers. Listeners are called with each step's metrics."""
+"""What users see of a run: progress, curves, dialogues, trackers. Listeners are called with each step's metrics."""

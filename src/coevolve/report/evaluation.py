@@ -1,4 +1,4 @@
-"""The rows of an evaluation (``coevolve.evaluate``) for a terminal."""
+"""The tables of an evaluation (``coevolve.evaluate``) in the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEST = "best@"
 
 
 def show_evaluation(result: Mapping[str, Any]) -> None:
-    """Print what ``evaluate_run`` found."""
+    """Print the result of ``evaluate_run``."""
     out = console(WIDE)
     result = {**result, "rows": _told_once(result["rows"])}
     out.print(_table(result))
@@ -31,7 +31,7 @@ def show_evaluation(result: Mapping[str, Any]) -> None:
 
 
 def _told_once(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Without what a policy alone says again that is the whole team."""
+    """Drop repeated rows if one policy in one role is the whole team: alone, it has the same numbers as the team."""
     if len({(row["role"], row["policy"]) for row in rows if row["role"] != "all"}) > 1:
         return list(rows)
     numbers = [{key: value for key, value in row.items() if key not in ("setting", "seconds")} for row in rows]
@@ -39,7 +39,7 @@ def _told_once(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """What the reward is made of and what it cost, one column per row of the evaluation."""
+    """Return the table of the reward's components and of the cost, with a column per row of the evaluation."""
     shown = Table(title="components, means over problems", box=box.SIMPLE)
     shown.add_column("")
     for row in rows:
@@ -52,7 +52,7 @@ def _parts(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _best(rows: Sequence[Mapping[str, Any]], samples: int) -> Table:
-    """The expected best of k samples; for values of 0 and 1, pass@k."""
+    """Return the table of the expected best of k samples; for values of 0 and 1 that is pass@k."""
     shown = Table(title=f"best of k, from {samples} samples of each problem", box=box.SIMPLE)
     for name in (*NAMES[:-1], "of"):
         shown.add_column(name)

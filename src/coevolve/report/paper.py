@@ -16,11 +16,11 @@ from coevolve.report.wording import and_list, many, number, table_rows
 from coevolve.runs.durable import write_text
 
 _MARKS = re.compile(r"[|*]|<(?=[A-Za-z/!])")
-_NAMED = 4  # runs that the title names
+_NAMED = 4  # most runs that the title names
 
 
 def write_paper(runs: Sequence[Run], output: Path) -> list[Path]:
-    """Write the Markdown file and its pictures, ``<stem of output>-<id>.png``; returns all of them, the text first."""
+    """Write the Markdown file and its pictures, ``<stem of output>-<id>.png``; returns all files, the text first."""
     curves = _beside(output, "curves")
     output.parent.mkdir(parents=True, exist_ok=True)
     reward_kl([run.path for run in runs], curves)
@@ -50,7 +50,7 @@ def _link(title: str, file: Path) -> str:
 
 
 def _table(section: Section) -> str:
-    """A Markdown table; a column with numbers in it is flush right."""
+    """Return a Markdown table; columns with numbers are aligned right."""
     right = [any(isinstance(row[place], int | float) for row in section.rows) for place in range(len(section.columns))]
     head = [_text(title) for title in section.columns]
     rule = ["---:" if numeric else ":---" for numeric in right]
@@ -62,5 +62,5 @@ def _cell(value: Cell) -> str:
 
 
 def _text(text: str) -> str:
-    """On one line, without what Markdown would take for a mark."""
+    """Return text on one line, with Markdown's marks escaped."""
     return _MARKS.sub(r"\\\g<0>", " ".join(text.split()))

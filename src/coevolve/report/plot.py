@@ -1,4 +1,4 @@
-"""Pictures: the curves of runs (reward, KL, reward - eta * KL, components of the reward), and any plot of a section."""
+"""Pictures: the curves of runs (reward, KL, reward - eta * KL, components of the reward), and the plots of sections."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from coevolve.runs import durable
 _PANELS = {"reward": "task reward per turn", "kl": "KL to the start model, nats per turn", "objective": "reward − η·KL"}
 _COLUMNS = 3
 _PARTS = 4
-"""Components of the reward that are drawn, the first that the task names."""
+"""The number of components of the reward that are drawn: the first that the task names."""
 _STYLES = ("--", ":", "-.")
 
 
 def reward_kl(runs: Sequence[Path], output: Path) -> None:
-    """Draw runs into a picture: the team as a line, each policy thinner, one colour per group.
+    """Draw the curves of runs: the team as a line, each policy as a thinner one, one colour per group.
 
-    Runs whose recipes differ in the seed only are one group: its mean, and a band of one standard error.
+    Runs whose recipes differ in the seed only are one group, drawn as its mean with a band of one standard error.
     Raises ValueError for a run without metrics.
     """
     groups = arms([read(Path(run)) for run in runs])
@@ -50,7 +50,7 @@ def reward_kl(runs: Sequence[Path], output: Path) -> None:
 
 
 def curves(run: Path) -> Path:
-    """Draw a run into its own folder; returns the picture."""
+    """Draw the curves of a run into ``reward-kl.png`` of its folder; returns the file."""
     target, beside = run / "reward-kl.png", run / ".reward-kl.png"
     reward_kl([run], beside)
     durable.publish(beside, target)
@@ -92,12 +92,12 @@ def _save(figure: Figure, output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     figure.set_dpi(130)
     canvas: Any = FigureCanvasAgg(figure)
-    canvas.print_png(str(output))  # which draws once, and ``savefig`` twice
+    canvas.print_png(str(output))  # draws the figure once; ``savefig`` draws it twice
 
 
 def _panels(groups: Sequence[Group]) -> dict[str, str]:
-    """Metric -> title, of what the runs have: the known metrics, then parts of the reward. Of unlike teams those
-    of the role that they are compared by come first."""
+    """Return metric -> title for the metrics that the runs have: the known ones, then components of the reward. If the
+    teams differ in roles or play, the metrics of the role that they are compared by come first."""
     present = dict.fromkeys(key for group in groups for run in group.runs for key in run.keys)
     parts = [key for key in present if key.startswith("parts/")][:_PARTS]
     known = {key: title for key, title in _PANELS.items() if key in present}
@@ -120,7 +120,7 @@ def _draw(axis: Axes, group: Group, key: str, colour: str, *, one: bool) -> None
 
 
 def _curve(axis: Axes, group: Group, key: str, label: str | None, style: str, colour: str, *, band: bool) -> None:
-    """The mean over runs at the steps that all of them have."""
+    """Draw the mean over runs at the steps that all of them have."""
     values = [{line["step"]: line[key] for line in run.lines if line.get(key) is not None} for run in group.runs]
     steps = sorted(set.intersection(*(set(v) for v in values)))
     rows = np.array([[v[step] for step in steps] for v in values])

@@ -1,4 +1,4 @@
-"""Run directories read for a report, and which of them are seeds of one recipe."""
+"""The runs of a report, read from their directories, and the groups of runs that are seeds of one recipe."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from coevolve.runs.identity import ELSEWHERE, flat
 from coevolve.runs.signature import check_stays
 
 _FREE = ELSEWHERE | {"seed"}
-"""Keys of a recipe in which two seeds of one experiment may differ."""
+"""Keys in which the recipes of two seeds of one experiment may differ."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. ``name`` is its folder's; ``lines`` its metrics, one mapping a step."""
+    """A run, as read from its directory. name: of the folder. lines: its metrics, one mapping per step."""
 
     path: Path
     name: str
@@ -35,33 +35,33 @@ class Run:
         return int(self.recipe.get("seed", 0))
 
     def column(self, key: str) -> list[float | None]:
-        """A metric by step; None where a step lacks it."""
+        """Return a metric by step; None where a step lacks it."""
         return [line.get(key) for line in self.lines]
 
     @cached_property
     def keys(self) -> list[str]:
-        """The numeric metrics that any step has, in the order in which they first appear."""
+        """The numeric metrics of all steps, in the order in which they first appear."""
         found = dict.fromkeys(key for line in self.lines for key in line)
         return [key for key in found if key not in ("step", "cast")]
 
     @cached_property
     def policies(self) -> list[str]:
-        """Every policy that took a turn."""
+        """All policies that took a turn."""
         return list(dict.fromkeys(key.split("/")[1] for key in self.keys if key.startswith("agents/")))
 
     @cached_property
     def seats(self) -> set[tuple[str, str]]:
-        """Every role with every policy that played it."""
+        """All pairs of a role and a policy that played it."""
         return {seat for line in self.lines for seat in line.get("cast", {}).items()}
 
     @cached_property
     def openers(self) -> set[str]:
-        """The roles that speak first in its dialogues of held-out problems."""
+        """The roles that speak first in the run's dialogues on held-out problems."""
         return {turns[0]["role"] for turns in self._dialogues if turns}
 
     @cached_property
     def listeners(self) -> set[str]:
-        """The roles that have ever heard something in them."""
+        """The roles that heard something in any of these dialogues."""
         return {turn["role"] for turns in self._dialogues for turn in turns if turn["heard"]}
 
     @property
@@ -69,24 +69,24 @@ class Run:
         return [record["turns"] for record in read_lines(RunDir(self.path).samples)]
 
     def written(self, name: str) -> Any:
-        """A JSON file of the run, such as ``eval.json``; None if there is none."""
+        """Return the content of a JSON file of the run, such as ``eval.json``; None if it does not exist."""
         file = self.path / name
         return shapes.read(file) if file.is_file() else None
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs whose recipes differ in nothing but the seed, ordered by it, and what they are called in a comparison."""
+    """Runs whose recipes differ in the seed only, ordered by it, and the group's name in comparisons."""
 
     name: str
     runs: Sequence[Run]
 
 
 def find(paths: Iterable[Path]) -> list[Run]:
-    """The runs at these paths: run directories, or folders (of a sweep) with run directories in them.
+    """Return the runs at these paths: run directories, or folders (of a sweep) with run directories in them.
 
     Runs in a folder that have not finished a step, or pre-train a model, are left out. Raises ValueError for a path
-    without runs, and for a run, or all runs of a folder, that are such.
+    without runs, for a run directory of such a run, and for a folder with only such runs.
     """
     runs: dict[Path, Run] = {}
     for path in paths:
@@ -105,14 +105,14 @@ def find(paths: Iterable[Path]) -> list[Run]:
 
 
 def _pretrains(folder: Path) -> bool:
-    """Whether a folder is of `coevolve pretrain`, whose recipes say which kind of model, and has begun."""
+    """Return whether a folder is a run of `coevolve pretrain` that has begun; only its recipes have a ``kind``."""
     file, metrics = folder / "recipe.yaml", RunDir(folder).metrics
     return metrics.is_file() and metrics.stat().st_size > 0 and file.is_file() and "kind" in load_yaml(file)
 
 
 def read(folder: Path) -> Run:
-    """One run. Raises ValueError if it has not finished a step, pre-trains a model, or is somebody else's and leads out
-    of itself."""
+    """Read a run. Raises ValueError if it has not finished a step, pre-trains a model, or is another user's and has
+    links to files outside of it."""
     check_stays(folder, folder.glob("*.*"))
     if _pretrains(folder):
         raise ValueError(f"{folder} pre-trains a model, of which there is no report; its metrics.jsonl has the loss")
@@ -127,7 +127,7 @@ def read(folder: Path) -> Run:
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
-    """The runs by recipe, in the order given; a group is named by what sets its recipe apart from the others'."""
+    """Group the runs by recipe, in the order given; a group's name tells what sets its recipe apart from the others."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(json.dumps(_identity(run), sort_keys=True, default=str), []).append(run)
@@ -140,8 +140,8 @@ def _identity(run: Run) -> dict[str, Any]:
 
 
 def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """The folder's name without the seed; where two share it, followed by the settings that differ: those that all
-    recipes have, or else all."""
+    """Return the groups' names: the folder's name without the seed and, where two groups share it, the settings that
+    differ: those that all recipes have or, if there are none, all."""
     stems = [_stem(group[0]) for group in groups]
     settings = [_identity(group[0]) for group in groups]
     keys = dict.fromkeys(key for one in settings for key in one)
@@ -155,13 +155,13 @@ def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def _called(key: str) -> str:
-    """``algorithm.eta`` is ``eta``, and ``algorithm.name`` is ``algorithm``."""
+    """Return the short name of a key: ``eta`` for ``algorithm.eta``, and ``algorithm`` for ``algorithm.name``."""
     before, _, last = key.rpartition(".")
     return before.rpartition(".")[2] if last == "name" and before else last
 
 
 def _stem(run: Run) -> str:
-    """``cory-imdb-3`` with seed 3 is ``cory-imdb``."""
+    """Return a run's name without its seed: ``cory-imdb`` for ``cory-imdb-3`` with seed 3."""
     for end in (f"-{run.seed}", f"-s{run.seed}", f"-seed={run.seed}", f" seed={run.seed}"):
         if run.name.endswith(end):
             return run.name.removesuffix(end)

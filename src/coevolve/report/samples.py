@@ -15,15 +15,14 @@ from coevolve.console import console
 from coevolve.report.page.episodes import value
 from coevolve.runs.folder import read_lines
 
-_DATA = 80  # characters of a problem's columns that are shown
-_WIDTH = 110  # where the output is not a terminal, and so has none
+_DATA = 80  # most characters of a problem's columns that are shown
+_WIDTH = 110  # of the output if it is not a terminal
 
 
 def show_samples(run: Path, out: Console | None = None) -> None:
-    """Print one problem of ``run/samples.jsonl``, if there is any, as it was first and last played: the one that the
-    report opens on.
+    """Print the first and the last dialogue on one problem of ``run/samples.jsonl``, the one that the report opens on.
 
-    Raises ValueError if there is no such file.
+    Prints nothing if the file is empty. Raises ValueError if there is no such file.
     """
     file = Path(run) / "samples.jsonl"
     if not file.is_file():
@@ -55,7 +54,7 @@ def _table(first: Mapping[str, Any], last: Mapping[str, Any] | None) -> Table:
 
 
 def _turn(turns: Sequence[Mapping[str, Any]], place: int) -> Text:
-    """``pioneer (ann, +0.42): what it said``, under the last note it was told; empty behind the end of a dialogue."""
+    """Return ``pioneer (ann, +0.42): TEXT``, below the last note that the role got; empty past the dialogue's end."""
     if place >= len(turns):
         return Text()
     turn = turns[place]

@@ -1,4 +1,4 @@
-"""What every part of a report is made of, whoever draws it: the page, ``report.md`` or a picture."""
+"""The sections and plots that make up a report, whether as the page, as ``report.md`` or as pictures."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Cell = str | float | int | None
-"""None is what could not be measured, and shown as a dash; the page leaves out a column of nothing else."""
+"""A cell of a table; None was not measured and is shown as a dash. The page leaves out columns of None only."""
 
 
 @dataclass(frozen=True)
 class Series:
     """A line or, with ``points``, single points; low and high: the interval around each y. labels: one per point.
 
-    x: numbers, or the names of what is compared.
+    x: numbers, or the names of the things compared.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Section:
-    """One finding: a title, the sentence that says what may be concluded, a table, perhaps a plot.
+    """A finding: a title, a sentence on what may be concluded, and optionally a table and a plot.
 
     id: letters, digits and dashes, unique in a report. columns: titles; every row has one cell per column.
     """

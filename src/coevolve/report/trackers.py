@@ -1,6 +1,6 @@
 """Experiment trackers, as callbacks of a training: each step's numbers, and tables of dialogues on held-out problems.
 
-Nothing is imported unless the recipe's ``report_to`` asks for it.
+A tracker's package is imported only if the recipe's ``report_to`` names it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _TABLE = "dialogues"
 
 @dataclass(frozen=True)
 class Tracker:
-    """One that is open. numbers: takes a step and its values by name; table: steps learnt, and rows of ``_COLUMNS``."""
+    """An open tracker. numbers: takes a step and its values by name; table: takes the number of steps learnt and rows
+    of ``_COLUMNS``."""
 
     name: str
     numbers: Callable[[int, Mapping[str, float]], None]
@@ -47,10 +48,10 @@ Opener = Callable[[Any, Path, Mapping[str, Any]], AbstractContextManager[Tracker
 
 @contextmanager
 def trackers(names: Sequence[str], run: Path, recipe: Mapping[str, Any]) -> Iterator[list[Tracker]]:
-    """Callbacks that send to these trackers, while the context is open.
+    """Open these trackers as callbacks, while the context is open.
 
-    A resumed run goes on in the trackers' old runs; numbers of steps that are trained again replace the old ones in
-    TensorBoard, are dropped by wandb, and stand beside the old ones in the others. Raises ValueError, before any is
+    A resumed run continues the trackers' old runs; numbers of steps that are trained again replace the old ones in
+    TensorBoard, are dropped by wandb, and are added to the old ones in the others. Raises ValueError, before any is
     opened, for an unknown name or a package that is not installed.
     """
     found = [(name, *_package(name)) for name in names]
@@ -59,7 +60,7 @@ def trackers(names: Sequence[str], run: Path, recipe: Mapping[str, Any]) -> Iter
 
 
 def check(names: Sequence[str]) -> None:
-    """Raises ValueError for an unknown name or a package that is not installed; opens nothing."""
+    """Raise ValueError for an unknown name or a package that is not installed; opens no tracker."""
     for name in names:
         _package(name)
 
@@ -82,7 +83,7 @@ def _tensorboard(module: Any, run: Path, recipe: Mapping[str, Any]) -> Iterator[
     def writer(folder: Path, step: int) -> Any:
         if (
             folder not in writers
-        ):  # only now is the first step known: what an interrupted run wrote from it on is purged
+        ):  # created once the first step is known: entries of an interrupted run from this step on are purged
             writers[folder] = module.SummaryWriter(str(folder), purge_step=step)
         return writers[folder]
 
@@ -91,8 +92,8 @@ def _tensorboard(module: Any, run: Path, recipe: Mapping[str, Any]) -> Iterator[
             writer(run / "tensorboard", step).add_scalar(key, value, step)
 
     def table(step: int, rows: list[list[Any]]) -> None:
-        # A folder of its own: the table after n steps and the numbers of step n, counted from 0, both say n. A run that
-        # goes on there keeps the one and purges the others, and a purge is of all that is in a folder.
+        # A folder of its own: the table after n steps and the numbers of step n, counted from 0, are both logged at n.
+        # A run that resumes at n must keep the table and purge the numbers, but a purge clears everything in a folder.
         writer(run / "tensorboard" / _TABLE, step).add_text(_TABLE, _markdown(rows), step)
 
     try:
@@ -118,7 +119,7 @@ def _trackio(module: Any, run: Path, recipe: Mapping[str, Any]) -> Iterator[Trac
 
 @contextmanager
 def _session(name: str, module: Any, settings: Mapping[str, Any]) -> Iterator[Tracker]:
-    """The init, log, finish that wandb and trackio share."""
+    """Open a tracker by the calls init, log and finish, which wandb and trackio share."""
     session = module.init(**settings, resume="allow")
 
     def table(step: int, rows: list[list[Any]]) -> None:
@@ -148,7 +149,7 @@ def _mlflow(module: Any, run: Path, recipe: Mapping[str, Any]) -> Iterator[Track
 
 
 def _identity(run: Path) -> str:
-    """A name for this run that survives a resume and that no other run has."""
+    """Return a unique name for this run, which is kept in a file, so that a resumed run has it too."""
     file = run / "tracker-id"
     if not file.exists():
         run.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,7 @@ def _identity(run: Path) -> str:
 
 
 def _rows(step: int, sample: Mapping[str, Any]) -> Iterator[list[Any]]:
-    """A dialogue, a row for each turn: what it heard are numbers of turns, and notes."""
+    """Yield a row for each turn of a dialogue; its column ``heard`` has the numbers of turns, and notes."""
     data = "\n".join(f"{key}: {value}" for key, value in sample["data"].items())
     for number, turn in enumerate(sample["turns"]):
         heard = "\n".join(f"turn {part}" if isinstance(part, int) else part for part in turn["heard"])
@@ -179,4 +180,4 @@ TRACKERS: dict[str, tuple[str, Opener]] = {
     "trackio": ("trackio", _trackio),
     "mlflow": ("mlflow", _mlflow),
 }
-"""The package to import, and what opens it."""
+"""Name of a tracker -> the module to import, and the context manager that opens the tracker."""

@@ -1,4 +1,4 @@
-"""The page of runs that are still going on, served on this machine: it asks every few seconds what is new."""
+"""The live page of running trainings, served on this machine; the page polls for news every few seconds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from coevolve.report.page.build import Content, content, html
 from coevolve.report.runs import Run, find
 from coevolve.runtime.local_web import LOOPBACK, Handler, Server, answering, is_ours, until_interrupted
 
-_REST = 5.0  # times as long as reading and packing took, before it is done again: training needs the processor
+_REST = 5.0  # pause between two readings, as a multiple of the time of the last: training needs the processor
 
 
 def watch(paths: Sequence[Path], port: int = 0) -> None:
-    """Serve the page of these runs until Ctrl-C; port 0 is any free one. A run that has not finished a step is waited
-    for. Raises ValueError for a path that does not exist, or a port that is taken."""
+    """Serve the page of these runs until Ctrl-C; port 0 is any free one. Runs that have not finished a step appear once
+    they have. Raises ValueError for a path that does not exist, or a port that is taken."""
     with serving(paths, port) as address:
         say(f"{address}  (Ctrl-C stops it)")
         until_interrupted()
@@ -30,7 +30,7 @@ def watch(paths: Sequence[Path], port: int = 0) -> None:
 
 @contextmanager
 def serving(paths: Sequence[Path], port: int = 0) -> Iterator[str]:
-    """A server for these runs, in a thread; yields its address."""
+    """Run a server for these runs in a thread; yields its address."""
     for path in paths:
         if not path.exists():
             raise ValueError(f"{path} does not exist; start the training, then watch it")
@@ -44,7 +44,7 @@ def serving(paths: Sequence[Path], port: int = 0) -> Iterator[str]:
 
 
 class _Server(Server):
-    """Knows the newest content, and reads the runs again when somebody asks and their files have changed."""
+    """The server, which holds the newest content and reads the runs again on a request if their files have changed."""
 
     def __init__(self, paths: Sequence[Path], port: int) -> None:
         super().__init__((LOOPBACK, port), _Handler)
@@ -55,42 +55,44 @@ class _Server(Server):
         self._seen, self._rested = "", 0.0
         self._lock = threading.Lock()
 
-    def refresh(self) -> None:
+    def refresh(self) -> tuple[Content | None, str]:
+        """Read the runs again if they have changed; return the content and its version."""
         with self._lock:
             seen = _signature(self.paths)
             if seen == self._seen or time.monotonic() < self._rested:
-                return
+                return self.content, self.version
             began = time.monotonic()
             runs, self.waiting = _ready(self.paths)
             if runs:
                 try:
                     self.content, self.version = content(runs), seen
-                except ValueError as error:  # of a file beside the metrics; what was there before stays on the page
+                except ValueError as error:  # from a file beside the metrics; the page keeps its former content
                     self.waiting.append(f"Waiting: {error}")
             self._seen, now = seen, time.monotonic()
             self._rested = now + _REST * (now - began)
+            return self.content, self.version
 
 
 def _ready(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs that have something to show, and why the others have not."""
+    """Return the runs that can be shown, and a message on each of the others."""
     runs: list[Run] = []
     waiting: list[str] = []
-    for path in paths:
-        for folder in _folders(path) or [path]:
-            try:
-                runs += find([folder])
-            except ValueError as error:
-                waiting.append(f"Waiting: {error}")
+    folders = {folder.resolve(): folder for path in paths for folder in _folders(path) or [path]}
+    for folder in folders.values():
+        try:
+            runs += find([folder])
+        except ValueError as error:
+            waiting.append(f"Waiting: {error}")
     return runs, waiting
 
 
 def _folders(path: Path) -> list[Path]:
-    """The run directories at this path, finished steps or not."""
+    """Return the run directories at this path, whether they have finished a step or not."""
     return sorted(file.parent for pattern in ("metrics.jsonl", "*/metrics.jsonl") for file in path.glob(pattern))
 
 
 def _signature(paths: Sequence[Path]) -> str:
-    """Another one whenever a file of a run has changed."""
+    """Return a hash that changes whenever a file of a run changes."""
     folders = [folder for path in paths for folder in _folders(path)]
     files = sorted(file for folder in folders for ending in ("json", "jsonl") for file in folder.glob(f"*.{ending}"))
     stats = [(str(file), found.st_size, found.st_mtime_ns) for file in files for found in [file.stat()]]
@@ -101,7 +103,7 @@ class _Handler(Handler):
     server: _Server
 
     def do_GET(self) -> None:
-        """``/`` the page, ``/data?seen=VERSION`` what is new, ``/chunk/ID`` dialogues."""
+        """Answer ``/`` with the page, ``/data?seen=VERSION`` with the news, ``/chunk/ID`` with dialogues."""
         if not is_ours(self.headers, self.server.server_address[1]):
             self.send_error(
                 HTTPStatus.FORBIDDEN, "this page is for browsers on this machine that were given its address"
@@ -119,7 +121,6 @@ class _Handler(Handler):
             self.send_error(HTTPStatus.NOT_FOUND)
 
     def _news(self, seen: str) -> str:
-        self.server.refresh()
-        shown = self.server.content if self.server.version != seen else None
-        news = {"waiting": self.server.waiting, "version": self.server.version}
-        return json.dumps(news | ({"overview": shown.overview} if shown else {}))
+        content, version = self.server.refresh()
+        news = {"waiting": self.server.waiting, "version": version}
+        return json.dumps(news | ({"overview": content.overview} if content and version != seen else {}))

@@ -1,1 +1,1 @@
-"""Scoring that tasks share."""
+"""Reward functions and scorers that the tasks share."""

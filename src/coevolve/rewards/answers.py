@@ -1,4 +1,4 @@
-"""Answers that were paid for, kept in a file: the same question to the same model is asked once."""
+"""A cache of a judge's answers, in memory or in a file: the same question to the same model is paid for once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INSERT = "INSERT OR REPLACE INTO answers (key, text, asked, answered) VALUES (?
 
 
 class Answer(NamedTuple):
-    """What a model said to one question. text: what was answered. asked, answered: tokens of the question and of the
+    """A model's answer to one question. text: the answer. asked, answered: token counts of the question and of the
     answer."""
 
     text: str
@@ -23,10 +23,11 @@ class Answer(NamedTuple):
 
 
 class Answers:
-    """The answers of one model that are kept, by question.
+    """The cached answers of one model, by question.
 
-    file: an SQLite data base, which several runs may share; None keeps them in memory alone. about: whose answers
-    they are; others have none of them. Raises ValueError for a file that is no such data base.
+    file: an SQLite database, which several runs may share; None caches in memory only. about: the model and its
+    settings, part of each key, so that answers of another model or other settings are never returned. Raises ValueError
+    for a file that is not such a database.
     """
 
     def __init__(self, file: str | None, about: Mapping[str, Any]) -> None:
@@ -34,14 +35,14 @@ class Answers:
         self._memory: dict[str, Answer] = {}
 
     def of(self, questions: Iterable[str]) -> dict[str, Answer]:
-        """Those that are known."""
+        """Return the cached answers to these questions; questions without one are left out."""
         wanted = list(questions)
         if self._file is not None and (others := {self._key(q): q for q in wanted if q not in self._memory}):
             self._memory |= {others[key]: answer for key, answer in self._read(others)}
         return {question: self._memory[question] for question in wanted if question in self._memory}
 
     def keep(self, answers: Mapping[str, Answer]) -> None:
-        """For the next time."""
+        """Add these answers to the cache."""
         self._memory |= answers
         if self._file is not None and answers:
             rows = [(self._key(question), *answer) for question, answer in answers.items()]
@@ -58,7 +59,7 @@ class Answers:
         try:
             base = sqlite3.connect(self._file, timeout=60)
             base.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text, asked, answered)")
-            base.execute(f"{_SELECT} LIMIT 1")  # not another one's table
+            base.execute(f"{_SELECT} LIMIT 1")  # fails if the file holds a table of another program
         except sqlite3.Error as error:
             raise ValueError(f"task.reward, judge: cache {self._file}: {error}; name another file") from error
         return closing(base)

@@ -1,7 +1,7 @@
-"""A user's function, called by keyword with what its parameters name: texts of roles, columns of the problem.
+"""Calls of a user's function by keyword, with the values its parameters name: texts of roles, columns of the problem.
 
-What it asks for is read from its signature once; it is called in one way, once, and whatever it raises is reported as
-what it raised.
+The signature is read once and decides how the function is called. It is called once, never retried in another way, and
+its exceptions are reported as its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coevolve.rewards.waiting import each
 from coevolve.types import Case, Metrics, Role
 
 BATCHED = "_coevolve_batched"
-"""The attribute that marks a function for lists."""
+"""The attribute that marks a function as taking lists, one entry per case (``@batched``)."""
 
 TRL = ("completions", "completion_ids")
 """A function with one of these parameters is written for TRL, and takes lists."""
@@ -29,42 +29,42 @@ VERIFIERS = "completion"
 """A function with this parameter, which is neither a role nor a column, is written for verifiers."""
 
 Later = Callable[[], Coroutine[Any, Any, Sequence[Any]]]
-"""What waits for the results of an async function."""
+"""A function that returns a coroutine, which awaits the results of an async function."""
 
 
 class Log:
-    """What a function written for TRL logs besides its rewards: numbers of a call, and columns of numbers."""
+    """The values that a function written for TRL logs besides its rewards: numbers per call, and columns of numbers."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, list[float]] = {}
         self.columns: dict[str, Sequence[Any]] = {}
 
     def metric(self, name: str, value: float) -> None:
-        """A number, for TRL's ``log_metric``; the mean of those of one name counts."""
+        """Record a number, as TRL's ``log_metric`` does; numbers logged under the same name are averaged."""
         self.metrics.setdefault(name, []).append(float(value))
 
     def extra(self, column: str, values: Sequence[Any]) -> None:
-        """A value per completion, for TRL's ``log_extra``; texts are not kept."""
+        """Record one value per completion, as TRL's ``log_extra`` does; only numbers are logged, texts are dropped."""
         self.columns[column] = values
 
     def of(self, place: int) -> Metrics:
-        """The numbers of the case at this place."""
+        """Return the logged numbers of the case at this position."""
         found = {name: sum(values) / len(values) for name, values in self.metrics.items()}
         values = {name: plain(column[place]) for name, column in self.columns.items() if place < len(column)}
         return found | {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
 
 _LOGS: Mapping[str, Callable[[Log], Any]] = {"log_metric": lambda log: log.metric, "log_extra": lambda log: log.extra}
-"""TRL's names of them."""
+"""TRL's parameter name -> the method of ``Log`` that is passed for it."""
 
 
 @dataclass(frozen=True)
 class UserFunction:
-    """The function and its parameters by name. name: what messages call it; short: without its file. rest: it takes
-    ``**rest``.
+    """A user's function and its parameters. name: its name in messages; short: its name without the file. named:
+    parameter names; required: those without a default. rest: it takes ``**rest``.
 
-    batched: it takes lists with one entry per case, and returns one. waits: it is async. objects: what else it may ask
-    for by name.
+    batched: it takes lists with one entry per case, and returns such a list. waits: it is async. objects: further
+    values that its parameters may name.
     """
 
     call: Callable[..., Any]
@@ -79,37 +79,40 @@ class UserFunction:
 
     @property
     def for_trl(self) -> bool:
-        """Whether it is written for TRL."""
+        """Whether the function has the parameters of a TRL reward."""
         return not set(TRL).isdisjoint(self.named)
 
     @property
     def logs(self) -> bool:
-        """Whether it is given something to log with."""
+        """Whether the function asks for ``log_metric`` or ``log_extra``."""
         return self.batched and any(name in _LOGS for name in self.named)
 
     def columns(self, roles: Iterable[Role]) -> tuple[str, ...]:
-        """The columns that it cannot be called without, beside what these roles said; those of a function that is
-        written for another library are not known."""
-        if self.for_trl or VERIFIERS in self.named:
-            return ()
+        """Return the columns that the function requires: its parameters without a default that are no role, object or
+        ``texts``. Empty for a function written for TRL or verifiers, where they are not known."""
         others = {*roles, "texts", *self.objects}
+        if self.for_trl or (VERIFIERS in self.named and VERIFIERS not in others):
+            return ()
         return tuple(name for name in self.named if name in self.required and name not in others)
 
     def on(self, case: Case) -> Any:
-        """What it returns on one case."""
+        """Call the function on one case."""
         arguments = self.arguments(case)
         with blame(f"{self.name} on problem {case.problem.id!r}"):
             return self.call(**arguments)
 
     def on_each(self, cases: Sequence[Case]) -> Sequence[Any] | Later:
-        """What it returns on every case, or what waits for that."""
+        """Call the function on each case and return the results; for an async function, return a ``Later``."""
         if not self.waits:
             return [self.on(case) for case in cases]
         calls = [partial(self._waited, f"{self.name} on problem {c.problem.id!r}", self.arguments(c)) for c in cases]
         return partial(each, calls)
 
     def on_all(self, cases: Sequence[Case], log: Log) -> Sequence[Any] | Later:
-        """What it returns on all cases as lists, or what waits for that: one result per case, else ValueError."""
+        """Call the function once, with lists over all cases; for an async function, return a ``Later``.
+
+        Raises ValueError unless there is one result per case.
+        """
         if not cases:
             return []
         rows = [self.arguments(case) for case in cases]
@@ -132,7 +135,7 @@ class UserFunction:
             return await self.call(**arguments)
 
     def arguments(self, case: Case) -> dict[str, Any]:
-        """The keywords of a call on this case. Raises ValueError where a parameter has no value, or two."""
+        """Return the keyword arguments for this case. Raises ValueError if a parameter has no value, or two."""
         offered, columns, all_of_it = self._offered(case)
         found = {}
         for name in self.named:
@@ -140,7 +143,7 @@ class UserFunction:
             if len(values) == 1:
                 found[name] = values[0]
             elif name in _LOGS and self.batched:
-                continue  # one for all cases
+                continue  # ``on_all`` passes one for all cases
             elif values or name in self.required:
                 raise ValueError(self._unclear(name, case, offered))
         if self.rest:
@@ -149,7 +152,7 @@ class UserFunction:
         return found
 
     def _offered(self, case: Case) -> tuple[Mapping[str, Any], Mapping[str, Any], bool]:
-        """(what there is beside the columns, the columns, whether ``**rest`` gets both)."""
+        """Return (the values offered besides the columns, the columns, whether ``**rest`` receives both)."""
         columns, said = case.problem.data, case.said()
         if self.for_trl:
             return self._for_trl(case), columns, True
@@ -186,9 +189,10 @@ class UserFunction:
 
 
 def read(spec: str | Callable[..., Any], kind: str, objects: Mapping[str, Any] | None = None) -> UserFunction:
-    """The function, or that of ``file.py:name``. kind: what it is for, for messages. objects: as of ``UserFunction``.
+    """Read the signature of a function, or of ``file.py:name``. kind: its use ("reward"), for messages. objects: as in
+    ``UserFunction``.
 
-    Raises ValueError where it is none, or has parameters that cannot be given by name.
+    Raises ValueError if it is not a function, or has parameters that cannot be given by name.
     """
     call = from_file(spec, (), kind) if isinstance(spec, str) else spec
     inner = call
@@ -202,14 +206,15 @@ def read(spec: str | Callable[..., Any], kind: str, objects: Mapping[str, Any] |
     for p in parameters:
         if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL):
             raise ValueError(f"{name}: parameter {p.name!r} cannot be given by name; name a role or a column instead")
-    named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
+    bound = call.keywords if isinstance(call, partial) else {}  # by the user, whatever columns are called
+    named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in bound}
     return UserFunction(
         call=call,
         name=name,
         short=short,
         named=tuple(named),
         required=frozenset(key for key, p in named.items() if p.default is p.empty),
-        rest=len(named) < len(parameters),
+        rest=any(p.kind is p.VAR_KEYWORD for p in parameters),
         batched=getattr(inner, BATCHED, False) or not named.keys().isdisjoint(TRL),
         waits=inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__),
         objects=objects or {},
@@ -224,10 +229,10 @@ def _as_many(where: str, cases: Sequence[Case], results: Any) -> Sequence[Any]:
 
 
 def by_turn(case: Case, given: Mapping[Role, Any]) -> list[Any] | None:
-    """What the dict has for each turn's role; None if its keys are not exactly the roles of the case."""
+    """Return the dict's value for the role of each turn; None if its keys are not exactly the roles of the case."""
     return [given[turn.role] for turn in case.turns] if set(given) == set(case.said()) else None
 
 
 def plain(value: Any) -> Any:
-    """The list or number that an array or a tensor holds; anything else as it is."""
+    """Return the list or number that an array or a tensor holds; anything else unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value

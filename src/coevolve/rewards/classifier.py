@@ -1,4 +1,4 @@
-"""A text-classification checkpoint as a score of texts."""
+"""A text-classification checkpoint as a scorer of texts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from coevolve.models.load import check_vocabulary, load_classifier, load_tokenizer
 
 _ENDLESS = 1_000_000
-"""Tokens of the longest text that is read whole where neither model nor tokenizer says how many they take."""
+"""Token limit of a text where neither model nor tokenizer states one."""
 
 
 class Classifier:
-    """The raw logit of one class of a text-classification checkpoint, a function of texts.
+    """The raw logit of one class of a text-classification checkpoint, as a function of texts.
 
-    name: whatever ``load_classifier`` finds. device: "auto" is the GPU if there is one. batch_size:
-    texts per forward. label: of the class; None is the only one, or the positive one. Texts longer than the model's
-    limit lose their end, of which a warning tells once. A text without tokens (an empty one, where the tokenizer adds
-    none of its own) is read as one token that ends a text, or that pads it.
+    name: anything that ``load_classifier`` finds. device: "auto" is the GPU if there is one. batch_size: texts per
+    forward pass. label: name of the class; None is the only class, or the positive one. Texts longer than the model's
+    limit are truncated at the end, with one warning. A text without tokens (an empty one, if the tokenizer adds no
+    special tokens) is read as a single EOS token, or a padding token if there is no EOS.
 
-    ValueError: the checkpoint has no such class or does not say which one is positive, or a text has no tokens and the
-    tokenizer neither of these.
+    Raises ValueError if the checkpoint has no such class or does not say which one is positive, or if a text has no
+    tokens and the tokenizer has neither an EOS nor a padding token.
     """
 
     def __init__(self, name: str, device: str = "auto", batch_size: int = 64, label: str | None = None) -> None:
@@ -35,20 +35,20 @@ class Classifier:
         self.name = name
         self.batch_size = batch_size
         self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-        if self.tokenizer.pad_token is None:  # decoders have none; the mask hides it and the model must know its id
+        if self.tokenizer.pad_token is None:  # as in many decoders; the mask hides it, and the model must know its id
             self.tokenizer.pad_token = self.tokenizer.eos_token
-        model.config.pad_token_id = self.tokenizer.pad_token_id  # decoders look for the last other token
+        model.config.pad_token_id = self.tokenizer.pad_token_id  # decoders classify at the last unpadded token
         self.limit = min(_positions(model) or _ENDLESS, self.tokenizer.model_max_length, _ENDLESS)
         eos, pad = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
         self.nothing = pad if eos is None else eos
-        if self.nothing == pad:  # decoders look for the last other token, and take the first where there is none
+        if self.nothing == pad:  # then the text is all padding, and decoders take position 0
             self.tokenizer.padding_side = "right"
         self._told = False
-        self.model = cast(torch.nn.Module, model).to(self.device).eval()  # transformers types these two badly
+        self.model = cast(torch.nn.Module, model).to(self.device).eval()  # transformers mistypes these two
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str]) -> list[float]:
-        """One logit per text, whatever it is batched with."""
+        """Return one logit per text. The texts that it shares a batch with make no difference."""
         if not texts:
             return []
         ids = self.tokenizer(list(texts), truncation=True, max_length=self.limit)["input_ids"]
@@ -61,7 +61,7 @@ class Classifier:
         full = [text for text, tokens in zip(texts, ids, strict=True) if len(tokens) == self.limit]
         self._warn_of_cut(full, len(texts))
         ids = [tokens or [self.nothing] for tokens in ids]
-        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))  # rows of one length pad least
+        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))  # similar lengths need the least padding
         logits = [0.0] * len(ids)
         for at in range(0, len(order), self.batch_size):
             chosen = order[at : at + self.batch_size]
@@ -72,10 +72,10 @@ class Classifier:
         return logits
 
     def _warn_of_cut(self, full: Sequence[str], count: int) -> None:
-        """Say once how many of so many texts were cut. full: those that take all tokens there are."""
+        """Warn, once, how many of ``count`` texts were truncated. full: the texts that fill the token limit."""
         if self._told or not full:
             return
-        whole = self.tokenizer(list(full), verbose=False)["input_ids"]  # its own warning would say less
+        whole = self.tokenizer(list(full), verbose=False)["input_ids"]  # transformers' own warning says less
         if cut := sum(len(tokens) > self.limit for tokens in whole):
             self._told = True
             warnings.warn(
@@ -86,7 +86,7 @@ class Classifier:
 
 
 def _positions(model: torch.nn.Module) -> int | None:
-    """How many tokens have a position of their own, if that is limited. Those of RoBERTa begin behind the padding's."""
+    """Return the number of usable position embeddings, None if unlimited. RoBERTa's begin after its padding index."""
     limit = getattr(model.config, "max_position_embeddings", None)
     tables = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
     paddings = [table.padding_idx for table in tables if getattr(table, "padding_idx", None) is not None]
@@ -94,7 +94,7 @@ def _positions(model: torch.nn.Module) -> int | None:
 
 
 def _only(name: str, labels: dict[int, str]) -> int:
-    """The index of the only class; of the class named "positive", or of LABEL_1 where two classes were never named."""
+    """Return the index of the only class; else of the class named "positive", or LABEL_1 of two unnamed classes."""
     if len(labels) == 1:
         return next(iter(labels))
     wanted = "label_1" if {label.lower() for label in labels.values()} == {"label_0", "label_1"} else "positive"
@@ -108,7 +108,7 @@ def _only(name: str, labels: dict[int, str]) -> int:
 
 
 def _named(name: str, labels: dict[int, str], label: str) -> int:
-    """The index of the class of this name."""
+    """Return the index of the class of this name."""
     found = [index for index, known in labels.items() if known == label]
     if len(found) != 1:
         raise ValueError(f"reward model {name!r} has no class {label!r}; it has {', '.join(labels.values())}")

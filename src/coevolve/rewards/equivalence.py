@@ -1,8 +1,8 @@
-"""Is an answer mathematically the right number? By the package math-verify, in a process of its own.
+"""Mathematical equality of an answer and the right number, by the package math-verify in a process of its own.
 
-It reads what the rule of ``rewards.numbers`` does not: LaTeX, boxed answers, formulas. Formulas can take for ever or
-all memory, and the package's own time limit is a signal that works in the main thread only and stops no arithmetic on
-huge numbers. So a guest process does the work, and is killed by the kernel when it takes too much.
+math-verify reads what the rule of ``rewards.numbers`` does not: LaTeX, boxed answers, formulas. Formulas can take for
+ever or all memory, and the package's own time limit is a signal, which works in the main thread only and does not stop
+arithmetic on huge numbers. So a guest process does the work, and the kernel kills it when it takes too much.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _GUEST = Path(__file__).with_name("equivalence_guest.py")
 
 
 class MathVerify:
-    """(answer, right number) -> whether math-verify finds them equal. May be called from any thread.
+    """A function (answer, right number) -> whether math-verify finds them equal. May be called from any thread.
 
-    An answer that takes more than 3 seconds of computing or 2 GiB is wrong. ValueError: the package is missing or does
-    not start.
+    An answer that takes more than 3 seconds of processor time or 2 GiB counts as wrong. Raises ValueError if the
+    package is missing or does not start.
     """
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class MathVerify:
             if self._guest is None:
                 self._guest = _started()
             verdict = _asked(self._guest, json.dumps([text, gold.numerator, gold.denominator]))
-            if verdict is None:  # it was killed while it worked on this answer
+            if verdict is None:  # the guest was killed while it worked on this answer
                 self.close()
         return verdict == "1"
 
     def close(self) -> None:
-        """End the guest; the next call starts another."""
+        """End the guest process; the next call starts another."""
         if self._guest is not None:
             self._guest.kill()
             self._guest.communicate()
@@ -49,7 +49,7 @@ class MathVerify:
 
 
 def _started() -> subprocess.Popen[str]:
-    # -P: the guest's folder, whose modules are named like some of the standard library, stays off sys.path.
+    # -P keeps the guest's folder off sys.path: some of its modules are named like those of the standard library.
     guest = subprocess.Popen(
         [sys.executable, "-P", str(_GUEST)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -62,7 +62,7 @@ def _started() -> subprocess.Popen[str]:
 
 
 def _asked(guest: subprocess.Popen[str], question: str) -> str | None:
-    """The guest's answer; None if it died."""
+    """Send a question to the guest and return its answer; None if it died."""
     assert guest.stdin is not None
     try:
         guest.stdin.write(question + "\n")

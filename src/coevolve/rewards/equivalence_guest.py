@@ -1,6 +1,6 @@
 """The process behind ``rewards.equivalence``: a line of JSON [answer, numerator, denominator] in, a line 1 or 0 out.
 
-Runs as a script and imports nothing of Coevolve. It ends with its input.
+Runs as a script, imports nothing of Coevolve, and ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ BYTES = 2 << 30
 
 
 def judge(line: str) -> bool:
-    """Whether the answer is equal to the number. When its time is up, the kernel ends the process, whatever it does.
+    """Return whether the answer equals the number. When the time is up, the kernel ends the process, whatever it does.
 
-    Time is what it computes, so that a busy machine gives the same verdicts.
+    The limit is on processor time, so that a busy machine gives the same verdicts.
     """
     text, numerator, denominator = json.loads(line)
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    # No limits of its own: they are signals that Python handles, and only between two of its instructions.
+    # math-verify's own time limits are off: Python handles their signals only between two of its instructions.
     verdict = verify([Rational(numerator, denominator)], parse(text, parsing_timeout=None), timeout_seconds=None)
     signal.setitimer(signal.ITIMER_PROF, 0)
     return bool(verdict)

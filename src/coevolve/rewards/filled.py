@@ -1,4 +1,4 @@
-"""A template filled with what a case has: the columns of its row, what each role said, and what one turn said."""
+"""Templates filled from a case: with the columns of its problem, the text of each role, and the text of one turn."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from coevolve.rewards.templates import names_in
 from coevolve.types import Case, Problem, Role
 
 SAID = "said"
-"""What the turn that is judged said."""
+"""The name in a template that stands for the text of the turn being judged."""
 
 
 class Filled:
-    """A template for every turn of a case. ``{said}`` is what the turn said, ``{role}`` what that role said last,
-    ``{column}`` the row's, nothing where it is null. where: what messages call it. Raises ValueError for a template
-    that is none."""
+    """A template that is filled for every turn of a case. ``{said}`` is the turn's text, ``{role}`` the last text of
+    that role, ``{column}`` that column of the problem, empty if null. where: its name in messages. Raises ValueError
+    for an invalid template."""
 
     def __init__(self, template: str, where: str) -> None:
         self.template, self.where = template, where
         self.names = names_in(template, where, "a role or a column")
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
-        """Raises ValueError for a name that is neither a role nor a column."""
+        """Raise ValueError for a name that is neither a role nor a column."""
         known: Mapping[str, Any] = dict.fromkeys([SAID, *roles, *p.data])
         for name in self.names:
             if name not in known:
@@ -34,7 +34,7 @@ class Filled:
                 )
 
     def texts(self, case: Case) -> list[str]:
-        """One per turn. Of a role and a column of one name it is the role."""
+        """Return the filled template of each turn. If a role and a column share a name, the role's text is used."""
         columns = {name: "" if value is None else value for name, value in case.problem.data.items()}
         known = {**columns, **case.said()}
         return [self.template.format_map({**known, SAID: turn.text}) for turn in case.turns]

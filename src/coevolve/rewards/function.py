@@ -1,6 +1,6 @@
-"""The user's own reward: a plain function that is handed what its parameters name.
+"""The user's own reward: a plain function that is called with the values its parameters name.
 
-def reward(short, detailed, *, post, **columns):      # one case at a time: what roles said, columns of the row
+def reward(short, detailed, *, post, **columns):      # one case at a time: texts of roles, columns of the problem
     return 1.0 if len(detailed) > 2 * len(short) else 0.0
 
 @batched
@@ -31,7 +31,7 @@ Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
 def batched(function: Marked) -> Marked:
-    """Marks a reward that is called once for all cases: every argument is a list with one entry per case."""
+    """Mark a reward to be called once for all cases: every argument is a list with one entry per case."""
     setattr(function, BATCHED, True)
     return function
 
@@ -40,20 +40,20 @@ def batched(function: Marked) -> Marked:
 class UserReward:
     """The user's function as a task's ``reward``: cases -> one number per turn.
 
-    A parameter named like a role receives what that role said last in the case, ``texts`` all of it as a dict of role
-    -> text, any other the problem's column of that name, and ``**rest`` the columns that no parameter names. A
-    parameter with a default may have no column. A ``batched`` function receives lists; where some problems lack a
-    column that others have, they have None in the lists of ``**rest`` and of parameters with a default.
+    A parameter named like a role receives the last text of that role in the case, ``texts`` all of them as a dict of
+    role -> text, any other parameter the problem's column of that name, and ``**rest`` the columns that no parameter
+    names. A parameter with a default may have no column. A ``batched`` function receives lists; where some problems
+    lack a column that others have, the lists of ``**rest`` and of parameters with a default hold None for them.
 
-    A function with a parameter ``completions`` is called as TRL calls it, for cases of one turn: ``completions`` and
-    ``completion_ids``, ``prompts`` (the column ``prompt``, if there is one), and the columns, all as lists;
-    ``log_metric`` and ``log_extra`` where it names them. Where the prompt is a list of messages, so is a completion.
-    TRL's ``trainer_state`` is never passed: give it a default. One with a parameter ``completion``, which is neither a
-    role nor a column, is called as verifiers calls it, one case at a time (``rewards.calling``).
+    A function with a parameter ``completions`` or ``completion_ids`` is called as TRL calls it, for cases of one turn:
+    with these two, ``prompts`` (the column ``prompt``, if there is one), and the columns, all as lists; ``log_metric``
+    and ``log_extra`` if it names them. Where the prompt is a list of messages, so is a completion. TRL's
+    ``trainer_state`` is never passed: give it a default. A function with a parameter ``completion``, which is neither
+    a role nor a column, is called as verifiers calls it, one case at a time (``rewards.calling``).
 
-    It returns, per case, a number for the team (every turn is paid it), a dict of role -> number with exactly the
-    roles of the case, or a list of numbers, one per turn; None where it does not apply, if it is one of several. Arrays
-    and tensors count as what they hold. An async function is awaited for all cases side by side.
+    The function returns, per case, a number for the team (every turn is paid it), a dict of role -> number with exactly
+    the roles of the case, or a list of numbers, one per turn; None if it does not apply, where it is one of several
+    rewards. Arrays and tensors count as the values they hold. An async function is awaited for all cases concurrently.
 
     Raises ValueError, in one line that names the function and the problem, for a parameter without a value, another
     kind or number of results, a number that is not finite, and whatever the function raises.
@@ -77,7 +77,7 @@ class UserReward:
         return [list(paid.rewards or ()) for paid in found]
 
     def start(self, cases: Sequence[Case]) -> Started:
-        """What the function gives each case, or what waits for it if it is async."""
+        """Call the function and return one ``Paid`` per case; for an async function, return what will await it."""
         log = Log()
         results = self.function.on_all(cases, log) if self.function.batched else self.function.on_each(cases)
         if not callable(results):
@@ -95,22 +95,22 @@ class UserReward:
         ]
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
-        """Raises ValueError if the function could not be called on one turn of each role; does not call it."""
+        """Raise ValueError if the function could not be called on one turn of each role; does not call it."""
         self.function.arguments(silent(p, roles))
 
 
 def user_reward(spec: str | Callable[..., Any], named: Mapping[str, Any] | None = None) -> UserReward:
-    """A function, or ``file.py:name``, as a task's ``reward``. named: objects that it may ask for by name, as those of
-    a Rubric. Raises ValueError if it cannot be called by keyword."""
+    """Turn a function, or ``file.py:name``, into a task's ``reward``. named: further objects that its parameters may
+    name, as those of a verifiers Rubric. Raises ValueError if it cannot be called by keyword."""
     return UserReward(read(spec, "reward", named))
 
 
 def user_feedback(spec: str | Callable[..., Any], roles: Iterable[Role]) -> tuple[Feedback, tuple[str, ...]]:
-    """A function, or ``file.py:name``, as a task's ``feedback``: (problem, turns) -> one text per turn; and the columns
-    that it asks for, of a task with these roles.
+    """Turn a function, or ``file.py:name``, into a task's ``feedback``, (problem, turns) -> one text per turn; also
+    return the columns that it requires in a task with these roles.
 
-    Its parameters are named as those of a reward for one case at a time, ``(texts, **columns)`` say. It returns one
-    text for all, or a dict of role -> text with exactly the roles that spoke; anything else is a ValueError.
+    Its parameters are named as those of a reward for one case at a time, for example ``(texts, **columns)``. It returns
+    one text for all roles, or a dict of role -> text with exactly the roles that spoke; anything else is a ValueError.
     """
     function = read(spec, "feedback")
     if function.waits:
@@ -131,12 +131,12 @@ def user_feedback(spec: str | Callable[..., Any], roles: Iterable[Role]) -> tupl
 
 
 def silent(p: Problem, roles: Sequence[Role]) -> Case:
-    """A case in which every role said nothing."""
+    """Return a case with one turn of each role, all of them empty texts."""
     return Case(p, tuple(Turn(role, "", p, 0, 0, (), (), (), "", True) for role in roles))
 
 
 def _paid(name: str, case: Case, result: Any) -> list[float] | None:
-    """One number per turn, from what the function returned for one case; None for None."""
+    """Return one number per turn from the function's result on one case; None for None."""
     value, turns = plain(result), len(case.turns)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""A judge: another model, behind any endpoint that speaks OpenAI's chat completions, says what each turn is worth."""
+"""A model as judge: the number that it answers, at any endpoint of OpenAI's chat completions API, rewards each turn."""
 
 from __future__ import annotations
 
@@ -20,34 +20,37 @@ from coevolve.types import Case, Metrics, Problem, Role
 JUDGE = "judge"
 
 _AMOUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-_NUMBER = re.compile(rf"(?<![\w.])[-+\u2212]?(?:{_AMOUNT}|\.\d+)(?:[eE][-+\u2212]?\d+)?")  # of 7-8 no minus
+_NUMBER = re.compile(rf"(?<![\w.])[-+\u2212]?(?:{_AMOUNT}|\.\d+)(?:[eE][-+\u2212]?\d+)?")  # 7-8 has no minus
 _MOST = re.compile(
-    r"(?:(?<=\d)[\s*_(]*(?:/|of\b)|\bout\s+of\b"
-    rf"|\bscale\s+(?:of|from)\s+{_AMOUNT}\s*(?:to\b|[-\u2013]))[\s*_]*{_AMOUNT}",
+    r"(?:(?<=\d)[\s*_(]*(?:/|of\b)|\bout\s+of\b(?:\s+an?)?(?:\s+(?:possible|maximum|max|total))?(?:\s+of)?)"
+    rf"[\s*_]*{_AMOUNT}"
+    rf"|\bscale\s+(?:of|from)\s+{_AMOUNT}(?:\s*(?:to\b|[-\u2013])[\s*_]*{_AMOUNT})?"
+    rf"|\bon\s+an?\s+(?:{_AMOUNT}\s*(?:to\b|[-\u2013])\s*)?{_AMOUNT}(?:[-\s]points?)?\s+scale\b"
+    rf"|\(\s*max(?:imum|\.)?(?:\s+of)?[\s:]*{_AMOUNT}\s*\)",
     re.IGNORECASE,
 )
-"""What the number of an answer is out of: 8/10, **8** of 10, 8 points out of 10, 8 on a scale from 1 to 10."""
+"""The scale of a score, as in 8/10, **8** of 10, 8 out of a possible 10, 8 on a scale from 1 to 10, 8 (max 10)."""
 _CUT = ("length", "content_filter")
-"""Why an answer may have ended before its last number; one that is nothing but a number is taken for whole."""
+"""Finish reasons of an answer that may have ended before its last number; one that is only a number counts as whole."""
 _PRICED = 1e6
-"""Tokens that a price is for."""
+"""Number of tokens that ``price`` refers to."""
 
 
 class Judge:
-    """The number that another model answers with, for each turn.
+    """A reward that asks another model about each turn and pays the number in its answer.
 
-    model: its name at the endpoint. ask: what it is asked about each turn, a template (``rewards.filled``); the last
-    number of the answer is the reward ("8/10", "8 of 10" and "8 out of 10" are 8), 0 where there is none. base_url: the
-    endpoint, OpenAI's own if None. api_key_env: the environment variable with the key; an endpoint that wants none
-    needs none. cache: a file in which answers are kept, so that the same question costs nothing in the next step, run
-    or resumption; None keeps them while this process lives. price: of a million tokens asked and answered, in any
+    model: its name at the endpoint. ask: the question about each turn, a template (``rewards.filled``); the last number
+    of the answer is the reward ("8/10", "8 of 10" and "8 out of 10" are 8), 0 if there is none. base_url: the endpoint,
+    OpenAI's own if None. api_key_env: the environment variable with the key; it may be unset for an endpoint without
+    keys. cache: a file for answers, so that the same question costs nothing in the next step, run or resumption; None
+    caches for the life of this process. price: (per million prompt tokens, per million completion tokens), in any
     currency. timeout: seconds for one request; retries: of a request that failed (a connection, a time-out, HTTP 408,
-    409, 429 and 5xx). temperature, max_tokens: of its answer.
+    409, 429 and 5xx). temperature, max_tokens: sampling settings of the answer.
 
-    Logged, each the mean over cases: ``judge_tokens`` and, with a price, ``judge_cost`` of requests that were made,
-    ``judge_asked`` (how many), ``judge_unclear`` (answers without a number, and those that ``max_tokens`` or a filter
-    cut short; neither is kept, so that the question is asked again). Raises ValueError if the package ``openai`` is
-    missing, and ShortageError where the endpoint does not answer.
+    Logged, each as the mean over cases: ``judge_tokens`` and, with a price, ``judge_cost`` of the requests made,
+    ``judge_asked`` (their number), ``judge_unclear`` (the share of answers without a number, or cut short by
+    ``max_tokens`` or a filter; neither is cached, so that the question is asked again). Raises ValueError if the
+    package ``openai`` is missing, and ShortageError if the endpoint does not answer.
     """
 
     tells = True
@@ -75,11 +78,11 @@ class Judge:
         self._told = False
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
-        """Raises ValueError for a name in ``ask`` that is neither a role nor a column."""
+        """Raise ValueError for a name in ``ask`` that is neither a role nor a column."""
         self._text.check(p, roles)
 
     def start(self, cases: Sequence[Case]) -> Started:
-        """What will ask about all turns side by side, about equal ones once."""
+        """Return what will ask about all turns concurrently; identical questions are asked once."""
         return partial(self._judge, [self._text.texts(case) for case in cases])
 
     async def _judge(self, questions: Sequence[Sequence[str]]) -> list[Paid]:
@@ -97,7 +100,7 @@ class Judge:
         return found
 
     def _cost(self, made: Mapping[str, Answer]) -> Metrics:
-        """What the requests for one case cost."""
+        """Return the number, tokens and, with a price, the cost of the requests for one case."""
         asked, answered = sum(a.asked for a in made.values()), sum(a.answered for a in made.values())
         found: Metrics = {"asked": len(made), "tokens": asked + answered}
         if self._price is not None:
@@ -105,25 +108,25 @@ class Judge:
         return found
 
     async def _ask(self, question: str) -> Answer:
-        completions = self._client.chat.completions  # made here: a package that is missing is no shortage
+        completions = self._client.chat.completions  # outside the try: a missing package is no shortage
         try:
             answer = await completions.create(messages=[{"role": "user", "content": question}], **self._how)
             choice, usage = answer.choices[0], answer.usage
             text = choice.message.content or ""
             if choice.finish_reason in _CUT and not _NUMBER.fullmatch(text.strip()):
                 text = ""
-        except Exception as error:  # of the library, its HTTP client, or an answer of another form
+        except Exception as error:  # of the library or its HTTP client, or from a malformed answer
             reason = why(error, self._api_key_env)
             raise ShortageError(
                 f"the judge {self._how['model']!r} does not answer: {reason}; --resume goes on"
             ) from error
         found = Answer(text, getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0)
-        if _read(text):  # else another try may have one, or room to end
-            self._answers.keep({question: found})  # at once: it is paid for, whatever becomes of the others
+        if _read(text):  # an answer without a number is not cached: another try may have one
+            self._answers.keep({question: found})  # at once: it is paid for, even if other requests fail
         return found
 
     def _number(self, text: str) -> float | None:
-        """The last number of an answer, with a warning, said once, where there is none."""
+        """Return the last number of an answer; if there is none, return None and warn, once."""
         numbers = _read(text)
         if not numbers and not self._told:
             self._told = True
@@ -145,7 +148,7 @@ class Judge:
 
 
 def _read(text: str) -> list[float]:
-    """The numbers of an answer that can be paid, without what they are out of."""
+    """Return the numbers of an answer that are valid rewards, without the maximum that a score is out of."""
     found = _NUMBER.findall(_MOST.sub(" ", text))
     numbers = (float(number.replace(",", "").replace("\u2212", "-")) for number in found)
     return [number for number in numbers if is_payable(number)]

@@ -1,4 +1,4 @@
-"""Messages as verifiers hands them to a reward: read as a dict or by attribute, and the rest of what it offers."""
+"""The arguments that verifiers passes to a reward by name; messages can be read as dicts or by attribute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coevolve.types import Case
 
 
 class Said(dict[str, Any]):
-    """A message: ``said["content"]`` and ``said.content`` are the same."""
+    """A chat message, as a dict whose keys can also be read as attributes: ``said["content"]`` and ``said.content``."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -20,9 +20,10 @@ class Said(dict[str, Any]):
 
 
 def for_verifiers(case: Case) -> dict[str, Any]:
-    """What verifiers offers a reward by name: prompt, completion, answer, info, task and state, beside the columns.
+    """Return the arguments that verifiers offers a reward by name: prompt, completion, answer, info, task and state.
 
-    The completion is all that the one role of the case has said, a message a turn.
+    The completion holds all turns of the case's single role, earlier joints included, one message per turn. ``state``
+    also holds the columns of the problem.
     """
     columns = case.problem.data
     turns = [turn for turns in (*case.history, case.turns) for turn in turns]
@@ -42,7 +43,7 @@ def _prompt(columns: Mapping[str, Any]) -> list[Said]:
 
 
 def _info(info: Any) -> Any:
-    """A JSON text, which rows of different keys are kept as, as what it says."""
+    """Parse ``info`` if it is a JSON text, as data sets store rows with different keys; else return it unchanged."""
     try:
         return json.loads(info) if isinstance(info, str) else info
     except ValueError:

@@ -1,4 +1,4 @@
-"""A reward model: the score that a text-classification checkpoint gives what was said."""
+"""A reward model: the score of a text-classification checkpoint for each turn."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class ModelReward:
-    """The raw logit of one class of a text-classification checkpoint, for each turn.
+    """A reward that pays each turn the raw logit of one class of a text-classification checkpoint.
 
-    model: whatever ``load_classifier`` finds: a folder, a hub name. text: what it reads of each turn, as a
-    template (``rewards.filled``): "{said}", or "{prompt}{said}" for a model of pairs, or "{short} {long}" of a team,
-    which is then paid alike. label: of the class, as the checkpoint's id2label names it; None is its only class, as of
-    reward models, or the positive one. device, batch_size: as of ``rewards.classifier``.
+    model: anything that ``load_classifier`` finds: a folder, a hub name. text: the model's input for each turn, a
+    template (``rewards.filled``): "{said}", or "{prompt}{said}" for a model of pairs, or "{short} {long}" for a team,
+    all of whose turns then get the same reward. label: the class, as named in the checkpoint's id2label; None is its
+    only class, as in reward models, or the positive one. device, batch_size: as in ``rewards.classifier``.
     """
 
     tells = False
@@ -41,7 +41,7 @@ class ModelReward:
 
     @cached_property
     def _model(self) -> Classifier:
-        from coevolve.rewards.classifier import Classifier  # a recipe is checked without torch
+        from coevolve.rewards.classifier import Classifier  # here, because a recipe is checked without torch
 
         return Classifier(*self._settings)
 
@@ -49,7 +49,7 @@ class ModelReward:
         self._text.check(p, roles)
 
     def start(self, cases: Sequence[Case]) -> list[Paid]:
-        """The logits. Equal texts are read once."""
+        """Return the logits of each case's turns. Each distinct text is scored once."""
         texts = [self._text.texts(case) for case in cases]
         distinct = list(dict.fromkeys(text for one in texts for text in one))
         logits = dict(zip(distinct, self._model(distinct), strict=True))

@@ -1,18 +1,18 @@
-"""Is an answer that ends in a number the right one? The rule of CORY's GSM8K runs (arXiv 2410.06101, section 4).
+"""Exact comparison of a response's last number with the right one, as in CORY's GSM8K runs (arXiv 2410.06101, sec. 4).
 
-The last number of a response counts, wherever it stands, and it is compared exactly. What a number is:
+The last number of a response counts, wherever it stands, and it is compared exactly. A number is:
 
 - ASCII digits with a decimal part ("12.50", ".5") and commas before groups of three ("1,000", in LaTeX also "1{,}000"
-  and "1\\,000"); another comma separates.
-- A minus is its sign unless a letter, digit or bracket stands before it: "x = -5" is -5, "3-5" ends in 5. With a blank
-  behind it it is one behind "=" or an opening bracket only: "x = - 5" is -5, and the dash of a list is no sign.
-- An en dash is a minus at the beginning of a line and behind "=", ":", "*", "$" or an opening bracket; else it may be
-  a range's.
+  and "1\\,000"); any other comma separates numbers.
+- A minus is a sign unless a letter, digit or bracket precedes it: "x = -5" is -5, "3-5" ends in 5. A minus followed by
+  a blank is a sign only after "=" or an opening bracket: "x = - 5" is -5, and the dash of a list item is no sign.
+- An en dash is a minus at the beginning of a line and after "=", ":", "*", "$" or an opening bracket; elsewhere it may
+  denote a range.
 - "$", "%" and units are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
-- "a/b", also "\\frac{a}{b}", is one number, the fraction; none if b is 0.
-- So is a mixed number, "3 1/2": a whole number, one blank, and a fraction of whole numbers between 0 and 1. "3 5/2" and
-  "3 and 1/2" end in their fractions.
-- No exponents: "1e5" ends in 5. What runs on is cut where the number ends: "1.2.3" ends in 3.
+- "a/b", also "\\frac{a}{b}", is one number, the fraction; it is no number if b is 0.
+- A mixed number, "3 1/2", is one number: a whole number, one blank, and a fraction of whole numbers between 0 and 1.
+  "3 5/2" and "3 and 1/2" end in their fractions.
+- There are no exponents: "1e5" ends in 5. Digits that run on start a new number: "1.2.3" ends in 3.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ from fractions import Fraction
 _AMOUNT = r"(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)"
 _WHOLE = r"(?:(?<![\w.,/])(?P<whole>\d+(?:,\d{3})*) (?=\d+/\d))?"
 _EN_DASH = r"(?<!\d\$)(?:(?<![^\n=:*$(\[{])|(?<=[=:] ))\u2013"
-_MINUS = rf"(?P<minus>(?:(?<=[=(\[{{])|(?<=[=(\[{{] ))[-\u2212\u2013] ?|(?<![\w)\]}}])[-\u2212]|{_EN_DASH})(?:\$ ?)?"
+_TIGHT = r"(?<![^\W_])(?<![)\]}])[-\u2212]"
+_MINUS = rf"(?P<minus>(?:(?<=[=(\[{{])|(?<=[=(\[{{] ))[-\u2212\u2013] ?|{_TIGHT}|{_EN_DASH})(?:\$ ?)?"
 _NUMBER = re.compile(rf"(?:{_MINUS})?{_WHOLE}(?P<over>{_AMOUNT})(?:/(?P<under>{_AMOUNT}))?", re.ASCII)
 
 _GROUPS = re.compile(r"(?<=[0-9])(?:\{,\}|\\,)(?=[0-9]{3}(?![0-9]))")
 _FRACTION = re.compile(
-    rf"(?P<whole>(?<=[0-9]))?\\[dt]?frac\{{(?P<over>{_AMOUNT})\}}\{{(?P<under>{_AMOUNT})\}}", re.ASCII
+    rf"(?P<whole>(?<=[0-9]))?\\[dt]?frac"
+    rf"(?:\{{(?P<over>[-\u2212]?{_AMOUNT})\}}\{{(?P<under>{_AMOUNT})\}}|(?P<digits>\d\d))",
+    re.ASCII,
 )
-"""LaTeX's commas before groups of three, and its fractions, also behind the whole number of a mixed one."""
+"""LaTeX's commas before groups of three, and its fractions, also after the whole number of a mixed number."""
 
 _LONGEST = 1000
-"""Characters of a number. Python refuses to read integers of more than 4,300 digits, and no answer is that long."""
+"""Most characters of a number. Python refuses to parse integers of over 4,300 digits, and no answer is that long."""
 
 _GOLD = "####"
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number of a text; None if there is none, if it divides by 0, or if it has more than 1,000 characters.
+    """Return the last number of a text; None if there is none, if it divides by 0, or if it is over 1,000 characters.
 
     Never raises, whatever the text.
     """
@@ -49,12 +52,12 @@ def last_number(text: str) -> Fraction | None:
 
 
 def is_right(text: str, gold: Fraction) -> bool:
-    """Whether the last number of a text is exactly this one."""
+    """Return whether the last number of a text is exactly ``gold``."""
     return last_number(text) == gold
 
 
 def number(text: str) -> Fraction:
-    """The number that this text is, but for white space, "$" and "%". ValueError if it is anything else."""
+    """Parse a text that is a number, apart from white space, "$" and "%". Raises ValueError for anything else."""
     bare = re.sub(r"^([-\u2212\u2013])\s+", r"\1", _plain(text).strip().strip("$%").strip())
     found = _NUMBER.fullmatch(bare)
     value = None if found is None else _value(found)
@@ -64,7 +67,7 @@ def number(text: str) -> Fraction:
 
 
 def gold_of(solution: str) -> Fraction:
-    """The number behind the last ``####`` of a worked solution of GSM8K. ValueError if there is none."""
+    """Return the number after the last ``####`` of a worked solution of GSM8K. Raises ValueError if there is none."""
     _, mark, behind = solution.rpartition(_GOLD)
     if not mark:
         raise ValueError(f"no {_GOLD!r} in the worked solution {solution[-60:]!r}; want its last line to be '#### 12'")
@@ -72,11 +75,13 @@ def gold_of(solution: str) -> Fraction:
 
 
 def _plain(text: str) -> str:
-    """The text with LaTeX's numbers as others are written: 1{,}000 is 1,000, and 3\\frac{1}{2} is 3 1/2."""
-    text = _GROUPS.sub(",", text)
-    return _FRACTION.sub(
-        lambda found: f"{'' if found['whole'] is None else ' '}{found['over']}/{found['under']} ", text
-    )
+    """Return the text with LaTeX's numbers in plain notation: 1{,}000 as 1,000, 3\\frac{1}{2} as 3 1/2, \\$5 as $5."""
+    return _FRACTION.sub(_as_plain, _GROUPS.sub(",", text).replace("\\$", "$"))
+
+
+def _as_plain(found: re.Match[str]) -> str:
+    over, under = list(found["digits"] or (found["over"], found["under"]))
+    return f"{'' if found['whole'] is None else ' '}{over}/{under} "
 
 
 def _value(found: re.Match[str]) -> Fraction | None:
@@ -87,12 +92,12 @@ def _value(found: re.Match[str]) -> Fraction | None:
         return None
     if not found["whole"]:
         return (-1 if found["minus"] else 1) * over / under
-    if not _is_mixed(found):  # two numbers beside each other, and the minus is the first one's
+    if not _is_mixed(found):  # two adjacent numbers: the minus belongs to the first
         return over / under
     return (-1 if found["minus"] else 1) * (Fraction(found["whole"].replace(",", "")) + over / under)
 
 
 def _is_mixed(found: re.Match[str]) -> bool:
-    """Whether a whole number and a fraction behind it are one number."""
+    """Return whether a whole number and the fraction after it form one mixed number."""
     over, under = found["over"], found["under"]
     return over.isdigit() and under.isdigit() and 0 < int(over) < int(under)

@@ -1,7 +1,7 @@
-"""How positive is a text? Raw logits without a bound, as CORY's reward (arXiv 2410.06101, section 4) is one.
+"""Sentiment scores of texts, without a bound, as the raw logits of CORY's reward (arXiv 2410.06101, section 4).
 
-A bounded score would hide what reinforcement learning does to it: with a sum, repeating "great" pays without end, and
-the collapse is there to be seen in the metrics and to be held back by the KL penalty.
+A bounded score would hide reward hacking: with an unbounded sum, repeating "great" pays without end, and the collapse
+shows in the metrics and can be held back by the KL penalty.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from functools import cache
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 Score = Callable[[Sequence[str]], list[float]]
-"""Texts -> one number each, higher for more positive."""
+"""A function: texts -> one number each, higher for more positive."""
 
 LEXICON = "lexicon"
 
 
 def scorer(name: str) -> Score:
-    """``lexicon``, or the text-classification checkpoint of this name, as a function of texts."""
+    """Return the scorer of this name: ``lexicon``, or a text-classification checkpoint."""
     if name == LEXICON:
         return lexicon
-    from coevolve.rewards.classifier import Classifier  # a recipe is checked without torch
+    from coevolve.rewards.classifier import Classifier  # here, because a recipe is checked without torch
 
     return Classifier(name)
 
@@ -39,8 +39,9 @@ def _vader() -> _RawVader:
 
 
 def lexicon(texts: Sequence[str]) -> list[float]:
-    """The sum of the valences (-4 to 4 each) of a text's words, after VADER's rules for negation, degree and "but".
+    """Return the sum of the valences (-4 to 4 each) of each text's words, after VADER's rules for negation, degree and
+    "but".
 
-    Texts without a word of the lexicon score 0.
+    A text without a word of the lexicon scores 0.
     """
     return [float(_vader().polarity_scores(text)["sum"]) for text in texts]

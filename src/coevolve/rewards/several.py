@@ -1,4 +1,4 @@
-"""Several rewards as one: their weighted sum, and what each of them gave, to be logged."""
+"""Several rewards combined into one: their weighted sum, and the value of each, to be logged."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ OneReward = str | Callable[..., Any] | dict[str, Any]
 RewardSpec = OneReward | list[OneReward]
 
 REWARDS: Mapping[str, Callable[..., Scorer]] = {"classifier": ModelReward, JUDGE: Judge}
-"""Rewards that are no functions of the user's, by the name that a recipe has for them."""
+"""The built-in rewards, by their names in a recipe."""
 
 
 _MOST = 1 << 16
-"""Cases whose parts are remembered, if nobody asks for them."""
+"""Most cases whose parts are remembered while ``parts`` is not called for them."""
 
 
 class Rewards:
     """The weighted sum of several rewards, as a task's ``reward``: cases -> one number per turn.
 
-    A reward that gives None for a case does not apply to it and is left out of its sum. Raises ValueError for a case to
-    which none applies, and what the rewards raise.
+    A reward that returns None for a case does not apply to it and is left out of its sum. Raises ValueError for a case
+    to which no reward applies, and whatever the rewards raise.
     """
 
     def __init__(self, scorers: Sequence[Scorer], weights: Sequence[float]) -> None:
         self.scorers, self.weights = scorers, weights
         self.names = _distinct([scorer.name for scorer in scorers])
         self.tells = len(scorers) > 1 or any(scorer.tells for scorer in scorers)
-        """Whether ``parts`` say more than the reward."""
+        """Whether ``parts`` logs more than the reward itself."""
         self._known: dict[tuple[int, ...], tuple[tuple[Turn, ...], Metrics]] | None = None
-        """Turns, by identity, -> they, so that no others get their identity, and the parts of what they were paid; None
-        where nobody asks for parts."""
+        """ids of a case's turns -> (the turns, held so that their ids are not reused; the parts of their reward). None
+        until ``parts`` is first called."""
 
     def __call__(self, cases: Sequence[Case]) -> list[list[float]]:
         paid, parts = self._judged(cases)
@@ -54,10 +54,10 @@ class Rewards:
         return paid
 
     def parts(self) -> Callable[[Sequence[Case]], list[Metrics]]:
-        """A task's ``parts``: what each reward that applies gave cases, the mean over their turns, and what else it has
-        to tell.
+        """Return a task's ``parts``: a function of cases that returns, for each, the mean over its turns of each reward
+        that applies, and the other numbers that the reward logs.
 
-        Of cases that were paid since they were last asked for they are known, from now on; others are judged.
+        From this call on, the parts of rewarded cases are remembered until they are asked for; other cases are judged.
         """
         self._known = {}
         return self._parts_of
@@ -65,7 +65,7 @@ class Rewards:
     def _parts_of(self, cases: Sequence[Case]) -> list[Metrics]:
         remembered = self._known or {}
         known = {_key(case): remembered[_key(case)] for case in cases if _key(case) in remembered}
-        if known:  # what was paid after these may be the next step's, sampled ahead; nobody asks for older ones
+        if known:  # cases paid after these may be of the next step, sampled ahead; older ones are not asked for again
             last = max(number for number, key in enumerate(remembered) if key in known)
             self._known = dict(islice(remembered.items(), last + 1, None))
         if others := [case for case in cases if _key(case) not in known]:
@@ -74,7 +74,7 @@ class Rewards:
         return [known[_key(case)][1] for case in cases]
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
-        """Raises ValueError if one of them could not judge one turn of each role."""
+        """Raise ValueError if one of the rewards could not judge one turn of each role."""
         for scorer in self.scorers:
             scorer.check(p, roles)
 
@@ -103,10 +103,11 @@ class Rewards:
 
 
 def rewards_of(spec: Any, weights: Sequence[float] | None = None) -> Rewards:
-    """What a recipe or a program says of rewards: one or a list of them, or a Rubric of verifiers, which is a list with
-    weights. weights: one per reward; 1 each if None. Raises ValueError for what is none, and for other weights."""
+    """Build the ``Rewards`` of a recipe or program from one reward, a list of them, or a verifiers Rubric, which is a
+    list with weights. weights: one per reward; 1 each (or the Rubric's) if None. Raises ValueError for anything that is
+    no reward, and for another number of weights."""
     named: Mapping[str, Any] = {}
-    if hasattr(spec, "funcs") and hasattr(spec, "weights"):  # a Rubric, which need not be installed here
+    if hasattr(spec, "funcs") and hasattr(spec, "weights"):  # a Rubric, recognised without importing verifiers
         spec, weights, named = list(spec.funcs), weights or list(spec.weights), dict(getattr(spec, "class_objects", {}))
     scorers = [_scorer(one, named) for one in (spec if isinstance(spec, list | tuple) else [spec])]
     if not scorers:
@@ -127,7 +128,7 @@ def _scorer(one: Any, named: Mapping[str, Any]) -> Scorer:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names as columns have them, the second of a kind with a number."""
+    """Return the names as valid column names, made distinct: the second "length" becomes "length-2"."""
     plain = [re.sub(r"[^\w.-]+", "-", name).strip("-") or "reward" for name in names]
     seen: Counter[str] = Counter()
     found = []

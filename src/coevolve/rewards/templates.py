@@ -1,4 +1,4 @@
-"""Templates with ``{name}`` in them: which names there are, of columns of a row or of roles."""
+"""The names in templates such as ``{name}``: columns of a row, or roles."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 
 
 def names_in(template: str, where: str, named: str) -> list[str]:
-    """The names in a template's braces. where: what messages call it; named: what a name is of.
+    """Return the names in a template's braces. where: the template's name in messages; named: what a name refers to
+    ("a column"), for messages.
 
-    Raises ValueError for a template that is none.
+    Raises ValueError for an invalid template.
     """
     try:
         fields = [piece[1:] for piece in string.Formatter().parse(template) if piece[1] is not None]
@@ -22,8 +23,8 @@ def names_in(template: str, where: str, named: str) -> list[str]:
 
 
 def columns_in(templates: Mapping[str, str], besides: Collection[str]) -> tuple[str, ...]:
-    """The names in templates, each once, in their order, but for those that are no columns (besides). templates: by
-    what messages call them."""
+    """Return the column names in several templates, each once, in order. templates: by their names in messages.
+    besides: names that are no columns, left out."""
     found = dict.fromkeys(
         name for where, template in templates.items() for name in names_in(template, where, "a column")
     )

@@ -1,12 +1,13 @@
-"""What rewards give, and those that are waited for: coroutines, which run side by side in one thread of their own.
+"""The results of rewards, and the event loop that runs async rewards concurrently, in a thread of its own.
 
-The thread and its event loop stay, because clients of servers belong to the loop in which they first asked. Plain
-functions are called where everything else runs: some of them (``signal.alarm``) work nowhere else.
+The thread and its event loop stay alive, because HTTP clients are bound to the loop of their first request. Plain
+functions are called in the caller's thread: some of them (``signal.alarm``) work in the main thread only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,24 +19,24 @@ from coevolve.types import Case, Metrics, Problem, Role
 Result = TypeVar("Result")
 
 AT_ONCE = 64
-"""Calls of one function that are waited for at a time."""
+"""Most concurrent calls of one async function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """What one reward gives one case: a number per turn, or None where it does not apply. logged: other numbers that it
-    has to tell, by name."""
+    """The result of one reward for one case. rewards: a number per turn, or None if the reward does not apply. logged:
+    other numbers to log, by name."""
 
     rewards: list[float] | None
     logged: Metrics = field(default_factory=dict)
 
 
 Started = list[Paid] | Callable[[], Coroutine[Any, Any, list[Paid]]]
-"""What a reward gives all cases, or what will wait for it."""
+"""The results of a reward for all cases, or a function that returns a coroutine for them."""
 
 
 class Scorer(Protocol):
-    """One reward of several. name: what its numbers are logged as. tells: whether it has more to log than those."""
+    """A single reward. name: the name that its numbers are logged as. tells: whether it logs more than its reward."""
 
     @property
     def name(self) -> str: ...
@@ -44,16 +45,16 @@ class Scorer(Protocol):
     def tells(self) -> bool: ...
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
-        """Raises ValueError if it could not judge one turn of each role; judges nothing."""
+        """Raise ValueError if this reward could not judge one turn of each role; does not judge anything."""
         ...
 
     def start(self, cases: Sequence[Case]) -> Started:
-        """One result per case."""
+        """Return one result per case, or what will await them."""
         ...
 
 
 def finished(started: Sequence[Started]) -> list[list[Paid]]:
-    """All of them, once those that are waited for have come, side by side. Of several errors the first is raised."""
+    """Return the results of all rewards, running the async ones concurrently. Of several errors, raise the first."""
     waited = [place for place, one in enumerate(started) if callable(one)]
     found: list[Any] = list(started)
     if waited:
@@ -62,12 +63,12 @@ def finished(started: Sequence[Started]) -> list[list[Paid]]:
             for place, result in zip(waited, waiting.result(), strict=True):
                 found[place] = result
         finally:
-            waiting.cancel()  # where this thread was interrupted
+            waiting.cancel()  # has an effect only if this thread was interrupted
     return found
 
 
 async def each(calls: Iterable[Callable[[], Awaitable[Result]]]) -> list[Result]:
-    """What all calls give, in their order, so many at a time."""
+    """Return the results of all calls, in order, with at most ``AT_ONCE`` of them running at a time."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(call: Callable[[], Awaitable[Result]]) -> Result:
@@ -87,14 +88,18 @@ async def _all(started: Iterable[Callable[[], Awaitable[list[Paid]]]]) -> list[l
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first error of those that tasks raised."""
+    """Return the first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-@cache
 def _loop() -> asyncio.AbstractEventLoop:
+    return _loop_of(os.getpid())  # a forked process has no threads of its parent, and so none that runs its loop
+
+
+@cache
+def _loop_of(process: int) -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="rewards", daemon=True).start()
     return loop

@@ -1,14 +1,14 @@
-"""Do two texts make a good pair? The gated reward of MAGRPO's writing tasks (arXiv 2508.04652, section "Writing").
+"""The gated reward of MAGRPO's writing tasks, for a pair of texts (arXiv 2508.04652, section "Writing").
 
-Four levels, and the first one that fails ends the sum:
+The reward is a sum over four levels; the first level that fails ends the sum:
 
-    1 structure    +0.5   the words of both texts are within bounds, else nothing at all
+    1 structure    +0.5   the word counts of both texts are within bounds, else the reward is 0
     2 ratio       <=+1.0  characters of the second / of the first: full inside its band, linear to 0 at the outer edges
-    3 unique      <=+0.5  different words of the second / of the first, likewise
+    3 unique      <=+0.5  distinct words of the second / of the first, with a band of the same form
     4 style       <=+1.0  0.6 for shared content words (Jaccard, capped) and 0.4 for transition words
 
-A level fails where its number is outside the outer edges. On an edge it earns exactly 0 and the sum goes on. The most
-there is to earn is 2.98, because the transition words of all twelve categories are worth 0.95.
+A level fails if its number is outside the outer edges. On an edge it earns exactly 0 and the sum goes on. The maximum
+is 2.98, because the transition words of all twelve categories are worth 0.95.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from coevolve.recipe.inputs import validate
 from coevolve.rewards.writing_words import OURS, Words
 
 Ramp = tuple[float, float, float, float]
-"""(zero_low, full_low, full_high, zero_high) of a ratio: 1 in the inner two, linear to 0 at the outer two, all
-included. Two equal neighbours are a cliff; a last pair of infinities is no upper bound."""
+"""(zero_low, full_low, full_high, zero_high) of a ratio: 1 between the inner two, linear to 0 at the outer two, edges
+included. Two equal neighbours make a step; if the last two are infinite, there is no upper bound."""
 
 LEVELS = 4
 
@@ -40,10 +40,10 @@ _WORD = re.compile(r"\w+")
 class Bands:
     """Every threshold of the reward.
 
-    words: fewest and most words (white space between them) of each text. ratio: of the characters, second text / first.
-    unique: of the different words, second / first. jaccard: the similarity that earns all there is. transitions: worth
-    of the first category found and of each further one. searched: whose text must have them, of the second or of
-    both (joined without a space). Then what each part pays at most.
+    words: fewest and most words (separated by white space) of each text. ratio: band for the characters, second text /
+    first. unique: band for the distinct words, second / first. jaccard: the similarity that earns the full share.
+    transitions: worth of the first category found and of each further one. searched: the text that is searched for
+    them, "second" or "both" (joined without a space). The ``_pays`` fields: the most that each part pays.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -65,7 +65,7 @@ class Bands:
             raise ValueError(f"words are {list(self.words)}; want 0 <= fewest <= most")
         for name in ("ratio", "unique"):
             edges = getattr(self, name)
-            if not 0 < edges[0] <= edges[1] <= edges[2] <= edges[3] or edges[0] == inf:  # NaN is in no order
+            if not 0 < edges[0] <= edges[1] <= edges[2] <= edges[3] or edges[0] == inf:  # fails for NaN, too
                 raise ValueError(f"{name} is {list(edges)}; want 0 < zero_low <= full_low <= full_high <= zero_high")
             if (edges[2] == inf) != (edges[3] == inf):
                 raise ValueError(
@@ -73,7 +73,7 @@ class Bands:
                 )
         if self.searched not in ("second", "both"):
             raise ValueError(f"searched is {self.searched!r}; want second or both")
-        if not 0 < self.jaccard <= 1:  # a similarity is a share: nobody could reach more
+        if not 0 < self.jaccard <= 1:  # a similarity is at most 1
             raise ValueError(f"jaccard is {self.jaccard}; want 0 < jaccard <= 1")
         if not all(0 <= worth < inf for worth in self.transitions):
             raise ValueError(f"transitions are {list(self.transitions)}; want finite numbers of 0 or more")
@@ -85,11 +85,12 @@ class Bands:
 
     @property
     def pays(self) -> tuple[float, ...]:
-        """The most of each part: structure, ratio, unique, jaccard, transitions."""
+        """The most that each part pays: structure, ratio, unique, jaccard, transitions."""
         return tuple(getattr(self, name) for name in _PAYS)
 
     def changed(self, changes: Mapping[str, Any]) -> Bands:
-        """With what a recipe's ``task.bands`` says in place of some. ValueError: an unknown key, a wrong value."""
+        """Return these bands with the changes of a recipe's ``task.bands``. Raises ValueError for an unknown key or a
+        wrong value."""
         return validate(TypeAdapter(Bands), {**asdict(self), **changes}, "task.bands")
 
 
@@ -99,18 +100,19 @@ ARXIV = Bands(words=(128, 256), ratio=(0.8, 1.3, 1.6, 2.0), unique=(0.5, 0.7, 1.
 
 @dataclass(frozen=True)
 class Pair:
-    """What the reward looks at. A ratio to an empty text is 0, which is outside every band."""
+    """The statistics of two texts that the reward is computed from. A ratio to an empty text is 0, which is outside
+    every band."""
 
     words: tuple[int, int]
     ratio: float
     unique: float
     jaccard: float
     found: tuple[str, ...]
-    """The transition categories of the text or texts that are searched."""
+    """The transition categories found in the searched text or texts."""
 
 
 def compare(first: str, second: str, bands: Bands, words: Words = OURS) -> Pair:
-    """The statistics of two texts. Texts count as they are, white space at their ends included."""
+    """Return the statistics of two texts, which count as they are, white space at their ends included."""
     return Pair(
         words=(len(first.split()), len(second.split())),
         ratio=_ratio(len(second), len(first)),
@@ -121,25 +123,25 @@ def compare(first: str, second: str, bands: Bands, words: Words = OURS) -> Pair:
 
 
 def vocabulary(text: str) -> set[str]:
-    """Its different words in lower case, runs of letters and digits."""
+    """Return a text's distinct words in lower case: runs of letters, digits and underscores."""
     return set(_WORD.findall(text.lower()))
 
 
 def jaccard(first: str, second: str, words: Words = OURS) -> float:
-    """Shared content words / all content words of both, 0 to 1; 1 where neither text has one."""
+    """Return the shared content words / all content words of both texts, 0 to 1; 1 if neither text has one."""
     a, b = vocabulary(first) - words.stop, vocabulary(second) - words.stop
     return len(a & b) / len(a | b) if a | b else 1.0
 
 
 def transitions(text: str, words: Words = OURS) -> tuple[str, ...]:
-    """The categories of transition words in a text, found as substrings whatever their case."""
+    """Return the categories of transition words in a text, found as substrings, ignoring case."""
     lower = text.lower()
     found = (name for name, phrases in words.transitions.items() if any(phrase in lower for phrase in phrases))
     return tuple(found)
 
 
 def ramp(x: float, edges: Ramp) -> float | None:
-    """0 to 1 inside the outer edges, None outside."""
+    """Return a ratio's share of the pay, 0 to 1, inside the outer edges; None outside."""
     zero_low, full_low, full_high, zero_high = edges
     if not zero_low <= x <= zero_high:
         return None
@@ -149,7 +151,7 @@ def ramp(x: float, edges: Ramp) -> float | None:
 
 
 def shares(pair: Pair, bands: Bands) -> list[float | None]:
-    """What each part earns of what it pays, 0 to 1, in the order of ``Bands.pays``; None where a level fails."""
+    """Return the share that each part earns of its pay, 0 to 1, ordered as ``Bands.pays``; None if a level fails."""
     low, high = bands.words
     first, further = bands.transitions
     return [
@@ -162,17 +164,17 @@ def shares(pair: Pair, bands: Bands) -> list[float | None]:
 
 
 def total(pair: Pair, bands: Bands) -> float:
-    """The reward of a pair, 0 to 2.98 (with the weights as they are)."""
+    """Return the reward of a pair, 0 to 2.98 (with the default weights)."""
     return _paid(_gated(shares(pair, bands)), bands)
 
 
 def components(pair: Pair, bands: Bands) -> dict[str, float]:
-    """The columns of the paper's tables as fractions, and what they come from.
+    """Return the columns of the paper's tables as fractions, and the numbers behind them.
 
     structure: levels 1-3 / 2.0. consistency: the Jaccard part / 0.6. coherence: the transition part / 0.4. return: the
-    sum / 3. All of them gated, and ``ungated_``: every level on its own, whether or not an earlier one failed. Then
-    length_ratio (characters) and unique_ratio (different words), second / first; and levels_passed, 0 to 4: of 2 the
-    third level has failed.
+    sum / 3. Each is gated; with the prefix ``ungated_``, every level counts whether or not an earlier one failed. Then
+    length_ratio (characters) and unique_ratio (distinct words), second / first; and levels_passed, 0 to 4: 2 means that
+    the third level failed.
     """
     earned = shares(pair, bands)
     return {
@@ -194,13 +196,13 @@ def _columns(earned: list[float], bands: Bands, prefix: str) -> dict[str, float]
 
 
 def _gated(earned: list[float | None]) -> list[float]:
-    """Zeros from the first level that fails."""
+    """Return the shares with 0 from the first level that fails on."""
     kept = _passed(earned)
     return [share or 0.0 for share in earned[:kept]] + [0.0] * (len(earned) - kept)
 
 
 def _passed(earned: list[float | None]) -> int:
-    """How many parts come before the first level that fails. The two of the last level never do."""
+    """Return the number of parts before the first level that fails. The two parts of the last level never fail."""
     return len(list(takewhile(lambda share: share is not None, earned)))
 
 

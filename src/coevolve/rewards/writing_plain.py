@@ -1,6 +1,6 @@
-"""A text as a reader sees it: what pads a text without being read counts nothing towards the writing reward.
+"""Texts without padding, as a reader sees them: invisible or repeated characters do not raise the writing reward.
 
-Ordinary texts stay as they are, to the character. The released code counts everything (``scoring: paper``).
+Ordinary texts stay exactly as they are. The paper's released code counts everything (``scoring: paper``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import unicodedata
 
 LONGEST = 100
-"""Characters of a word that count, a link's say."""
+"""Characters of a word (such as a link) that count."""
 
 _RUN = re.compile(r"([^\W\d_]|[^\w\s]|_)\1{4,}")
 _BLANKS = re.compile(r"([^\S\n]{2})[^\S\n]+")
@@ -21,12 +21,12 @@ _LATIN = re.compile(r"[A-Za-z]")
 
 
 def plain(text: str) -> str:
-    """The text without padding.
+    """Return the text without padding.
 
-    Gone are characters that nobody sees (zero-width ones, controls, marks on top of a mark) and words in which Latin
-    letters stand beside those of another alphabet, which look like other words and are none. Letters of another width
-    or weight are plain ones. Of a letter or sign four in a row are kept, of blanks two, of line ends and blanks three,
-    of a word its first 100 characters.
+    Removed are invisible characters (zero-width ones, controls, marks on top of a mark) and words that mix Latin
+    letters with those of another alphabet, which imitate other words. Letters of another width or weight become plain
+    ones. Kept are at most four of the same letter or sign in a row, two blanks, three of line ends and blanks, and the
+    first 100 characters of a word.
     """
     if not text.isascii():
         text = _LETTERS.sub(lambda word: "" if _is_mixed(word[0]) else word[0], _visible(text))
@@ -49,7 +49,7 @@ def _visible(text: str) -> str:
 
 
 def _is_mixed(word: str) -> bool:
-    """Does it have Latin letters, and letters that are no Latin ones?"""
+    """Return whether a word has both Latin letters and letters of another alphabet."""
     others = [letter for letter in word if not letter.isascii() and letter.isalpha()]
     named = (unicodedata.name(letter, "") for letter in others)
     return bool(_LATIN.search(word)) and any(

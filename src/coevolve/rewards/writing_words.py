@@ -1,8 +1,8 @@
-"""The word lists of the writing reward: what carries no content, and what connects sentences; ours, or from files.
+"""The word lists of the writing reward, stop words and transition words: Coevolve's own, or read from files.
 
 A file is text in UTF-8 whose name ends in ``.txt``, with one word or phrase a line; empty lines and lines that begin
-with "#" are passed over, and case does not matter. In a file of transition words, a line in brackets begins a category,
-of which each counts once:
+with "#" are skipped, and case does not matter. In a file of transition words, a line in brackets begins a category;
+each category counts once:
 
     [contrast]
     however
@@ -27,7 +27,7 @@ STOP_WORDS = frozenset(
     which while who whom why will with would you your yours yourself yourselves
     """.split()  # noqa: SIM905  (as a list it would be a page)
 )
-"""Words that a content-word comparison leaves out: articles, pronouns, prepositions, auxiliaries, conjunctions."""
+"""Words that are not content words: articles, pronouns, prepositions, auxiliaries, conjunctions."""
 
 TRANSITIONS: dict[str, tuple[str, ...]] = {
     "addition": (
@@ -85,8 +85,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Words:
-    """The lists that a reward goes by, in lower case. stop: words that carry no content. transitions: category ->
-    phrases."""
+    """The word lists of a reward, in lower case. stop: words without content. transitions: category -> phrases."""
 
     stop: frozenset[str]
     transitions: Mapping[str, tuple[str, ...]]
@@ -96,7 +95,8 @@ OURS = Words(STOP_WORDS, TRANSITIONS)
 
 
 def read_words(stop_words: str | None, transition_words: str | None) -> Words:
-    """The lists of these files, ours where there is none. ValueError, in one line, for a file that cannot be used."""
+    """Read the lists from these files; a file that is None leaves Coevolve's own list. Raises ValueError, in one line,
+    for a file that cannot be used."""
     return Words(
         stop=OURS.stop if stop_words is None else _stop_words(stop_words),
         transitions=OURS.transitions if transition_words is None else _transitions(transition_words),
@@ -134,17 +134,18 @@ def _transitions(file: str) -> dict[str, tuple[str, ...]]:
 
 
 def _category(line: str) -> str:
-    """What stands in the brackets of a line that begins a category, "" for any other."""
+    """Return the name in the brackets of a line that begins a category, "" for any other line."""
     return line[1:-1].strip() if line.startswith("[") and line.endswith("]") else ""
 
 
 def _lines(file: str, where: str) -> Iterator[tuple[int, str]]:
-    """(number from 1, line in lower case) of what counts. ValueError: no such file, no text, or nothing in it."""
+    """Yield (number from 1, line in lower case) of each line that counts. Raises ValueError if there is no such file,
+    it is no text, or no line counts."""
     if not file.endswith(".txt"):
         raise ValueError(f"{where}: want a text file, one word or phrase a line, whose name ends in .txt")
     try:
         text = Path(file).read_text("utf-8-sig")
-    except (OSError, ValueError) as error:  # not there, no access, not UTF-8, or a name that cannot be one
+    except (OSError, ValueError) as error:  # missing, no access, not UTF-8, or an invalid file name
         raise ValueError(f"{where}: cannot be read as text: {getattr(error, 'strerror', None) or error}") from error
     lines = [(number, line.strip().lower()) for number, line in enumerate(text.split("\n"), 1)]
     found = [(number, line) for number, line in lines if line and not line.startswith("#")]

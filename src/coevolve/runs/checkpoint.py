@@ -101,7 +101,7 @@ def resume(trainer: Resumable, run: RunDir, identity: Mapping[str, Any], keep_la
     lock.sweep_up(run.path)
     found, recipe = run.checkpoints(), run.path / "recipe.yaml"
     if not found and recipe.exists():
-        same_recipe(run.path, renamed.recipe(load_yaml(recipe)), plain(identity))
+        same_recipe(run.path, load_yaml(recipe), plain(identity))
     step = load(trainer, found[-1], identity) if found else 0
     _keep(run, keep_last)
     run.truncate(step)

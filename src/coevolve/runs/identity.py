@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coevolve.recipe import renamed
 from coevolve.runs.signature import moved
 
 ELSEWHERE = frozenset(
@@ -30,7 +31,9 @@ _PARTNER = re.compile(r"(policies\..+\.)engine(\.(name|model))?$")
 def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raise ValueError naming the first key that changes what a step computes and differs between two recipes.
 
-    folder: of the run or of its checkpoint. A file that only lies elsewhere now counts as the same."""
+    folder: of the run or of its checkpoint. A file that only lies elsewhere now counts as the same, and so do settings
+    that only have other names now (``recipe.renamed``)."""
+    there, here = renamed.recipe(there), renamed.recipe(here)
     old, new = flat(there), flat(here)
     run = folder if (folder / "recipe.yaml").exists() else folder.parent
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.

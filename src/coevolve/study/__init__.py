@@ -1,7 +1,8 @@
-"""The two papers' claims, decided by rule: ``coevolve reproduce``.
+"""The study of the two papers' claims, each decided by a fixed rule: ``coevolve reproduce``.
 
     claims.yaml ──> claims ──> run (sweeps, one JSON a run) ──> results/<arm>/<seed>.json ──> verdicts ──> page
 
-``claims`` says what is compared, before anything runs; ``run`` trains what has no result yet; ``measures`` makes a
-number of a result; ``verdicts`` is the rule; ``page`` is a pure function of claims and results.
+``claims`` defines what is compared, before anything runs; ``run`` trains the runs that have no result yet;
+``measures`` turns a result into a number; ``verdicts`` is the decision rule; ``page`` is a pure function of claims and
+results.
 """

@@ -1,4 +1,4 @@
-"""The file of claims, read strictly: what each says, by which runs it is decided, and how large a difference counts."""
+"""The schema of the claims file: what each claim says, which runs decide it, and how large a difference counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from coevolve.study.results import Evaluated, Settings, said, settings
 
 Tier = Literal["quick", "full"]
 Direction = Literal["more", "less", "equal", "open"]
-"""What is claimed of a difference; open: nothing, it is measured."""
+"""The claimed sign of a difference; open: no claim, the difference is only measured."""
 Matching = Literal["responses", "updates", "kl", "nothing"]
 Verdict = Literal["confirmed", "refuted", "equal"]
 
@@ -44,7 +44,8 @@ class _Strict(BaseModel):
 
 
 class Margin(_Strict):
-    """A difference that counts: in the measure's units, in % of the other arm, or in sd of the start's rewards."""
+    """The smallest difference that counts: in the measure's units, in % of the other arm's value, or in standard
+    deviations of the rewards at the start."""
 
     size: float
     unit: Literal["", " %", " sd"]
@@ -60,9 +61,9 @@ def _margin(text: str) -> str:
 
 
 class Arm(_Strict):
-    """One side of comparisons: a recipe with overrides. samples: of each held-out problem. untrained: its start weights
-    are what counts, so it is trained for one step only. evaluated_by: another play than that of the training.
-    evaluation_seed: of the random numbers that all its runs are evaluated by, in place of each run's own."""
+    """One side of comparisons: a recipe with overrides. samples: per held-out problem. untrained: only its start
+    weights are measured, so it is trained for one step. evaluated_by: the play of the evaluation, if not that of the
+    training. evaluation_seed: of the random numbers of all its evaluations, in place of each run's own seed."""
 
     recipe: str
     overrides: list[str] = []
@@ -73,7 +74,7 @@ class Arm(_Strict):
 
     @property
     def evaluated(self) -> Evaluated:
-        """How its runs are evaluated."""
+        """The settings that its runs are evaluated with."""
         return Evaluated(samples=self.samples, play=self.evaluated_by, seed=self.evaluation_seed)
 
 
@@ -85,9 +86,10 @@ class Premise(_Strict):
 
 
 class Comparison(_Strict):
-    """arm - than in a measure, seed by seed. arm, than: names of arms; than is the arm itself where than_measure
-    differs. Several arms (of ``hypervolume`` alone) are the points of a frontier. direction: ``open`` is a question,
-    which gets a number and no verdict. matched: on what both sides spent."""
+    """A comparison: ``arm`` minus ``than`` in a measure, seed by seed. arm, than: names of arms; without ``than``, the
+    arm is compared with itself by ``than_measure``. Several arms (for ``hypervolume`` only) are the points of a
+    frontier. direction: ``open`` is a question, answered by a number without a verdict. matched: the cost that must be
+    equal on both sides."""
 
     arm: str | list[str]
     than: str | list[str] | None = None
@@ -104,16 +106,16 @@ class Comparison(_Strict):
 
     @property
     def measures(self) -> tuple[str, str]:
-        """What is measured of both sides."""
+        """The measures of both sides."""
         return self.measure, self.than_measure or self.measure
 
     def meets(self, arms: Collection[str]) -> bool:
-        """Whether it is a comparison with some of these, at equal responses."""
+        """Return whether ``than`` consists of these arms only, compared at equal responses."""
         return self.matched == "responses" and set(self.sides[1]) <= set(arms)
 
     @property
     def counts(self) -> Margin:
-        """The margin, read."""
+        """The parsed margin."""
         found = _MARGIN.fullmatch(self.margin)
         assert found
         return Margin.model_validate({"size": float(found[1]), "unit": found[2] or ""})
@@ -126,6 +128,8 @@ class Comparison(_Strict):
             self.measure == "hypervolume"
         ):
             raise ValueError("lists of arms are for the measure hypervolume, on both sides")
+        if self.measures.count("hypervolume") == 1:
+            raise ValueError("hypervolume can only be compared with itself; leave `than_measure` out")
         if isinstance(self.arm, list) and len(self.sides[0]) != len(self.sides[1]):
             raise ValueError("the frontiers have different numbers of arms; more points can only add to one")
         if self.matched == "kl" and not all(one.startswith("end ") for one in self.measures):
@@ -134,8 +138,8 @@ class Comparison(_Strict):
 
 
 class Line(_Strict):
-    """Of a figure: what one arm, or each of several, came to. x, y: metrics of its runs, divided by a number if
-    they say one (``turn/1/reward / 4``), or ``responses``."""
+    """A line of a figure: the values of one arm, or of several. x, y: metrics of its runs, divided by a number if one
+    is given (``turn/1/reward / 4``), or ``responses``."""
 
     arm: str | list[str]
     x: str
@@ -147,8 +151,8 @@ class Line(_Strict):
 
 
 class Figure(_Strict):
-    """A picture made of results. reads: how it is to be read. draws: the ends of runs, a point for each arm; the curve
-    of one arm, its mean over seeds; or the runs of one arm, each its own line. lines: by name."""
+    """A picture of results. reads: how to read it. draws: the ends of runs, a point per arm; the curve of one arm, its
+    mean over seeds; or the runs of one arm, each as a line of its own. lines: name -> line."""
 
     title: str
     reads: str
@@ -165,7 +169,7 @@ class Figure(_Strict):
 
 
 class Elsewhere(_Strict):
-    """Why a claim is not decided here, by which recipe it would be, and the command for it."""
+    """The reason why a claim is not decided here, and the recipe and command that would decide it."""
 
     why: str
     recipe: str
@@ -173,9 +177,9 @@ class Elsewhere(_Strict):
 
 
 class Claim(_Strict):
-    """paper: which, and where in it. says: what, in our words. number: what the paper reports. follows: verdict -> what
-    it means for a user, written before any run. caveat: what of it was changed after results were in, or what its
-    comparisons cannot show. needs_premise: without it the claim is vacuous."""
+    """A claim of a paper. paper: which one, and where in it. says: the claim in the study's words. number: what the
+    paper reports. follows: verdict -> what it means for a user, written before any run. caveat: changes made after
+    results were in, or what its comparisons cannot show. needs_premise: without its premise the claim is vacuous."""
 
     paper: str
     says: str
@@ -197,14 +201,16 @@ class Claim(_Strict):
 
 
 class Beyond(_Strict):
-    """What should beat the papers. claims: that say so. rules: paper -> the arms that are trained by its own rule."""
+    """The claims that arms of this library beat the papers. claims: their ids. rules: paper -> the arms that are
+    trained by the paper's own rule."""
 
     claims: list[str]
     rules: dict[str, list[str]]
 
 
 class Study(_Strict):
-    """The whole file. page: where the page goes; it and recipes are relative to the file. seeds: how many, by tier."""
+    """The whole file. page: the path of the page; this path and the recipes' are relative to the file. seeds: number of
+    seeds per tier."""
 
     page: str
     seeds: dict[Tier, PositiveInt] = Field(min_length=2)
@@ -266,13 +272,13 @@ class Study(_Strict):
 
     @property
     def tests(self) -> int:
-        """How many comparisons claim something, done or not: the family of Holm's correction."""
+        """The number of comparisons that claim something, run or not: the family of Holm's correction."""
         return sum(one.direction != "open" for claim in self.claims.values() for one in claim.comparisons)
 
 
 @dataclass(frozen=True)
 class Book:
-    """A study and where it lies."""
+    """A study and the file that it was read from."""
 
     file: Path
     study: Study
@@ -286,7 +292,8 @@ class Book:
         return self.file.parent / self.study.page
 
     def recipe(self, arm: str, seed: int, output: Path) -> Recipe:
-        """The run of an arm and a seed, in this folder. Raises ValueError naming the arm for what is no recipe."""
+        """Return the recipe of an arm with this seed and output directory. Raises ValueError, naming the arm, for an
+        invalid recipe."""
         found = self.study.arms[arm]
         overrides = [*found.overrides, *(["steps=1"] if found.untrained else []), f"seed={seed}"]
         try:
@@ -296,17 +303,17 @@ class Book:
         return recipe.model_copy(update={"output_dir": output})
 
     def settings(self, arm: str) -> Settings:
-        """What an arm's results have to be results of."""
+        """Return the settings that an arm's results must have been made with."""
         return settings(said(self.recipe(arm, 0, Path())), self.study.arms[arm].evaluated)
 
     def arms_of(self, claim: str) -> list[str]:
-        """The arms that decide a claim, each once, in the order in which they are compared."""
+        """Return the arms that decide a claim, each once, in the order in which they are compared."""
         comparisons = self.study.claims[claim].comparisons
         return list(dict.fromkeys(arm for one in comparisons for side in one.sides for arm in side))
 
 
 def read(file: Path) -> Book:
-    """The study in a file. Raises ValueError of one line, which names the key, for any mistake in it."""
+    """Read the study in a file. Raises ValueError for any mistake in it, with one line that names the key."""
     return Book(file, validate(Study, load_yaml(file), str(file)))
 
 

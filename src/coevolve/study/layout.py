@@ -1,4 +1,4 @@
-"""The study's page as Markdown, for the documents, and as one HTML file: how it looks, not what it says."""
+"""The layout of the study's page, as Markdown for the documentation and as one HTML file; ``page`` has its content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from coevolve.report.section import Section
 from coevolve.report.wording import table_rows
 
-BREAK = "\n"  # within a cell
+BREAK = "\n"  # a line break within a table cell
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 _CODE = re.compile(r"`([^`]+)`")
 _BOLD = re.compile(r"\*\*([^*]+)\*\*")
@@ -30,7 +30,7 @@ svg{display:block;width:40rem;max-width:none;height:auto;margin-bottom:1rem}"""
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn in a section: its SVG, and what stands for it where it cannot be seen."""
+    """The picture of a section: its SVG, and the alternative text for readers who cannot see it."""
 
     svg: str
     says: str
@@ -38,7 +38,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A section of the page and those within it. pictures: by the id of an inner section."""
+    """A section of the page and its subsections. pictures: subsection id -> picture."""
 
     section: Section
     inner: Sequence[Section] = ()
@@ -46,13 +46,13 @@ class Chapter:
 
 
 def picture_name(page: str, id: str) -> str:
-    """The file of a picture, beside the page: ``study-frontier.svg``."""
+    """Return the file name of a picture, which lies beside the page: ``study-frontier.svg``."""
     return f"{page}-{id}.svg"
 
 
 def markdown(title: str, intro: str, chapters: Sequence[Chapter], page: str) -> str:
-    """The page for the documents. page: the name of its file without the ending, which those of its pictures begin
-    with."""
+    """Return the page as Markdown, for the documentation. page: the page's file name without its suffix, with which
+    the file names of its pictures begin."""
     parts = [f"# {title}\n\n{intro}"]
     for chapter in chapters:
         parts += _markdown(chapter.section, "##")
@@ -65,7 +65,7 @@ def markdown(title: str, intro: str, chapters: Sequence[Chapter], page: str) -> 
 
 
 def html(title: str, intro: str, chapters: Sequence[Chapter]) -> str:
-    """The same as one file that needs nothing beside it, but the files it links to."""
+    """Return the page as one HTML file that includes its pictures; only the files it links to lie elsewhere."""
     parts = [f"<h1>{_inline(title)}</h1>{_paragraphs(intro)}"]
     for chapter in chapters:
         parts.append(_html(chapter.section, "h2"))
@@ -99,7 +99,7 @@ def _html(section: Section, tag: str, svg: str = "") -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """Paragraphs, and lines that begin with a dash as a list."""
+    """Return the text as HTML paragraphs; a block whose lines all begin with a dash becomes a list."""
     found = []
     for block in filter(None, text.split("\n\n")):
         lines = block.split("\n")
@@ -111,7 +111,7 @@ def _paragraphs(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Links, code, bold and breaks of a cell as HTML."""
+    """Return Markdown links, code and bold, and the line breaks of a cell, as HTML."""
     found = escaping.escape(text, quote=False)
     found = _CODE.sub(r"<code>\1</code>", _LINK.sub(r'<a href="\2">\1</a>', found))
     return _BOLD.sub(r"<b>\1</b>", found).replace(BREAK, "<br>")

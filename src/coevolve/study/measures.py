@@ -1,26 +1,26 @@
-"""From results to numbers: what an arm came to, at what it spent, and beside another arm at equal cost.
+"""The measures of the study: one number per result, taken where its budget ends if two arms are compared at equal cost.
 
-A measure is two words, how and what: ``end reward/pioneer``, ``held-out parts/tests``; of another scale than what it is
-compared with, a number behind them: ``end turn/1/reward / 4``.
+A measure is two words, how to measure and which metric: ``end reward/pioneer``, ``held-out parts/tests``. If its scale
+differs from that of the measure it is compared with, a divisor follows: ``end turn/1/reward / 4``.
 
-    end NAME         the smoothed metric where the budget ends; mean NAME: over the run up to there; rise NAME: end less
-                     start
+    end NAME         the smoothed metric where the budget ends; mean NAME: over the run up to there; rise NAME: end
+                     minus start
     start NAME       the smoothed metric at the beginning; early NAME: a fifth into the run
-    noise NAME       the standard deviation of a step around its neighbours; of a run of more than ``results.MOST``
-                     steps, that of the means of a few
-    halfway NAME     the share of the run after which half of the way from start to peak is gone; of a run that never
-                     rose nothing
+    noise NAME       the standard deviation of a step around its neighbours; in a run of more than ``results.MOST``
+                     steps, of the mean of a few steps around its neighbours
+    halfway NAME     the share of the run after which the metric has gone half of the way from start to peak; NaN for a
+                     run that never rose
     held-out NAME    the trained team on held-out problems, sampled, the mean over roles; untrained NAME: at the start;
                      NAME+OTHER: the sum of both
     bare NAME        each policy alone on the bare prompt, trained, the mean over policies; bare/ann NAME: one of them
-    bare-untrained NAME   the same at the start
-    bare-highest NAME, bare-lowest NAME   each policy alone, trained, the one that came to most and the one that came to
-                     least; what an evaluation draws of luck parts them, too
+    bare-untrained NAME   as ``bare``, with the start weights
+    bare-highest NAME, bare-lowest NAME   each policy alone, trained: the largest and the smallest value; chance in the
+                     evaluation drives the two apart, too
     hypervolume      of the frontier of several arms: reward of the first role against KL
 
-The budget is the smaller one of what two arms spent, or the largest KL that both came to; a run that was beyond it from
-its first point is not measured there. What is measured at the end of a run only (all but ``end``, ``mean`` and
-``rise``) compares arms that spent the same, within ``_SAME``.
+The budget is the smaller of the costs of two arms, or the largest KL that both reached; a run that was beyond the
+budget from its first point is not measured. All measures but ``end``, ``mean`` and ``rise`` exist at the end of a run
+only, so they compare arms that spent the same, within ``_SAME``.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from coevolve.report.runs import Run
 from coevolve.study.results import Result
 
 _SAME = 0.01
-"""Of what was spent: runs that differ by less spent the same."""
+"""Relative tolerance: two runs whose costs differ by at most this share of the larger one spent the same."""
 
-_EARLY = 5  # the fifth part of a run
+_EARLY = 5  # "early" is after 1 / 5 of a run
 
 _SCALE = r"(?: / ([1-9]\d*))?"
 _MEASURE = re.compile(rf"([a-z-]+)(?:/([\w.-]+))? ([\w./@-]+(?:\+[\w./@-]+)*){_SCALE}")
@@ -53,7 +53,7 @@ _METRIC = re.compile(rf"([^ ]+){_SCALE}")
 
 
 def _updates(run: Run) -> Floats:
-    """Optimiser steps of a policy after each step, the mean over those that learn."""
+    """Return the optimiser steps of a policy so far, after each training step; the mean over policies that learn."""
     known = [updates for updates in of_agents(run, "updates") if not np.isnan(updates).all()]
     each = np.nan_to_num(np.stack(known)).mean(axis=0) if known else np.full(len(run.lines), np.nan)
     return np.asarray(np.cumsum(each))
@@ -78,7 +78,7 @@ AXES: Mapping[str, Axis] = {"responses": SAMPLES, "updates": UPDATES, "kl": KL}
 
 @dataclass(frozen=True)
 class Budget:
-    """How far on an axis runs are looked at."""
+    """A limit on an axis of cost: runs are measured up to ``most``."""
 
     axis: Axis
     most: float
@@ -110,7 +110,7 @@ def _early(run: Run, key: str) -> float:
 
 
 def _halfway(run: Run, key: str) -> float:
-    """NaN where it never rose: there was no way to go."""
+    """Return the share of the run after which the metric is halfway from start to peak; NaN if it never rose."""
     values = column(run, key)
     begun, most = start(values), peak(values)
     if math.isnan(begun) or most <= begun:
@@ -139,11 +139,11 @@ _ROWS: Mapping[str, tuple[str, str, Callable[[Sequence[float]], float]]] = {
     "bare-highest": ("trained", "alone", max),
     "bare-lowest": ("trained", "alone", min),
 }
-"""Measures of the evaluation: whose weights, in which setting, and what is made of several rows."""
+"""Measures of the evaluation: which weights, in which setting, and how several rows become one number."""
 
 
 def check_measure(text: str) -> str:
-    """The text, if it is a measure. Raises ValueError that says which there are."""
+    """Return the text if it is a measure. Raises ValueError, with the list of measures, if it is not."""
     if text == "hypervolume":
         return text
     found = _MEASURE.fullmatch(text)
@@ -155,17 +155,17 @@ def check_measure(text: str) -> str:
 
 
 def along(measure: str) -> bool:
-    """Whether a measure can be taken before a run's end."""
+    """Return whether a measure can be taken before a run's end."""
     return measure.split(" ")[0] in _ALONG
 
 
 def evaluated(measure: str) -> bool:
-    """Whether a measure is of the evaluation on held-out problems."""
+    """Return whether a measure is taken from the evaluation on held-out problems."""
     return re.split("[ /]", measure)[0] in _ROWS
 
 
 def amount(result: Result, measure: str, budget: Budget | None = None) -> float:
-    """What an arm came to; NaN where the run does not say."""
+    """Return the value of a measure for one result; NaN if the run did not record the metric."""
     found = _MEASURE.fullmatch(measure)
     assert found, measure
     how, policy, what, scale = found.groups()
@@ -182,7 +182,7 @@ def _unscaled(result: Result, how: str, policy: str | None, what: str, budget: B
 
 
 def metric(text: str) -> tuple[str, int]:
-    """A metric as figures name it, ``parts/return`` or ``turn/1/reward / 4``: its name, and what it is divided by."""
+    """Split a metric of a figure, ``parts/return`` or ``turn/1/reward / 4``, into its name and its divisor."""
     found = _METRIC.fullmatch(text)
     return (found[1], int(found[2] or 1)) if found else (text, 1)
 
@@ -199,7 +199,7 @@ def _of_rows(result: Result, how: str, policy: str | None, what: str) -> float:
 
 
 def spread(result: Result) -> float:
-    """The standard deviation over held-out problems of what the first role earns at the start."""
+    """Return the standard deviation, over held-out problems, of the first role's reward at the start."""
     first = next(iter(result.recipe["roles"]))
     rows = [r for r in result.rows if (r["weights"], r["setting"], r["role"]) == ("start", "team", first)]
     error = rows[0].get("reward_se") if rows else None
@@ -207,20 +207,20 @@ def spread(result: Result) -> float:
 
 
 def spent(result: Result, axis: Axis) -> float:
-    """In all; of KL the largest that the run came to."""
+    """Return the total cost of a run on an axis; of KL, the largest that the run reached."""
     cost, _ = curve(axis, result.run)
     return float(cost[-1]) if len(cost) else math.nan
 
 
 def budget_of(one: Result, other: Result, matching: str) -> Budget | None:
-    """As far as both went; None where nothing is matched."""
+    """Return the budget that both runs reached; None where nothing is matched."""
     if matching not in AXES:
         return None
     return Budget(AXES[matching], min(spent(one, AXES[matching]), spent(other, AXES[matching])))
 
 
 def same_cost(one: Result, other: Result, matching: str) -> bool:
-    """Whether both spent the same in the end, or need not."""
+    """Return whether both runs spent the same in the end; True where nothing is matched."""
     if matching not in AXES:
         return True
     a, b = (spent(result, AXES[matching]) for result in (one, other))
@@ -228,8 +228,8 @@ def same_cost(one: Result, other: Result, matching: str) -> bool:
 
 
 def areas(ours: Sequence[Result], theirs: Sequence[Result]) -> tuple[float, float]:
-    """The hypervolume of each side's ends, up to a corner that both share: a little beyond the largest KL, at the
-    lowest reward that any of them began with."""
+    """Return the hypervolume of each side's end points, up to a shared reference point: a little beyond the largest
+    KL, at the lowest reward that any run began with."""
     ends = [[(amount(r, "end kl"), amount(r, f"end {_first(r)}")) for r in side] for side in (ours, theirs)]
     every = [*ours, *theirs]
     corner = (

@@ -1,7 +1,7 @@
 """The page of the study: a pure function of the claims and the kept results. Nothing in it is typed by hand.
 
-On top what follows for a user; then a row for each claim with its verdict and the reason, open questions, pictures, and
-below them everything there is to know of each claim and run. ``layout`` makes files of it.
+First what follows for a user; then a row for each claim with its verdict and the reason, open questions, pictures, and
+at the end the details of each claim and run. ``layout`` turns it into files.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SIGNS = {"more": ">", "less": "<", "equal": "=", "open": "beside"}
 
 
 def files(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]], page: Path) -> dict[Path, str]:
-    """What is to be written for a page: itself and, if it is Markdown, its pictures beside it. Raises ValueError for a
-    name of another kind."""
+    """Return the files to write, path -> text: the page and, if it is Markdown, its pictures beside it. Raises
+    ValueError for a page that is neither ``.md`` nor ``.html``."""
     found = chapters(book, kept, premises)
     if page.suffix == ".html":
         return {page: layout.html(TITLE, INTRO, found)}
@@ -47,7 +47,7 @@ def files(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]
 
 
 def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]]) -> list[Chapter]:
-    """What the page says."""
+    """Return the chapters of the page; empty ones are left out."""
     judged = judge(book.study, kept, premises)
     claims = [one for one in judged if one.verdict != "open"]
     found = [
@@ -64,7 +64,7 @@ def chapters(book: Book, kept: Everywhere, premises: Mapping[str, Mapping[str, A
 
 
 def state(one: Judged, book: Book, kept: Results) -> str:
-    """How far a claim is: ``12 of 12 seeds``, or that it is not decided here."""
+    """Return the progress of a claim: ``12 of 12 seeds``, ``not run`` or ``not here``."""
     if one.claim.elsewhere is not None:
         return "not here"
     full = book.study.seeds["full"]
@@ -73,8 +73,8 @@ def state(one: Judged, book: Book, kept: Results) -> str:
 
 
 def cost(id: str, book: Book, kept: Results) -> str:
-    """Hours of one process for all seeds of a claim, by the seconds that its arms' runs took; ``about`` where an arm
-    that has not been run is taken for its nearest one that has, ``at least`` where there is none."""
+    """Return the time of one process for all seeds of a claim, from the seconds that its arms' runs took: ``about``
+    where the time of an arm that has not been run is that of a similar arm, ``at least`` where there is none."""
     arms = book.arms_of(id)
     each = {arm: _seconds(arm, book, kept) for arm in arms}
     known = [seconds for seconds in each.values() if seconds is not None]
@@ -87,7 +87,7 @@ def cost(id: str, book: Book, kept: Results) -> str:
 
 
 def _seconds(arm: str, book: Book, kept: Results) -> float | None:
-    """What a run of an arm takes: as its own took, else as those of the same recipe, else as those on the same task."""
+    """Return the mean seconds of the arm's runs, else of runs with the same recipe, else of runs on the same task."""
     arms = book.study.arms
     nearest = [arm] if arm in kept else [other for other in kept if arms[other].recipe == arms[arm].recipe]
     if not nearest:
@@ -100,7 +100,7 @@ def _seconds(arm: str, book: Book, kept: Results) -> float | None:
 
 
 def _follows(judged: Sequence[Judged]) -> Section:
-    """For a user, in the words that were written for each verdict before there was one."""
+    """Return the section on what follows for a user, in texts that were written for each verdict beforehand."""
     counts = [f"{sum(one.verdict == v for one in judged)} {v}" for v in dict.fromkeys(one.verdict for one in judged)]
     said = f"Of {many(len(judged), 'claim')}: {and_list(counts)}."
     follows = "\n".join(f"- {one.follows} ({_link(one)}, {one.verdict})" for one in judged if one.follows is not None)
@@ -118,7 +118,7 @@ def _claims(book: Book, judged: Sequence[Judged]) -> Section:
 
 
 def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
-    """Which claims stand against which paper: all their differences from its arms are clear of zero."""
+    """Return the section on which claims stand against which paper: all differences from its arms are beyond zero."""
     rows, stand = [], []
     for paper, arms in beyond.rules.items():
         against = [(one, _against(one, arms)) for one in judged if one.id in beyond.claims]
@@ -135,7 +135,7 @@ def _beyond(beyond: Beyond, judged: Sequence[Judged], full: int) -> Section:
 
 
 def _against(one: Judged, arms: Sequence[str]) -> list[Found]:
-    """Its comparisons with these arms at equal responses."""
+    """Return a claim's comparisons with these arms at equal responses."""
     return [found for found in one.found if found.comparison.meets(arms)]
 
 
@@ -146,11 +146,12 @@ def _stands(found: Found, full: int) -> str:
 
 
 def _clear(found: Found, full: int) -> bool:
-    """Whether all pairs are there and all of their interval lies where the claim says."""
+    """Return whether all pairs exist and their whole interval lies on the claimed side of zero."""
     effect = found.estimate
     if effect is None or effect.low is None or effect.high is None or effect.n < full:
         return False
-    return effect.low > 0 if found.comparison.direction == "more" else effect.high < 0
+    sides = {"more": effect.low > 0, "less": effect.high < 0}
+    return sides.get(found.comparison.direction, False)
 
 
 def _open(judged: Sequence[Judged]) -> Section:
@@ -171,7 +172,7 @@ def _measured(one: Judged) -> str:
 
 
 def _reason(one: Judged, book: Book) -> str:
-    """Why the verdict is what it is, in a line."""
+    """Return the reason of the verdict, in a line."""
     if one.claim.elsewhere is not None:
         return one.claim.elsewhere.why
     if one.verdict == "vacuous":
@@ -182,6 +183,8 @@ def _reason(one: Judged, book: Book) -> str:
         return _difference(next(found for found in one.found if found.verdict == one.verdict))
     full, tested = book.study.seeds["full"], [found for found in one.found if found.verdict != "open"]
     how = [_how_far(found, full) for found in tested]
+    if one.premise is None and one.claim.needs_premise:
+        return "its premise is not measured"
     if len(set(how)) == 1 and how[0] != "undecided":
         return how[0]
     least = min((found.adjusted for found in tested if found.verdict == "undecided" and found.p < 1), default=None)
@@ -225,7 +228,7 @@ def _how(book: Book) -> Section:
 
 
 def _detail(book: Book, one: Judged, kept: Everywhere) -> Section:
-    """Everything of one claim: the paper's number, every comparison, what it is made by."""
+    """Return the section of one claim: the paper's number, every comparison, and the command and results behind it."""
     premise = f" {_premise_of(one)}" if one.claim.premise else ""
     source = one.claim.paper if one.claim.number == one.claim.paper else f"{one.claim.paper}: {one.claim.number}"
     said = f"{one.claim.says}\n\n**{one.verdict}.** {source}.{premise}\n\n"
@@ -244,8 +247,8 @@ def _detail(book: Book, one: Judged, kept: Everywhere) -> Section:
 
 
 def _comparison(found: Found, several: bool) -> list[str]:
-    """several: whether there are runs of its arms on more than one kind of processor, so that it is to be said on
-    which the pairs were made."""
+    """Return a table row. several: whether the claim's arms have runs on more than one kind of processor, so that the
+    row names those of the pairs."""
     refused = "".join(f"{BREAK}{many(count, 'pair')} refused: {why}" for why, count in _counted(found.refused.values()))
     estimate = found.estimate
     return [
@@ -264,14 +267,15 @@ def _on(found: Found) -> list[str]:
 
 
 def _difference(found: Found) -> str:
-    """One comparison in a line: what against what, and the difference."""
+    """Return a comparison in a line: its two sides, and the difference."""
     assert found.estimate is not None
     n, mean, low, high = found.estimate
     return f"{_claimed(found.comparison)}: {within(mean, low, high)}, {many(n, 'seed')}"
 
 
 def _claimed(one: Comparison) -> str:
-    """``end kl: cory < ppo``; where an arm is compared with itself ``cory: bare/ann reward = bare/bob reward``."""
+    """Return a comparison as text, ``end kl: cory < ppo``, or ``cory: bare/ann reward = bare/bob reward`` where an arm
+    is compared with itself."""
     ours, theirs = (side[0] if len(side) == 1 else f"{side[0]} and {len(side) - 1} more" for side in one.sides)
     sign = _SIGNS[one.direction]
     if one.than_measure is None:
@@ -326,7 +330,7 @@ def _runs(book: Book, kept: Everywhere) -> Section:
 
 
 def _run(book: Book, arm: str, seeds: Mapping[int, Result]) -> list[str]:
-    """The runs of an arm on one kind of processor."""
+    """Return the table row of an arm's runs on one kind of processor."""
     about = book.study.arms[arm]
     settings = " ".join([about.recipe.removeprefix("../"), *about.overrides])
     by = f", evaluated by {about.evaluated_by}" if about.evaluated_by else ""
@@ -351,7 +355,7 @@ def _versions(found: Any) -> str:
 
 
 def _ranges(seeds: Mapping[int, Any]) -> str:
-    """``0..3, 7``."""
+    """Return seeds as ranges: ``0..3, 7``."""
     runs: list[list[int]] = []
     for seed in sorted(seeds):
         if runs and seed == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""What is kept of a run: one small JSON, enough to judge claims by and to tell whether a second run says the same."""
+"""The result of a run: a small JSON file, enough to decide claims and to tell whether a second run gives the same."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from coevolve.runs.identity import ELSEWHERE
 
 Number = float | None
 Settings = dict[str, Any]
-"""Keys and values of a recipe that are not its defaults."""
+"""Keys and values of a recipe that differ from the defaults."""
 
 MOST = 40
-"""Points of a curve at most; longer runs are kept as means of as many steps each, the last one of what is left."""
+"""Most points of a curve; longer runs are kept as means of equally many steps, the last one of the steps left over."""
 
 _CURVES = re.compile(
     r"reward|kl|objective|turns|length|eos_rate|distinct_2|reward/.+|turn/.+|parts/.+|agents/[^/]+/(kl|updates)"
@@ -46,11 +46,11 @@ _COMPUTES = re.compile(r"(src|recipes)/|study/claims\.yaml$")
 """Files of a checkout whose changes may change a result."""
 _CURVE_DIGITS, _ROW_DIGITS, _DIGEST = 4, 6, 16
 _ONE_FOR_ALL = 0
-"""The seed that every run was evaluated by, of results that do not say."""
+"""The evaluation seed of results that do not record one."""
 
 
 class Machine(BaseModel):
-    """Where a run was computed: rounding differs from one to the other. compute: the paths of its policies."""
+    """The machine of a run, on which its rounding depends. compute: the compute paths of its policies."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,8 +60,8 @@ class Machine(BaseModel):
 
 
 class Evaluated(BaseModel):
-    """How a trained team was evaluated. samples: of each held-out problem. play: another one than that of the
-    training. seed: of its random numbers; None is the run's own."""
+    """How a trained team was evaluated. samples: per held-out problem. play: the play, if not that of the training.
+    seed: of the evaluation's random numbers; None is the run's own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,10 +74,10 @@ _OURS = "coevolve"
 
 
 class Result(BaseModel):
-    """One arm and seed, finished. recipe: what it says beyond defaults. defaults: what algorithm and play were set to,
-    with what the recipe leaves to them; weights: model -> digest of what its policies began with; both unknown of what
-    was made up to 26 November 2026. rows: of the evaluation, sampled. took: seconds of training and evaluation, and
-    when: the only part that differs when the run is done again."""
+    """The result of a finished run, one arm and seed. recipe: its settings that are not defaults. defaults: all
+    settings of algorithm and play, those that the recipe leaves out too; weights: model -> digest of its policies'
+    start weights; both are unknown for results made up to 26 November 2026. rows: of the evaluation, sampled decoding
+    only. took: seconds of training and evaluation, and when it finished: all that differs if the run is repeated."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -98,9 +98,9 @@ class Result(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _evaluated(cls, tree: Any) -> Any:
-        """The first results do not say how they were evaluated, but their rows do: by the play of the training, with
-        as many samples as the best of which was kept. Up to 25 November 2026 every run was evaluated by the random
-        numbers of one seed."""
+        """Fill in ``evaluated`` for early results, from their rows: by the play of the training, with as many samples
+        as the largest k of their ``best@k``. Up to 25 November 2026 every run was evaluated with the random numbers of
+        one seed."""
         if not isinstance(tree, dict) or not isinstance(tree.get("rows"), list):
             return tree
         best = [int(found[1]) for row in tree["rows"] for key in row if (found := _BEST.fullmatch(key))]
@@ -109,18 +109,18 @@ class Result(BaseModel):
 
     @property
     def evaluation_seed(self) -> int:
-        """Of the random numbers that it was evaluated by."""
+        """The seed of the random numbers of its evaluation."""
         return self.seed if self.evaluated.seed is None else self.evaluated.seed
 
     @property
     def settings(self) -> Settings:
-        """What it is a result of."""
+        """The settings that this result was made with: the recipe's, and those of the evaluation."""
         return settings(self.recipe, self.evaluated)
 
     @property
     def run(self) -> Run:
-        """The run with a line for each point of its curves, all of about as many steps: what was left over for the
-        last point is part of the one before."""
+        """The run with a line for each point of its curves, each of about as many steps: a last point of fewer steps
+        is merged with the one before."""
         curves, steps = self.curves, int(self.recipe.get("steps", STEPS))
         size, points = math.ceil(steps / MOST), len(curves["reward"])
         if points > 1 and 0 < (over := steps - size * (points - 1)) < size:
@@ -132,26 +132,26 @@ class Result(BaseModel):
 
     @property
     def libraries(self) -> dict[str, str]:
-        """The versions that both sides of a pair must have in common: all but the package's own. Every release has
-        another one of those, and would part all pairs; whether it changed a number, ``--again`` says."""
+        """The versions that both runs of a pair must have in common: all but this package's own, since every release
+        would make pairs impossible. ``--again`` tells whether a release changed a number."""
         return {name: version for name, version in self.versions.items() if name != _OURS}
 
     @property
     def seconds(self) -> float:
-        """Of training and evaluation."""
+        """Seconds of training and evaluation."""
         return float(self.took["training"]) + float(self.took["evaluation"])
 
 
 Results = Mapping[str, Mapping[int, Result]]
-"""Arm -> seed -> result, of one kind of processor."""
+"""Arm -> seed -> result, all made on one kind of processor."""
 
 Everywhere = Mapping[str, Results]
-"""Processor -> its results. Only results of one kind of processor are compared with each other."""
+"""Processor -> the results made on it. Only results of one kind of processor are compared with each other."""
 
 
 def of_any(everywhere: Everywhere, first: str | None = None) -> Results:
-    """One result of each arm and seed: of the processor ``first`` if it has one, else of the one that made most seeds
-    of the arm (the first by name, of several)."""
+    """Return one result of each arm and seed: from the processor ``first`` if it has one, else from the processor with
+    most seeds of the arm (the first by name, of several)."""
     found: dict[str, Mapping[int, Result]] = {}
     for arm in dict.fromkeys(arm for results in everywhere.values() for arm in results):
         made = {name: results[arm] for name, results in everywhere.items() if arm in results}
@@ -163,25 +163,26 @@ def of_any(everywhere: Everywhere, first: str | None = None) -> Results:
 
 
 def settings(recipe: Settings, evaluated: Evaluated) -> Settings:
-    """What makes the results of an arm its results: how it was trained (``said``), and how it was evaluated."""
+    """Return the settings that all results of an arm share: those of the training (``said``) and of the evaluation."""
     return {**recipe, "evaluated": evaluated.model_dump()}
 
 
 def said(recipe: Recipe) -> Settings:
-    """What makes the runs of an arm its runs: the settings that are not defaults, without the seed. Files in it are
-    relative to where one is, which is a clone: they are the same on every machine."""
+    """Return the settings that all runs of an arm share: those that are not defaults, without the seed. Paths are
+    relative to the current folder, a clone of the repository, so that they are the same on every machine."""
     found = recipe.model_dump(mode="json", exclude_defaults=True)
     kept: Settings = _from_here({key: value for key, value in found.items() if key not in _ELSEWHERE})
     return kept
 
 
 def place(folder: Path, arm: str, seed: int, processor: str) -> Path:
-    """Where a result is kept."""
+    """Return the file of a result: ``<arm>/<processor>/<seed>.json``."""
     return folder / arm / _spelled(processor) / f"{seed}.json"
 
 
 def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str, Any], seconds: float) -> Result:
-    """The result of a finished run in its folder. evaluation: what came of it, evaluated so. seconds: that it took."""
+    """Make the result of a finished run from its folder. evaluation: what ``measure_run`` returned when asked for
+    ``evaluated``. seconds: the time of the evaluation."""
     run, begun = read(recipe.output_dir), lasting(starts(recipe.output_dir))
     training = sum(float(line.get("time/step") or 0.0) for line in run.lines)
     return Result(
@@ -206,8 +207,8 @@ def made(arm: str, recipe: Recipe, evaluated: Evaluated, evaluation: Mapping[str
 
 
 def check_starts(folder: Path) -> None:
-    """Raises ValueError for a run that has numbers which another kind of processor, or other libraries, made than there
-    are here, where it is to go on or to be evaluated."""
+    """Raise ValueError if any start of a run was on another kind of processor, or with other library versions, than
+    this one: it must not be resumed or evaluated here."""
     here = environment()
     keys = ("processor", *(name for name in versions_in(here) if name != _OURS))
     for one in lasting(starts(folder)):
@@ -216,14 +217,14 @@ def check_starts(folder: Path) -> None:
 
 
 def _machine(begun: Sequence[Mapping[str, Any]]) -> Machine:
-    """What computed a run that ``check_starts`` has let pass."""
+    """Return the machine of a run that ``check_starts`` has accepted."""
     paths = sorted({f"{name} {one['device']}" if name.startswith("cuda") else name for one in begun
                     for name in one["compute"]["policies"].values()})  # fmt: skip
     return Machine(processor=processor(), compute=tuple(paths), threads=begun[0]["compute"]["threads"])
 
 
 def start_weights(recipe: Recipe) -> dict[str, str]:
-    """Model -> digest of its safetensors, of the policies' models that are folders here. Files are as in ``said``."""
+    """Return model -> digest of its weight files, for policies' models that are local; names are as in ``said``."""
     found = {}
     for model in sorted({spec.model for spec in recipe.policies.values() if getattr(spec, "model", None)}):
         if isinstance(folder := resolve(model), Path):
@@ -246,12 +247,12 @@ def _digest_of(file: Path, size: int, changed: int) -> bytes:
 
 
 def versions_in(about: Mapping[str, Any]) -> dict[str, str]:
-    """Python's and those of the packages that decide the numbers, of an environment (``runs.folder``)."""
+    """Return the versions of Python and of the packages that decide the numbers. about: a recorded environment."""
     return {"python": about["python"], **about["versions"]}
 
 
 def write(result: Result, file: Path) -> None:
-    """Keep a result."""
+    """Write a result to its JSON file."""
     make_folder(file.parent)
     tree = result.model_dump(mode="json")
     lines = [f" {json.dumps(key)}: {_laid_out(value)}" for key, value in tree.items()]
@@ -259,9 +260,9 @@ def write(result: Result, file: Path) -> None:
 
 
 def load(file: Path, folder: Path, now: Settings) -> Result:
-    """The result in a file of the folder of all of them. now: what its arm says now (``settings``).
+    """Load the result in a file. folder: of all results. now: the present settings of its arm (``settings``).
 
-    Raises ValueError for one that does not lie where it is kept (``place``), or of other settings.
+    Raises ValueError for a result that is not at its ``place`` or was made with other settings.
     """
     found = validate(Result, read_json(file), str(file))
     if file != (there := place(folder, found.arm, found.seed, found.machine.processor)):
@@ -273,7 +274,7 @@ def load(file: Path, folder: Path, now: Settings) -> Result:
 
 
 def other_defaults(found: Mapping[Path, Result]) -> str:
-    """Which two of an arm's results were made under other defaults of the package; empty if none that say."""
+    """Return a message if two of an arm's results record different defaults of the package; empty if none do."""
     known = [(file, one.defaults) for file, one in found.items() if one.defaults]
     for file, defaults in known[1:]:
         if key := apart(known[0][1], defaults):
@@ -282,8 +283,8 @@ def other_defaults(found: Mapping[Path, Result]) -> str:
 
 
 def apart(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The first default in which they differ, with both values; no switch that only one of them has, and that is
-    off."""
+    """Return the first default that differs, with both values; empty if none does. A switch that only one side has, and
+    that is off, is no difference."""
     was, now = _flat(old), _flat(new)
     either = ((was, now), (now, was))
     off = {key for one, other in either for key, value in one.items() if key not in other and value is False}
@@ -291,7 +292,7 @@ def apart(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def other_weights(found: Sequence[Result]) -> str:
-    """The model that some of these began from with other weights; empty if all that say are alike."""
+    """Return the first model whose recorded start weights differ between these results; empty if none do."""
     for model in dict.fromkeys(model for one in found for model in one.weights):
         if len({one.weights[model] for one in found if model in one.weights}) > 1:
             return model
@@ -299,8 +300,8 @@ def other_weights(found: Sequence[Result]) -> str:
 
 
 def differences(one: Result, other: Result) -> list[str]:
-    """The keys, with dots, in which two runs of the same arm and seed differ: times and the commit aside, and what one
-    of them does not know."""
+    """Return the dotted keys in which two results of the same arm and seed differ, apart from times, the commit, and
+    defaults and weights if only one of the results records them."""
     known = {key for key in ("defaults", "weights") if getattr(one, key) and getattr(other, key)}
     left_out = {"took", "commit", "defaults", "weights"} - known
     first, second = (_flat(result.model_dump(mode="json", exclude=left_out)) for result in (one, other))
@@ -308,19 +309,19 @@ def differences(one: Result, other: Result) -> list[str]:
 
 
 def _spelled(processor: str) -> str:
-    """What a processor calls itself, as the name of a folder: ``amd-epyc-family-26-model-2``."""
+    """Return a processor's name as the name of a folder: ``amd-epyc-family-26-model-2``."""
     return "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)", "", processor.lower())))
 
 
 def _commit(start: Mapping[str, Any]) -> str:
-    """Of a start of a run, with a mark where what computes had been changed since."""
+    """Return the git commit of a start of a run, marked if files that may change a result had uncommitted changes."""
     commit = str(start["git_commit"])
     changed = any(_COMPUTES.match(file) for file in start.get("git_changes", ()))
     return f"{commit}, with changes" if changed else commit
 
 
 def _thinned(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Number]]:
-    """Metric -> means (of counts the sums) of as many steps as make ``MOST`` points."""
+    """Return metric -> its points: means (for counts: sums) of equally many steps each, at most ``MOST`` points."""
     size = math.ceil(len(lines) / MOST)
     chunks = [lines[i : i + size] for i in range(0, len(lines), size)]
     keys = dict.fromkeys(key for line in lines for key in line if _CURVES.fullmatch(key))
@@ -335,7 +336,7 @@ def _point(key: str, chunk: Sequence[Mapping[str, Any]]) -> Number:
 
 
 def _joined(key: str, points: Sequence[Number], steps: Sequence[int]) -> Number:
-    """Two points as one of all their steps."""
+    """Return two points of a curve as one point over all their steps."""
     known = [(point, count) for point, count in zip(points, steps, strict=True) if point is not None]
     if not known:
         return None
@@ -357,7 +358,7 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def _differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The first key in which settings differ, with both values; empty if none does."""
+    """Return the first key in which settings differ, with both values; empty if none does."""
     was, now = _flat(old), _flat(new)
     for key in dict.fromkeys((*was, *now)):
         if was.get(key) != now.get(key):
@@ -366,7 +367,7 @@ def _differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _from_here(tree: Any) -> Any:
-    """The settings with every path below the current folder relative to it."""
+    """Return the settings with every path below the current folder made relative to it."""
     if isinstance(tree, Mapping):
         return {key: _from_here(value) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -375,7 +376,7 @@ def _from_here(tree: Any) -> Any:
 
 
 def _flat(tree: Any, before: str = "") -> dict[str, Any]:
-    """Nested mappings and lists by dotted keys."""
+    """Flatten nested mappings and lists to one mapping with dotted keys."""
     inner = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list | tuple) else ()
     found: dict[str, Any] = {}
     for key, value in inner:
@@ -385,7 +386,7 @@ def _flat(tree: Any, before: str = "") -> dict[str, Any]:
 
 
 def _laid_out(value: Any) -> str:
-    """JSON with a line for each curve and each row, which a diff can show."""
+    """Return JSON with a line for each curve and each row, so that diffs are readable."""
     if isinstance(value, dict) and any(isinstance(inner, list | dict) for inner in value.values()):
         return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(inner)}" for key, inner in value.items()) + "\n }"
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Runs what has no result yet, over ``sweep``: the same command goes on, on this machine or another one.
+"""Training and evaluation of the study's missing runs, by ``sweep``; the same command resumes, here or elsewhere.
 
-Runs are under ``runs/study/``, and so resumable; a result is written when its run has been evaluated, and only then are
-its checkpoints deleted. Pairs are of one kind of processor: where an arm's partner was run on another one, it is run
-here again.
+Runs lie under ``runs/study/``, so they can be resumed; a result is written once its run has been evaluated, and only
+then are the run's checkpoints deleted. Both runs of a pair must be made on one kind of processor: where an arm's
+partner was run on another kind, it is run here again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HOUR = 3600
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is to be made."""
+    """A run to make: an arm, and the recipe with its seed and output directory."""
 
     arm: str
     recipe: Recipe
@@ -55,7 +55,7 @@ class Job:
 
 
 def kept(book: Book) -> Everywhere:
-    """Every result of the study's arms. Raises ValueError for one that is not of its arm as it is now."""
+    """Load the results of the study's arms. Raises ValueError for one that does not fit its arm's present settings."""
     found: dict[str, dict[str, dict[int, Result]]] = {}
     for arm in book.study.arms:
         files = sorted((book.results / arm).rglob("*.json"))
@@ -73,7 +73,7 @@ def kept(book: Book) -> Everywhere:
 
 
 def premises(book: Book) -> dict[str, Mapping[str, Any]]:
-    """What was measured of start policies, by name. Raises ValueError for one of another recipe than there is now."""
+    """Load the measured premises, by name. Raises ValueError for one that was measured with another recipe."""
     found: dict[str, Mapping[str, Any]] = {}
     for name in book.study.premises:
         file = book.results / _PREMISES / f"{name}.json"
@@ -85,9 +85,9 @@ def premises(book: Book) -> dict[str, Mapping[str, Any]]:
 
 
 def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int | None = None) -> None:
-    """Run what these claims want at these seeds and has no result. Prints progress with the time left.
+    """Make the runs that these claims need at these seeds and that have no result. Prints progress with the time left.
 
-    Raises ValueError, before anything starts, for a recipe that cannot be; at the end ChildProcessError if runs failed.
+    Raises ValueError, before anything starts, for an invalid recipe; at the end ChildProcessError if runs failed.
     """
     done = kept(book)
     todo, lines = _jobs(book, claims, seeds, done)
@@ -114,7 +114,7 @@ def reproduce(book: Book, claims: Sequence[str], seeds: Iterable[int], jobs: int
 def again(book: Book, arm: str, seed: int) -> list[str]:
     """Make one run anew and compare it with its kept result; returns the keys that differ (``results.differences``).
 
-    An interrupted one goes on. Raises ValueError for a run that has no result to compare with.
+    After an interruption, the next call resumes. Raises ValueError for a run that has no result to compare with.
     """
     done, here = kept(book), processor()
     first = of_any(done, first=here).get(arm, {}).get(seed)
@@ -127,14 +127,14 @@ def again(book: Book, arm: str, seed: int) -> list[str]:
         failed = _train([job], 1, lock, collect)
     for place, why in failed.items():
         raise ChildProcessError(f"{place}: {why}")
-    remove(job.recipe.output_dir)  # whoever doubts again starts anew
+    remove(job.recipe.output_dir)  # the next call makes the run anew
     folder = RUNS / "again" / "results"
     second = results.load(results.place(folder, arm, seed, here), folder, book.settings(arm))
     return results.differences(first, second)
 
 
 def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywhere) -> tuple[list[Job], list[str]]:
-    """What is to be run, the arms of a claim and seed next to each other; and lines about what is not, and why."""
+    """Return the runs to make, the arms of a claim and seed next to each other, and lines on those left out and why."""
     here, found = done.get(processor(), {}), {one.id: one.found for one in judge(book.study, done, {})}
     wanted = dict.fromkeys((arm, seed) for id in claims for seed in seeds for arm in _missing(found[id], seed))
     ours = cache(lambda: {one.id: one.found for one in judge(book.study, {processor(): here}, {})})
@@ -158,21 +158,21 @@ def _jobs(book: Book, claims: Sequence[str], seeds: Iterable[int], done: Everywh
 
 
 def _missing(found: Sequence[Found], seed: int) -> list[str]:
-    """The arms of a claim's comparisons that no processor has made a pair of, with this seed. Runs that are no pair for
-    what they say are none anywhere; for how they were made, they may be one here."""
+    """Return the arms of the comparisons that have no pair of this seed on any processor. Runs that are no pair because
+    of their results would be none here either; those that are none because of how they were made may be one here."""
     unpaired = [one for one in found if seed not in one.pairs and one.refused.get(seed, MADE_APART[0]) in MADE_APART]
     return list(dict.fromkeys(arm for one in unpaired for side in one.comparison.sides for arm in side))
 
 
 def _refused(claims: Sequence[str], found: Mapping[str, Sequence[Found]], arm: str, seed: int) -> list[str]:
-    """Why this seed is no pair in comparisons with this arm, and might be one if it were run anew."""
+    """Return why this seed is no pair in comparisons with this arm, where it might be one if it were run anew."""
     every = [one for id in claims for one in found[id] if any(arm in side for side in one.comparison.sides)]
     return list(dict.fromkeys(one.refused[seed] for one in every if one.refused.get(seed) in MADE_APART))
 
 
 def _checked(book: Book, job: Job) -> dict[str, Any]:
-    """Settings of algorithm and play, with their defaults. Raises ValueError for a recipe that cannot be, or cannot be
-    evaluated as the arm says."""
+    """Return the settings of algorithm and play, with their defaults. Raises ValueError for a recipe that is invalid or
+    cannot be evaluated as the arm says."""
     made = check(job.recipe)
     play = book.study.arms[job.arm].evaluated_by
     try:
@@ -184,8 +184,8 @@ def _checked(book: Book, job: Job) -> dict[str, Any]:
 
 
 def _apart(recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Result], others: Sequence[Result]) -> str:
-    """Why a run made here and now would be no pair with its partners, or no run of its arm, of which there are these
-    others; empty if it would."""
+    """Return why a run made here and now would be no pair with its partners, or would not fit ``others``, the results
+    that its arm already has; empty if it would do both."""
     here = _versions() if partners else {}
     if there := {f"{name} {had}" for one in partners for name, had in one.libraries.items() if here.get(name) != had}:
         made = ", ".join(sorted(there))
@@ -208,13 +208,13 @@ def _apart(recipe: Recipe, settings: Mapping[str, Any], partners: Sequence[Resul
 
 @cache
 def _versions() -> dict[str, str]:
-    """What a result that is made here will say."""
+    """Return the versions that a result made here will record."""
     return results.versions_in(environment())
 
 
 def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
-    """Of these results of one processor those of this seed that the arm is compared with, by way of other arms too:
-    all of them must be able to join."""
+    """Return the results of this seed that the arm is compared with, directly or by way of other arms: all of these
+    must be able to form pairs. done: the results of one processor."""
     comparisons = [one for claim in book.study.claims.values() for one in claim.comparisons]
     sides, linked, before = [{*one.sides[0], *one.sides[1]} for one in comparisons], {arm}, 0
     while len(linked) > before:
@@ -224,7 +224,7 @@ def _partners(book: Book, arm: str, seed: int, done: Results) -> list[Result]:
 
 
 def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) -> dict[Path, str]:
-    """Train and collect; returns place -> why, of those that failed."""
+    """Train and evaluate the runs; returns log file or folder -> reason, of those that failed."""
     left = _left(todo)
     waiting = {recipe.output_dir for recipe in left}
     collect({job.recipe.output_dir: None for job in todo if job.recipe.output_dir not in waiting})
@@ -240,8 +240,8 @@ def _train(todo: Sequence[Job], jobs: int | None, lock: int, collect: _Collect) 
 
 
 def _left(todo: Sequence[Job]) -> list[Recipe]:
-    """Those that have not reached their last step. Raises ValueError for a folder with a run of other settings, or one
-    begun where numbers round otherwise."""
+    """Return the recipes of the runs that have not reached their last step. Raises ValueError for a folder with a run
+    of other settings, or with one begun where numbers round otherwise."""
     found = list[Recipe]()
     for job in todo:
         folder = job.recipe.output_dir
@@ -249,7 +249,7 @@ def _left(todo: Sequence[Job]) -> list[Recipe]:
             if RunDir(folder).checkpoints():
                 results.check_starts(folder)
                 found += unfinished([job.recipe])
-            else:  # who wants a run anew deletes its result, and what is left of it goes with that
+            else:  # begins at step 0, over metrics that are left: a run is made anew by deleting its result
                 newest(job.recipe)
                 found.append(job.recipe)
         except ValueError as error:
@@ -258,12 +258,12 @@ def _left(todo: Sequence[Job]) -> list[Recipe]:
 
 
 class _Collect:
-    """Evaluates runs that have ended, keeps their results, and says how long the others will take."""
+    """A callable that evaluates the runs that have ended and writes their results; also estimates the time left."""
 
     def __init__(self, book: Book, todo: Sequence[Job], done: Results, folder: Path | None = None) -> None:
         self.left = {job.recipe.output_dir: job for job in todo}
         self.failed: dict[Path, str] = {}
-        """Folder -> why, of runs that were trained and could not be evaluated; they keep their checkpoints."""
+        """Folder -> reason, of runs that were trained and could not be evaluated; they keep their checkpoints."""
         self._arms = book.study.arms
         self._folder = folder or book.results
         self._seconds = {arm: [one.seconds for one in seeds.values()] for arm, seeds in done.items()}
@@ -284,7 +284,7 @@ class _Collect:
                 say(f"{job.name}: kept; {len(self.left)} of {self._all} left{self.time_left()}")
 
     def time_left(self) -> str:
-        """In words, of the work of one process; empty where nobody knows."""
+        """Return the time left in words, as hours of one process; empty while no run's time is known."""
         known = [second for seconds in self._seconds.values() for second in seconds]
         if not known or not self.left:
             return ""
@@ -294,8 +294,8 @@ class _Collect:
 
 
 def _collected(job: Job, arm: Arm, folder: Path) -> float:
-    """Evaluate a trained run and keep its result; returns the seconds that all of it took."""
-    from coevolve.runs.evaluated import measure_run  # torch, which a mistake in the claims needs not
+    """Evaluate a trained run and write its result; returns the seconds of training and evaluation."""
+    from coevolve.runs.evaluated import measure_run  # imports torch, which is not needed to report a faulty claims file
 
     began = time.perf_counter()
     how = arm.evaluated
@@ -309,7 +309,7 @@ def _collected(job: Job, arm: Arm, folder: Path) -> float:
 
 
 def _measure_premises(book: Book, claims: Sequence[str]) -> None:
-    """What start policies can do, of the claims that ask for it, if it has not been measured."""
+    """Measure the premises of these claims on their start policies, where that has not been done."""
     done = premises(book)
     for name in dict.fromkeys(book.study.claims[id].premise for id in claims):
         if name is None or name in done:
@@ -329,5 +329,5 @@ def _recipe_of(book: Book, premise: str) -> Recipe:
 
 
 def in_words(seconds: float) -> str:
-    """``12 min``, ``3.4 h``."""
+    """Return a duration as text: ``12 min``, ``3.4 h``."""
     return f"{seconds / _HOUR:.1f} h" if seconds >= _HOUR else f"{max(1, round(seconds / 60))} min"

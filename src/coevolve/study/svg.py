@@ -1,8 +1,8 @@
-"""A plot as SVG that is the same to the byte wherever it is made, and readable on light and on dark pages.
+"""Plots as SVG that is the same to the byte on every machine, and readable on light and on dark pages.
 
-The page of the study is compared with its files by a test; what a drawing library writes changes with its version. The
-picture is a card with colours of its own, which follow the reader's system; lines differ in dashes and in the marks of
-their ends, too, for who does not see colours.
+A test compares the study's page with its files, and the output of drawing libraries changes with their versions. The
+picture is a card with colours of its own, which follow the reader's system; lines also differ in dashes and in the
+marks at their ends, for readers who do not see colours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import groupby
 
 from coevolve.report.section import Plot, Series
 
-_WIDTH, _HEIGHT, _LEGEND = 640, 330, 22  # of the picture, of the plot in it, of a line of the legend
+_WIDTH, _HEIGHT, _LEGEND = 640, 330, 22  # width of the picture, heights of the plot in it and of a legend's line
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 28, 14, 48
 _TICKS = 5
 _DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2", "1 4")
@@ -26,7 +26,7 @@ Point = tuple[float, float]
 
 
 def svg(plot: Plot, title: str, says: str) -> str:
-    """The picture of at least one series with numbers in it. title, says: what a screen reader reads."""
+    """Draw a plot; at least one series must hold numbers. title, says: texts for screen readers."""
     frame = _Frame(plot.series)
     height = _HEIGHT + _LEGEND * len(plot.series) + 8
     parts = [
@@ -56,7 +56,7 @@ def _style() -> str:
 
 
 class _Frame:
-    """The box of the axes: where a value lies in the picture."""
+    """The box of the axes, which maps values to positions in the picture."""
 
     def __init__(self, series: Sequence[Series]) -> None:
         xs = [float(x) for one in series for x in one.x]
@@ -71,7 +71,7 @@ class _Frame:
         )
 
     def axes(self, x_title: str, y_title: str) -> list[str]:
-        """Grid, numbers and titles."""
+        """Draw the grid, its numbers and the titles of the axes."""
         (left, bottom), (right, top) = self.at(self.x[0], self.y[0]), self.at(self.x[-1], self.y[-1])
         parts = []
         for x in self.x:
@@ -95,7 +95,7 @@ class _Frame:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from at most ``low`` to at least ``high``, about ``_TICKS`` of them and at least two."""
+    """Return round numbers from at most ``low`` to at least ``high``, about ``_TICKS`` of them and at least two."""
     if low == high:
         low, high = low - 0.5, high + 0.5
     raw = (high - low) / _TICKS
@@ -106,8 +106,8 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _drawn(series: Series, frame: _Frame, number: int) -> list[str]:
-    """Bands or whiskers, then lines, each up to where a value is missing, with a mark at its end or, of single points,
-    at every one."""
+    """Draw a series: bands or whiskers, then lines, which break where a value is missing, with a mark at the end of
+    each piece or, for single points, at every point."""
     parts: list[str] = []
     rows = list(zip(map(float, series.x), series.y, series.low or series.y, series.high or series.y, strict=True))
     for known, group in groupby(rows, key=lambda row: row[1] is not None):
@@ -133,7 +133,7 @@ def _line(points: Sequence[Point], kind: str = "l") -> str:
 
 
 def _mark(x: float, y: float, number: int) -> str:
-    """A circle, a square, a triangle or a diamond, by the number of the series."""
+    """Draw a circle, a square, a triangle or a diamond, by the number of the series."""
     shapes = (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>',
         f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" stroke-dasharray="none"/>',

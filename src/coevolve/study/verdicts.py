@@ -1,19 +1,19 @@
-"""The rule: from results to verdicts, written down before anything was run. Verdicts are computed, never typed.
+"""The rule that turns results into verdicts, written down before anything was run. Verdicts are computed, never typed.
 
-A comparison is of pairs of runs, one for each seed of the tier ``full``; until all of them are there it is undecided,
-since who looks at every seed and stops when he likes it tests by another rule. Sign-flip tests (exact), corrected by
-Holm over all comparisons of the study, done or not; bootstrap intervals of the mean difference.
+A comparison uses pairs of runs, one for each seed of the tier ``full``; until all of them exist it is undecided, since
+looking after every seed and stopping at a welcome result would be another test. Sign-flip tests (exact), with Holm's
+correction over all comparisons of the study, run or not; bootstrap intervals of the mean difference.
 
     confirmed   adjusted p < .05, in the claimed direction, and the mean difference is beyond the margin
-    refuted     the same in the other direction
+    refuted     as confirmed, but in the other direction
     equal       the whole 95 % interval is within the margin
     undecided   none of these, or pairs are missing
-    vacuous     of a claim that needs a premise: the premise was measured and does not hold
+    vacuous     the claim needs a premise, which was measured and does not hold
     open        nothing was claimed: a question, whose answer is an interval
 
-Where the claim is that two sides are equal, an interval within the margin confirms it, and a difference beyond it
-refutes it. A claim is confirmed, or equal, if all its comparisons are; refuted if one is; else undecided. Open
-comparisons are no tests: they neither count for Holm's correction nor for the verdict of their claim.
+If the claim is that two sides are equal, an interval within the margin confirms it, and a significant difference beyond
+the margin refutes it. A claim is confirmed, or equal, if all its comparisons are; refuted if one is; else undecided.
+Open comparisons are no tests: they count neither for Holm's correction nor for the verdict of their claim.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from coevolve.study.claims import ALPHA, Claim, Comparison, Direction, Study
 from coevolve.study.results import Everywhere, Result, Results, other_weights
 
 MADE_APART = ("on different compute paths", "of different versions", "from different start weights")
-"""Why runs are no pair that may be one where both are made anew."""
+"""Reasons why two runs are no pair that can be removed by making both of them anew."""
 
 SLOPE, GAIN = 0.3, 0.0
-"""A premise holds at this slope and above this gain."""
+"""A premise holds with at least this slope and more than this gain."""
 
 
 @dataclass
 class Found:
-    """One comparison. pairs: seed -> (ours, theirs). made_on: seed -> the processor of its pair. refused: seed -> why
-    its runs are no pair. margin: in the measure's units. p: of the sign-flip test, 1 until all pairs are there;
-    adjusted: by Holm."""
+    """The outcome of one comparison. pairs: seed -> (ours, theirs). made_on: seed -> the processor of its pair.
+    refused: seed -> why its runs are no pair. margin: in the measure's units. p: of the sign-flip test, 1 until all
+    pairs exist; adjusted: p after Holm's correction."""
 
     comparison: Comparison
     pairs: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Found:
 
     @property
     def values(self) -> list[float]:
-        """The differences."""
+        """The difference of each pair, ours minus theirs."""
         return [ours - theirs for ours, theirs in self.pairs.values()]
 
     @property
@@ -63,7 +63,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with what was found of it. premise: what was measured, None if nothing was or none is asked for."""
+    """A claim with its outcome. premise: its measured premise, None if it was not measured or the claim has none."""
 
     id: str
     claim: Claim
@@ -73,13 +73,14 @@ class Judged:
 
     @property
     def follows(self) -> str | None:
-        """What the verdict means for a user, where somebody wrote that down."""
+        """The text on what the verdict means for a user; None if the claim has none for this verdict."""
         return next((said for verdict, said in self.claim.follows.items() if verdict == self.verdict), None)
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """Of a seed, on one kind of processor. why: it is none, if it is none. spread: of the other side's start."""
+    """The runs of one seed on one kind of processor. why: the reason why they are no pair, or empty. spread: the
+    standard deviation of the other side's rewards at the start."""
 
     processor: str
     numbers: tuple[float, float]
@@ -88,7 +89,7 @@ class _Pair:
 
 
 def judge(study: Study, kept: Everywhere, premises: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
-    """Every claim of the study. premises: what was measured, by name."""
+    """Judge every claim of the study. premises: name -> what was measured."""
     found = {id: [_paired(one, study, kept) for one in claim.comparisons] for id, claim in study.claims.items()}
     every = [one for each in found.values() for one in each if one.verdict != "open"]
     for one in every:
@@ -106,7 +107,7 @@ def judge(study: Study, kept: Everywhere, premises: Mapping[str, Mapping[str, An
 
 
 def decide(direction: Direction, effect: Estimate, adjusted: float, margin: float) -> str:
-    """The verdict on all pairs' mean difference; margin: at least 0, in its units."""
+    """Return the verdict on the mean difference of all pairs. margin: at least 0, in the measure's units."""
     if effect.low is None or effect.high is None or math.isnan(margin):
         return "undecided"
     within = -margin <= effect.low and effect.high <= margin
@@ -119,7 +120,7 @@ def decide(direction: Direction, effect: Estimate, adjusted: float, margin: floa
 
 
 def holds(premise: Mapping[str, Any]) -> bool:
-    """Whether the start policies read a reference and verify it; where nothing could be measured they do not."""
+    """Return whether the start policies read a reference and verify it; False where nothing could be measured."""
     slope, gain = premise["slope"], premise["gain"]
     return slope is not None and gain is not None and bool(slope >= SLOPE and gain > GAIN)
 
@@ -138,8 +139,8 @@ def _of_claim(claim: Claim, found: Sequence[Found], premise: Mapping[str, Any] |
 
 
 def _paired(comparison: Comparison, study: Study, kept: Everywhere) -> Found:
-    """The pairs of a comparison among the seeds of the tier ``full``, and why others are none. Where several kinds of
-    processor have a pair of a seed, it is that of the one which has most pairs (the first by name, of several)."""
+    """Find the pairs of a comparison among the seeds of the tier ``full``, and why other runs are none. Where several
+    kinds of processor have a pair of a seed, the kind with most pairs wins (the first by name, of several)."""
     found = Found(comparison, verdict="open" if comparison.direction == "open" else "undecided")
     seeds = range(study.seeds["full"])
     by_processor = [
@@ -160,7 +161,7 @@ def _paired(comparison: Comparison, study: Study, kept: Everywhere) -> Found:
 
 
 def _pair(comparison: Comparison, seed: int, processor: str, results: Results) -> _Pair | None:
-    """What a seed's runs on a processor say; None where one of them is missing."""
+    """Return the pair of a seed on a processor; None where one of its runs is missing."""
     sides = [[results.get(arm, {}).get(seed) for arm in side] for side in comparison.sides]
     ours, theirs = ([one for one in side if one is not None] for side in sides)
     if len(ours) + len(theirs) < sum(map(len, sides)):
@@ -172,7 +173,7 @@ def _pair(comparison: Comparison, seed: int, processor: str, results: Results) -
 def _numbers(
     comparison: Comparison, ours: Sequence[Result], theirs: Sequence[Result]
 ) -> tuple[tuple[float, float], str]:
-    """What both sides came to; or why they cannot be compared."""
+    """Return the values of both sides and an empty text; or NaNs and the reason why they cannot be compared."""
     nothing = (math.nan, math.nan)
     if len({one.machine for one in (*ours, *theirs)}) > 1:
         return nothing, MADE_APART[0]
@@ -196,8 +197,8 @@ def _numbers(
 
 
 def _evaluated_apart(sides: Sequence[Result]) -> str:
-    """Why held-out results cannot be compared; empty if they can. Where all seeds were evaluated by the same random
-    numbers, what one side's had of luck would be in every pair."""
+    """Return why held-out results cannot be compared; empty if they can. Without the second check, one side that was
+    evaluated with the same random numbers for all seeds would bring the luck of these into every pair."""
     if len({one.evaluated.samples for one in sides}) > 1:
         return "evaluated with different numbers of samples"
     if len({one.evaluation_seed for one in sides}) > 1:
@@ -206,7 +207,7 @@ def _evaluated_apart(sides: Sequence[Result]) -> str:
 
 
 def _margin(found: Found, spreads: Sequence[float]) -> float:
-    """In the measure's units; NaN without pairs."""
+    """Return the margin in the measure's units; NaN without pairs."""
     if not found.pairs:
         return math.nan
     counts = found.comparison.counts

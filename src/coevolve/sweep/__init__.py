@@ -1,4 +1,4 @@
-"""Many runs of one recipe: seeds times settings, several at once, resumable (``coevolve sweep``)."""
+"""Sweeps: many runs of one recipe, seeds times settings, several at once, resumable (``coevolve sweep``)."""
 
 from coevolve.sweep.run import plan, sweep
 

@@ -1,7 +1,7 @@
-"""``coevolve train`` for a sweep: it ends with the sweep, however that ends.
+"""The process of one ``coevolve train`` in a sweep, which ends when the sweep ends, for whatever reason.
 
-Standard input is a pipe that the sweep holds. When it closes, because the sweep was interrupted or is no more (killed,
-out of memory), the training is interrupted as by Ctrl-C and can be resumed.
+Standard input is a pipe whose other end the sweep holds. When that closes, because the sweep was interrupted or died
+(killed, out of memory), the training is interrupted as by Ctrl-C and can be resumed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-_GRACE = 30.0  # seconds; a checkpoint cut short is not one, so nothing is lost after them
+_GRACE = 30.0  # seconds until a hard exit, which loses nothing: a partly written checkpoint does not count as one
 
 
 def _end_with_the_sweep() -> None:
@@ -23,7 +23,7 @@ def _end_with_the_sweep() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by default in a shell's background jobs
     threading.Thread(target=_end_with_the_sweep, daemon=True).start()
     from coevolve import cli
 

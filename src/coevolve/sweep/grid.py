@@ -1,4 +1,4 @@
-"""From what varies (``seed=0..9 algorithm.eta=0.03,0.1``) to one recipe per combination."""
+"""The grid of a sweep: one recipe per combination of values (``seed=0..9 algorithm.eta=0.03,0.1``)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from coevolve.report import trackers
 
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
-_MOST = 10_000  # runs; more is a slip of the finger, and would be checked for hours
+_MOST = 10_000  # runs; more is probably a typing error, and checking them would take hours
 _SETTING, _SETTINGS = 40, 120
-"""Characters of one setting and of all settings in a folder's name; file systems allow 255 in all."""
+"""Most characters of one setting and of all settings in a folder's name; file systems allow 255 in all."""
 
 Axes = dict[str, list[str]]
-"""Key -> its values as they are written in an override."""
+"""Key -> its values, as written in an override."""
 
 
 def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
-    """A checked recipe for each combination of the values, the last key varying fastest, with its folder in output.
+    """Return a checked recipe for each combination of the values, the last key varying fastest.
 
-    path: of a file, whose name without its end the folders begin with. Raises ValueError naming the combination that
-    does not work, or two that are the same, and for far too many.
+    path: a recipe file; its stem begins the names of the runs' folders in ``output``. Raises ValueError for an invalid
+    combination and for two that are the same run, naming them, and for more than ``_MOST`` combinations.
     """
     axes = _axes(overrides)
     if (count := math.prod(map(len, axes.values()))) > _MOST:
@@ -55,8 +55,8 @@ def grid(path: Path, overrides: Iterable[str], output: Path) -> list[Recipe]:
 
 
 def _checked(recipe: Recipe) -> Recipe:
-    """Raises ValueError for components and trackers that do not exist or cannot be; the task is only built when a run
-    starts."""
+    """Return the recipe. Raises ValueError for components and trackers that do not exist or are invalid; the task is
+    only built when a run starts."""
     made = parts(recipe)
     for make in (made.play, made.cast, made.algorithm):
         make()
@@ -79,16 +79,17 @@ def _axes(overrides: Iterable[str]) -> Axes:
 
 
 def values(text: str, override: str) -> list[str]:
-    """``"0..2,7"`` -> 0, 1, 2, 7; commas inside of brackets, braces and quotes separate nothing.
+    """Split ``"0..2,7"`` into 0, 1, 2, 7; commas inside of brackets, braces and quotes do not separate values.
 
-    Raises ValueError naming the override for what is no YAML, and for a range that goes down or on for ever.
+    Raises ValueError, naming the override, for invalid YAML and for a range that descends or has more than ``_MOST``
+    values.
     """
     try:
         node = yaml.compose(f"[{text}]", yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
         why = getattr(error, "problem", None) or "nested too deeply, or of characters that no text has"
         raise ValueError(f"override {shown(override)}: not YAML values with commas between: {why}") from error
-    if not isinstance(node, yaml.SequenceNode):  # of "a]: [b"
+    if not isinstance(node, yaml.SequenceNode):  # for instance of "a]: [b"
         raise ValueError(f"override {shown(override)}: not YAML values with commas between")
     found = []
     for item in node.value:
@@ -109,20 +110,20 @@ def values(text: str, override: str) -> list[str]:
 
 
 def _name(stem: str, settings: Mapping[str, str], seed: int) -> str:
-    """``cory-eta=0.1-3``: what a report groups seeds by is all before the last dash."""
+    """Return a run's folder name, ``cory-eta=0.1-3``; a report groups seeds by the part before the last dash."""
     shown = [_safe(f"{_short(key, list(settings))}={value}", _SETTING) for key, value in settings.items()]
     return "-".join([stem, *([_safe("-".join(shown), _SETTINGS)] if shown else []), str(seed)])
 
 
 def _short(key: str, keys: Sequence[str]) -> str:
-    """The last words of a dotted key that no other key ends with."""
+    """Return the shortest end of a dotted key that no other key ends with."""
     words = key.split(".")
     ends = (".".join(words[-n:]) for n in range(1, len(words) + 1))
     return next((end for end in ends if sum(f".{k}".endswith(f".{end}") for k in keys) == 1), key)
 
 
 def _safe(text: str, longest: int) -> str:
-    """The text if any file system takes it as a name, else what of it is good for one and a hash of all."""
+    """Return the text if it is a safe file name, else its safe characters, cut, and a hash of the whole text."""
     clean = _UNSAFE.sub("-", text).strip("-")
     if clean == text and len(text) <= longest:
         return text

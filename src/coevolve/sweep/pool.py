@@ -1,4 +1,4 @@
-"""Trainings as processes, as many at once as there are slots."""
+"""The pool of training processes, as many at once as there are slots."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from coevolve.runs.lock import alone
 from coevolve.sweep.slots import Slot
 
 LOG = "train.log"
-"""In the run's folder: what its training printed."""
+"""The file in a run's folder with the output of its training."""
 
 _POLL = 0.3  # seconds between two looks at the processes
 
 Watch = Callable[[Sequence[Recipe], Mapping[Path, str | None]], None]
-"""(the runs that train now, folder -> why it failed, None if it did not, of those that have ended)"""
+"""A callback: (recipes of the runs that train now, folder -> why it failed or None, of all runs that have ended)."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class _Training:
 
 
 def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch: Watch) -> dict[Path, str]:
-    """Train each in its folder, going on from what is there; returns folder -> why, of those that failed or are in use.
+    """Train each recipe in its folder, or resume there; returns folder -> reason, of runs that failed or are in use.
 
-    lock: a file descriptor that the processes keep open as long as they live. However this ends, they end with it.
+    lock: a file descriptor that the processes keep open as long as they live. They end with this call, also if it
+    raises.
     """
     waiting, free = [*recipes], [*slots]
     running: list[_Training] = []
@@ -52,7 +53,7 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
             try:
                 running.append(_start(recipe, free[0], lock))
                 del free[0]
-            except (ValueError, OSError) as error:  # somebody trains there, or it cannot be written
+            except (ValueError, OSError) as error:  # another training is in the folder, or it cannot be written
                 ended[recipe.output_dir] = one_line(error)
 
     try:
@@ -63,7 +64,7 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
                 running.remove(one)
                 free.append(one.slot)
                 ended[one.recipe.output_dir] = _why(one)
-            fill()  # before others look at what has ended, which may take them as long as a run
+            fill()  # before ``watch``, which may take as long as a run, for instance to evaluate what has ended
             watch([one.recipe for one in running], ended)
     finally:
         _stop(running)
@@ -73,17 +74,17 @@ def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch
 def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
     run = recipe.output_dir
     check_folder(run, "output_dir")
-    # The run reads what was checked, not the file that somebody may be editing meanwhile.
+    # The run reads the recipe that was checked, not the file, which may have been edited meanwhile.
     record = recipe.record()
-    if recipe.learner is None:  # another one's threads and processes are its own affair
-        # Its runs are a sweep's processes, so they start none of their own unless told to.
+    if recipe.learner is None:  # another learner decides on its threads and processes itself
+        # The runs are processes of the sweep already, so they start no workers unless the recipe asks for them.
         record["workers"] = False if recipe.workers == "auto" else recipe.workers
         record["threads"] = slot.threads_of(recipe)
-    # What computes is what the recipe says, not what the machine's cores leave for each run.
+    # The compute path follows from the recipe, not from the number of cores that are left for each run.
     for name, spec in recipe.policies.items():
         record["policies"][name]["compute"] = asked_of(spec.compute, recipe.threads)
-    with alone(run):  # the training has a lock of its own
-        if RunDir(run).begun and not RunDir(run).checkpoints():  # it begins anew
+    with alone(run):  # released before the training starts, which takes the lock itself
+        if RunDir(run).begun and not RunDir(run).checkpoints():  # begins anew: nothing to resume from
             RunDir(run).truncate(0)
         write_text(run / "recipe.yaml", dump(record))
     resume = ["--resume"] if RunDir(run).begun else []
@@ -95,7 +96,7 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **slot.environment(recipe)},
             pass_fds=(lock,),
-            start_new_session=True,  # Ctrl-C in the terminal reaches the sweep alone, which then ends the others
+            start_new_session=True,  # Ctrl-C in the terminal reaches the sweep only, which then ends its processes
         )
     return _Training(recipe, slot, process)
 
@@ -103,13 +104,13 @@ def _start(recipe: Recipe, slot: Slot, lock: int) -> _Training:
 def _stop(running: Sequence[_Training]) -> None:
     for one in running:
         assert one.process.stdin is not None
-        one.process.stdin.close()  # see ``child``
+        one.process.stdin.close()  # interrupts the training, see ``child``
     for one in running:
         one.process.wait()
 
 
 def _why(one: _Training) -> str | None:
-    """The last line that a failed training printed, or the signal that killed it."""
+    """Return the last line that a failed training printed, or the signal that killed it; None if it did not fail."""
     code = one.process.returncode
     if code == 0:
         return None

@@ -1,4 +1,4 @@
-"""A sweep from beginning to end: what there is to do, doing it, and what came of it."""
+"""A sweep from start to end: which runs are left, training them, and the table of results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from coevolve import faults
 from coevolve.console import WIDE, console
 from coevolve.files import check_folder
 from coevolve.late import torch
-from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml
 from coevolve.recipe.packaged import located
 from coevolve.recipe.schema import Recipe
@@ -28,15 +27,15 @@ from coevolve.sweep.slots import Slot, slots, visible
 def sweep(
     recipe: str | Path, overrides: Iterable[str] = (), *, output: str | Path | None = None, jobs: int | None = None
 ) -> list[Path]:
-    """Train every combination of what varies, several at once; returns the run directories in their order.
+    """Train every combination of the overrides' values, several at once; returns the run directories in their order.
 
         sweep("recipes/quickstart.yaml", ["seed=0..2", "algorithm.eta=0.1,0.3"])
 
     overrides: ``key=value``, ``key=a,b,c`` or ``key=0..9``. output: the folder of all runs, ``runs/<recipe>-sweep`` if
-    left out. jobs: runs at once; None is what cores and GPUs allow. What is done there already is left alone and what
-    is half done goes on, so the same call again continues. Prints progress and a table.
-    Raises ValueError, before anything starts, for a combination that is no recipe and for a folder with a run of
-    another recipe; at the end ChildProcessError if runs failed, which stops no others.
+    left out. jobs: runs at once; None is what cores and GPUs allow. Finished runs in the folder are left alone and
+    interrupted ones are resumed, so that repeating the call continues the sweep. Prints progress and a table.
+    Raises ValueError, before anything starts, for an invalid combination and for a folder with a run of another recipe;
+    at the end ChildProcessError if runs failed, which does not stop the others.
     """
     folder, recipes = _asked(recipe, overrides, output)
     out = console(WIDE, highlight=False)
@@ -63,7 +62,7 @@ def sweep(
 def plan(
     recipe: str | Path, overrides: Iterable[str] = (), *, output: str | Path | None = None, jobs: int | None = None
 ) -> str:
-    """What ``sweep`` would do. Writes nothing; raises what ``sweep`` would raise before anything starts."""
+    """Return a description of what ``sweep`` would do. Writes nothing; raises what ``sweep`` would before it starts."""
     folder, recipes = _asked(recipe, overrides, output)
     left = unfinished(recipes)
     lines = [_headline(recipes, left, places_for(recipes, len(left), jobs), folder)]
@@ -75,46 +74,47 @@ def plan(
 
 
 def _asked(recipe: str | Path, overrides: Iterable[str], output: str | Path | None) -> tuple[Path, list[Recipe]]:
-    """The folder of all runs, and their recipes. Raises ValueError if the folder is a file, and as ``grid`` does."""
-    path = located(recipe)  # of a bare name the stem may be less than the name: qwen2.5-1.5b
+    """Return the sweep's folder and its recipes. Raises ValueError if the folder is a file, and as ``grid`` does."""
+    path = located(recipe)  # the file, since the stem of a bare name with dots would be cut: qwen2.5-1.5b
     folder = Path("runs") / f"{path.stem}-sweep" if output is None else Path(output)
     check_folder(folder, "output")
     return folder, grid(path, overrides, folder)
 
 
 def unfinished(recipes: Iterable[Recipe]) -> list[Recipe]:
-    """The runs that have not reached their last step."""
+    """Return the recipes of the runs that have not reached their last step. Raises ValueError as ``newest`` does."""
     return [recipe for recipe in recipes if _done(recipe) < recipe.steps]
 
 
 def _done(recipe: Recipe) -> int:
-    """The steps that need not be run: those of its newest checkpoint, or all, where only its metrics were kept.
+    """Return the number of steps done: those of the newest checkpoint, or all, if only a finished run's metrics remain.
 
-    Raises ValueError as ``newest``, and for a run that would begin anew, over its metrics, because its checkpoints are
-    gone.
+    Raises ValueError as ``newest`` does, and for an unfinished run whose checkpoints are gone, which would begin anew
+    over its metrics.
     """
     run, done = RunDir(recipe.output_dir), newest(recipe)
     if not run.lost_checkpoints:
         return done
     if run.lines < recipe.steps:
-        run.check(recipe.steps, resume=True)  # which says what is wrong
+        run.check(recipe.steps, resume=True)  # raises, with the reason
     if run.lines > recipe.steps:
         raise ValueError(f"{run.path} has metrics of {run.lines} steps, more than the {recipe.steps} asked for")
     return run.lines
 
 
 def newest(recipe: Recipe) -> int:
-    """The steps of its newest checkpoint. Raises ValueError if its folder holds another run, or a longer one."""
+    """Return the steps of a run's newest checkpoint. Raises ValueError if the folder holds another run or a longer
+    one."""
     run = RunDir(recipe.output_dir)
     if not (run.checkpoints() or run.lines):
         return 0
     run.check_resume(recipe.steps)
-    same_recipe(run.path, renamed.recipe(load_yaml(run.path / "recipe.yaml")), recipe.record())
+    same_recipe(run.path, load_yaml(run.path / "recipe.yaml"), recipe.record())
     return max(map(steps_of, run.checkpoints()), default=0)
 
 
 def places_for(recipes: Sequence[Recipe], left: int, jobs: int | None) -> list[Slot]:
-    """For so many of these that are left."""
+    """Return the slots for the runs of which ``left`` are to be made, by this machine's cores and GPUs."""
     return slots(recipes, left, jobs, cores(), visible(os.environ, torch.cuda.device_count()))
 
 

@@ -1,4 +1,4 @@
-"""What a sweep prints: its progress while it trains, and what came of it."""
+"""The output of a sweep in the terminal: progress while it trains, and a table of the results."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from coevolve.runs.folder import RunDir
 from coevolve.sweep.pool import Watch
 
 _EVERY = 60.0  # seconds between two plain lines about a run
-_SPEED = 600.0  # seconds that the time left is estimated from
-_TAIL = 1 << 16  # bytes of metrics that hold a whole line
+_SPEED = 600.0  # the time left is estimated from the speed of so many seconds
+_TAIL = 1 << 16  # bytes that are read from the end of the metrics, enough for a whole line
 
 
 @contextmanager
 def progress(done: int, total: int, out: Console) -> Iterator[Watch]:
-    """One live line per run that trains, or a plain one now and then where the output is no terminal; a line that
-    stays for each that has ended. done: of the total, before."""
+    """Show a live line per run that trains, or print one every minute if the output is no terminal; each run that has
+    ended gets a line that stays. done: runs of the total that had ended before."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(16),
@@ -48,7 +48,7 @@ def progress(done: int, total: int, out: Console) -> Iterator[Watch]:
 
 
 class _Watcher:
-    """A ``Watch`` that remembers what it has said."""
+    """A ``Watch`` that keeps track of the lines it has printed."""
 
     def __init__(self, bar: Progress, runs: TaskID) -> None:
         self.bar, self.runs = bar, runs
@@ -66,7 +66,7 @@ class _Watcher:
     def _goes_on(self, recipe: Recipe) -> None:
         run, line = recipe.output_dir, newest(recipe.output_dir)
         steps, said = (line["step"] + 1, _reward(line)) if line else (0, "")
-        if run not in self.tasks:  # what was there before says nothing about the speed
+        if run not in self.tasks:  # starts at the steps done before: these say nothing about the speed
             self.tasks[run] = self.bar.add_task(run.name, total=recipe.steps, completed=steps, said=said)
         self.bar.update(self.tasks[run], completed=steps, said=said)
         now = time.monotonic()
@@ -92,8 +92,8 @@ class _Watcher:
 
 
 def newest(run: Path) -> dict[str, Any] | None:
-    """The last whole line of a run's metrics, without reading the others; None before the first step, and where that
-    line is broken, as after a power cut: the training that goes on there writes it again."""
+    """Return the last complete line of a run's metrics, without reading the others; None before the first step, and if
+    that line is broken, as after a power cut: the training that resumes there writes it again."""
     file = RunDir(run).metrics
     if not file.is_file():
         return None
@@ -111,8 +111,8 @@ def _reward(line: Mapping[str, Any]) -> str:
 
 
 def table(runs: Sequence[Path]) -> Table:
-    """A row per group of seeds. Final reward: the mean over seeds and the last tenth of the steps, with its standard
-    error over seeds; time: of a run's steps, the mean over seeds."""
+    """Return a table with a row per group of seeds. Final reward: the mean over seeds and the last tenth of the steps,
+    with its standard error over seeds; time: the seconds of a run's steps, the mean over seeds."""
     shown = Table(box=box.SIMPLE)
     for title in ("group", "seeds", "final reward", "time per run"):
         shown.add_column(title)

@@ -1,4 +1,4 @@
-"""Who computes where: how many runs at once, with how many threads each, on which GPU."""
+"""The slots of a sweep: how many runs at once, with how many threads each, on which GPU."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ from coevolve.recipe.schema import Recipe
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ANY = frozenset({"auto", "cuda"})
-"""Devices that a run finds for itself among the visible ones."""
+"""Values of ``device`` with which a run chooses among the visible devices."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one run at a time. threads: at most; gpu: the only one it may see, None for what there is."""
+    """A place for one run at a time. threads: the most it may use; gpu: the only visible GPU, None for all of them."""
 
     threads: int
     gpu: str | None = None
 
     def threads_of(self, recipe: Recipe) -> int:
-        """What a run gets here: what its recipe asks for, 1 if it does not ask."""
+        """Return a run's number of threads: what its recipe asks for (1 if it does not), at most the slot's."""
         return min(recipe.threads or 1, self.threads)
 
     def environment(self, recipe: Recipe) -> dict[str, str]:
-        """What the run's process is told by its environment."""
+        """Return the environment variables that are set for the run's process."""
         threads = {"OMP_NUM_THREADS": str(self.threads_of(recipe))} if recipe.learner is None else {}
         return threads if self.gpu is None else threads | {_VISIBLE: self.gpu}
 
 
 def slots(recipes: Sequence[Recipe], left: int, jobs: int | None, cores: int, gpus: Sequence[str]) -> list[Slot]:
-    """As many places as runs go at once, with the threads and GPUs divided among them.
+    """Return a slot for each run that trains at the same time, with the threads and GPUs divided among them.
 
-    recipes: of all runs, of which so many are ``left``: the last of them get no more threads than they would have had
-    beside the others. jobs: how many at once; None is one per GPU, or as many as the cores have threads for. Threads
-    are cut where all of them together are more than the cores. Where policies name a GPU (``cuda:1``) all runs would
-    use it, and a ``learner`` has processes and cards of its own, so None is one. Raises ValueError for less than one
-    job.
+    recipes: of all runs. left: how many of them are to be made; these get no more threads than if all runs were made.
+    jobs: runs at once; None is one per GPU, or as many as the cores have threads for, but one where policies name a GPU
+    (``cuda:1``), which all runs would use, or where a ``learner`` has processes and GPUs of its own. Threads are cut
+    where all of them together exceed the cores. Raises ValueError for less than one job.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; want at least 1")
     devices = {spec.device for recipe in recipes for spec in recipe.policies.values()}
-    all_of_it = any(recipe.learner is not None for recipe in recipes)  # whose processes and cards are its own affair
+    all_of_it = any(recipe.learner is not None for recipe in recipes)  # a learner chooses its processes and GPUs itself
     spread = list(gpus) if devices & _ANY and devices <= _ANY | {"cpu"} and not all_of_it else []
     wanted = max((recipe.threads or 1 for recipe in recipes), default=1)
     one_gpu = any(device.startswith("cuda:") for device in devices)
@@ -51,6 +50,6 @@ def slots(recipes: Sequence[Recipe], left: int, jobs: int | None, cores: int, gp
 
 
 def visible(environment: Mapping[str, str], count: int) -> list[str]:
-    """What ``CUDA_VISIBLE_DEVICES`` calls each of the ``count`` GPUs that this process sees."""
+    """Return the names, as in ``CUDA_VISIBLE_DEVICES``, of the ``count`` GPUs that this process sees."""
     named = environment.get(_VISIBLE)
     return [name.strip() for name in named.split(",")][:count] if named else [str(i) for i in range(count)]

@@ -94,7 +94,8 @@ def levels(notes: Notes, seen: Seen) -> str:
     """Report how far each level of the reward was reached, in one word each."""
     verdicts = seen.grade.verdicts
     tests = f"{_passed(verdicts)} of {len(verdicts)}" if verdicts else "not run"
-    syntax = "no" if syntax_error(extract(seen.text)) else "yes"
+    code = extract(seen.text)
+    syntax = "yes" if code.strip() and not syntax_error(code) else "no"
     said = [notes.levels.format(defined=_YES[seen.defined], syntax=syntax, tests=tests)]
     if seen.role != CODER:
         said.append(notes.levels_together.format(called=_YES[seen.grade.calls_aux]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from coevolve import noise
 from coevolve.rewards.sentiment import Score
@@ -15,8 +15,7 @@ Split = Literal["train", "test"]
 OBSERVER = 'I can make this sentence "{reference}" more positive: {query}'
 """CORY's observer template (arXiv 2410.06101, section 4). Models are pre-trained on it: not a character may change."""
 
-# Only this many first characters of a text are tokenised: enough for a query, and the rest would be wasted work.
-_HEAD = 512
+_HEAD = 512  # first characters of a text that are tokenised; the whole text only where a query needs more
 
 
 def observer_prompt(query: str, answer: str) -> str:
@@ -79,9 +78,17 @@ def _problems(
     if not tokenizer.is_fast:
         raise ValueError(f"task: tokenizer {name!r} cannot say where its tokens end; name one with a tokenizer.json")
     heads = [text[:_HEAD] for text in texts.values()]
-    borders = tokenizer(heads, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     problems = []
-    for id, head, spans in zip(texts, heads, borders, strict=True):
+    for (id, text), spans in zip(texts.items(), _spans(tokenizer, heads), strict=True):
         length = noise.integer(*query_tokens, "query", seed, split, id)
-        problems.append(Problem(id, {"query": head[: spans[:length][-1][1]]}))
+        if length >= len(spans) and len(text) > _HEAD:
+            [spans] = _spans(tokenizer, [text])
+        problems.append(Problem(id, {"query": text[: spans[:length][-1][1]]}))
     return problems
+
+
+def _spans(tokenizer: Any, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """Return the first and the end character of every token of each text."""
+    found = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+    spans: list[list[tuple[int, int]]] = found["offset_mapping"]
+    return spans

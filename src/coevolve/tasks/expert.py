@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import Any
 
@@ -109,18 +109,30 @@ class Expert:
 
 
 def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:
-    """Return the edits in an answer: its JSON object, without the text around it, has text or null for each role.
+    """Return the edits in an answer: its last JSON object with a role's key has text or null for each role.
 
     Roles without an edit (null or blank) are left out. Raises ValueError if there is no such object.
     """
-    try:
-        found = json.loads(text[text.find("{") : text.rfind("}") + 1])
-    except (ValueError, RecursionError) as error:
-        raise _NoEditsError(f"no JSON in the answer {text[:_REASON]!r}") from error
-    if not isinstance(found, dict) or not all(isinstance(found.get(role, 0), str | None) for role in roles):
+    objects = list(_objects(text))
+    if not objects:
+        raise _NoEditsError(f"no JSON in the answer {text[:_REASON]!r}")
+    found = next((one for one in reversed(objects) if one.keys() & set(roles)), objects[-1])
+    if not all(isinstance(found.get(role, 0), str | None) for role in roles):
         raise _NoEditsError(f"want JSON with a text for each of {', '.join(roles)}; the answer is {text[:_REASON]!r}")
     edits = {role: whole_characters(found[role] or "").strip() for role in roles}
     return {role: edit for role, edit in edits.items() if edit}
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a text, outermost only; braces that begin none are passed over."""
+    start, decoder = text.find("{"), json.JSONDecoder()
+    while start >= 0:
+        try:
+            found, end = decoder.raw_decode(text, start)
+            yield found
+        except (ValueError, RecursionError):
+            end = start + 1
+        start = text.find("{", end)
 
 
 def _question(problem: str, codes: Mapping[Role, str], reports: Mapping[Role, str]) -> str:

@@ -65,7 +65,8 @@ def _all(config: str) -> list[Problem]:
     """Return the problems of the split "test" of this version."""
     name = {"sanitized": "mbpp_sanitized", "full": "mbpp"}[config]
     rows = data.rows(name, dataset="google-research-datasets/mbpp", split="test", config=config)
-    return problems([row for row in rows if row.get("task_id") in _TEST_IDS], name)
+    known = [row for row in rows if row.get("task_id") in _TEST_IDS]
+    return problems(sorted(known, key=lambda row: int(row["task_id"])), name)
 
 
 def problems(rows: Sequence[data.Row], where: str) -> list[Problem]:

@@ -27,11 +27,11 @@ def load(source: Source, split: str) -> list[Row]:
     """
     if not isinstance(source, str | Path):
         return in_memory(source)
-    name = str(source)
+    name = os.path.expanduser(str(source))
     for ending, reader in READERS.items():
         if name.endswith(ending):
-            return reader(Path(source))
-    looks = isinstance(source, Path) or name.endswith(_OTHER_FILES) or name.startswith((".", "/", "~"))
+            return reader(Path(name))
+    looks = isinstance(source, Path) or name.endswith(_OTHER_FILES) or name.startswith((".", "/"))
     if looks or os.path.exists(name):
         raise ValueError(f"task {cut(name)}: a file of another kind; want {', '.join(READERS)}")
     dataset, _, named = name.partition(":")

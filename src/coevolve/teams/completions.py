@@ -34,12 +34,15 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "tools": [[]],
     "functions": [[]],
     "tool_choice": ["none", "auto"],
+    "reasoning_effort": ["none"],
     "response_format": [{"type": "text"}],
     "modalities": [["text"]],
 }
 """Request fields that a team does not support, and the values that are accepted since they change nothing."""
 
-_SILENT = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
+_SILENT = frozenset(
+    {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls"}
+)
 """Request fields that are ignored, as they would not change the answer."""
 
 

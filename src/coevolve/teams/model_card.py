@@ -29,6 +29,7 @@ _DIGITS = {"reward": 3, "reward_se": 3, "kl": 2, "length": 1, "eos_rate": 2, "di
 _STEP = ("batch_size", "members", "seed")
 CARD = "README.md"
 _PIPELINE = "text-generation"
+_OTHER = "other"  # what the hub calls several licences together
 _LICENCE = "mit"  # the package's, and so that of the models that come with it
 _LONG = 200  # characters from which a column's value is written as "..." in the example of a call
 
@@ -71,12 +72,14 @@ def _front_matter(team: Exported, run: RunDir, recipe: Recipe) -> str:
     and metrics."""
     starts = dict.fromkeys(spec.model for name, spec in recipe.policies.items() if name in team.policies)
     bases = [model for model in starts if on_hub(model)]
+    alike = common_licence(_licence(model) for model in starts)
+    mixed = _OTHER if bases and len(bases) < len(starts) else None  # the hub will know its own models' licences only
     adapters = all(spec.weights == "lora" for spec in team.policies.values())
     relation: dict[str, Any] = {"base_model_relation": "adapter" if adapters else "finetune"} if bases else {}
     about = ModelCardData(
         library_name="transformers",
         pipeline_tag=_PIPELINE,
-        license=common_licence(_licence(model) for model in starts),
+        license=alike or mixed,
         base_model=bases or None,
         tags=["coevolve", "multi-agent", "reinforcement-learning", _PIPELINE, str(_bare(recipe.algorithm["name"]))],
         model_name=team.run,

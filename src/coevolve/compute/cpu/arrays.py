@@ -1,4 +1,4 @@
-"""Tensors as the compiled loops take them: arrays of float32, or of bfloat16 as uint16, in the same memory."""
+"""Conversion of tensors to the loops' arrays: float32, or bfloat16 as uint16, in the same memory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 
 def array(x: Tensor) -> Any:
-    """As the loops take it: float32, in the same memory if it is."""
+    """Return the tensor as a float32 array, in the same memory if it is float32 already."""
     return (x if x.dtype == torch.float32 else x.float()).numpy()
 
 
 def either(x: Tensor) -> Any:
-    """As the loops take what products make: bfloat16, as uint16, in the same memory; or ``array``."""
+    """Return a bfloat16 tensor as a uint16 array in the same memory, and any other one as ``array`` does."""
     return x.view(torch.uint16).numpy() if x.dtype == torch.bfloat16 else array(x)
 
 
 def buffer(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Any, Tensor]:
-    """What a loop writes to, as it takes it, and the same memory as a tensor."""
+    """Return an uninitialised array for a loop to write to, and the same memory as a tensor."""
     made = np.empty(shape, np.uint16 if dtype == torch.bfloat16 else np.float32)
     tensor = torch.from_numpy(made)
     return made, tensor.view(dtype) if dtype == torch.bfloat16 else tensor

@@ -1,10 +1,10 @@
 """Attention by compiled loops: of packed tokens over their tree, and of a rollout's new tokens over its KV cache.
 
-A packed token looks at its own segment up to itself and then along its path, where they lie. (PyTorch's needs
-rows side by side, filled up to equal lengths, so ``compute.attention`` copies all that it has.) The KV cache has a
-prompt's keys and values once for all rows that continue it, and each row's own in memory made beforehand.
+A packed token attends to its own segment up to itself and to the segments of its path, in place. (PyTorch's attention
+needs rows padded to equal lengths, so ``compute.attention`` copies all keys and values.) The KV cache has a prompt's
+keys and values once for all rows that continue it, and each row's own in preallocated memory.
 
-Letters: N packed tokens; B rows, E prompts that rows are left of, U all prompts, P tokens of the longest, T new tokens
+Letters: N packed tokens; B rows, E prompts that still have rows, U all prompts, P tokens of the longest, T new tokens
 at most, S = 1 new token; H query heads, K key heads, X = H + 2 K, D head dimension, W hidden size.
 """
 
@@ -26,9 +26,9 @@ from coevolve.models.adapters import Adapters
 
 
 class TreeAttention:
-    """A tree's packed tokens, filled up (``prefix_tree.padded``), and attention over them.
+    """A tree's packed tokens, padded (``prefix_tree.padded``), and attention over them.
 
-    segments: as the loops take them: first token, number of tokens, and number of the parent, which is negative where
+    segments: arrays for the loops: each segment's first token, number of tokens, and the number of its parent, -1 if
     there is none.
     """
 
@@ -42,7 +42,8 @@ class TreeAttention:
         self.segments = tuple(np.array(column, np.int64) for column in columns)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """[1, H, N, D] and twice [1, K, N, D] to [1, N, H, D]; the same in every layer; differentiable, once."""
+        """Return the attention's output of a layer: from [1, H, N, D] and twice [1, K, N, D] to [1, N, H, D];
+        differentiable once."""
         q, k, v = (x[0].transpose(0, 1).float().contiguous() for x in (query, key, value))
         out: Tensor = _Walked.apply(q, k, v, self, scaling)  # type: ignore[no-untyped-call]
         return out[None].to(query.dtype)
@@ -51,7 +52,7 @@ class TreeAttention:
 class _Walked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, walk: TreeAttention, scaling: float) -> Tensor:
-        # Tokens that fill up are nobody's: they find nothing, and have no gradient.
+        # Padding tokens belong to no segment: their output and their gradients are 0.
         out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:2])
         shape = (q.shape[1], *k.shape[1:])
         loops.walk(*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
@@ -70,16 +71,16 @@ class _Walked(torch.autograd.Function):
 
 
 def _lines(*arrays: Tensor) -> Iterator[Any]:
-    """As the loops take them, in the same memory."""
+    """Yield flat arrays in the same memory, for the loops."""
     return (x.detach().view(-1).numpy() for x in arrays)
 
 
 Forward = Callable[[Tensor, Tensor, Any], Tensor]
-"""(ids_BS, position_BS, attention) -> last hidden states [B, S, W]: the model below its head, without gradient."""
+"""The model below its head, without gradient: (ids_BS, position_BS, attention) -> last hidden states [B, S, W]."""
 
 
 class _Prefill:
-    """Attention over packed prompts that keeps every layer's keys, each beside its value, [N, K, 2 D]."""
+    """Attention over packed prompts that keeps every layer's keys and values, each pair side by side, [N, K, 2 D]."""
 
     def __init__(self, packed: TreeAttention) -> None:
         self.packed = packed
@@ -91,9 +92,9 @@ class _Prefill:
 
 
 class PrefixCache:
-    """The keys and values of a rollout's rows. prompt_B: the number of each row's prompt. steps: new tokens at most.
+    """The ``KVCache`` of a rollout. prompt_B: the number of each row's prompt. steps: the most new tokens.
 
-    speaker_U: whose each prompt is, as a number of ``adapters``; prompts of one come together.
+    speaker_U: the number of each prompt's adapter in ``adapters``; prompts with the same adapter are consecutive.
     """
 
     dead_share = 8
@@ -110,7 +111,7 @@ class PrefixCache:
         self.forward, self.steps, self.filled = forward, steps, 0
         tree = grow([np.array(prompt) for prompt in prompts], speaker_U)
         packed = TreeAttention(tree)
-        # Tokens that fill up are anybody's.
+        # Padding tokens may have any adapter.
         adapters.split(np.pad(tree.kind_N, (0, len(packed.ids_N) - len(tree.kind_N)), "edge"))
         prefill = _Prefill(packed)
         hidden_1NW = forward(packed.ids_N[None], packed.position_N[None], prefill)
@@ -122,17 +123,18 @@ class PrefixCache:
         }
         self.length_E, self.prompt_B = np.array([len(path) for path in path_U]), np.array(prompt_B)
         self.own: dict[int, Tensor] = {}
-        """[B, K, T, 2 D] of every layer: a row's keys of one head lie in one piece."""
+        """Per layer, [B, K, T, 2 D]: a row's keys and values of one head are contiguous."""
         self.arrays: dict[int, tuple[Any, ...]] = {}
 
     def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
-        """Feed one token a row; the last hidden states, [B, W]."""
+        """Feed one token per row and return the last hidden states, [B, W]."""
         hidden_BW = self.forward(ids_B[:, None], position_B[:, None], self)[:, 0]
         self.filled += 1
         return hidden_BW
 
     def attend_heads(self, layer: int, heads_BXD: Any, cos_BD: Any, sin_BD: Any, scaling: float) -> Tensor:
-        """One new token a row, of arrays: queries, keys and values side by side, still to be turned; [B, 1, H, D]."""
+        """Return the attention's output for one new token per row, [B, 1, H, D]. heads_BXD: an array of queries, keys
+        and values side by side, not rotated yet."""
         seen = self.seen(layer, heads_BXD.dtype)
         rows, heads, size = heads_BXD.shape
         out_BSHD = np.empty((rows, 1, heads - 2 * seen[0].shape[1], size), np.float32)
@@ -140,8 +142,9 @@ class PrefixCache:
         return torch.from_numpy(out_BSHD)
 
     def seen(self, layer: int, kind: Any) -> tuple[Any, ...]:
-        """As the loops take them: prompts, their lengths, whose rows they are, and rows' own tokens, of this kind:
-        reading these is what most of attention's time goes to. (Norms of heads leave theirs in float32.)"""
+        """Return a layer's arrays for the loops: the prompts' keys and values, their lengths, each row's prompt, and
+        the rows' own keys and values. These have the dtype ``kind``, since most of attention's time is spent reading
+        them. (Models with norms of heads have them in float32.)"""
         if layer not in self.arrays:
             prompt = self.prompt[layer]
             if layer not in self.own:
@@ -153,8 +156,8 @@ class PrefixCache:
         return self.arrays[layer]
 
     def keep(self, order_B: Tensor, holes: Tensor) -> None:
-        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; ``holes`` are the b where the two
-        differ. Prompts of nobody leave, too."""
+        """Replace each row b by row ``order_B[b]``, and drop the rows after the last; ``holes`` are the b where the two
+        differ. Prompts without rows are dropped, too."""
         alive, self.prompt_B = np.unique(self.prompt_B[order_B.numpy()], return_inverse=True)
         if len(alive) < len(self.length_E):
             self.prompt = {layer: prompt[torch.from_numpy(alive)] for layer, prompt in self.prompt.items()}

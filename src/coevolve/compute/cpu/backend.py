@@ -1,4 +1,4 @@
-"""The backend of compiled loops (numba), for decoders of Llama's kind on the CPU; PyTorch then has one thread.
+"""The backend of compiled loops (numba), for decoders of Llama's kind on the CPU; PyTorch then uses one thread.
 
 Letters: N the action tokens of all rows in one line, W hidden size, V vocabulary.
 """
@@ -29,7 +29,7 @@ from coevolve.types import Batch, Sampling
 
 @dataclass(frozen=True)
 class CpuBackend:
-    """Compiled loops between products, a prefix tree in updates and rollouts alike."""
+    """The backend with compiled loops between matrix products, and prefix trees in updates and rollouts."""
 
     base: Base
     name: str = "cpu"
@@ -38,31 +38,32 @@ class CpuBackend:
 
     @contextmanager
     def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[CpuSampler]:
-        """Copies the weights of all products, but for those of which a copy is kept."""
+        """Yield a sampler for these adapters, with copies of the weights of all products (some are made once and
+        kept)."""
         layer, decoder = head(self.base.causal), Decoder(trunk(self.base.causal), dtype, adapters)
         often = isinstance(layer, nn.Linear) and layer.weight.numel() <= MOST
         logits = panels([layer], dtype, torch.float32) if often else self.lm_head(dtype)
         yield CpuSampler(decoder, adapters, logits)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """[N, W]."""
+        """Return the hidden states that predict the action tokens, [N, W]."""
         tree, where_N = packed_actions(batch)
         return training.forward(trunk(self.base.causal), TreeAttention(tree), where_N, self.base.adapters)
 
     def logprobs(
         self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None
     ) -> tuple[Tensor, ...]:
-        """[N] each."""
+        """Return log-probabilities and entropies, and KLs with a reference, [N] each (``logprobs.action_logps``)."""
         return action_logps(head(self.base.causal), hidden_NW, action_N, temperature_N, OPERATIONS, reference=reference)
 
     def lm_head(self, dtype: torch.dtype) -> LMHead:
-        """In bfloat16 with a copy of the weights."""
+        """Return ``lm_head`` of the model's head; in bfloat16 it holds a copy of the weights."""
         return lm_head(head(self.base.causal), dtype)
 
 
 @dataclass(frozen=True)
 class CpuSampler:
-    """A rollout by compiled loops."""
+    """The sampler of rollouts by compiled loops."""
 
     decoder: Decoder
     adapters: Adapters
@@ -71,16 +72,16 @@ class CpuSampler:
     def session(
         self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
     ) -> KVCache:
-        """A prompt's keys and values once for all its rows."""
+        """Feed the prompts and return a KV cache that holds a prompt's keys and values once for all its rows."""
         return PrefixCache(self.decoder, prompts, speaker_U, prompt_B, steps, self.adapters)
 
     def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
-        """``compute.draw``."""
+        """Draw one token per row with ``compute.draw``."""
         return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
 def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:
-    """``compute.logprobs.lm_head`` by products of this backend."""
+    """Return what ``compute.logprobs.lm_head`` returns, computed with this backend's products."""
     if not isinstance(layer, nn.Linear):
         return partial(as_it_is, layer)
     if dtype != torch.float32:

@@ -1,9 +1,9 @@
-"""A rollout's forward on the CPU, written out for decoders of Llama's kind: products, and compiled loops between them.
+"""The forward of a rollout on the CPU for decoders of Llama's kind: matrix products, and compiled loops between them.
 
-A rollout's step has few rows, and transformers' modules take some forty small operations a layer for them, most of
+A rollout's step has few rows, and transformers' modules run some forty small operations per layer for them, most of
 which cost more to start than to compute. Here queries, keys and values come from one product, and so do gate and up.
-Letters: B sequences of S tokens, N of all, W hidden size, I between gate and down, H query heads, K key heads,
-A = H + K, X = A + K, D head dimension.
+Letters: B sequences of S tokens, N tokens of all sequences, W hidden size, I size between gate and down, H query heads,
+K key heads, A = H + K, X = A + K, D head dimension.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from coevolve.compute.cpu.products import Panels, panels
 from coevolve.models.adapters import Adapters
 
 MOST = 1 << 28
-"""Weights of a model's products that are copied for a rollout at most: for a while they are in memory twice."""
+"""The most weights of a model's products that are copied for a rollout, during which they are in memory twice."""
 
 MOST_KEPT = 1 << 31
-"""Likewise where the copy is made once and kept, as nobody trains them: in bfloat16 it takes 4 GiB, and at the start,
-when the loops are compared with the model in float32, 8 for a while."""
+"""The most weights if they are frozen and the copy is made once and kept: it takes 4 GiB in bfloat16, and for a while
+at the start, when the loops are compared with the model in float32, 8 GiB."""
 
 _TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
-"""The modules of a decoder of Llama's kind, one set inside the other."""
+"""The names of the modules in a decoder of Llama's kind: of the trunk, a layer, its attention and its MLP."""
 
 _HEAD_NORMS = {"q_norm", "k_norm"}
 
 SILU = (nn.SiLU, SiLUActivation)
 
 CosSin = tuple[Any, Any]
-"""Of every token's rotation."""
+"""The cosines and sines of every token's rotary embedding."""
 
 
 def unlike(body: nn.Module, kept: bool) -> str | None:
-    """Why the model below the head is not made of Llama's modules, with no parameter elsewhere and ordinary products,
-    few enough to have their weights twice; None if it is. kept: their copy is made once, not for every rollout."""
+    """Return why this decoder cannot compute the model below the head; None if it can. The model must consist of
+    Llama's modules with ordinary linear layers, no other parameters, and few enough weights to copy. kept: whether the
+    copy is made once, not for every rollout."""
     if _children(body) != _TRUNK:
         return "it is no decoder of Llama's kind"
     layers: Any = body.layers
@@ -72,7 +73,7 @@ def _children(module: nn.Module) -> set[str]:
 
 
 class Decoder:
-    """The model below the head, computing in dtype with copies of its products' weights, which must not change."""
+    """The model below the head, computed in dtype with copies of its products' weights, which must not change."""
 
     def __init__(self, body: Any, dtype: torch.dtype, adapters: Adapters) -> None:
         self.body, self.dtype = body, dtype
@@ -80,7 +81,7 @@ class Decoder:
 
     @torch.no_grad()
     def __call__(self, ids_BS: Tensor, position_BS: Tensor, attention: Attention) -> Tensor:
-        """The last hidden states, [B, S, W]."""
+        """Return the last hidden states, [B, S, W]."""
         x_BSW = self.body.embed_tokens(ids_BS)
         cos_BSD, sin_BSD = rotation(self.body, x_BSW, position_BS)
         cos_sin: CosSin = (cos_BSD, sin_BSD)
@@ -94,7 +95,7 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Linear layers that have the same input, their outputs side by side, with what adapters add to each."""
+    """Linear layers with the same input, as one product plus their adapters, outputs side by side."""
 
     layers: Sequence[Any]
     base: Panels
@@ -107,7 +108,7 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """One layer of the decoder. module: transformers' one, whose norms and settings it has. dtype: of its products.
+    """One layer of the decoder. module: transformers' layer, whose norms and settings are used. dtype: of the products.
     heads: H and K. products: queries, keys and values; output; gate and up; down."""
 
     module: Any
@@ -134,7 +135,7 @@ class _Layer:
     def __call__(
         self, number: int, x_BSW: Tensor, y_BSW: Tensor, cos_sin: CosSin, attention: Attention
     ) -> tuple[Tensor, Tensor]:
-        """The layer's input is the sum of x and y, and so is its output."""
+        """Run the layer. Its input is the sum of x and y, and its output the sum of the two returned tensors."""
         *_, gate_up, down = self.products
         x_BSW, normed_BSW = _added(x_BSW, y_BSW, self.module.input_layernorm, self.dtype)
         attended_BSW = self._attended(number, normed_BSW, cos_sin, attention)
@@ -152,13 +153,13 @@ class _Layer:
             return out(ours.attend_heads(number, either(heads_BSXD)[:, 0], *cos_sin, attention.scaling).flatten(2))
         x_BSAD, v_BSKD = heads_BSXD.tensor_split((queries + keys,), 2)
         q_BSHD, k_BSKD = _rotated(x_BSAD, *cos_sin).tensor_split((queries,), 2)
-        k_BSKD = k_BSKD.to(heads_BSXD.dtype)  # as new tokens' keys are remembered, and as updates see them
+        k_BSKD = k_BSKD.to(heads_BSXD.dtype)  # the dtype of new tokens' keys in the KV cache and in updates
         q, k, v = (x.transpose(1, 2) for x in (q_BSHD, k_BSKD, v_BSKD))
         return out(ours.attend(number, q, k, v, attention.scaling).flatten(2))
 
 
 def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
-    """The weights of the norms of queries and keys, if there are any."""
+    """Return the weights of the norms of queries and keys, or None if the model has none."""
     if not hasattr(attention, "q_norm"):
         return None
     norms = (attention.q_norm, attention.k_norm)
@@ -166,7 +167,7 @@ def _norms_AD(attention: Any, heads: Sequence[int]) -> Tensor | None:
 
 
 def rotation(body: Any, x_BSW: Tensor, position_BS: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin for whole heads, [B, S, D]. Raises NotImplementedError where only a part of each is rotated."""
+    """Return cos and sin for whole heads, [B, S, D]. Raises NotImplementedError if only a part of each is rotated."""
     cos_BSD, sin_BSD = body.rotary_emb(x_BSW, position_BS)
     if cos_BSD.shape[-1] != body.layers[0].self_attn.head_dim or cos_BSD.shape[-1] % 2:
         raise NotImplementedError("heads that are rotated in part")
@@ -174,7 +175,7 @@ def rotation(body: Any, x_BSW: Tensor, position_BS: Tensor) -> tuple[Tensor, Ten
 
 
 def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x + y in float32, and its norm in dtype."""
+    """Return x + y in float32, and its norm in dtype."""
     y_NW = either(y).reshape(-1, y.shape[-1])
     (sum_NW, both), (out_NW, out) = buffer(y_NW.shape, torch.float32), buffer(y_NW.shape, dtype)
     given = (array(x).reshape(y_NW.shape), y_NW, array(norm.weight.detach()), norm.variance_epsilon)
@@ -183,14 +184,14 @@ def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor,
 
 
 def _rotated(x_BSAD: Tensor, cos_BSD: Tensor, sin_BSD: Tensor) -> Tensor:
-    """(a, b), its halves, becomes (a cos - b sin, b cos + a sin)."""
+    """Rotate each head: its halves (a, b) become (a cos - b sin, b cos + a sin)."""
     half = x_BSAD.shape[-1] // 2
     signed_BSD = torch.cat((-sin_BSD[..., :half], sin_BSD[..., half:]), -1)
     return torch.addcmul(x_BSAD * cos_BSD.unsqueeze(2), x_BSAD.roll(half, -1), signed_BSD.unsqueeze(2))
 
 
 def _gated(both: Tensor, activation: Any) -> Tensor:
-    """activation(gate) up."""
+    """Return activation(gate) * up, of gate and up side by side."""
     if not isinstance(activation, SILU):
         gate, up = both.chunk(2, -1)
         product: Tensor = activation(gate) * up

@@ -1,9 +1,9 @@
-"""Matrix products on the CPU: of a rollout by a compiled loop over weights in panels (``loops.product``), of updates by
+"""Matrix products on the CPU: in rollouts by a compiled loop over weights in panels (``loops.product``), in updates by
 PyTorch or, where that is faster, by oneDNN.
 
-PyTorch hands float32 matrix products to MKL, which has no AVX-512 on processors that are not Intel's. oneDNN's operator
-is private to PyTorch, so it is tried once and used only where it is there and right. Letters: N rows, I inputs, O
-outputs.
+PyTorch uses MKL for float32 matrix products, which has no AVX-512 on processors that are not Intel's. oneDNN's operator
+is private to PyTorch, so it is tested once and used only if it exists and gives the right numbers. Letters: N rows, I
+inputs, O outputs.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ from coevolve.runtime.placement import product_threads
 from coevolve.runtime.processor import intel, multiplied_in
 
 _FEW_ROWS = 16
-"""Below it the default is as fast."""
+"""Below so many rows PyTorch's default product is as fast."""
 
 _SHARE = 1 << 20
-"""Weights of a thread, at least, but for the last one of a product."""
+"""The least number of weights per thread, except for the last thread of a product."""
 
 _PIECE = 384
-"""Outputs whose weights are made float32 at once, few enough for them to be in the cache when they are multiplied. Not
-by the number of threads, or numbers would change with it."""
+"""Outputs whose weights are converted to float32 at a time, few enough to be in the cache when they are multiplied. The
+number does not depend on the number of threads, or results would."""
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W' + b without gradient."""
+    """Return x W' + b without gradient."""
     return _product(x, weight, bias) if available(x.dtype) else functional.linear(x, weight, bias)
 
 
 def inner(a_NO: Tensor, b_NI: Tensor) -> Tensor:
-    """a' b without gradient, [O, I]."""
+    """Return a' b without gradient, [O, I]."""
     if a_NO.dtype != torch.float32 or not available(torch.float32):
         return a_NO.t() @ b_NI
     a_NO, b_NI = a_NO.contiguous(), b_NI.contiguous()
-    if a_NO.shape[1] <= b_NI.shape[1]:  # the left factor is laid out anew, which is cheaper for the smaller one
+    if a_NO.shape[1] <= b_NI.shape[1]:  # the left factor is rearranged: cheaper for the smaller one
         return _product(a_NO.t(), b_NI.t())
     return _product(b_NI.t(), a_NO.t()).t()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W' + b, differentiable; of bfloat16 in float32 where that is faster, else under autocast PyTorch's own."""
+    """Return x W' + b, differentiable. bfloat16 is multiplied in float32 where that is faster; else PyTorch's own
+    product is used under autocast."""
     rows = x.numel() // x.shape[-1]
     if x.dtype == weight.dtype == torch.bfloat16 and multiplied_in(x.dtype, x.device, rows) == torch.float32:
         wide: Tensor = _Wide.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -68,10 +69,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def side_by_side(layers: Sequence[Any], x: Tensor, adapters: Adapters | None) -> Tensor:
-    """The outputs of linear layers for one input, side by side, differentiable: one product if none has adapters.
+    """Return the outputs of linear layers for one input, side by side, differentiable: one product if none has
+    adapters.
 
-    Weights of several layers are then copied, and kept for the backward; not those that are held in bfloat16, which
-    may be many. adapters: those that compute now.
+    For that product the weights of several layers are copied, and kept for the backward; weights held in bfloat16,
+    which may be many, are not. adapters: those in use now.
     """
     if not any(hasattr(layer, "base_layer") or layer.weight.dtype == torch.bfloat16 for layer in layers):
         with torch.autocast("cpu", enabled=False):
@@ -87,7 +89,7 @@ def _adapted(layer: Any, x: Tensor, adapters: Adapters | None) -> Tensor:
 
 
 def joined_weights(layers: Sequence[nn.Linear], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """The weights and biases of layers side by side."""
+    """Return the weights and biases of layers side by side."""
     weights, biases = [layer.weight.to(dtype) for layer in layers], [layer.bias for layer in layers]
     if len(layers) == 1:
         return weights[0], None if biases[0] is None else biases[0].to(dtype)
@@ -99,7 +101,7 @@ def joined_weights(layers: Sequence[nn.Linear], dtype: torch.dtype) -> tuple[Ten
 
 
 class _Linear(torch.autograd.Function):
-    """x W' + b; the gradients are two more such products."""
+    """The product x W' + b, whose gradients are two more such products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -120,8 +122,8 @@ class _Linear(torch.autograd.Function):
 
 
 class _Wide(torch.autograd.Function):
-    """x W' + b of bfloat16, multiplied in float32, which has all products of such numbers; sums are rounded as
-    bfloat16's are, and gradients are two more such products."""
+    """The product x W' + b of bfloat16, multiplied in float32, which represents such products exactly. Results are
+    rounded to bfloat16, and gradients are two more such products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -143,14 +145,14 @@ class _Wide(torch.autograd.Function):
 
 
 def _in_pieces(x: Tensor, weight_IO: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """x W + b in x's dtype, multiplied in float32 without gradient: weights are made that piece by piece, and threads
-    have pieces of their own."""
+    """Return x W + b in x's dtype, multiplied in float32 without gradient. Weights are converted piece by piece, and
+    the pieces are divided among threads."""
     x_NI = x.detach().flatten(0, -2).float()
     out_NO = x.new_empty((len(x_NI), weight_IO.shape[1]))
     inference = torch.is_inference_mode_enabled()
 
     def multiply(pieces: Sequence[slice]) -> None:
-        # Each is a thread's own.
+        # These settings are per thread.
         with torch.inference_mode(inference), torch.no_grad(), torch.autocast("cpu", enabled=False):
             for o in pieces:
                 weight = weight_IO[:, o].float()
@@ -169,11 +171,11 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @cache
 def available(dtype: torch.dtype) -> bool:
-    """Whether products are oneDNN's: in float32 on processors with AVX-512 that are not Intel's, where MKL is half as
-    fast. On Intel's MKL is the faster one (weights' gradients up to 1.5 times) and compiles nothing for a new shape;
-    with AVX2 only it is too (updates 1.05 to 1.1 times).
+    """Return whether to use oneDNN's products: in float32 on processors with AVX-512 that are not Intel's, where MKL is
+    half as fast. On Intel's, MKL is faster (weights' gradients up to 1.5 times) and compiles nothing for a new shape;
+    with AVX2 only, MKL is faster, too (updates 1.05 to 1.1 times).
 
-    Not timed: the same machine must compute the same bits in every run.
+    The choice is not made by timing, since a machine must compute the same bits in every run.
     """
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or (dtype == torch.float32 and intel()):
         return False
@@ -181,12 +183,12 @@ def available(dtype: torch.dtype) -> bool:
 
 
 def right(dtype: torch.dtype) -> bool:
-    """Whether oneDNN is there and right in this dtype; bfloat16 it has on some processors only."""
+    """Return whether oneDNN exists and is right in this dtype; it supports bfloat16 on some processors only."""
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(shape, generator=generator).to(dtype) for shape in ((64, 96), (128, 96)))
     off = 1e-4 if dtype == torch.float32 else 2e-2  # relative to numbers of about 10
     try:
-        with torch.autocast("cpu", enabled=False):  # whoever asks first may be computing in bfloat16
+        with torch.autocast("cpu", enabled=False):  # the first call may be under autocast
             many, wanted = _product(x, weight), functional.linear(x, weight)
             turned = _product(x, weight.t().contiguous().t())
         return all(torch.allclose(found, wanted, rtol=off, atol=off) for found in (many, turned))
@@ -195,7 +197,7 @@ def right(dtype: torch.dtype) -> bool:
 
 
 def packed(weights_OI: Sequence[Tensor], dtype: torch.dtype) -> Any:
-    """These weights in panels, outputs side by side, as one line."""
+    """Return these weights in panels (``loops.product``), outputs side by side, as a flat array."""
     wide, counts = loops.WIDTH, [len(weight) for weight in weights_OI]
     if any(count % wide for count in counts[:-1]):
         return packed([torch.cat(list(weights_OI))], dtype)
@@ -206,12 +208,12 @@ def packed(weights_OI: Sequence[Tensor], dtype: torch.dtype) -> Any:
 
 
 _KEPT: WeakKeyDictionary[nn.Module, dict[Any, Panels]] = WeakKeyDictionary()
-"""Copies of weights that nobody trains, by the first of the layers and what else tells them apart."""
+"""Copies of frozen weights, by the first layer and then by output dtype and the other layers."""
 
 
 def panels(layers: Sequence[nn.Linear], dtype: torch.dtype, out: torch.dtype | None = None) -> Panels:
-    """``Panels`` of these layers: a copy of their weights as they are now, or, of weights that are held in bfloat16,
-    which nobody trains (``models.narrow``), the copy that was made when it was first asked for."""
+    """Return ``Panels`` of these layers: a copy of their current weights or, for frozen weights that are held in
+    bfloat16 (``models.narrow``), a copy that is made once and kept."""
     if dtype != torch.bfloat16 or any(x.weight.dtype != dtype or x.weight.requires_grad for x in layers):
         return Panels(layers, dtype, out)
     kept, key = _KEPT.setdefault(layers[0], {}), (out, *map(id, layers[1:]))
@@ -221,15 +223,15 @@ def panels(layers: Sequence[nn.Linear], dtype: torch.dtype, out: torch.dtype | N
 
 
 class Panels:
-    """Layers that have the same input, as one product with a copy of their weights: outputs side by side, computed in
-    dtype. out: of the outputs, dtype if it is not said."""
+    """Layers with the same input as one product with a copy of their weights, outputs side by side, computed in dtype.
+    out: the dtype of the outputs, by default the same."""
 
     def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype, out: torch.dtype | None = None) -> None:
         assert dtype == torch.float32 or layers[0].in_features % 2 == 0, "bfloat16 comes in pairs"
         self.dtype, self.out = dtype, out or dtype
         self.panels_L = packed([layer.weight.detach() for layer in layers], dtype)
         zeros = (np.zeros(len(layer.weight), np.float32) for layer in layers)
-        # Rounded as updates round them where outputs are, or what is sampled would be scored otherwise.
+        # Rounded to the outputs' dtype, as in updates, or samplers and learners would give different numbers.
         biases = (None if layer.bias is None else array(layer.bias.detach().to(self.out)) for layer in layers)
         self.bias_O = np.concatenate([zero if bias is None else bias for bias, zero in zip(biases, zeros, strict=True)])
 
@@ -243,7 +245,8 @@ class Panels:
         loops.product(x_NI, self.panels_L, self.bias_O, out_NO, outputs.start, outputs.stop)
 
     def _shares(self, most: int) -> list[range]:
-        """Which outputs each of at most so many threads computes: whole panels, enough of them to be worth a thread."""
+        """Return each thread's range of outputs, for at most ``most`` threads: whole panels, enough to be worth a
+        thread."""
         outputs = len(self.bias_O)
         count = max(1, min(most, len(self.panels_L) // _SHARE))
         wide = -(-outputs // (count * loops.WIDTH)) * loops.WIDTH
@@ -251,7 +254,7 @@ class Panels:
 
 
 def _side_by_side(parts: Sequence[Callable[[], None]]) -> None:
-    """Do all of them, the first one in this thread."""
+    """Run all parts concurrently, the first one in this thread."""
     first, *rest = parts
     others = [_threads(os.getpid()).submit(part) for part in rest]
     first()
@@ -261,6 +264,6 @@ def _side_by_side(parts: Sequence[Callable[[], None]]) -> None:
 
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
-    """Threads for parts of products, kept, because to start one takes as long as a small part; a fork has none. PyTorch
-    has one thread in each, as it has where there are several for large products (``placement.use_threads``)."""
+    """Return the threads for parts of products. They are kept because starting one takes as long as a small part, and
+    by process because a fork has none. PyTorch uses one thread in each (``placement.use_threads``)."""
     return ThreadPoolExecutor(cores(), "product")

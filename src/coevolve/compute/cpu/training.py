@@ -1,11 +1,11 @@
-"""The forward of an update on the CPU, with its gradient, written out for decoders of Llama's kind: what is between the
-products is one pass over memory each, compiled.
+"""The forward of an update on the CPU, with its gradient, for decoders of Llama's kind: every operation between the
+matrix products is a compiled loop of one pass over memory.
 
 In PyTorch's operators a norm, a rotation and a gate are half a dozen passes each, and their gradients twice as many.
-Linear layers of the same input are one product, unless they are more than that, such as those with adapters. In
-bfloat16 the loops read and write what products make and take, so nothing is copied from one kind to the other. Letters:
-N packed tokens, X of them wanted, W hidden size, I between gate and down, H query heads, K key heads, A = H + 2 K, D
-head dimension.
+Linear layers with the same input are one product, unless they have adapters or bfloat16 weights. In bfloat16 the loops
+read the products' outputs and write their inputs directly, so nothing is converted in between. Letters: N packed
+tokens, X wanted ones, W hidden size, I size between gate and down, H query heads, K key heads, A = H + 2 K, D head
+dimension.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from coevolve.models.adapters import Adapters
 
 
 def forward(body: Any, tree: TreeAttention, where_X: Tensor, adapters: Adapters | None) -> Tensor:
-    """The last hidden states of these packed tokens, [X, W]. body: the model below its head.
+    """Return the last hidden states of the packed tokens ``where_X``, [X, W]. body: the model below its head.
 
-    Of the last layer the others need keys and values only. The wanted are filled up too: there are few shapes.
+    In the last layer, the other tokens need keys and values only. The wanted tokens are padded, too, so that there are
+    few different shapes.
     """
     wanted = len(where_X)
     where_X = pad(where_X, (0, filled(wanted) - wanted))
@@ -53,7 +54,8 @@ def _layer(
     number: int, layer: Any, cos_sin: Sequence[Tensor], tree: TreeAttention, adapters: Adapters | None,
     where_X: Tensor | None, x_NW: Tensor, y_NW: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The layer's input is the sum of x and y, and so is its output, of the tokens of where_X if that is given."""
+    """Run a layer. Its input is the sum of x and y, and its output the sum of the two returned tensors; of the tokens
+    ``where_X`` only, if given."""
     attention, mlp = layer.self_attn, layer.mlp
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     x_NW, normed_NW = _added(x_NW, y_NW, layer.input_layernorm, dtype)
@@ -81,7 +83,7 @@ def _attended(
 
 
 def _added(x_NW: Tensor, y_NW: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x + y, and its norm, which is made in dtype."""
+    """Return x + y in float32, and its norm in dtype."""
     both: tuple[Tensor, Tensor] = _Added.apply(  # type: ignore[no-untyped-call]
         x_NW.float(), y_NW, norm.weight.float(), norm.variance_epsilon, dtype
     )
@@ -89,7 +91,7 @@ def _added(x_NW: Tensor, y_NW: Tensor, norm: Any, dtype: torch.dtype) -> tuple[T
 
 
 def _gated(both_NI: Tensor, activation: Any) -> Tensor:
-    """activation(gate) up, of gate and up side by side."""
+    """Return activation(gate) * up, of gate and up side by side."""
     if not isinstance(activation, SILU):
         gate_NI, up_NI = both_NI.chunk(2, -1)
         product: Tensor = activation(gate_NI) * up_NI
@@ -99,7 +101,7 @@ def _gated(both_NI: Tensor, activation: Any) -> Tensor:
 
 
 def _loop(name: str, inputs: Sequence[Tensor | float], outputs: Sequence[Tensor]) -> None:
-    """Call a compiled loop. Inputs are copied if they have gaps, outputs must not have any."""
+    """Call a compiled loop. Inputs are copied if they are not contiguous; outputs must be contiguous."""
     given = [either(x.detach().contiguous()) if isinstance(x, Tensor) else x for x in inputs]
     assert all(x.dtype in (torch.float32, torch.bfloat16) and x.is_contiguous() for x in outputs)
     getattr(loops, name)(*given, *map(either, outputs))
@@ -127,7 +129,7 @@ class _Added(torch.autograd.Function):
 
 
 class _Heads(torch.autograd.Function):
-    """Queries, keys and values, counted by their heads, in float32; the first two are rotated."""
+    """The split into queries, keys and values (``counts`` heads each), in float32, with queries and keys rotated."""
 
     @staticmethod
     def forward(
@@ -148,7 +150,7 @@ class _Heads(torch.autograd.Function):
 
 
 class _Gate(torch.autograd.Function):
-    """silu(gate) up."""
+    """The product silu(gate) * up."""
 
     @staticmethod
     def forward(ctx: Any, both_NI: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Everything a report says besides a run's own curves and dialogues, in reading order."""
+"""The findings of a report: all its sections besides a run's curves and dialogues, in reading order."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from coevolve.report.wording import and_list
 
 
 def findings(runs: Sequence[Run]) -> list[Section]:
-    """What was reached, what went wrong, what differs, and what else was measured of these runs."""
+    """Return the sections on these runs: results, alarms, comparisons, evaluations and diagnostics."""
     found = [*summary.sections(runs), alarms.section(runs), *_comparison(runs)]
     for run in runs:
         found += _of(run, held_out.sections(run), runs)
     diagnosed = [run for run in runs if run.written(diagnostics.FILE) is not None]
-    for run in diagnosed or runs[:1]:  # without any, one says how they are made
+    for run in diagnosed or runs[:1]:  # if no run has diagnostics, the first one's section says how to make them
         found += _of(run, diagnostics.sections(run), runs)
     return list(_numbered(found))
 
 
 def _of(run: Run, found: Iterable[Section], runs: Sequence[Run]) -> list[Section]:
-    """The sections of one run; their titles say whose they are where there are others."""
+    """Return the sections of one run, with the run's name in their titles if there are several runs."""
     return [replace(one, title=f"{one.title} of {run.name}") if len(runs) > 1 else one for one in found]
 
 
 def _comparison(runs: Sequence[Run]) -> list[Section]:
-    """The groups against each other; of a single run what its reward cost in KL."""
+    """Return the sections that compare the groups; for a single run, its reward against its KL."""
     groups = arms(runs)
     if len(tasks := sorted({task(group) for group in groups})) > 1:
         sentence = (
@@ -54,7 +54,7 @@ def _comparison(runs: Sequence[Run]) -> list[Section]:
 
 
 def _numbered(sections: Iterable[Section]) -> Iterable[Section]:
-    """The sections with ids of their own, where several runs have the same."""
+    """Yield the sections with unique ids: repeated ones get a number."""
     times: dict[str, int] = {}
     for section in sections:
         times[section.id] = number = times.get(section.id, 0) + 1

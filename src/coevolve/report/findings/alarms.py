@@ -1,9 +1,8 @@
-"""Signs that a training collapsed, each with the step where it began and from which it stayed to the end.
+"""Alarms: signs that a training collapsed, each with the step from which it holds to the end.
 
-A condition is judged on running medians of five values, which leave edges where they are and pass over single
-outliers; one that does not last for a tenth of the run, and five steps at least, is none. "The start" is the median of
-the first tenth, at least three steps. The limits below are wide on purpose: an alarm is a place to look, and a healthy
-run has none.
+A condition is checked on running medians of five values, which keep edges in place and ignore single outliers; it must
+hold for the last tenth of the run, and for five steps at least. "The start" is the median of the first tenth, at least
+three steps. The limits below are wide on purpose: an alarm is a place to look, and a healthy run has none.
 """
 
 from __future__ import annotations
@@ -22,34 +21,37 @@ from coevolve.report.section import Section
 from coevolve.report.wording import many
 
 SHORTEST = 10
-"""Steps below which there is no start, middle and end to tell apart."""
+"""Fewest steps in which start, middle and end can be told apart."""
 
 DIVERSITY = 0.5
-"""Of the distinct 2-grams at the start. Learning a task costs some variety; halving it means repeated texts."""
+"""Limit, as a share of the distinct 2-grams at the start. Learning costs some variety; half of it means repetition."""
 
 ENTROPY = 0.2
-"""Of the entropy at the start. Entropy falls in every training; a fifth is close to one answer for every problem."""
+"""Limit, as a share of the entropy at the start. Entropy falls in every training; at a fifth of it, a policy gives
+nearly the same answer to every problem."""
 
 LENGTH = 1.5
-"""Tokens, for agents that began with at least twice as many: an answer of one token says nothing."""
+"""Limit in tokens, for agents that began with at least twice as many: a one-token answer has no content."""
 
 ENDING = 0.02
-"""Of the answers end by themselves, where at least ten per cent did: from then on the cap cuts all others short."""
+"""Limit of the share of answers that end by themselves, where at least ten per cent did at the start: below it, the
+token limit cuts nearly all answers short."""
 _ENDED = 0.1
 
 KL = 10.0
-"""Nats per turn: texts that the start model writes 22,000 times as rarely. Long ones get there in health, hence"""
+"""Limit in nats per turn: the start model writes such texts 22,000 times as rarely. Healthy runs of long texts reach it
+too, so ``FASTER`` must be exceeded as well."""
 FASTER = 5.0
-"""... and this many times the median of the first half. Steady growth ends at four times it, slowing growth below."""
+"""Limit as a multiple of the median KL of the first half. Steady growth ends at four times it, slowing growth below."""
 
 FALL = 0.5
-"""Of the reward's rise lost again: more than half of what was learnt is gone."""
+"""Limit, as a share of the reward's rise that is lost again: more than half of what was learnt is gone."""
 NOISE = 4.0
-"""Standard deviations of a step's noise that a rise must have, or there is nothing to lose; and that the objective is
-below its start when what the reward gained is worth less than what it cost in KL."""
+"""Limit in standard deviations of a step's noise: a smaller rise of the reward is not one that could be lost, and by
+this much must the objective fall below its start to show that the reward gained less than it cost in KL."""
 
 GRADIENT = 0.02
-"""Of the largest norm of the others: this agent hardly moves while they learn."""
+"""Limit, as a share of the largest gradient norm of the other agents: this agent hardly moves while they learn."""
 
 _MEDIAN = 5
 _FIRST = 3
@@ -61,8 +63,8 @@ _NUMBERS = ("reward", "kl", "objective", "loss", "grad_norm", "entropy")
 
 @dataclass(frozen=True)
 class Alarm:
-    """signal: what is wrong. agent: whose, or "team". step: where it began. before, now: the quantity at the start and
-    at the end; limit: what it crossed. None where it is not known."""
+    """An alarm. signal: what is wrong. agent: the policy's name, or "team". step: where it began. before, now: the
+    quantity at the start and at the end; limit: the limit it crossed; all three None for missing numbers."""
 
     signal: str
     agent: str
@@ -73,7 +75,7 @@ class Alarm:
 
 
 def alarms(run: Run) -> list[Alarm]:
-    """Every alarm of a run, the earliest first. In a run of fewer than ``SHORTEST`` steps only missing numbers."""
+    """Return a run's alarms, the earliest first; for fewer than ``SHORTEST`` steps only those on missing numbers."""
     found = list(_missing(run))
     if len(run.lines) >= SHORTEST:
         for policy in run.policies:
@@ -83,7 +85,7 @@ def alarms(run: Run) -> list[Alarm]:
 
 
 def section(runs: Sequence[Run]) -> Section:
-    """All alarms in one table."""
+    """Return a section with all alarms of the runs in one table."""
     found = [(run.name, alarm) for run in runs for alarm in alarms(run)]
     columns = ("run", "from step", "signal", "agent", "at the start", "at the end", "limit")
     rows = [(name, a.step, a.signal, a.agent, a.before, a.now, a.limit) for name, a in found]
@@ -111,7 +113,7 @@ def _sentence(runs: Sequence[Run], found: Sequence[tuple[str, Alarm]]) -> str:
 
 
 def _agent(run: Run, policy: str) -> Iterator[Alarm]:
-    """One policy: how varied and how long its texts are, and how far it went from where it started."""
+    """Yield the alarms of one policy: on the variety and length of its texts, and on its KL to the start."""
     for key, share in (("distinct_2", DIVERSITY), ("entropy", ENTROPY)):
         steps, values = _known(run, f"agents/{policy}/{key}")
         if len(values) and (before := _start(values)) > 0:
@@ -141,7 +143,7 @@ def _fall(run: Run) -> Iterator[Alarm]:
 
 
 def _overpaid(run: Run) -> Iterator[Alarm]:
-    """What PPO and CORY maximise, reward less eta * KL, ends below where it began."""
+    """Yield an alarm if the objective of PPO and CORY, reward minus eta * KL, ends below its start."""
     steps, values = _known(run, "objective")
     if len(values) > 1:
         limit = _start(values) - NOISE * _noise(values)
@@ -149,7 +151,7 @@ def _overpaid(run: Run) -> Iterator[Alarm]:
 
 
 def _noise(values: Floats) -> float:
-    """The standard deviation of a step around its neighbours."""
+    """Return the standard deviation of a step around its neighbours."""
     return float(np.median(np.abs(np.diff(values)))) / _NORMAL / math.sqrt(2)
 
 
@@ -167,7 +169,7 @@ def _vanished(run: Run) -> Iterator[Alarm]:
 
 
 def _missing(run: Run) -> Iterator[Alarm]:
-    """Numbers that were measured and came out as NaN or infinity, which is written as null."""
+    """Yield an alarm for each metric that was NaN or infinite at some step: both are written as null."""
     for key in run.keys:
         parts = key.split("/")
         agent = parts[1] if parts[0] == "agents" and len(parts) == 3 else "team"
@@ -184,7 +186,7 @@ def _below(signal: str, agent: str, steps: npt.NDArray[np.int64], values: Floats
 def _lasting(
     signal: str, agent: str, steps: npt.NDArray[np.int64], values: Floats, bad: npt.NDArray[np.bool_], limit: float
 ) -> Iterator[Alarm]:
-    """An alarm where the condition holds from some step to the end."""
+    """Yield an alarm if the condition ``bad`` holds from some step to the end, for long enough."""
     good = np.flatnonzero(~bad)
     began = int(good[-1]) + 1 if len(good) else 0
     if len(bad) - began >= max(_LASTS, window(len(bad))):
@@ -192,7 +194,7 @@ def _lasting(
 
 
 def _known(run: Run, key: str) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The steps that have a number, and the numbers."""
+    """Return the steps at which a metric is a number, and these numbers."""
     values = column(run, key)
     known = ~np.isnan(values)
     return _steps(run)[known], values[known]
@@ -207,6 +209,6 @@ def _start(values: Floats) -> float:
 
 
 def _medians(values: Floats) -> Floats:
-    """Of the values around each, fewer at the ends."""
+    """Return the median of the ``_MEDIAN`` values around each value; of fewer at the ends."""
     padded = np.pad(values, _MEDIAN // 2, constant_values=np.nan)
     return np.asarray(np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, _MEDIAN), axis=1))

@@ -1,8 +1,8 @@
-"""Which reward teams are compared by: one that is of like turns in all of them.
+"""The choice of the reward that teams are compared by: it must be a mean over turns of the same kind in all of them.
 
-The reward of a run is a mean over all its turns. That of a team half of whose turns are an observer's, who has read an
-answer, says nothing beside that of a pioneer alone. So teams that differ in roles or play are compared by the role that
-speaks first in all of them, hearing nobody, and on held-out problems by each policy alone.
+The reward of a run is a mean over all its turns. If half of a team's turns are those of an observer, who has read an
+answer, this mean cannot be compared with that of a pioneer alone. So teams that differ in roles or play are compared by
+the role that speaks first in all of them, without reading another turn, and on held-out problems by each policy alone.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _UNLIKE_KL = " The KL is the mean over all who learn, whatever role they play, w
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward that means the same in all teams, and its price in KL.
+    """A reward that means the same in all teams, and the KL that it costs.
 
-    role: whose alone; empty where it is that of all turns. priced: whether the runs know the KL of those turns, and not
-    only that of all.
+    role: the only role whose turns count; empty for all turns. priced: whether the runs record the KL of these turns,
+    not only that of all turns.
     """
 
     role: str = ""
@@ -35,27 +35,27 @@ class Reward:
 
     @property
     def metric(self) -> str:
-        """Its key in ``metrics.jsonl``."""
+        """The key of the reward in ``metrics.jsonl``."""
         return f"reward/{self.role}" if self.role else "reward"
 
     @property
     def kl(self) -> str:
-        """That of what the reward costs: the KL of the same turns, or of all where that is not known."""
+        """The key of the KL of the same turns, or of all turns where that is not recorded."""
         return f"kl/{self.role}" if self.role and self.priced else "kl"
 
     @property
     def objective(self) -> str:
-        """That of reward less the weighted KL of the same turns."""
+        """The key of the reward minus the weighted KL of the same turns."""
         return f"objective/{self.role}" if self.role else "objective"
 
     @property
     def whose(self) -> str:
-        """What follows the word in titles."""
+        """The words after "reward" in titles: `` (ROLE alone)`` or nothing."""
         return f" ({self.role} alone)" if self.role else ""
 
     @property
     def said(self) -> str:
-        """Why it is this one; empty where there is nothing to say."""
+        """The reason for comparing one role only; empty if all turns are compared."""
         if not self.role:
             return ""
         return (
@@ -66,7 +66,7 @@ class Reward:
         )
 
     def of_kl(self, groups: Sequence[Group]) -> str:
-        """What is to be said of a KL of these groups; empty where it is of like turns."""
+        """Return a remark if the KL of these groups is a mean over different kinds of turns; else empty."""
         return _UNLIKE_KL if self.kl == "kl" and any(paying(group) != paying(groups[0]) for group in groups) else ""
 
 
@@ -74,7 +74,7 @@ ALL_TURNS = Reward()
 
 
 def compared(groups: Sequence[Group]) -> Reward | None:
-    """What these groups' teams are compared by; None if nothing that they are paid is alike."""
+    """Return the reward that these groups' teams are compared by; None if no reward is comparable."""
     if not unlike(groups):
         return ALL_TURNS
     first, *others = {_opener(group) for group in groups}
@@ -87,22 +87,22 @@ def compared(groups: Sequence[Group]) -> Reward | None:
 
 
 def unlike(groups: Sequence[Group]) -> bool:
-    """Whether their teams differ in roles or play."""
+    """Return whether the groups' teams differ in roles or play."""
     return any(team(group) != team(groups[0]) for group in groups)
 
 
 def paying(group: Group) -> list[Any]:
-    """Of whose turns a group's KL is a mean."""
+    """Return what determines which turns a group's KL is a mean over: its team, and the roles that learn."""
     return [team(group), learners(group)]
 
 
 def learners(group: Group) -> set[str]:
-    """The roles that are ever played by a policy with a KL, which is one that learns."""
+    """Return the roles that are ever played by a policy that learns: one with a KL."""
     return {role for run in group.runs for role, policy in run.seats if f"agents/{policy}/kl" in run.keys}
 
 
 def team(group: Group) -> list[Any]:
-    """Roles in order, the play, and its settings, with those that a recipe leaves to it where the run has kept them."""
+    """Return the roles in order, the play, and its settings, including defaults where the run has recorded them."""
     run = group.runs[0]
     roles, play = list(run.lines[0].get("cast", {})), run.recipe.get("play")
     whole = (run.written(FILE) or {}).get("settings", {}).get("play")
@@ -112,7 +112,7 @@ def team(group: Group) -> list[Any]:
 
 
 def _opener(group: Group) -> str:
-    """The role that speaks first in every dialogue, and whenever it speaks has heard nothing; empty if none does."""
+    """Return the role that speaks first in every dialogue and never reads another turn; empty if there is none."""
     first = set().union(*(run.openers for run in group.runs))
     heard = set().union(*(run.listeners for run in group.runs))
     return first.pop() if len(first) == 1 and not first & heard else ""

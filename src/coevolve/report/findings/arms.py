@@ -1,4 +1,4 @@
-"""The sides of a comparison: groups of runs in which every seed is there once."""
+"""The sides of a comparison: groups of runs in which every seed occurs once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ ETA = "algorithm.eta"
 
 
 def arms(runs: Sequence[Run]) -> list[Group]:
-    """The groups of these runs. A seed that a group has again goes into a further group: a run and its copy are two."""
+    """Return the groups of these runs. A seed that occurs again in a group starts a further group: a run and its copy
+    count as two."""
     found: list[Group] = []
     for group in grouped(runs):
         times: dict[int, list[Run]] = {}
@@ -26,25 +27,25 @@ def arms(runs: Sequence[Run]) -> list[Group]:
 
 
 def _unused(name: str, used: Sequence[str]) -> str:
-    """``name``, or ``name (2)`` and so on."""
+    """Return ``name``, or ``name (2)`` and so on if it is used."""
     names = [name, *(f"{name} ({number})" for number in range(2, len(used) + 2))]
     return next(one for one in names if one not in used)
 
 
 def setting(group: Group, key: str) -> Any:
-    """What the recipe says, such as ``algorithm.eta``; None if it says nothing."""
+    """Return a setting of the group's recipe, such as ``algorithm.eta``; None if the recipe leaves it out."""
     return flat(group.runs[0].recipe).get(key)
 
 
 def kl_weights(group: Group) -> set[Any]:
-    """The weights of the KL that its policies learnt with, as their steps say: recipes call them by other names from
-    rule to rule, leave defaults out, and may let them adapt. What the recipe says, of runs that do not."""
+    """Return the KL weights that the group's policies learnt with, as the metrics record them: recipes name them
+    differently from rule to rule, leave defaults out, and may adapt them. Without such metrics, the recipe's eta."""
     columns = [run.column(f"agents/{policy}/eta") for run in group.runs for policy in run.policies]
     return {weight for column in columns for weight in column if weight is not None} or {setting(group, ETA)}
 
 
 def task(group: Group) -> str:
-    """The task's name; empty where there is no recipe."""
+    """Return the task's name; empty if there is no recipe."""
     return str(setting(group, "task.name") or setting(group, "task") or "")
 
 

@@ -1,4 +1,4 @@
-"""Groups of runs against each other: the mean over seeds of each, and every pair's differences, paired by seed."""
+"""The comparison of groups of runs: their means over seeds, and the differences of each two groups, paired by seed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from coevolve.report.wording import and_list, many, number, within
 from coevolve.runs.identity import flat
 
 _ALPHA = 0.05
-_PAID_BY = ("task.", "sampling.")  # keys of a recipe that change what a turn is paid, or may
-_EVEN = 1.01  # times as many turns, at most
-_SPOKEN = 3  # pairs of groups whose first difference the sentence tells
+_PAID_BY = ("task.", "sampling.")  # keys of a recipe that may change the reward of a turn
+_EVEN = 1.01  # runs whose turns differ by at most this factor sampled equally many
+_SPOKEN = 3  # with more pairs of groups, their first differences are in the table only
 
 _EVIDENCE, _HINT, _NOTHING = "evidence", "a hint, not evidence", "no difference at these seeds"
 _SAME, _ONE = "no difference: the same at every seed", "one seed says nothing about other seeds"
@@ -26,7 +26,8 @@ _SAME, _ONE = "no difference: the same at every seed", "one seed says nothing ab
 
 @dataclass(frozen=True)
 class Difference:
-    """second - first in a measure, for each seed that both have. p: of the sign-flip test; adjusted: by Holm."""
+    """The differences ``second - first`` in a measure, one for each seed that both have. p: of the sign-flip test;
+    adjusted: p after Holm's correction."""
 
     measure: str
     first: str
@@ -41,7 +42,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """What may be concluded."""
+        """The conclusion: evidence, a hint, or why there is neither."""
         _, _, low, high = self.estimate
         if not any(self.values):
             return _SAME
@@ -53,7 +54,7 @@ class Difference:
 
 
 def of_groups(groups: Sequence[Group], measures: Sequence[Measure], reward: Reward = ALL_TURNS) -> Section:
-    """The mean over seeds of every measure, group by group."""
+    """Return the section with the mean over seeds of every measure, group by group."""
     rows = []
     for measure in measures:
         for name, seeds in measure.values.items():
@@ -71,13 +72,13 @@ def of_groups(groups: Sequence[Group], measures: Sequence[Measure], reward: Rewa
 
 
 def _plot(title: str, rows: Sequence[tuple[str, int, float, float | None, float | None]]) -> Plot:
-    """One mean and its interval for each name; the other measures have other scales, and stand in the table."""
+    """Plot a mean and its interval for each name, of one measure: others have other scales, and are in the table."""
     names, _, means, low, high = map(list, zip(*rows, strict=True))
     return Plot("", title, [Series(title, names, means, low, high, points=True)])
 
 
 def _few(seeds: int) -> str:
-    """What the smallest group cannot say."""
+    """Return a caution on the number of seeds of the smallest group; empty if it has enough."""
     if seeds >= FEWEST:
         return ""
     if seeds == 1:
@@ -89,7 +90,7 @@ def _few(seeds: int) -> str:
 
 
 def _lengths(groups: Sequence[Group]) -> str:
-    """That the runs were not given the same, where they differ in steps or in turns."""
+    """Return a caution if the runs differ in their number of steps or turns; else empty."""
     runs = [run for group in groups for run in group.runs]
     steps = {len(run.lines) for run in runs}
     turns = [sum(value or 0 for value in run.column("turns")) for run in runs if "turns" in run.keys]
@@ -103,7 +104,8 @@ def _lengths(groups: Sequence[Group]) -> str:
 
 
 def _settings(groups: Sequence[Group]) -> str:
-    """That a reward may not mean the same, where the groups differ in a setting of the task or of sampling."""
+    """Return a caution if the groups differ in a setting of the task or of sampling, so that their rewards may not mean
+    the same; else empty."""
     keys = dict.fromkeys(key for group in groups for key in flat(group.runs[0].recipe) if key.startswith(_PAID_BY))
     differ = [key for key in keys if any(setting(group, key) != setting(groups[0], key) for group in groups)]
     if not differ:
@@ -112,7 +114,7 @@ def _settings(groups: Sequence[Group]) -> str:
 
 
 def differences(groups: Sequence[Group], measures: Sequence[Measure]) -> Section:
-    """Every pair of groups in every tested measure that means the same in both."""
+    """Return the section on the differences of each two groups, in every tested measure that means the same in both."""
     found = _differences(groups, measures)
     rows = [
         (one.measure, f"{one.second} - {one.first}", *one.estimate, one.p, one.adjusted, one.verdict) for one in found
@@ -144,7 +146,7 @@ def _between(measure: Measure, first: Group, second: Group) -> list[float]:
 
 
 def _told(found: Sequence[Difference]) -> Iterator[str]:
-    """The first measure of each pair of groups, in words."""
+    """Yield the difference of each two groups in their first measure, in words, unless there are too many pairs."""
     told: dict[tuple[str, str], str] = {}
     for one in found:
         n, mean, low, high = one.estimate
@@ -158,7 +160,7 @@ def _told(found: Sequence[Difference]) -> Iterator[str]:
 
 
 def _counted(found: Sequence[Difference]) -> Iterator[str]:
-    """How many comparisons there were, and what they can show."""
+    """Yield the number of comparisons, and a caution if they are too many, or pairs too few, for evidence."""
     if not found:
         yield "Nothing to compare: the groups share no seed."
         return
@@ -182,7 +184,7 @@ def _counted(found: Sequence[Difference]) -> Iterator[str]:
 
 
 def _unpaired(groups: Sequence[Group], measures: Sequence[Measure]) -> Iterator[str]:
-    """Seeds that not all groups have, and measures that two groups do not share."""
+    """Yield remarks on seeds that not all groups have, and on measures that do not mean the same in all groups."""
     seeds = {group.name: and_list([str(run.seed) for run in group.runs]) for group in groups}
     if len(set(seeds.values())) > 1:
         shown = "; ".join(f"{name} has {those}" for name, those in seeds.items())

@@ -1,7 +1,8 @@
-"""A run's metrics as arrays: NaN where a step lacks one, windows of a tenth of the run, and what was spent so far.
+"""A run's metrics as arrays, NaN where a step lacks one, and their smoothed values.
 
-A curve is smoothed by the mean of the last steps, a tenth of the run and at least one: start, peak and final are the
-first, the largest and the last of these means, wherever a run is spoken of: terminal, page, paper, model card.
+A curve is smoothed by the mean over a window of the last steps, a tenth of the run and at least one. Start, peak and
+final are the first, the largest and the last of these means, on the terminal, the page, in ``report.md`` and the model
+card alike.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ _TENTH = 10
 
 
 def column(run: Run, key: str) -> Floats:
-    """A metric by step."""
+    """Return a run's metric by step."""
     return as_column(run.lines, key)
 
 
 def of_agents(run: Run, key: str) -> list[Floats]:
-    """``agents/<policy>/<key>`` by step, of each policy."""
+    """Return ``agents/<policy>/<key>`` by step, for each policy."""
     return [column(run, f"agents/{policy}/{key}") for policy in run.policies]
 
 
 def mean(values: Floats, axis: int | None = None) -> Floats:
-    """Of what is known; NaN where nothing is."""
+    """Return the mean of the values that are not NaN; NaN where there are none."""
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, values, 0.0).sum(axis=axis) / known.sum(axis=axis))
 
 
 def window(steps: int) -> int:
-    """How many steps a mean is taken over."""
+    """Return the number of steps that a curve is smoothed over."""
     return max(1, steps // _TENTH)
 
 
 def smooth(values: Floats) -> Floats:
-    """[n] -> [n - window + 1], the first for the steps up to and including number ``window - 1``."""
+    """Return the mean over each window, [n] -> [n - window + 1]; the first covers steps 0 to ``window - 1``."""
     return mean(np.lib.stride_tricks.sliding_window_view(values, window(len(values))), axis=1)
 
 
@@ -59,13 +60,13 @@ def peak(values: Floats) -> float:
 
 
 def cell(value: float) -> float | None:
-    """A number for a table; None where it is not known."""
+    """Return a number for a table; None if it is not finite."""
     return float(value) if np.isfinite(value) else None
 
 
 class Moved(NamedTuple):
-    """How a metric moved over a run: its first and its last mean, over how many steps each, and their difference in
-    standard errors, which is None where a mean is of one step or nothing varies."""
+    """How a metric moved over a run: its first and its last mean, the number of steps of each, and their difference in
+    standard errors, which is None if a mean is of one step or nothing varies."""
 
     start: float
     final: float
@@ -74,7 +75,7 @@ class Moved(NamedTuple):
 
 
 def moved(values: Floats) -> Moved:
-    """Start and final of a curve. NaN where nothing is known."""
+    """Return how a curve moved; its start and final are NaN where no values are known."""
     steps = window(len(values))
     first, last = (part[~np.isnan(part)] for part in (values[:steps], values[-steps:]))
     error = 0.0
@@ -85,5 +86,5 @@ def moved(values: Floats) -> Moved:
 
 
 def as_column(lines: Sequence[Mapping[str, Any]], key: str) -> Floats:
-    """A metric by step, of the lines of ``metrics.jsonl``."""
+    """Return a metric by step, from the lines of ``metrics.jsonl``."""
     return np.array([np.nan if (value := line.get(key)) is None else float(value) for line in lines])

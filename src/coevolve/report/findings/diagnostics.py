@@ -1,4 +1,4 @@
-"""What the diagnostics of a run (``coevolve.diagnose``) say, as sections of a report and on a terminal."""
+"""The diagnostics of a run (``coevolve.diagnose``) as sections of a report and in the terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE = "diagnostics.json"
 
 @dataclass(frozen=True)
 class _Kind:
-    """One kind of row: its title, what may be concluded, and what to say where the run has no such rows."""
+    """A kind of row: its title, the function that draws its conclusion, and the text if the run has no such rows."""
 
     title: str
     sentence: Callable[[Sequence[Mapping[str, Any]]], str]
@@ -46,18 +46,21 @@ _INTERVALS = (
     ("share", "share_low", "share_high", "share of the influence"),
     ("difference", "low", "high", "difference in return to the team"),
 )
-"""What of a row is drawn, the first that a kind has, its interval, and what it is called."""
+"""(value, lower limit, upper limit, title) of what is drawn of a row: the first value that the kind has."""
 
 _COLUMNS = {
     "setting": "setting", "from": "from", "by": "others by", "role": "role", "policy": "policy", "reward": "return",
     "se": "SE", "difference": "difference", "low": "low", "high": "high", "effect": "effect", "share": "share",
     "share_low": "share low", "share_high": "share high",
 }  # fmt: skip
-"""Key of a row -> the title of its column; shown where any row of the kind has it."""
+"""Key of a row -> title of its column, which is shown if any row of the kind has the key."""
 
 
 def sections(run: Run) -> list[Section]:
-    """One section per diagnosis in the run's ``diagnostics.json``; without that file, one that says how it is made."""
+    """Return a section per diagnosis in the run's ``diagnostics.json``; without this file, one on how to make it.
+
+    Raises ValueError if the file lacks something.
+    """
     found = run.written(FILE)
     id = "diagnostics-" + re.sub(r"[^A-Za-z0-9]+", "-", run.name)
     if found is None:
@@ -81,7 +84,7 @@ def _section(id: str, kind: str, found: Mapping[str, Any]) -> Section:
 
 
 def _plot(rows: Sequence[Mapping[str, Any]]) -> Plot | None:
-    """Every difference to the team with its interval; of influence everybody's share."""
+    """Plot every difference to the team with its interval; for influence, the share of each agent."""
     for value, low, high, title in _INTERVALS:
         those = [row for row in rows if row.get(value) is not None]
         if those:
@@ -93,7 +96,7 @@ def _plot(rows: Sequence[Mapping[str, Any]]) -> Plot | None:
 
 
 def show(found: Sequence[Section]) -> None:
-    """Print them: title, table, sentence."""
+    """Print sections: title, table, sentence."""
     out = console(WIDE, highlight=False)
     for section in found:
         out.print(f"\n{section.title}", style="bold")

@@ -1,4 +1,4 @@
-"""Where a run began and where it ended, in words: the same numbers on the terminal, the page and a model card."""
+"""The start and the end of a run in words, with the same numbers in the terminal, on the page and in a model card."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from coevolve.report.findings.curves import Moved, as_column, moved
 from coevolve.report.wording import and_list, number
 
 _METRICS = {"reward": "reward", "objective": "r - eta*KL"}
-"""Metric -> its name, of those that tell what a training was for."""
+"""Metric -> its name, for the metrics that a training may aim at."""
 
 CLEAR = 2.0
-"""Standard errors from which a curve is said to have risen or fallen."""
+"""Fewest standard errors with which a curve is said to have risen or fallen."""
 
 
 def ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, Moved]:
-    """Name -> how it moved, of the reward and the objective, if the lines of a run's metrics have them."""
+    """Return name -> how it moved, for the reward and the objective, if a run's metrics have them."""
     found = {name: moved(as_column(lines, key)) for key, name in _METRICS.items()}
     return {name: one for name, one in found.items() if np.isfinite([one.start, one.final]).all()}
 
 
 def rise(lines: Sequence[Mapping[str, Any]]) -> str:
-    """One line: ``reward 1.07 -> 3.65 (+9.1 standard errors), r - eta*KL 0.97 -> 1.58; means of ...``."""
+    """Return a line: ``reward 1.07 -> 3.65 (+9.1 standard errors), r - eta*KL 0.97 -> 1.58; means of ...``."""
     found = ends(lines)
     if not found:
         return "no turn was scored"
@@ -34,7 +34,7 @@ def rise(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def sentence(lines: Sequence[Mapping[str, Any]]) -> str:
-    """``The reward rose from 1.07 to 3.65, and r - eta*KL rose from 0.97 to 1.58.``"""
+    """Return ``The reward rose from 1.07 to 3.65, and r - eta*KL rose from 0.97 to 1.58.``"""
     found = ends(lines)
     if not found:
         return "No turn was scored."
@@ -43,7 +43,7 @@ def sentence(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def footnote(lines: Sequence[Mapping[str, Any]]) -> str:
-    """What the numbers of the sentence are, and how sure; empty where each is of one step."""
+    """Return what the numbers of ``sentence`` are, and how certain; empty if each is of one step."""
     found = ends(lines)
     steps = max((one.steps for one in found.values()), default=1)
     if steps < 2:
@@ -54,7 +54,7 @@ def footnote(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _verb(one: Moved) -> str:
-    """What the numbers allow to say; without an error, that it went."""
+    """Return the verb that the numbers justify; without a standard error, "went"."""
     if one.errors is None:
         return "went"
     if abs(one.errors) < CLEAR:

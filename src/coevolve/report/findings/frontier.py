@@ -1,4 +1,4 @@
-"""What reward costs in KL: the points that runs end at, the best of them, and the area below."""
+"""The trade-off of reward and KL: the points that runs end at, their Pareto front, and its hypervolume."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from coevolve.report.wording import and_list, number
 from coevolve.runs.identity import flat
 
 Point = tuple[float, float]
-"""KL (the less the better), reward (the more the better)."""
+"""KL (lower is better), reward (higher is better)."""
 
 BEYOND = 1.1
-"""The reference point's KL, in terms of the largest: a little beyond, so that the farthest point counts too."""
+"""The reference point's KL as a multiple of the largest KL: a little beyond it, so that the farthest point counts."""
 
 _ETA_SHOWN = re.compile(r"[- ]eta=[0-9.]+(e[-+]?[0-9]+)?")
-"""In the name of a run, which is that of a run of the whole family without it."""
+"""The part of a run's name that gives eta; names without it are equal in a family."""
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:
-    """The points that no other beats in one and equals in the other, by KL; of equal points one."""
+    """Return the points that no other point dominates, sorted by KL; of equal points one."""
     found: list[Point] = []
     for kl, reward in sorted(set(points), key=lambda point: (point[0], -point[1])):
         if not found or reward > found[-1][1]:
@@ -39,17 +39,17 @@ def pareto(points: Sequence[Point]) -> list[Point]:
 
 
 def hypervolume(points: Sequence[Point], reference: Point) -> float:
-    """The area that the points dominate, up to the reference point (Zitzler and Thiele 1999): nats x reward.
+    """Return the area that the points dominate, up to the reference point (Zitzler and Thiele 1999): nats x reward.
 
-    Points that are no better than the reference in both count nothing; 0 without points.
+    Only points that are better than the reference in both coordinates count; 0 without any.
     """
     front = pareto([(kl, reward) for kl, reward in points if kl < reference[0] and reward > reference[1]])
     return sum(((end - kl) * (reward - reference[1]) for (kl, reward), (end, _) in pairwise([*front, reference])), 0.0)
 
 
 def sections(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Section]:
-    """Where the groups end, and of those that differ in eta alone how good a trade they offer; groups without KL have
-    no place there."""
+    """Return the section on the points where groups end, and that on the hypervolume of families of groups that differ
+    in eta alone; groups without KL are left out."""
     ended = [group for group in groups if all(np.isfinite(_end(run, reward)).all() for run in group.runs)]
     if len(ended) < 2:
         return []
@@ -90,7 +90,7 @@ def _points(groups: Sequence[Group], left_out: Sequence[str], reward: Reward) ->
 
 
 def _staircase(front: Sequence[Point]) -> list[Point]:
-    """The boundary of what the front dominates: nothing between two points has been reached."""
+    """Return the boundary of the area that the front dominates, in steps: nothing between two points was reached."""
     return [*(step for (kl, reward), (end, _) in pairwise(front) for step in ((kl, reward), (end, reward))), front[-1]]
 
 
@@ -99,7 +99,7 @@ def _transposed(points: Sequence[Point]) -> tuple[list[float], list[float]]:
 
 
 def _volumes(groups: Sequence[Group], reference: Point, reward: Reward) -> list[Section]:
-    """A row per family of runs that differ in seed and eta alone, if one of them is a sweep of eta."""
+    """Return a section with a row per family of runs that differ in seed and eta alone, if any family varies eta."""
     rows, swept = [], False
     for family in _families([run for group in groups for run in group.runs]):
         etas = {_eta(run) for run in family.runs}
@@ -124,7 +124,7 @@ def _volumes(groups: Sequence[Group], reference: Point, reward: Reward) -> list[
 
 
 def _families(runs: Sequence[Run]) -> list[Group]:
-    """The runs grouped, and the groups named, as if neither their recipes nor their folders said eta."""
+    """Group the runs, and name the groups, as if eta were neither in their recipes nor in their folders' names."""
     known = {run.path: run for run in runs}
     silent = [
         replace(run, name=_ETA_SHOWN.sub("", run.name), recipe={**run.recipe, "algorithm": _without_eta(run)})
@@ -137,7 +137,7 @@ def _families(runs: Sequence[Run]) -> list[Group]:
 
 
 def _once(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs in as many parts as any seed and eta is there: a run and its copy are two."""
+    """Split the runs into parts in which each pair of seed and eta occurs once: a run and its copy count as two."""
     times: dict[tuple[int, str], int] = {}
     found: list[list[Run]] = []
     for run in runs:
@@ -151,7 +151,7 @@ def _once(runs: Sequence[Run]) -> list[list[Run]]:
 
 def _without_eta(run: Run) -> Any:
     algorithm = run.recipe.get("algorithm", {})
-    if not isinstance(algorithm, Mapping):  # a name alone
+    if not isinstance(algorithm, Mapping):  # only a name
         return algorithm
     return {key: value for key, value in algorithm.items() if f"algorithm.{key}" != ETA}
 

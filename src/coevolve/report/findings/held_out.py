@@ -1,4 +1,4 @@
-"""What ``coevolve eval`` found on held-out problems: the team and each policy alone, at the start and trained."""
+"""The results of ``coevolve eval`` on held-out problems: the team and each policy alone, at the start and trained."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _MORE = ("parts/", "best@")
 
 
 def sections(run: Run) -> list[Section]:
-    """The table of the run's ``eval.json``, and one of the components and the best of k, if it has them."""
+    """Return a section on the run's ``eval.json``, and one on components and best of k if it has them; none without the
+    file."""
     found = run.written("eval.json")
     if found is None:
         return []
@@ -36,7 +37,7 @@ def sections(run: Run) -> list[Section]:
 
 
 def _plot(rows: Sequence[Row]) -> Plot | None:
-    """What every role of every setting earns by sampling, one standard error around it: a series for each weights."""
+    """Plot the sampled reward of each role and setting with its standard error; a series for each kind of weights."""
     scored = [row for row in rows if row["decoding"] == "sampled" and row.get("reward") is not None]
     series = []
     for weights in dict.fromkeys(row["weights"] for row in scored):
@@ -50,7 +51,7 @@ def _plot(rows: Sequence[Row]) -> Plot | None:
 
 
 def _moved(rows: Sequence[Row]) -> list[str]:
-    """What the team earns by sampling, role by role, against its start."""
+    """Return a text for each role of the team: its sampled reward, trained and at the start."""
     sampled = [row for row in rows if row["decoding"] == "sampled" and row.get("reward") is not None]
     start = {row["role"]: row for row in sampled if (row["weights"], row["setting"]) == ("start", "team")}
     return [
@@ -65,7 +66,8 @@ def _paid(row: Row) -> str:
 
 
 def _components(rows: Sequence[Row]) -> list[Section]:
-    """Components of the reward and the best of k samples: a column per row of the evaluation that has any."""
+    """Return a section with the components of the reward and the best of k samples, with a column per row of the
+    evaluation that has any."""
     more = [row for row in rows if any(key.startswith(_MORE) for key in row)]
     if not more:
         return []

@@ -1,7 +1,7 @@
-"""Reward at equal cost: the same samples, gradient steps or KL.
+"""Reward at equal cost: at the same number of samples or gradient steps, or at the same KL.
 
-Every run is a curve of its smoothed reward over what it has spent. KL goes up and down, so its curve is the reward when
-the run first spent that much. Runs are compared where all of them have been, and nothing is extrapolated.
+Every run is a curve of its smoothed reward over its cost so far. KL goes up and down, so its curve has the reward when
+the run first reached that KL. Runs are compared at costs that all of them reached, and nothing is extrapolated.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from coevolve.report.runs import Group, Run
 from coevolve.report.section import Plot, Section, Series
 from coevolve.report.wording import and_list, number
 
-_POINTS = 61  # so that quarters fall on points
+_POINTS = 61  # 4 * 15 + 1, so that the quarters are points of the grid
 _QUARTERS = (0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What is spent. unit: the title of the cost. at: what the reward at some cost is called. adds_up: the cost only
-    grows. missing: what is said of runs without it. spent: run -> the cost after each smoothed step, NaN where it is
-    not known."""
+    """A kind of cost. unit: its name on an axis. at: template for the name of the reward at some cost. adds_up: whether
+    the cost only grows. missing: the text on runs without it. spent: run -> the cost after each smoothed step, NaN
+    where it is unknown."""
 
     id: str
     title: str
@@ -39,10 +39,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Matched:
-    """Curves on a common grid of costs, of the seeds that have one: group -> seed -> reward at each cost.
+    """Curves on a common grid of costs: group -> seed -> reward at each cost, for the runs that have a curve.
 
-    reward: which one. left_out: runs that do not say what they spent. alike: all runs spent the same in the end.
-    caution: what is to be said of the cost.
+    reward: the reward compared. left_out: runs whose cost is unknown. alike: whether all runs spent the same in the
+    end. caution: a remark on the cost, or empty.
     """
 
     axis: Axis
@@ -99,7 +99,7 @@ KL = Axis(
 
 
 def costs(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Matched]:
-    """Every axis; samples and gradient steps as one where they tell the same."""
+    """Match the runs on every axis; samples and gradient steps are one axis where they are proportional."""
     axes = SAMPLES, UPDATES, replace(KL, spent=lambda run: smooth(column(run, reward.kl)))
     samples, updates, kl = (match(axis, groups, reward) for axis in axes)
     if samples.left_out == updates.left_out and _proportional(groups):
@@ -109,7 +109,7 @@ def costs(groups: Sequence[Group], reward: Reward = ALL_TURNS) -> list[Matched]:
 
 
 def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Matched:
-    """The runs' curves on the costs that all of them came by; without a grid where there are none."""
+    """Return the runs' curves at the costs that all of them reached; the grid is empty where there are none."""
     curves: dict[str, dict[int, tuple[Floats, Floats]]] = {}
     left_out = []
     for group in groups:
@@ -132,7 +132,7 @@ def match(axis: Axis, groups: Sequence[Group], reward: Reward = ALL_TURNS) -> Ma
 
 
 def curve(axis: Axis, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
-    """Cost and a smoothed metric where the cost is a new record, of the steps that know both."""
+    """Return the cost and a smoothed metric at the steps where both are known and the cost is the largest so far."""
     cost, value = axis.spent(run), smooth(column(run, key))
     known = ~(np.isnan(cost) | np.isnan(value))
     cost, value = cost[known], value[known]
@@ -141,7 +141,7 @@ def curve(axis: Axis, run: Run, key: str = "reward") -> tuple[Floats, Floats]:
 
 
 def section(found: Matched) -> Section:
-    """A table at the quarters of the common range, and the groups' mean curves with their bands."""
+    """Return a section with a table at the quarters of the common range, and a plot of the groups' mean curves."""
     columns = (found.axis.unit, "group", "seeds", f"reward{found.reward.whose}", "low", "high")
     places = dict.fromkeys(round(share * (len(found.grid) - 1)) for share in _QUARTERS) if len(found.grid) else ()
     rows = [
@@ -180,7 +180,7 @@ def _plot(found: Matched) -> Plot:
 
 
 def _proportional(groups: Sequence[Group]) -> bool:
-    """At every step of every run that counts both there are as many gradient steps a sample."""
+    """Return whether the ratio of gradient steps to samples is the same at all steps of all runs that record both."""
     ratios = np.concatenate([_updates(run) / _turns(run) for group in groups for run in group.runs])
     known = ratios[~np.isnan(ratios)]
     return len(known) > 0 and bool(np.isclose(known, known[0]).all())

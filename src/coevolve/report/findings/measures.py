@@ -1,4 +1,4 @@
-"""What a run comes to, in the numbers that groups of runs are compared by."""
+"""The measures that groups of runs are compared by: one number per run each."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _HOW = ("problems", "samples", "temperature", "max_new_tokens", "seed")
 _OWN = "each run's own"
 
 Way = tuple[Any, ...]
-"""Values of ``_HOW``."""
+"""The values of the keys ``_HOW`` in an evaluation."""
 
 Agree = tuple[Callable[[Group], Any], str]
-"""What two groups must share for a number to mean the same, and what it is called."""
+"""(group -> a value that two groups must share for a measure to mean the same in both, the name of that value)"""
 
 
 def _price(group: Group) -> list[Any]:
@@ -34,7 +34,7 @@ def _price(group: Group) -> list[Any]:
 
 
 def _noise(group: Group) -> list[Any]:
-    """The largest of many noisy means is the larger, the more they are and the noisier each."""
+    """Return what the noise of a peak depends on: the largest of noisy means grows with their number and noise."""
     return [{len(run.lines) for run in group.runs}, setting(group, "batch_size"), setting(group, "members")]
 
 
@@ -46,8 +46,8 @@ _NOISE: Agree = _noise, "steps, problems or members"
 
 @dataclass(frozen=True)
 class Measure:
-    """One number per run: group -> seed -> number. tested: whether differences in it are tests. left_out: a sentence on
-    runs that have it and are not in it."""
+    """A number for each run: group -> seed -> number. tested: whether its differences are tested. left_out: a sentence
+    on runs that were left out although they have the number."""
 
     title: str
     values: Mapping[str, Mapping[int, float]]
@@ -57,7 +57,7 @@ class Measure:
 
 
 def measures(groups: Sequence[Group], matched: Sequence[Matched], reward: Reward = ALL_TURNS) -> list[Measure]:
-    """What groups are compared by, of what their runs have."""
+    """Return the measures that groups are compared by, as far as their runs have them."""
     key, whose = reward.metric, reward.whose
     found = [
         _measure(f"final reward{whose}", groups, lambda run: final(column(run, key))),
@@ -91,9 +91,9 @@ def _finite(seeds: Mapping[int, float]) -> dict[int, float]:
 
 
 def _held_out(groups: Sequence[Group], reward: Reward) -> Measure:
-    """The trained team's mean sampled reward over its roles, or of unlike teams that over the policies alone, by
-    ``eval.json``, of the runs that were evaluated at their last step and alike: as most of them were, and of ways that
-    are as common on the most problems."""
+    """Return the held-out reward in ``eval.json``: the mean over the trained team's roles or, if one role is compared,
+    over the policies alone; sampled. Only of runs that were evaluated at their last step, and in the way that most of
+    them were: of equally common ways, the one with most problems."""
     runs = {run.path: run for group in groups for run in group.runs}
     found = {path: one for path, run in runs.items() if (one := run.written("eval.json")) is not None}
     fresh = {path: one for path, one in found.items() if one["checkpoint"] == runs[path].lines[-1]["step"] + 1}
@@ -121,15 +121,15 @@ def _held_out(groups: Sequence[Group], reward: Reward) -> Measure:
 
 
 def _ways(run: Run, evaluation: Mapping[str, Any]) -> list[Way]:
-    """How a run was evaluated, in words that other runs may share: by random numbers of this seed, and, if that is the
-    run's, of its own, which pair as well."""
+    """Return the ways in which a run was evaluated that other runs may share: with this evaluation seed and, if it is
+    the run's own seed, with "each run's own", since those runs form pairs as well."""
     way = tuple(evaluation.get(key) for key in _HOW)
     return [way, (*way[:-1], _OWN)] if way[-1] == run.seed else [way]
 
 
 def _paid(run: Run, evaluation: Mapping[str, Any], reward: Reward) -> float:
-    """What the trained team earns by sampling, the mean over its roles, or if a role is compared what its policies that
-    learn earn alone in it; NaN where none is scored."""
+    """Return the trained team's mean reward over its roles, sampled, or, if one role is compared, that of the policies
+    that learn, each alone in this role; NaN where no row has a reward."""
     wanted = {"weights": "trained", "setting": "alone" if reward.role else "team", "decoding": "sampled"}
     rows = [row for row in evaluation["rows"] if all(row[key] == value for key, value in wanted.items())]
     if reward.role:
@@ -148,8 +148,8 @@ def _at_equal(found: Matched) -> Measure:
 
 
 def _half_way(groups: Sequence[Group], reward: Reward) -> Measure:
-    """Samples to a shared level (or steps, where a run does not count its turns), of the runs that reach it: half of
-    the highest rise of any run."""
+    """Return the samples (or steps, if a run does not record its turns) until a run reaches a level that all share:
+    half of the highest rise of any run. Runs that do not reach it have no value."""
     curves = [column(run, reward.metric) for group in groups for run in group.runs]
     begin = float(mean(np.array([start(curve) for curve in curves])))
     level = begin + (float(np.fmax.reduce([peak(curve) for curve in curves])) - begin) / 2

@@ -1,4 +1,4 @@
-"""What a report opens with, in words: what was trained, what came of it, and whether anything went wrong."""
+"""The opening of a report: what was trained, the result, and the alarms, in words."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from coevolve.report.wording import and_list, many, number, plus_minus
 
 _MEANS = "Means over the first and the last tenth of the steps and over seeds, with the standard error over seeds."
 _UNLIKE = " The curves are means over all turns, which are unlike in these teams."
-_TOLD = 6  # groups of runs that are told one by one
+_TOLD = 6  # most groups of runs that are described one by one
 
 
 @dataclass(frozen=True)
 class Opening:
-    """trained and came: a sentence each. footnote: what the numbers are. alarms: one line each. judged: whether any run
-    was long enough for alarms."""
+    """The opening's texts. trained, came: a sentence each, on the runs and their rewards. footnote: what the numbers
+    are. alarms: one line each. judged: whether any run was long enough for alarms."""
 
     trained: str
     came: str
@@ -35,7 +35,7 @@ class Opening:
 
 
 def opening(runs: Sequence[Run]) -> Opening:
-    """The opening of a report of these runs."""
+    """Return the opening of a report of these runs."""
     groups = arms(runs)
     trained = _one(runs[0]) if len(runs) == 1 else _several(groups)
     came = ends.sentence(runs[0].lines) if len(runs) == 1 else _each(groups)
@@ -52,7 +52,7 @@ def _one(run: Run) -> str:
 
 
 def _agents(run: Run) -> list[str]:
-    """``ann and bob (coevolve-tiny)``, ``eve (coevolve-tiny, frozen)``; names alone where no recipe tells of models."""
+    """Return ``ann and bob (coevolve-tiny)``, ``eve (coevolve-tiny, frozen)``; only names if the models are unknown."""
     found = run.recipe.get("policies")
     if not isinstance(found, Mapping) or not all(isinstance(spec, Mapping) for spec in found.values()):
         return run.policies or ["a team"]
@@ -69,13 +69,13 @@ def _spec(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _how(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """``as pioneer and observer``, ``in the play chain``, ``by CORY``; what the recipe does not say is left out."""
+    """Yield ``as pioneer and observer``, ``in the play chain``, ``by CORY``, as far as the recipe has them."""
     if isinstance(roles := recipe.get("roles"), Mapping) and roles:
         yield f"as {and_list(list(map(str, roles)))}"
     if play := _named(recipe.get("play")):
-        yield f"in the play {play.partition('.<locals>')[0]}"  # the name of a function, where a program made the run
+        yield f"in the play {play.partition('.<locals>')[0]}"  # a function's name, if a program started the run
     if rule := _named(recipe.get("algorithm")):
-        yield f"by {rule.upper() if rule.isidentifier() else rule}"  # a path is a rule of the user's own
+        yield f"by {rule.upper() if rule.isidentifier() else rule}"  # a path names a user's own algorithm
 
 
 def _of_problems(recipe: Mapping[str, Any]) -> str:
@@ -87,7 +87,7 @@ def _of_problems(recipe: Mapping[str, Any]) -> str:
 
 
 def _named(component: Any) -> str:
-    """The name of a component of a recipe, in either of its spellings."""
+    """Return the name of a recipe's component, which is given as a name or as a mapping with one; empty if missing."""
     found = component.get("name") if isinstance(component, Mapping) else component
     return str(found) if found else ""
 
@@ -102,7 +102,7 @@ def _several(groups: Sequence[Group]) -> str:
 
 
 def _each(groups: Sequence[Group]) -> str:
-    """Every group's reward, from where to where, means over seeds."""
+    """Return the reward of each group at the start and at the end, as means over seeds."""
     reward = compared(groups) or ALL_TURNS
     said = [
         f"{group.name} from {_mean(group, reward, start)} to {_mean(group, reward, final)}" for group in groups[:_TOLD]

@@ -1,8 +1,8 @@
-"""What a few seeds say about all seeds: bootstrap intervals, sign-flip tests, Holm's correction.
+"""Inference from a few seeds to all seeds: bootstrap intervals, sign-flip tests, Holm's correction.
 
 Intervals are percentiles of the bootstrap distribution of the mean (Efron 1979). All resamples are enumerated where
-there are at most ``RESAMPLES`` (up to five values), else as many are drawn from a fixed seed, so that a report says the
-same whenever it is made. With few values such intervals are too narrow: of normal values, those of 3 contain the true
+there are at most ``RESAMPLES`` (up to five values), else as many are drawn from a fixed seed, so that a report is the
+same whenever it is made. With few values such intervals are too narrow: for normal values, those of 3 contain the true
 mean in three cases of four, those of 20 in more than nine of ten. The test flips signs (Fisher's randomisation test):
 exact for differences that are symmetric around zero, whatever their distribution.
 """
@@ -24,17 +24,17 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
 EXACT = 12
-"""Differences up to which every pattern of signs is tried."""
+"""Most differences for which every pattern of signs is enumerated."""
 
 FEWEST = 6
-"""Pairs below which no sign-flip test reaches p < 0.05: the smallest p of five is 2 / 2^5 = 0.0625."""
+"""Fewest pairs with which a sign-flip test can reach p < 0.05: the smallest p of five is 2 / 2^5 = 0.0625."""
 
 _SEED = 0
-_ROUNDING = 1e-9  # of the largest difference: sums that differ by less are equal
+_ROUNDING = 1e-9  # of the largest difference: sums that differ by less count as equal
 
 
 class Estimate(NamedTuple):
-    """A mean over ``n`` seeds and its interval, which one seed does not have."""
+    """A mean over ``n`` seeds and its interval, None for one seed."""
 
     n: int
     mean: float
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of at least one value, and its 95 % interval."""
+    """Return the mean of at least one value, and its 95 % interval."""
     mean = float(np.mean(values))
     if len(values) == 1:
         return Estimate(1, mean, None, None)
@@ -52,7 +52,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def bootstrap(values: Floats) -> tuple[Floats, Floats]:
-    """The 95 % interval of the mean over the first axis, [n, ...] -> two of [...]. Quantiles are values that occur."""
+    """Return the 95 % interval of the mean over the first axis, [n, ...] -> two of [...], as means that occurred."""
     n = len(values)
     means = _counts(n) @ values.reshape(n, -1) / n
     tail = (1 - CONFIDENCE) / 2
@@ -62,7 +62,7 @@ def bootstrap(values: Floats) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=8)
 def _counts(n: int) -> Floats:
-    """How often each of n values is in each resample, [resamples, n]."""
+    """Return how often each of n values is in each resample, [resamples, n]."""
     if n**n <= RESAMPLES:
         drawn = np.array(list(itertools.product(range(n), repeat=n)))
         return np.stack([(drawn == value).sum(axis=1) for value in range(n)], axis=1).astype(np.float64)
@@ -70,7 +70,7 @@ def _counts(n: int) -> Floats:
 
 
 def sign_flip(differences: Sequence[float]) -> float:
-    """The two-sided p of a mean as far from zero, were every difference as likely to have the other sign.
+    """Return the two-sided p of a mean at least as far from zero if each difference were as likely to be negated.
 
     Exact up to ``EXACT`` differences, else from ``RESAMPLES`` patterns and the one that was observed.
     """
@@ -86,7 +86,7 @@ def sign_flip(differences: Sequence[float]) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """p-values adjusted for how many there are, in the same order (Holm 1979)."""
+    """Return the p-values adjusted for multiple tests, in the same order (Holm 1979)."""
     adjusted = [1.0] * len(ps)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):

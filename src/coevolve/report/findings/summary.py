@@ -1,4 +1,4 @@
-"""What each run came to, and how hard its agents were pulled."""
+"""The summary of each run, and the gradient norms of its agents."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _COLUMNS = (
     "entropy (nats/token)", "length (tokens)", "tokens/s", "seconds",
 )  # fmt: skip
 _POINTS = 20_000
-"""Of all curves of gradient norms: the page has to hold the dialogues too."""
+"""Most points of all curves of gradient norms together: the page has to hold the dialogues too."""
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
-    """A table with a row per run; where agents learn side by side, one of their gradients."""
+    """Return a section with a row per run; if a run has several agents that learn, also one on their gradients."""
     return [_summary(runs), *_gradients(runs)]
 
 
@@ -38,7 +38,8 @@ def _summary(runs: Sequence[Run]) -> Section:
 
 
 def _best_and_worst(runs: Sequence[Run]) -> str:
-    """How their rewards moved, where they can be told by them; of one run the page's opening tells it."""
+    """Return how the best and the worst run's rewards moved, if they can be compared; empty for one run, since the
+    opening has it."""
     groups = arms(runs)
     if len(runs) == 1 or len({task(group) for group in groups}) > 1:
         return ""
@@ -88,7 +89,7 @@ def _gradients(runs: Sequence[Run]) -> list[Section]:
 
 
 def _curves(found: Sequence[tuple[Run, dict[str, float]]]) -> Plot:
-    """Every agent's norm, smoothed, over the steps of its run; of many steps one of several."""
+    """Plot each agent's smoothed norm over the steps of its run; with many points, only every n-th step."""
     series, every = [], max(1, math.ceil(sum(len(run.lines) * len(norms) for run, norms in found) / _POINTS))
     for run, norms in found:
         steps = [float(line["step"]) for line in run.lines][window(len(run.lines)) - 1 :: every]
@@ -101,7 +102,7 @@ def _curves(found: Sequence[tuple[Run, dict[str, float]]]) -> Plot:
 
 
 def _norms(run: Run) -> dict[str, float]:
-    """Policy -> gradient norm at the end, of those that learn."""
+    """Return policy -> gradient norm at the end, for policies that learn."""
     ends = [_known(norm) for norm in of_agents(run, "grad_norm")]
     return {policy: end for policy, end in zip(run.policies, ends, strict=True) if np.isfinite(end)}
 

@@ -1,7 +1,7 @@
-"""What the rows of a diagnosis allow to conclude, one sentence or two per kind.
+"""The conclusions from the rows of a diagnosis, one or two sentences per kind of row.
 
-A difference counts as measured if its 95 % interval is on one side of 0, so of twenty differences that are none about
-one is called measured.
+A difference counts as measured if its 95 % interval is on one side of 0, so of twenty true differences of 0 about one
+is called measured.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from coevolve.report.wording import and_list, number, plus_minus
 Row = Mapping[str, Any]
 
 FEW = 20
-"""Problems of which a bootstrap's interval is wide enough."""
+"""Fewest problems with which a bootstrap interval is wide enough."""
 
 LAZY = 0.5
-"""An agent with a smaller part of its equal share of all influence hardly moves the return by what it chooses."""
+"""Limit for lazy agents, as a part of an equal share of all influence: with less, an agent's choices hardly move the
+return."""
 
 
 def team(rows: Sequence[Row]) -> str:
-    """Trained and start."""
+    """Return the conclusion from the returns of the trained team and of its start."""
     trained, start = rows
     verdict = "raised it" if _less(start) else "lowered it" if _more(start) else "changed nothing measurable"
     earned = plus_minus(trained["reward"], trained["se"])
@@ -34,7 +35,7 @@ def team(rows: Sequence[Row]) -> str:
 
 
 def alone(rows: Sequence[Row]) -> str:
-    """Each policy by itself."""
+    """Return the conclusion from each policy playing alone."""
     if all(map(_less, rows)):
         verdict = "the team earns more than any of its policies alone"
     elif better := [row["policy"] for row in rows if _more(row)]:
@@ -47,7 +48,7 @@ def alone(rows: Sequence[Row]) -> str:
 
 
 def swap(rows: Sequence[Row]) -> str:
-    """The same policies in other roles."""
+    """Return the conclusion from the same policies in other roles."""
     if any(map(_less, rows)):
         verdict = "the policies have specialised in their roles"
     elif any(map(_more, rows)):
@@ -58,7 +59,7 @@ def swap(rows: Sequence[Row]) -> str:
 
 
 def _concluded(begin: str, rows: Sequence[Row], key: str, verdict: str) -> str:
-    """The rows in words and what follows from them: nothing, if one could not be played."""
+    """Return the rows in words, with the verdict unless one of them could not be played."""
     return f"{begin} {_list(rows, key)}{'' if any('reason' in row for row in rows) else f'; {verdict}'}."
 
 
@@ -71,7 +72,7 @@ _INSTEAD = {
 
 
 def messages(rows: Sequence[Row]) -> str:
-    """What changes if a role hears something else."""
+    """Return the conclusion from roles that hear something else than what was said."""
     found = []
     for role in dict.fromkeys(row["role"] for row in rows):
         of = {row["setting"]: row for row in rows if row["role"] == role}
@@ -83,7 +84,7 @@ def messages(rows: Sequence[Row]) -> str:
 
 
 def _heeds(of: Mapping[str, Row]) -> Iterator[str]:
-    """What follows from the settings of one listener."""
+    """Yield the conclusions for one role, from its rows by setting."""
     if "shuffled" in of:
         if _less(of["shuffled"]):
             yield "What the others say on the problem matters to it."
@@ -103,9 +104,14 @@ def _heeds(of: Mapping[str, Row]) -> Iterator[str]:
 
 
 def influence(rows: Sequence[Row]) -> str:
-    """Whose choices and whose speaking the return depends on."""
+    """Return the conclusion on which agents' choices, and which agents' speaking at all, the return depends on."""
     redrawn = {row["role"]: row for row in rows if row["setting"] == "redrawn"}
     silent = {row["role"]: row for row in rows if row["setting"] == "silent"}
+    if fails := [row for row in redrawn.values() if "reason" in row]:
+        return (
+            f"Whose choices move the return cannot be told: with the turns of {fails[0]['role']} drawn anew it "
+            f"{_beside(fails[0])}. The team with one agent's turns empty: {_list(list(silent.values()), 'role')}."
+        )
     if any(row["share_high"] is None for row in redrawn.values()):
         varies = (
             "Within a problem the return varies too little, whatever the agents choose, to tell whose choices move it"
@@ -115,7 +121,7 @@ def influence(rows: Sequence[Row]) -> str:
 
 
 def _moves(redrawn: Row, silent: Row, agents: int) -> str:
-    """How much one agent moves the return, and whether it is lazy."""
+    """Return how much one agent moves the return, and whether it is lazy."""
     low, high, little = redrawn["share_low"], redrawn["share_high"], LAZY / agents
     if low >= little:
         verdict = "what it says moves the return"
@@ -133,8 +139,10 @@ def _moves(redrawn: Row, silent: Row, agents: int) -> str:
 
 
 def cross_play(rows: Sequence[Row]) -> str:
-    """Agents with others than those they were trained with."""
-    [mean] = [row for row in rows if row["setting"] == "mean"]
+    """Return the conclusion from agents that play with partners they were not trained with."""
+    mean = rows[-1]
+    if mean["setting"] != "mean":
+        return f"No mixed team could be compared: {_list([row for row in rows if 'reason' in row][:1], 'role')}."
     if _less(mean):
         verdict = "the agents rely on those they were trained with"
     else:
@@ -147,7 +155,7 @@ def _list(rows: Sequence[Row], key: str) -> str:
 
 
 def _beside(row: Row) -> str:
-    """A difference in words: how much less or more, and its interval."""
+    """Return a difference in words: how much less or more, and its interval."""
     if "reason" in row:
         return f"cannot be played ({row['reason']})"
     difference, low, high = row["difference"], row["low"], row["high"]

@@ -1,1 +1,1 @@
-"""The page of a report: ``build`` puts it together, and what runs in the browser is in ``web``."""
+"""The page of a report: ``build`` assembles it, and ``web`` has the files that run in the browser."""

@@ -1,4 +1,4 @@
-"""One HTML file with everything in it, from its opening to its recipes. It needs no network and nothing beside it."""
+"""The page as one HTML file, from its opening to its recipes; it needs no network and no other files."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from coevolve.runs.durable import write_text
 from coevolve.runs.folder import plain
 
 LIMIT = 10_000_000
-"""Bytes of a page at most: what mail takes."""
+"""Most bytes of a page: small enough for an e-mail."""
 
 _SPARE = 20_000  # bytes for the tags around the dialogues
 _SCRIPTS = (
     *("dom", "data", "theme", "charts", "plots", "curves", "sections", "diff"),
     *("tokens", "graph", "dialogue", "search", "viewer", "runs", "overview", "app"),
 )
-"""In the order in which they build on each other."""
+"""The scripts, each after those that it uses."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a page shows: an overview that it opens with, and the dialogues' chunks by id, all of them blobs."""
+    """The content of a page: the overview, and the dialogues' chunks by id; all of them are blobs."""
 
     overview: str
     chunks: Mapping[str, str]
 
 
 def write_page(runs: Sequence[Run], output: Path) -> Path:
-    """Write the page of these runs; returns where. Of dialogues it holds as many as ``LIMIT`` allows, and says so."""
+    """Write the page of these runs; returns its path. It holds as many dialogues as ``LIMIT`` allows, and says so."""
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text(output, html(content(runs)))
     return output
 
 
 def content(runs: Sequence[Run]) -> Content:
-    """What the page of these runs shows."""
+    """Return the content of the page of these runs."""
     from coevolve.report.findings import findings
     from coevolve.report.findings.arms import arms
     from coevolve.report.findings.opening import opening
@@ -64,7 +64,7 @@ def content(runs: Sequence[Run]) -> Content:
 
 
 def html(shown: Content | None) -> str:
-    """The page; without content one that asks the server it came from (``watch``)."""
+    """Return the page; without content, one that requests it from the server that it came from (``watch``)."""
     folder = resources.files("coevolve.report").joinpath("page").joinpath("web")
     scripts = "\n".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
     blobs = {"plotly": _plotly()} | ({"data": shown.overview, **shown.chunks} if shown else {})
@@ -87,7 +87,7 @@ def _plotly() -> str:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """A second run of the same name gets a number: the page tells runs apart by their names."""
+    """Number runs after the first of the same name: the page tells runs apart by their names."""
     return [f"{name} ({n})" if (n := names[: i + 1].count(name)) > 1 else name for i, name in enumerate(names)]
 
 

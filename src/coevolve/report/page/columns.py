@@ -1,4 +1,4 @@
-"""The curves of runs as a page draws them: a column per metric, what else an x axis may count, and who played whom."""
+"""The curves of runs as a page draws them: a column per metric, other costs for the x axis, and the casts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from coevolve.report.page.blob import rounded
 from coevolve.report.runs import Run
 
 _NUMBERS = 400_000
-"""Of all curves of a page, about a megabyte; longer runs are drawn at every second step, third, ..."""
+"""Most numbers of all curves of a page, about a megabyte; longer runs are drawn at every second step, third, ..."""
 
 
 def columns(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One mapping per run: steps, turns and updates (both summed up to each step), columns (metric -> values), casts
-    (the first, and where it changes: who plays whom, with steps, turns, updates), every (1: all steps are there) and
-    written (steps in all)."""
+    """Return a mapping per run: steps, turns and updates (both summed up to each step), columns (metric -> values),
+    casts (the first cast and each change, with steps, turns, updates), every (n: each n-th step is there) and written
+    (number of steps in all)."""
     numbers = sum(len(run.lines) * len(run.keys) for run in runs)
     every = max(1, math.ceil(numbers / _NUMBERS))
     return [_columns(run, every) for run in runs]
@@ -43,7 +43,7 @@ def _columns(run: Run, every: int) -> dict[str, Any]:
 
 
 def _summed(run: Run, keys: Iterable[str]) -> list[float]:
-    """What these metrics came to, up to each step."""
+    """Return the cumulative sum of these metrics together, up to each step."""
     columns = [run.column(key) for key in keys]
     return list(accumulate(sum(value or 0.0 for value in values) for values in zip(*columns, strict=True))) or [
         0.0 for _ in run.lines
@@ -51,7 +51,7 @@ def _summed(run: Run, keys: Iterable[str]) -> list[float]:
 
 
 def _changes(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, str]]]:
-    """The first cast, and those where another policy plays a role than the step before, by position."""
+    """Return position -> cast, as pairs, for the first step and each step whose cast differs from the step before."""
     casts = [line.get("cast", {}) for line in lines]
     return [(i, now) for i, (before, now) in enumerate(pairwise([None, *casts])) if before != now]
 

@@ -1,8 +1,8 @@
 """The dialogues of runs as a page carries them: as many as fit, in chunks that are opened one by one.
 
-Held-out problems (``samples.jsonl``) come first, whole steps of them. Of the training episodes (``episodes.jsonl``) a
-step shows its worst, its best, and others drawn by a fixed seed; where even a few of every step are too many, every
-second step, third, ... The index says how many are shown of how many were written.
+Held-out problems (``samples.jsonl``) come first, in whole steps. Of the training episodes (``episodes.jsonl``) each
+step shows its worst, its best, and others drawn by a fixed seed; if even a few of every step are too many, steps are
+left out evenly. The index has the number of episodes shown and of those written.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from coevolve.report.runs import Run
 from coevolve.runs.folder import RunDir, read_lines
 
 MEASURES = ("adv", "kl", "logps")
-"""What a record knows of every token."""
+"""The numbers that a record has for every token."""
 
-_EXACT = 200_000  # tokens on a page up to which their numbers stay as they were written
-_CHUNK = 12_000  # tokens of a chunk
-_PROBE = 256  # episodes whose packed size tells how many fit
-_FEW = 4  # training episodes a step shows at least
+_EXACT = 200_000  # with at most so many tokens on a page, their numbers are kept exactly as written
+_CHUNK = 12_000  # tokens after which a chunk ends, with its step
+_PROBE = 256  # episodes whose packed size is used to estimate how many fit
+_FEW = 4  # fewest training episodes that a step shows
 _SATURATED = 0.98  # quantile of a measure at which its colour is full
 
 
 @dataclass(frozen=True)
 class _Source:
-    """One file of one run: its episodes by step, and whether some of a step may be left out."""
+    """A file of a run: its episodes by step. choice: whether some episodes of a step may be left out."""
 
     steps: Mapping[int, Sequence[Record]]
     choice: bool
@@ -45,7 +45,7 @@ class _Source:
 
     @cached_property
     def sizes(self) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-        """Of every measure that this file has: how large it is at every token, where it is finite."""
+        """Measure -> its absolute value at every token where it is finite, for the measures that this file has."""
         found = {}
         for name in MEASURES:
             values = [v for r in self.records for turn in r["turns"] for v in turn.get(name, ()) if v is not None]
@@ -57,15 +57,15 @@ class _Source:
 
 @dataclass(frozen=True)
 class Packed:
-    """index: per run a mapping with ``training`` and ``held_out`` (see ``_packed``); chunks: by the id that the index
-    names, blobs."""
+    """Packed dialogues. index: per run a mapping with ``training`` and ``held_out`` (see ``_packed``). chunks: id, as
+    in the index, -> blob."""
 
     index: list[dict[str, Any]]
     chunks: dict[str, str]
 
 
 def dialogues(runs: Sequence[Run], budget: int) -> Packed:
-    """The dialogues of these runs in at most ``budget`` characters."""
+    """Pack the dialogues of these runs into at most ``budget`` characters."""
     held_out = [_source(read_lines(RunDir(run.path).samples), choice=False) for run in runs]
     training = [_source(read_lines(RunDir(run.path).episodes), choice=True) for run in runs]
     exact = sum(len(turn["pieces"]) for s in (*held_out, *training) for r in s.records for turn in r["turns"]) <= _EXACT
@@ -83,7 +83,7 @@ def _source(lines: Sequence[Record], choice: bool) -> _Source:
 
 
 def _fit(sources: Sequence[_Source], budget: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The same share of every source, the largest that fits."""
+    """Pack the same share of every source, about the largest that fits; returns the index and the chunks."""
     share = min(1.0, budget / max(1.0, _estimate(sources, exact)))
     while True:
         index: list[dict[str, Any]] = []
@@ -98,7 +98,7 @@ def _fit(sources: Sequence[_Source], budget: int, exact: bool) -> tuple[list[dic
 
 
 def _estimate(sources: Sequence[_Source], exact: bool) -> float:
-    """What all episodes would take, in characters, from some that are spread over the steps."""
+    """Estimate the packed size of all episodes, in characters, from a sample that is spread over the steps."""
     total = 0.0
     for source in sources:
         records = source.records
@@ -109,8 +109,8 @@ def _estimate(sources: Sequence[_Source], exact: bool) -> float:
 
 
 def chosen(steps: Mapping[int, Sequence[Record]], share: float, *, choice: bool) -> dict[int, list[Record]]:
-    """About this share of the episodes: of every step the worst, the best and a seeded draw, in their order; where that
-    leaves fewer than a few (without ``choice``: fewer than all), fewer steps, evenly spread."""
+    """Choose about this share of the episodes: of every step the worst, the best and a seeded draw, in their order. If
+    that would be fewer than ``_FEW`` per step (without ``choice``: fewer than all), take fewer steps, evenly spread."""
     written = sum(map(len, steps.values()))
     if share >= 1.0 or not written:
         return {step: list(records) for step, records in steps.items()}
@@ -136,11 +136,11 @@ def _some(records: Sequence[Record], count: int, step: int) -> list[Record]:
 def _packed(
     source: _Source, kept: Mapping[int, Sequence[Record]], exact: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The index of what is kept, and its chunks.
+    """Pack the kept episodes; returns their index and their chunks.
 
-    The index: written, shown (episodes); all_steps; steps (those that are shown); chunk_of (of each of them); grid
-    (measure -> the step its numbers are multiples of, 0: as written); full (measure -> where its colour is full). A
-    measure that the run does not have is in neither.
+    The index: written, shown (numbers of episodes); all_steps (number of steps); steps (those that are shown); chunk_of
+    (the chunk of each of these); grid (measure -> the unit that its numbers are multiples of, 0: as written); full
+    (measure -> the value at which its colour is full). Measures that the run does not have are in neither.
     """
     grid = _grid(source, exact)
     chunks: dict[str, str] = {}
@@ -156,7 +156,7 @@ def _packed(
 
 
 def _chunks(records: Sequence[Record]) -> Iterator[list[Record]]:
-    """The records in runs of whole steps."""
+    """Yield the records in chunks of whole steps."""
     chunk: list[Record] = []
     tokens = 0
     for record in records:

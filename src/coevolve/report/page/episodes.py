@@ -1,4 +1,4 @@
-"""Records of episodes (see ``record``) as a page carries them: strings once, numbers as counts of a round step."""
+"""Episode records (see ``record``) as a page carries them: each string once, numbers as counts of a round unit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from coevolve.runs.folder import plain
 Record = Mapping[str, Any]
 
 _SAID = ("role", "policy", "round", "reward", "finished", "credit")
-_LEVELS = 500  # steps between zero and the largest number, at most
+_LEVELS = 500  # most units between zero and the largest number
 
 
 def value(record: Record) -> float:
-    """What an episode came to: the mean reward of the turns that somebody scored, 0 where there is none."""
+    """Return the value of an episode: the mean reward of its scored turns, 0 if it has none."""
     paid = [turn["reward"] for turn in record["turns"] if turn["reward"] is not None]
     return fmean(paid) if paid else 0.0
 
 
 def round_step(largest: float) -> float:
-    """The smallest of 1, 2, 5, 10, ... (and 0.1, 0.2, ...) of which ``largest`` is at most ``_LEVELS``; 0 for 0."""
+    """Return the smallest unit of 1, 2, 5, 10, ... (and 0.5, 0.2, 0.1, ...) of which ``largest`` is at most ``_LEVELS``
+    units; 0 for 0."""
     if largest <= 0:
         return 0.0
     wanted = largest / _LEVELS
@@ -32,8 +33,8 @@ def round_step(largest: float) -> float:
 
 
 def packed_chunk(records: Sequence[Record], grid: Mapping[str, float]) -> dict[str, Any]:
-    """problems (id -> its columns), strings (every piece, prompt and note once), and the episodes, which name those by
-    place."""
+    """Return a chunk: problems (id -> columns), strings (every piece, prompt and note once), and the episodes, which
+    refer to strings by their position."""
     strings: dict[str, int] = {}
     episodes = [
         {
@@ -51,8 +52,8 @@ def packed_chunk(records: Sequence[Record], grid: Mapping[str, float]) -> dict[s
 
 
 def _turn(turn: Record, strings: dict[str, int], grid: Mapping[str, float]) -> dict[str, Any]:
-    """A turn as it was written: pieces, prompt and notes by place, text only where the pieces do not say it, numbers on
-    the grid."""
+    """Return a packed turn: pieces, prompt and notes as positions of strings, the text only if it is not that of the
+    pieces, numbers on the grid."""
 
     def place(text: str) -> int:
         return strings.setdefault(text, len(strings))
@@ -67,6 +68,6 @@ def _turn(turn: Record, strings: dict[str, int], grid: Mapping[str, float]) -> d
 
 
 def on_grid(values: Sequence[float | None], step: float) -> list[float | int | None]:
-    """Each as the nearest multiple of the step, as a count of steps; step 0: as it is. None for what is not finite."""
+    """Return each value as the nearest number of units ``step``, or unchanged if ``step`` is 0; None if not finite."""
     finite = [None if v is None or not math.isfinite(v) else v for v in values]
     return [v if v is None or not step else round(v / step) for v in finite]

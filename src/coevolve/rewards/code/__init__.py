@@ -1,4 +1,4 @@
-"""Code by one author or two, judged: what is code in an answer, how well it is built, and what of it passes."""
+"""Grading of code by one author or two: extraction from an answer, structure, syntax, tests and cooperation."""
 
 from coevolve.rewards.code.extract import extract
 from coevolve.rewards.code.grade import AUX, MAIN, Grade, Job, grade

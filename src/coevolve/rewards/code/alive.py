@@ -1,4 +1,4 @@
-"""Which names of a function are read for something: not only to give a value to names that are not."""
+"""Liveness of names in a function: a name is dead if it is read only to compute other dead names."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _MAKERS = {"list", "dict", "set"}
 
 
 class Kept(NamedTuple):
-    """Something is put into a container. parts: what, and where in it."""
+    """A statement that puts a value into the container ``name``. parts: the expressions of the value and its place."""
 
     name: str
     parts: list[ast.expr]
 
 
 def alive(function: ast.AST, containers: Collection[str], is_quiet: Callable[[ast.AST], bool]) -> set[str]:
-    """Names that something depends on besides assignments to names that nothing depends on.
+    """Return the live names: those read by anything other than assignments to dead names.
 
-    containers: those of the names that hold a container of the function's own. is_quiet: does evaluating this do
-    nothing but give a value? Order is not looked at: a name that is read anywhere is alive everywhere.
+    containers: the names that hold a container created in the function. is_quiet: whether evaluating a node has no
+    effect besides its value. Order is ignored: a name that is read anywhere is alive everywhere.
     """
     made_of: dict[str, set[str]] = {}
     fresh: set[str] = set()
@@ -46,7 +46,7 @@ def alive(function: ast.AST, containers: Collection[str], is_quiet: Callable[[as
 
 
 def containers(nodes: Sequence[ast.AST]) -> set[str]:
-    """The names that are only ever given a list, a dict or a set that is made on the spot."""
+    """Return the names that are only ever assigned a newly created list, dict or set."""
     own, other = set(), set()
     for node in nodes:
         if isinstance(node, ast.Assign) and _is_made(node.value):
@@ -61,7 +61,7 @@ def containers(nodes: Sequence[ast.AST]) -> set[str]:
 
 
 def kept_in(node: ast.AST, containers: Collection[str]) -> Kept | None:
-    """What a statement puts into one of these: ``a.append(b)``, ``a[b] = c``. None if it does something else."""
+    """Return what a statement puts into one of the containers (``a.append(b)``, ``a[b] = c``); None for others."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         parts = [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
         holder = node.value.func.value
@@ -74,7 +74,7 @@ def kept_in(node: ast.AST, containers: Collection[str]) -> Kept | None:
 
 
 def _given(node: ast.AST, containers: Collection[str]) -> tuple[list[str], list[ast.expr]] | None:
-    """(names, what they are made of) of a statement that does nothing but give them a value."""
+    """Return (names, the expressions assigned to them) of a statement that only assigns; None for others."""
     if (kept := kept_in(node, containers)) is not None:
         return [kept.name], kept.parts
     if isinstance(node, ast.Assign):

@@ -1,4 +1,4 @@
-"""The code in a model's answer: in fenced blocks, bare, or between lines of prose."""
+"""Extraction of the code from a model's answer: from fenced blocks, bare code, or between lines of prose."""
 
 from __future__ import annotations
 
@@ -10,37 +10,42 @@ from collections.abc import Iterator
 from coevolve.rewards.code.syntax import first_line, is_idle, parse
 
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|<eos>")
-"""What chat formats put around a turn. Code of an answer ends at the first one that has something before it, unless
-the code parses with it only: it may stand in a string."""
+"""Special tokens that chat formats put around a turn. An answer's code ends at the first one with text before it,
+unless the code parses only with the token, which may stand in a string."""
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^`]*")
 _PYTHON = {"", "python", "py", "python3", "py3"}
 _CODE = re.compile(
     r"(async +)?def \w|def\w+ \w+ *\(|return\b|class \w+ *[:(]|import \w|from [\w.]+ import|@\w|\w+ *=(?!=)"
 )
-"""How a line starts that is meant as code, whether or not it parses."""
+"""The start of a line that is meant as code, whether or not it parses."""
 
 _CONTINUES = re.compile(r"\s|(else|elif|except|finally)\b|[)\]}]")
-"""How a line starts that belongs to the statement above it, or an empty line."""
+"""The start of a line that continues the statement above it."""
 
 _JOINED = 5
-"""Pieces that are tried as one statement, for strings and brackets with lines that start at the left."""
+"""Most pieces that are tried as one statement, for strings and brackets with lines that are not indented."""
 _BUDGET, _ATTEMPT = 300_000, 50
-"""Characters given to the parser while prose is searched for code, about a second of work, and what an attempt adds."""
+"""Most characters parsed while prose is searched for code, about a second of work; and the extra cost of an attempt."""
 
 
 def extract(text: str) -> str:
-    """The code of an answer, "" if there is none. Never raises, whatever the text.
+    """Return the code of an answer, "" if there is none. Never raises, whatever the text.
 
-    Line ends become ``\\n``, null bytes and a chat format's special tokens go, and what UTF-8 cannot hold becomes "?".
-    A text that parses is taken as it is. Otherwise its fenced blocks are joined in their order: one that defines a
-    function again, an improved version or the like, then replaces the earlier one as in any Python file, and one that
-    goes on from an earlier one has it. Blocks tagged as another language count only if there are no others, and what a
-    model thought, up to ``</think>``, only if nothing follows. Of blocks that do not parse together each counts if it
-    does alone, or its longest run of lines that defines a function; before that, a fence at the end of a line of code
-    counts as the end of its block. What does not parse even so is cut to such a run. Without one it is broken code
-    rather than prose around code, and is returned from the first line that looks like code, for others to say what is
-    wrong with it.
+    Line ends become ``\\n``, null bytes and special tokens of chat formats are removed, and characters that UTF-8
+    cannot encode become "?". The following are tried in this order, and the first that parses is returned:
+
+    1. The whole text.
+    2. All fenced blocks joined in their order, so that a block that redefines a function replaces the earlier version,
+       and a block that continues an earlier one has it. Blocks tagged as another language count only if there are no
+       others, and a model's thoughts, up to ``</think>``, only if nothing follows.
+    3. The same with a fence at the end of a line of code also closing its block, if that defines a function.
+    4. The blocks that parse alone and, of each other block, its longest run of lines that defines a function; joined,
+       if that defines a function.
+    5. The longest such run of the joined blocks, or of the text if it has no blocks.
+
+    If all fail, the answer is broken code rather than prose around code: it is returned from the first line that looks
+    like code on, so that the syntax error can be reported.
     """
     uncut = _clean(text)
     said = _said(uncut)
@@ -65,15 +70,15 @@ def _clean(text: str) -> str:
 
 
 def _said(text: str) -> str:
-    """What stands behind the thoughts of a model that thinks aloud; all of it if nothing does."""
+    """Return the text after a reasoning model's last ``</think>``; the whole text if nothing follows."""
     behind = text.rpartition("</think>")[2]
     return behind if behind.strip() else text
 
 
 def _dedent(text: str) -> str:
-    """Without empty lines around it, and without the indentation that all lines share.
+    """Return the text without surrounding empty lines and without the indentation that all lines share.
 
-    A lone blank in front of the first line goes by itself: many tokenizers' first words begin with one.
+    A single blank before the first line is removed alone: many tokenizers' first words begin with one.
     """
     text = text.strip("\n").rstrip()
     if re.match(r" \S", text):
@@ -89,8 +94,8 @@ def _body(code: str) -> list[ast.stmt] | None:
 
 
 def _blocks(text: str, glued: bool = False) -> list[str]:
-    """The contents of the fenced blocks, without their indentation; the last one may lack its end. glued: a block may
-    end with a line of code that has the fence behind it, which may also be a line of a string."""
+    """Return the contents of the fenced blocks, dedented; the last one may lack its closing fence. glued: a fence at
+    the end of a line of code also closes a block (though the line may belong to a string)."""
     found: list[tuple[str, str]] = []
     opened: re.Match[str] | None = None
     held: list[str] = []
@@ -110,7 +115,8 @@ def _blocks(text: str, glued: bool = False) -> list[str]:
 
 
 def _closes(line: str, opened: re.Match[str]) -> bool:
-    """A fence as long as the one that opened the block. One much further in is a line of the code, of a docstring."""
+    """Return whether a line is a fence at least as long as the opening one. A fence indented by over three blanks more
+    is a line of the code, as in a docstring."""
     fence = opened["fence"]
     bare = line.strip()
     indent = len(line) - len(line.lstrip())
@@ -118,7 +124,7 @@ def _closes(line: str, opened: re.Match[str]) -> bool:
 
 
 def _shaved(code: str, body: list[ast.stmt]) -> str:
-    """Without what does nothing at its ends: "Sure" is a Python expression, and "Note: this" an annotation."""
+    """Return the code without idle statements at its ends: "Sure" is a Python expression, "Note: x" an annotation."""
     active = [i for i, node in enumerate(body) if not is_idle(node)]
     if not active:
         return ""
@@ -129,14 +135,14 @@ def _shaved(code: str, body: list[ast.stmt]) -> str:
 
 
 def _longest_run(text: str) -> str:
-    """The longest run of lines that parses and defines a function; empty if there is none."""
+    """Return the longest run of lines that parses and defines a function; "" if there is none."""
     runs = [(run, body) for run in _runs(text) if (body := _body(run)) is not None]
     defining = [_shaved(run, body) for run, body in runs if _defines(body)]
     return max(defining, key=lambda code: code.count("\n"), default="")
 
 
 def _broken(text: str) -> str:
-    """All from the first line that looks like code."""
+    """Return the text from the first line that looks like code on."""
     lines = text.split("\n")
     start = next((i for i, line in enumerate(lines) if _CODE.match(line)), len(lines))
     return "\n".join(lines[start:]).rstrip()
@@ -147,7 +153,7 @@ def _defines(body: list[ast.stmt]) -> bool:
 
 
 def _runs(text: str) -> Iterator[str]:
-    """Maximal runs of lines that parse."""
+    """Yield the maximal runs of lines that parse."""
     run: list[str] = []
     for statement in [*_statements(text), None]:
         if statement is not None:
@@ -158,7 +164,7 @@ def _runs(text: str) -> Iterator[str]:
 
 
 def _statements(text: str) -> Iterator[str | None]:
-    """Lines that parse, or None for a piece that starts no statement."""
+    """Yield lines that parse as statements, and None for a piece that starts no statement."""
     pieces = _pieces(text)
     budget = _BUDGET
     i = 0
@@ -177,7 +183,7 @@ def _statements(text: str) -> Iterator[str | None]:
 
 
 def _pieces(text: str) -> list[str]:
-    """The lines, each with those that follow it further in: a function with its body."""
+    """Split a text into lines, each with the lines that continue it: a function with its body."""
     pieces: list[list[str]] = []
     for line in text.split("\n"):
         if pieces and (not line or _CONTINUES.match(line) or pieces[-1][-1].startswith("@")):

@@ -1,4 +1,4 @@
-"""Where the helper's result goes in a function, and what the function works out without it."""
+"""Data flow in a function that calls the helper: where the helper's result goes, and what is computed without it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 class Flow:
-    """What holds something made of the helper's result, and what holds work of the function's own.
+    """The names in a function that hold values made of the helper's result, and those with work of the function's own.
 
-    It is not followed through time: a name that ever holds something made of a result does so everywhere. made: names
-    that hold something made of a result. worked: names that hold something else that was worked out, in contrast to
-    parameters, constants, and copies of these. given: every name that is given something, with what.
+    Order is ignored: a name that ever holds a value made of a result does so everywhere. made: names of values made of
+    a result. worked: names of other computed values, in contrast to parameters, constants, and copies of these. given:
+    every (name, expression that it is given).
     """
 
     def __init__(self, function: Function, calls: Sequence[ast.Call]) -> None:
@@ -37,7 +37,7 @@ class Flow:
 
     @property
     def blocks(self) -> Iterator[list[ast.stmt]]:
-        """The lists of statements in it."""
+        """The blocks (lists of statements) of the function."""
         yield self.body
         for node in self.nodes:
             for _, value in ast.iter_fields(node):
@@ -45,22 +45,23 @@ class Flow:
                     yield value
 
     def sources(self, node: ast.AST) -> set[str]:
-        """The results that are read in it: names that hold them, and calls of the helper as text."""
+        """Return the helper's results that a node reads: names made of them, and calls of the helper as text."""
         return self._results(ast.walk(node))
 
     def reads(self, node: ast.AST) -> bool:
         return bool(self.sources(node))
 
     def flowing(self, node: ast.AST) -> set[str]:
-        """The results that become part of its value, not those that only choose it (``x if result else y``)."""
+        """Return the results that become part of a node's value, not those that only select it (``x if result else
+        y``)."""
         return self._results(_without_tests(node))
 
     def calls_in(self, node: ast.AST) -> int:
-        """How many calls of the helper are in it."""
+        """Return the number of calls of the helper in a node."""
         return sum(part in self.calls for part in ast.walk(node))
 
     def works(self, node: ast.AST) -> bool:
-        """Is something worked out in it, from what the function has, without a result of the helper?"""
+        """Return whether a node computes something from the function's own names, without a result of the helper."""
         if self.reads(node):
             return False
         return bool(loaded(node) & (self.own if _has_work(node) else self.worked))
@@ -80,7 +81,8 @@ def _has_work(node: ast.AST) -> bool:
 
 
 def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Which names it gives what: assignments, loops, ``with``, and methods that are handed something (``append``)."""
+    """Yield (name, expression that it is given): from assignments, loops, ``with``, and arguments of methods
+    (``append``)."""
     pairs: list[tuple[ast.expr, ast.expr]] = []
     if isinstance(node, ast.Assign):
         pairs = [(target, node.value) for target in node.targets]
@@ -98,7 +100,7 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _holders(target: ast.expr) -> Iterator[str]:
-    """The names that hold what is stored in a target: of ``a[i]`` and ``a.b`` it is ``a``."""
+    """Yield the names that hold a value stored in a target: ``a`` for ``a[i]`` and ``a.b``."""
     if isinstance(target, ast.Name):
         yield target.id
     elif isinstance(target, ast.Tuple | ast.List):
@@ -119,7 +121,7 @@ def _without_tests(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def tests(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
-    """The conditions among them, and what ``match`` looks at."""
+    """Yield the conditions in these nodes, and the subjects of ``match``."""
     for node in nodes:
         if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
             yield node.test
@@ -130,12 +132,13 @@ def tests(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
 
 
 def leaves(block: Sequence[ast.AST]) -> bool:
-    """Does a run not go on behind this block?"""
+    """Return whether a block ends with ``return``, ``raise``, ``continue`` or ``break``."""
     return bool(block) and isinstance(block[-1], _LEAVES)
 
 
 def results(statement: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
-    """(None, what is returned) and (name, what it is given) of a statement; an expression is like what is returned."""
+    """Yield (None, returned expression) and (name, assigned expression) of a statement; an expression counts as
+    returned."""
     if isinstance(statement, ast.expr):
         yield None, statement
         return
@@ -146,7 +149,7 @@ def results(statement: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
 
 
 def operands(node: ast.AST) -> list[ast.expr]:
-    """What an operator, a call or a collection puts together."""
+    """Return the expressions that an operator, a call or a collection combines; [] for anything else."""
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     if isinstance(node, ast.BoolOp | ast.JoinedStr):

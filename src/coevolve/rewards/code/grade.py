@@ -1,6 +1,6 @@
-"""How good are a helper and a main function together? The gated reward of MAGRPO's coding tasks (arXiv 2508.04652).
+"""The gated reward of MAGRPO's coding tasks for a helper and a main function together (arXiv 2508.04652).
 
-The levels, each behind the one before it; most of all 4.0:
+The levels, each gated by the one before it; at most 4.0 in all:
 
     structure    +0.4   the helper's author defines ``aux``, and it returns something
                  +0.6   main is defined and returns something, or nothing more is paid
@@ -11,31 +11,33 @@ The levels, each behind the one before it; most of all 4.0:
                  -0.5   but throws away what aux returns
 
 A single agent is paid the 0.6, the syntax and the tests, at most 2.1. The columns of the paper's tables are the levels
-as shares of what they pay at most, and the return, (structure + 0.5 syntax + tests + 1.5 cooperation) / 4; a single
-agent's, (0.6 structure + 0.5 syntax + tests) / 2.1, the paper leaves out.
+as shares of their maximum, and the return, (structure + 0.5 syntax + tests + 1.5 cooperation) / 4; the single agent's,
+(0.6 structure + 0.5 syntax + tests) / 2.1, is not in the paper.
 
-Everything is read from syntax trees. The released code works with regular expressions; ours differs in this:
-1. A function is defined where it parses. A broken main function earns no structure; there, any text after ``def`` does.
-2. Functions, constants and imports stay as written. There a function ends at the first function inside it or at the
-   next line without indentation, and constants are lost.
-3. To return is to return something: ``return None`` and the ``return`` of a function inside do not count, ``yield`` and
-   a lambda do. A coroutine (``async def``) is no function here: whoever calls it gets no value.
-4. A call of aux is a call that a run can come by. There it may be in a comment, in a string, or behind a ``return``.
-5. A thin wrapper returns what aux makes of main's parameters, be it by way of names, functions, branches or loops that
-   change nothing (see ``usage.is_wrapper`` and ``simplify``). There, a main function of one or two lines with a call of
-   aux is one.
-6. Results that are thrown away are found, also where they go into what leads nowhere. There, only where a blank stands
-   between ``aux`` and its one argument.
-7. If both authors define aux, the helper's is run: what main's author imports, defines or assigns by that name is left
-   out, and so is a function that does so to the global name or reaches for it (``globals()``, ``aux.__code__``), lest
-   the main agent be paid for calling itself. What remains is a function that puts a text together that does so when it
-   is called (``eval``). If both define the main function, main's is run, for the same reason. Without an aux of the
-   helper's author, main's own is run, and earns no cooperation.
-8. Tests are the sandbox's: each statement of the top level with an assert is one, several lines and loops included.
-   Cooperation is paid if one passes, also where the sandbox gave up on slow ones (there the log says that it is not,
-   and it is).
-9. The prompt's own functions and imports are there.
-10. Programs have the standard library and no other package. There they have what the trainer's process has.
+Everything is read from syntax trees. The paper's released code uses regular expressions; the differences are:
+1. A function is defined where it parses. A broken main function earns no structure; in the released code, any text
+   after ``def`` does.
+2. Functions, constants and imports stay as written. In the released code a function ends at the first function inside
+   it or at the next line without indentation, and constants are lost.
+3. A function returns if it returns something: ``return None`` and the ``return`` of a nested function do not count,
+   ``yield`` and a lambda do. A coroutine (``async def``) counts as no function: a plain call of it gives no value.
+4. A call of aux must be reachable. In the released code it may be in a comment, in a string, or after a ``return``.
+5. A thin wrapper returns what aux makes of main's parameters, possibly through names, functions, branches or loops that
+   change nothing (see ``usage.is_wrapper`` and ``simplify``). In the released code, a main function of one or two lines
+   with a call of aux is one.
+6. Results that are thrown away are found, also if they only feed dead code. In the released code, they are found only
+   where a blank stands between ``aux`` and its one argument.
+7. If both authors define aux, the helper's is run: imports, definitions or assignments of that name by main's author
+   are left out, and so is a function that redefines the global name or reaches for it (``globals()``,
+   ``aux.__code__``), so that the main agent is not paid for calling itself. Not caught is a function that assembles
+   such code as text when it is called (``eval``). If both define the main function, main's is run, for the same reason.
+   Without an aux of the helper's author, main's own is run, and earns no cooperation.
+8. Tests are counted by the sandbox: each top-level statement with an assert is one, several lines and loops included.
+   Cooperation is paid if one passes, even if the sandbox gave up on slow ones (the released code does so too, though
+   its log says that it does not).
+9. Functions and imports of the prompt are available.
+10. Programs have the standard library and no other package. In the released code they have all packages of the
+    trainer's process.
 """
 
 from __future__ import annotations
@@ -56,21 +58,21 @@ from coevolve.rewards.code.usage import Use, is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
 AUX, MAIN = "aux", "main"
-"""The authors of the helper and of the function that is tested; the helper is named like its author."""
+"""The authors of the helper and of the tested function. The helper function is named like its author, ``aux``."""
 
 
 class Box(Protocol):
-    """What ``rewards.sandbox.Sandbox`` does for the grading: a verdict for each test of each program."""
+    """The interface of ``rewards.sandbox.Sandbox`` that grading uses: a verdict for each test of each program."""
 
     def run(self, programs: Sequence[Program]) -> list[tuple[Verdict, ...]]: ...
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one problem's answers are judged by.
+    """The tests and names by which the answers to one problem are judged.
 
-    entry: the name of the function that is tested. tests, prelude, setup: as in ``rewards.sandbox.Program``; answers
-    may use what the prelude defines.
+    entry: the name of the tested function. tests, prelude, setup: as in ``rewards.sandbox.Program``; answers may use
+    the prelude's definitions.
     """
 
     entry: str
@@ -81,13 +83,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Grade:
-    """How the answers of one job were judged.
+    """The grade of the answers to one job.
 
-    code: what was run, "" where there was nothing to run. authors: who wrote each line of it, ``AUX``, ``MAIN``,
-    or "" for the prelude. verdicts: one per test, () if nothing was run. pair: two authors, or one.
-    aux_defined, aux_returns: of the helper's author. syntax_error: "line 3: ...", of the helper's answer, or else of
-    main's. Then what main makes of aux, whoever wrote it: see ``usage`` and ``ignored``; scheme: see ``schemes``, None
-    where there is none.
+    code: the program that was run, "" if none was. authors: the author of each of its lines, ``AUX``, ``MAIN``, or ""
+    for the prelude. verdicts: one per test, () if nothing was run. pair: whether there are two authors. aux_defined,
+    aux_returns: of the helper author's aux. syntax_error: "line 3: ...", of the helper's answer, or else of main's.
+    calls_aux, wrapper, ignored: how main uses aux, whoever wrote it (``usage``, ``ignored``). scheme: see ``schemes``;
+    None if there is none.
     """
 
     code: str
@@ -106,27 +108,27 @@ class Grade:
 
     @property
     def structure(self) -> float:
-        """0 to 1; 0 or 0.6 for a single agent."""
+        """The structure level's pay, 0 to 1; 0 or 0.6 for a single agent."""
         return 0.4 * self.aux_returns + 0.6 * self.main_returns
 
     @property
     def syntax(self) -> float:
-        """0 or 0.5."""
+        """The syntax level's pay, 0 or 0.5."""
         return 0.5 * (self.main_returns and self.syntax_error is None)
 
     @property
     def tests(self) -> float:
-        """0 to 1."""
+        """The share of tests that pass, 0 to 1."""
         return self.passed / len(self.verdicts) if self.verdicts else 0.0
 
     @property
     def cooperation(self) -> float:
-        """0 to 1.5."""
+        """The cooperation level's pay, 0 to 1.5."""
         return self.cooperation_ungated if self.passed else 0.0
 
     @property
     def cooperation_ungated(self) -> float:
-        """0 to 1.5, whether or not a test passes."""
+        """The cooperation level's pay, 0 to 1.5, whether or not a test passes."""
         if not (self.aux_defined and self.calls_aux):
             return 0.0
         return 0.5 + 1.0 * (not self.wrapper) - 0.5 * self.ignored
@@ -138,22 +140,23 @@ class Grade:
 
     @property
     def passed(self) -> int:
-        """How many tests pass."""
+        """The number of tests that pass."""
         return sum(verdict.kind == "passed" for verdict in self.verdicts)
 
     @property
     def levels_passed(self) -> int:
-        """0 to 3: structure (of main, which is what stops), syntax, and a test. Cooperation stops nothing."""
+        """The number of gates passed, 0 to 3: structure (main's alone gates), syntax, and a test. Cooperation gates
+        nothing."""
         return sum(takewhile(bool, (self.main_returns, self.syntax > 0, self.passed > 0)))
 
     def parts(self) -> dict[str, float]:
-        """The columns of the paper's tables, and more, all but levels_passed from 0 to 1.
+        """Return the columns of the paper's tables and more, all but levels_passed from 0 to 1.
 
-        structure, syntax, tests: the levels as shares of what they pay at most. return: the total, likewise. solved: 1
-        if all tests pass. levels_passed: of structure, syntax and tests, 0 to 3. syntax_ungated: 1 if everything
-        parses, whatever main returns. For a pair also cooperation and cooperation_ungated, without a test that must
-        pass, and ``scheme_`` with each of ``schemes.SCHEMES``, 1 for the one that the pair follows. (Structure and
-        tests wait for no earlier level that could be passed without them: their ungated share is the same.)
+        structure, syntax, tests: the levels as shares of their maximum. return: the total as a share of its maximum.
+        solved: 1 if all tests pass. levels_passed: of structure, syntax and tests, 0 to 3. syntax_ungated: 1 if
+        everything parses, whatever main returns. For a pair also cooperation; cooperation_ungated, which needs no
+        passing test; and ``scheme_`` with each of ``schemes.SCHEMES``, 1 for the one that the pair follows. (Structure
+        and tests have no ungated share of their own: it would be the same.)
         """
         structure, most = (1.0, 4.0) if self.pair else (0.6, 2.1)
         parts = {
@@ -175,10 +178,10 @@ class Grade:
 
 
 def grade(jobs: Sequence[Job], answers: Sequence[Mapping[str, str]], box: Box) -> list[Grade]:
-    """Judge the answers of each job, ``{AUX: text, MAIN: text}``, or ``{MAIN: text}`` of a single agent.
+    """Judge the answers to each job, ``{AUX: text, MAIN: text}``, or ``{MAIN: text}`` of a single agent.
 
-    No answer, whatever is in it, is an error. All programs are given to the box at once. Raises ValueError for other
-    keys, and for a prelude or tests that do not parse, or whose asserts never run.
+    No text of an answer raises an error. All programs are given to the box in one call. Raises ValueError for other
+    keys, for a prelude or tests that do not parse, and for asserts that never run.
     """
     found = [_judged(job, texts) for job, texts in zip(jobs, answers, strict=True)]
     runs = [i for i, one in enumerate(found) if one.code]
@@ -188,7 +191,7 @@ def grade(jobs: Sequence[Job], answers: Sequence[Mapping[str, str]], box: Box) -
 
 
 def _judged(job: Job, texts: Mapping[str, str]) -> Grade:
-    """All but the verdicts."""
+    """Grade one job's answers in everything but the tests: ``verdicts`` is still empty."""
     if set(texts) not in ({MAIN}, {MAIN, AUX}):
         raise ValueError(f"grade: answers of {', '.join(texts) or 'nobody'}; want {MAIN}, or {AUX} and {MAIN}")
     first, first_error = _parsed(extract(texts.get(AUX, "")))
@@ -213,7 +216,7 @@ def _judged(job: Job, texts: Mapping[str, str]) -> Grade:
 
 
 def _parsed(code: str) -> tuple[str, str | None]:
-    """(the code, None), or nothing and why it is no Python."""
+    """Return (the code, None), or ("", the syntax error)."""
     try:
         parse(code)
     except ValueError as error:
@@ -222,7 +225,7 @@ def _parsed(code: str) -> tuple[str, str | None]:
 
 
 def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> list[tuple[str, int]]:
-    """The chunks of a prelude and both authors' code. taken: what the second author's must not define."""
+    """Return the chunks of the prelude and both authors' code. taken: names that the second author must not define."""
     try:
         parse(job.prelude)
     except ValueError as error:
@@ -233,10 +236,10 @@ def _merged(job: Job, first: str, second: str, taken: Sequence[str]) -> list[tup
 
 
 def _with_teamwork(judged: Grade, code: str, entry: str) -> Grade:
-    """With what main makes of the helper, where there is a main function that calls it.
+    """Return the grade with main's use of the helper filled in, if there is a main function that calls it.
 
-    Main is judged without what makes no difference: once with calls of the helper as something that may, to see whether
-    there is one, and once as something that does not by itself, to see whether anything is made of its results.
+    Main is simplified twice: once keeping calls of the helper as possible side effects, to see whether there is one,
+    and once treating them as free of side effects, to see whether their results are used.
     """
     written, found = _calls(parse(code), entry)
     kept, calls = _calls(simplify(parse(code)), entry) if found else (None, [])
@@ -258,7 +261,7 @@ def _with_teamwork(judged: Grade, code: str, entry: str) -> Grade:
 
 
 def _calls(tree: ast.Module, entry: str) -> tuple[Function | None, list[Use]]:
-    """Main, if it is a function, and its calls of the helper."""
+    """Return main, if it is a function (else None), and its calls of the helper."""
     functions = definitions(tree.body)
     main = functions.get(entry)
     if main is None or isinstance(main, ast.ClassDef):

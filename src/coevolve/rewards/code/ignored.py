@@ -1,4 +1,4 @@
-"""Whether a function throws away what its helper returns."""
+"""Detection of functions that throw away their helper's results."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from coevolve.rewards.code.syntax import Function, assigned, is_idle, loaded, st
 from coevolve.rewards.code.usage import Use, called
 
 _ABSORBING = (ast.Mult, ast.BitAnd)
-"""Operators that make 0 of anything with 0."""
+"""Operators whose result is 0 if one operand is 0."""
 
 _LOOKS = {"print", "str", "repr", "bool", "int", "float", "len", "list", "tuple", "set", "type"}
-"""Functions that only look at what they are given."""
+"""Functions whose call does not count as a use of their argument."""
 
 
 def are_thrown_away(uses: Sequence[Use]) -> bool:
-    """Are the results of these calls, at least one, of no use to the functions that make them?
+    """Return whether there are calls and the results of all of them are unused by the functions that make them.
 
-    A result is where the statement is an expression that hands it to no other call than one that only looks at it
-    (``print``, ``str``), an assertion, or an ``if`` or a loop around nothing; where it is multiplied by 0; and where it
-    goes to names that are not read: nowhere in the function, or not before the same block gives them something else.
-    It is a check of the shape, not a proof: a use that leads nowhere itself is not seen through (``y = x`` with no
-    ``y`` after it, ``x - x``).
+    A result is unused if its statement is an assertion, an ``if`` or loop with an idle body, or an expression that
+    passes it only to calls such as ``print`` and ``str``; if it is multiplied by 0; or if it is assigned to names that
+    are never read, or not before the same block assigns them again. This is a check of the shape, not a proof: uses
+    that lead nowhere themselves count as uses (``y = x`` with no ``y`` after it, ``x - x``).
     """
     places = {function: _Places(function) for function in {use.inside for use in uses}}
     return bool(uses) and all(_is_thrown_away(use.call, places[use.inside]) for use in uses)
 
 
 class _Places:
-    """Where things stand in a function. above: node -> what it is in. place: statement -> (its block, position)."""
+    """The positions of a function's nodes. above: node -> its parent. place: statement -> (its block, index)."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -43,14 +42,14 @@ class _Places:
                     self.place |= {part: (block, i) for i, part in enumerate(block)}
 
     def needed(self, node: ast.stmt) -> set[str]:
-        """The names that a statement reads, for something."""
+        """Return the names that a statement reads, none if the statement makes no difference."""
         if node not in self._needed:
             self._needed[node] = set() if _leads_nowhere(node) else loaded(node)
         return self._needed[node]
 
 
 def _leads_nowhere(node: ast.stmt) -> bool:
-    """Does what it reads make no difference? Of statements that give no name a value."""
+    """Return whether a statement that assigns nothing makes no difference."""
     if isinstance(node, ast.If):
         return all(is_idle(part) for part in [*node.body, *node.orelse])
     return isinstance(node, ast.Assert) or is_idle(node)
@@ -84,7 +83,7 @@ def _number(node: ast.expr) -> object:
 
 
 def _receivers(node: ast.stmt, call: ast.Call) -> set[str] | None:
-    """The plain names that a statement gives this result; None if it gives it to nothing, or to other things too."""
+    """Return the plain names that a statement assigns this result to; None if there are none, or other targets too."""
     if isinstance(node, ast.For) and all(is_idle(part) for part in [*node.body, *node.orelse]):
         pairs = [(node.target, node.iter)]
     else:
@@ -95,7 +94,7 @@ def _receivers(node: ast.stmt, call: ast.Call) -> set[str] | None:
 
 
 def _is_read(name: str, assignment: ast.stmt, places: _Places) -> bool:
-    """Is what this statement gives the name read?"""
+    """Return whether the value that this statement assigns to the name is read."""
     block, position = places.place[assignment]
     for node in block[position + 1 :]:
         if name in places.needed(node):

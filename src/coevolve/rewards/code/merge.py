@@ -1,4 +1,4 @@
-"""One program of several authors' code."""
+"""Merging of several authors' code into one program."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TRIES = {"__name__", "print", "input"}
 _REACHES = {"globals", "exec"}
 _REACHING = {"__globals__", "f_globals", "modules", "__code__", "__defaults__", "__kwdefaults__"}
-"""Names and attributes with which a function can, when it is called, put other code behind a name of the program."""
+"""Names and attributes with which a function, when called, can replace the code behind a name of the program."""
 _REACHED = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(_REACHES | _REACHING))})(?!\w)")
 _BY_TEXT = {"locals", "vars", "eval", "setattr", "__dict__"}
-"""So can these, with a text that says which name."""
+"""Names and attributes that allow the same with a text that holds the name."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One author's code; the names that it must not define; those that it is tried out with, if it is."""
+    """One author's code. without: the names that it must not define. tried: the functions whose trial calls are left
+    out."""
 
     code: str
     without: Collection[str] = ()
@@ -31,24 +32,27 @@ class Piece:
 
 
 def merge(pieces: Sequence[Piece]) -> str:
-    """The pieces as one program: all imports first, each once, those from ``__future__`` in front; then the rest.
+    """Join the pieces into one program: all imports first, each once, starting with those from ``__future__``.
 
-    Functions, classes, constants and other statements of the top level stay as they are written and in their order,
-    so that of two definitions of one name the last one is in force. Left out are statements that give a name a value
-    that a piece must not define, in whatever way (see ``_takes``); statements that do nothing; and those that try the
-    code out (see ``_Trials``). Raises ValueError if a piece does not parse.
+    Functions, classes, constants and other top-level statements stay as written and in their order, so that the last
+    definition of a name holds. Left out are statements that may define, in any way, a name that their piece must not
+    define (see ``_takes``); idle statements; and those that try the code out (see ``_Trials``). Raises ValueError if a
+    piece does not parse.
     """
     return "\n".join(text for text, _ in chunks(pieces))
 
 
 def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
-    """What ``merge`` joins: imports and statements, each with the position of its piece. Raises ValueError likewise."""
+    """Return the imports and statements that ``merge`` joins, each with the index of its piece. Raises ValueError if a
+    piece does not parse."""
     imports: dict[str, int] = {}
     rest: list[tuple[str, int]] = []
-    for i, piece in enumerate(pieces):
+    bodies = [parse(piece.code).body for piece in pieces]
+    read = {name for body in bodies for node in body if isinstance(node, _DEFINES) for name in _free(node)}
+    for i, (piece, body) in enumerate(zip(pieces, bodies, strict=True)):
         lines = piece.code.encode().split(b"\n")
-        trials = _Trials(piece.tried)
-        for node in parse(piece.code).body:
+        trials = _Trials(piece.tried, read)
+        for node in body:
             if isinstance(node, _IMPORTS):
                 imports |= {line: i for line in _imported(node, piece.without) if line not in imports}
             elif not (is_idle(node) or trials.has(node) or _takes(node, set(piece.without))):
@@ -58,13 +62,13 @@ def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
 
 
 def _imported(node: ast.Import | ast.ImportFrom, without: Collection[str]) -> list[str]:
-    """The import without the names that must not be defined: [] if nothing is left of it."""
+    """Return the import statement without the names that must not be defined: [] if nothing is left."""
     node.names = [alias for alias in node.names if (alias.asname or alias.name) not in without]
     return [ast.unparse(node)] if node.names else []
 
 
 def _source(lines: Sequence[bytes], node: ast.stmt) -> str:
-    """The statement as it is written. Positions in the tree are lines from 1 and bytes from 0."""
+    """Return the source of a statement as written. Positions in the tree are lines from 1 and bytes from 0."""
     start, end = first_line(node) - 1, node.end_lineno or node.lineno
     taken = list(lines[start:end])
     taken[-1] = taken[-1][: node.end_col_offset]
@@ -74,11 +78,12 @@ def _source(lines: Sequence[bytes], node: ast.stmt) -> str:
 
 
 def _takes(node: ast.stmt, names: set[str]) -> bool:
-    """May this statement of the top level give one of the names another value, or other code?
+    """Return whether a top-level statement may give one of the names another value or other code.
 
-    It stores it, in a block, a loop or an expression as well; it holds a function that declares it global and stores
-    it, or that stores it in another object than ``self``; or it reaches names otherwise, ``globals()`` say, in a
-    function with a text of that name. No definition, it reaches names as text at all.
+    It may if it stores the name, also inside a block, a loop or an expression; if it holds a function that declares the
+    name global and stores it, or sets an attribute of that name on an object other than ``self`` or ``cls``; if it
+    reaches names otherwise, for example by ``globals()``; or if it reaches names as text (``eval``) and is no
+    definition, or holds a text with such a name.
     """
     if not names or stored([node]) & names:
         return bool(names)
@@ -91,7 +96,7 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
     if any(_is_set(part) and part.attr in names for part in reached):
         return True
     used, attributes = _names(node), {part.attr for part in reached}
-    if used & _REACHES or attributes & _REACHING:
+    if used & _REACHES or {part.attr for part in reached if not _is_own(part)} & _REACHING:
         return True
     docstrings = {id(part.value) for part in parts if isinstance(part, ast.Expr)}
     unread = set() if "__doc__" in attributes else docstrings
@@ -102,24 +107,28 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
 
 
 def _is_set(node: ast.Attribute) -> bool:
-    """Is an attribute stored in something else than ``self`` or ``cls``?"""
-    own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-    return isinstance(node.ctx, ast.Store) and not own
+    """Return whether an attribute is set on an object other than ``self`` or ``cls``."""
+    return isinstance(node.ctx, ast.Store) and not _is_own(node)
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
 class _Trials:
-    """Which statements of a piece try its code out, asked one after the other.
+    """Detection of the statements that try a piece's code out; ``has`` is called on each statement in order.
 
-    An ``assert``; an assignment that calls what is tried, asks for input, or reads what such an assignment gave, but
-    not one that makes something new of what is tried (``f = cached(f)``); what is neither an assignment nor a
-    definition and prints, asks for input or for ``__name__``, names what is tried, or calls a function of the piece
-    that asserts something or calls what is tried.
+    A trial is a statement with an ``assert``; an assignment that calls a tried function or ``input``, or reads the
+    result of such an assignment, unless it redefines a tried function (``f = cached(f)``) or makes a table that a
+    definition reads (``SQUARES = f(100)``); and any statement that is neither an assignment nor a definition and names
+    ``print``, ``input``, ``__name__``, a tried function or the result of a trial, or calls a function of the piece that
+    asserts something or calls a tried function. read: the global names that definitions of the program read.
     """
 
-    def __init__(self, tried: Collection[str]) -> None:
-        self.tried = set(tried)
-        self.calls = {"input", *tried}  # and functions that call these
-        self.asserts: set[str] = set()  # functions that do
+    def __init__(self, tried: Collection[str], read: set[str]) -> None:
+        self.tried, self.read = set(tried), read
+        self.calls = {"input", *tried}  # and the functions of the piece that call these
+        self.asserts: set[str] = set()  # functions of the piece that assert something
         self.results: set[str] = set()
 
     def has(self, node: ast.stmt) -> bool:
@@ -130,14 +139,20 @@ class _Trials:
             self.asserts |= {node.name} if asserts else set()
             return False
         if isinstance(node, _ASSIGNS):
-            given = stored([node])
-            is_trial = bool(called & self.calls or loaded(node) & self.results) and not given & self.tried
+            given, of_results = stored([node]), loaded(node) & self.results
+            table = given & self.read and not of_results and "input" not in called
+            is_trial = bool(called & self.calls or of_results) and not (given & self.tried or table)
             self.results = self.results | given if is_trial else self.results - given
             return is_trial
         names = _TRIES | self.tried | self.results
         return asserts or bool(_names(node) & names or called & (self.calls | self.asserts))
 
 
+def _free(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
+    """Return the names that a definition reads and does not itself set."""
+    return loaded(node) - stored(node.body) - {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+
+
 def _names(*nodes: ast.AST) -> set[str]:
-    """The names in them."""
+    """Return all names in these nodes."""
     return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}

@@ -1,17 +1,17 @@
-"""How do a main function and its helper work together? The schemes that MAGRPO saw emerge (arXiv 2508.04652).
+"""The cooperation schemes of a main function and its helper, as MAGRPO saw them emerge (arXiv 2508.04652).
 
-    fallback      main takes what the helper returns if it is there and good, and has another way if not
-    coordinator   main splits the work: it calls the helper several times on one run or for each of many things, or
-                  puts its result together with work of its own
-    filter        what the helper returns selects what main does, and is no part of what main returns
-    decorator     the helper does the core, once; main guards or prepares what goes in, or polishes what comes out
+    fallback      main returns the helper's result if there is a good one, and has another way if not
+    coordinator   main splits the work: it calls the helper several times in one run or for each of many items, or
+                  combines its result with work of its own
+    filter        the helper's result selects what main does, and is no part of what main returns
+    decorator     the helper does the core, once; main guards or prepares its input, or polishes its output
 
-A pair is of the first of these that fits, in this order: from what says most to what says least, where nearly every
-main function has some guard or polish. None where the helper is not called, or its result is passed on as it is or
-thrown away.
+A pair has the first of these schemes that fits. They are ordered from the most to the least telling, because nearly
+every main function has some guard or polish. There is no scheme if the helper is not called, or if its result is
+returned unchanged or thrown away.
 
-What a name holds is not followed through time: one that ever holds something made of the helper's result counts as
-made of it everywhere in the function. Only the function that makes the calls is looked at, main if it makes any.
+Order within a function is ignored: a name that ever holds a value made of the helper's result counts as made of it
+everywhere. Only the function that makes the calls is examined: main, if it makes any.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def scheme(main: Function, uses: Sequence[Use]) -> str:
-    """The scheme of a main function with these calls of its helper, at least one. See the module."""
+    """Return the scheme (see the module) of a main function with these calls of its helper, at least one."""
     inside = main if any(use.inside is main for use in uses) else uses[0].inside
     own = [use for use in uses if use.inside is inside]
     flow = Flow(inside, [use.call for use in own])
@@ -51,7 +51,8 @@ def _falls_back(flow: Flow) -> bool:
 
 
 def _catches(flow: Flow, node: ast.Try) -> bool:
-    """``try`` the helper; a handler gives something else, or lets the run go on to a ``return`` of something else."""
+    """Return whether a ``try`` calls the helper and a handler gives something else, or goes on to a ``return`` of
+    something else."""
     if not any(flow.calls_in(part) for part in node.body):
         return False
     inside = set(ast.walk(node))
@@ -64,8 +65,8 @@ def _catches(flow: Flow, node: ast.Try) -> bool:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What statements return and assign. takes: the results that become part of it. others: what is made of none, (the
-    name that is given it, None if it is returned; whether it is worked out).
+    """The values that statements return and assign. takes: the helper's results that become part of them. others: the
+    values made of no result, as (the name assigned, None if returned; whether the value is computed).
     """
 
     takes: frozenset[str] = frozenset()
@@ -75,7 +76,8 @@ class _Outcome:
         return _Outcome(self.takes | other.takes, self.others | other.others)
 
     def replaces(self, tested: set[str], anything: bool) -> bool:
-        """Is something else returned, or put in the tested names? It must be worked out, if it may not be anything."""
+        """Return whether another value is returned or assigned to the tested names: a computed one, or with
+        ``anything`` any value."""
         return any((name is None or name in tested) and (worked or anything) for name, worked in self.others)
 
 
@@ -86,7 +88,8 @@ def _outcome(flow: Flow, *block: ast.AST) -> _Outcome:
 
 
 def _branches(flow: Flow) -> Iterator[tuple[ast.expr, _Outcome, _Outcome]]:
-    """(condition, what comes if it holds, what if not), what stands after an ``if`` included where its branch ends."""
+    """Yield (condition, outcome if it holds, outcome if not). A branch that does not leave its block includes the
+    outcome of the statements after the ``if``."""
     for block in flow.blocks:
         after = _Outcome()
         for node in reversed(block):
@@ -104,9 +107,9 @@ def _ways(node: ast.If) -> tuple[list[ast.stmt], list[ast.stmt]]:
 
 
 def _has_two_ways(flow: Flow, test: ast.expr, yes: _Outcome, no: _Outcome) -> bool:
-    """Is a result put to the test, then taken on one way and replaced on the other?
+    """Return whether a result is tested, then used on one branch and replaced on the other.
 
-    What replaces it must be worked out, unless the test asks whether there is a result at all: to cut a result at a
+    The replacement must be computed, unless the test asks whether there is a result at all: clipping a result at a
     bound is a polish.
     """
     tested = flow.sources(test)
@@ -115,7 +118,8 @@ def _has_two_ways(flow: Flow, test: ast.expr, yes: _Outcome, no: _Outcome) -> bo
 
 
 def _asks_if_there(test: ast.expr) -> bool:
-    """``result``, ``not result``, ``result is None``, ``result == -1``, ``isinstance(...)``, or several of these."""
+    """Return whether a test asks for a result's existence: ``result``, ``not result``, ``result is None``,
+    ``result == -1``, ``isinstance(...)``, or several of these."""
     if isinstance(test, ast.BoolOp):
         return any(_asks_if_there(value) for value in test.values)
     if isinstance(test, ast.UnaryOp):
@@ -126,7 +130,7 @@ def _asks_if_there(test: ast.expr) -> bool:
 
 
 def _is_or(flow: Flow, node: ast.AST) -> bool:
-    """``aux(x) or something_else``, where that is no condition."""
+    """Return whether a node is of the form ``aux(x) or something_else``, without conditions as operands."""
     if not (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and flow.reads(node.values[0])):
         return False
     condition = (ast.Compare, ast.BoolOp, ast.UnaryOp)
@@ -134,7 +138,7 @@ def _is_or(flow: Flow, node: ast.AST) -> bool:
 
 
 def _in_loop(flow: Flow) -> bool:
-    """Is there a call that a loop or a comprehension makes for each of many things?"""
+    """Return whether a loop, a comprehension or a lambda calls the helper repeatedly."""
     for node in flow.nodes:
         repeated: list[ast.AST] = []
         if isinstance(node, ast.For | ast.AsyncFor):
@@ -153,7 +157,7 @@ def _in_loop(flow: Flow) -> bool:
 
 
 def _most(flow: Flow, block: Sequence[ast.stmt]) -> int:
-    """The most calls that one run makes, loops aside: of the branches of an ``if`` it takes one."""
+    """Return the most calls of the helper in one run of a block, loops ignored; a run takes one branch of an ``if``."""
     count = 0
     for node in reversed(block):
         if isinstance(node, ast.If):
@@ -165,7 +169,7 @@ def _most(flow: Flow, block: Sequence[ast.stmt]) -> int:
 
 
 def _is_combined(flow: Flow) -> bool:
-    """Does an operator, a call or a collection put a result together with work of main's own?"""
+    """Return whether an operator, a call or a collection combines a result with work of main's own."""
     for node in flow.nodes:
         parts = [] if node in flow.calls else operands(node)
         if any(flow.flowing(part) for part in parts) and any(flow.works(part) for part in parts):
@@ -176,7 +180,7 @@ def _is_combined(flow: Flow) -> bool:
 
 
 def _only_selects(flow: Flow) -> bool:
-    """Do conditions read a result, and nothing that is returned?"""
+    """Return whether conditions read a result, and no returned value is made of one."""
     returned = [
         node.value for node in flow.nodes if isinstance(node, ast.Return | ast.Yield) and node.value is not None
     ]

@@ -1,13 +1,13 @@
-"""Code without what makes no difference, for judging how functions work together; it is never run.
+"""Removal of code that makes no difference, to judge how functions work together; the simplified code is never run.
 
     y = aux(x); z = y + 1; return 2 * x          becomes    return 2 * x
     if x > 0: return aux(x)                      becomes    return aux(x)
     return aux(x)
     return (aux(x), 0)[0]                        becomes    return aux(x)
 
-Each rule keeps what a function returns as far as the shape of its code shows: names whose values lead nowhere,
-conditions that decide nothing, loops that run once or never, displays that are taken apart at once, ``x - x`` and
-``x == x`` (even if x could be NaN). What only a run would show (``len(x) < 0``) is not seen.
+Each rule keeps what a function returns, as far as the shape of its code shows. Simplified are dead names, conditions
+that decide nothing, loops that run once or never, displays that are indexed at once, ``x - x`` and ``x == x`` (even if
+x could be NaN). What only a run would show (``len(x) < 0``) is not recognised.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ PURE = frozenset(
     range repr reversed round set sorted str sum tuple type zip
     """.split()  # noqa: SIM905
 )
-"""Functions whose call makes no difference where nothing is made of what they return."""
+"""Functions without side effects: a call whose result is unused makes no difference."""
 
 _ROUNDS = 8
 _BY_TEXT = {"locals", "vars", "eval", "exec"}
-"""A function that names one of these may read its own names as text, and stays as it is."""
+"""Builtins that may read names as text: a function that uses one is not simplified."""
 _LEAVES = (ast.Return, ast.Raise)
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TAUTOLOGIES = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
 
 
 def simplify(tree: ast.Module, pure: Collection[str] = ()) -> ast.Module:
-    """The tree, with the functions of its top level simplified in place.
+    """Simplify the functions of a tree's top level in place, and return the tree.
 
-    pure: functions of the program whose calls may go, as those of ``PURE``, where nothing is made of what they return.
+    pure: functions of the program whose unused calls may be removed, like those of ``PURE``.
     """
     shared = containers(tree.body)
     sinks = shared - alive(tree, shared, lambda _: True)
@@ -48,15 +48,15 @@ def simplify(tree: ast.Module, pure: Collection[str] = ()) -> ast.Module:
             for _ in range(_ROUNDS):
                 _Round(node, nodes, PURE | set(pure), sinks).apply()
                 size, nodes = len(nodes), list(ast.walk(node))
-                if len(nodes) == size:  # every rule makes it smaller
+                if len(nodes) == size:  # nothing changed: every rule makes the tree smaller
                     break
     return tree
 
 
 class _Round:
-    """One pass over a function. dead: names that lead nowhere. sinks: those that hold containers, of the program too.
-    constants: names that are only ever one constant. tried: what stands in the body of a ``try``, where even a call for
-    nothing may decide what is done.
+    """One pass over a function. dead: names that nothing else depends on. sinks: dead names of containers, including
+    the program's. constants: names assigned once, with a constant. tried: nodes in the body of a ``try``, where even an
+    unused call may decide what is done.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class _Round:
         self.tried = {inner for statement in tried for inner in ast.walk(statement)}
 
     def apply(self) -> None:
-        for node in reversed(self.nodes):  # what is inside comes first
+        for node in reversed(self.nodes):  # children before their parents
             for field, value in ast.iter_fields(node):
                 if isinstance(value, ast.expr):
                     setattr(node, field, self.simpler(value))
@@ -95,12 +95,12 @@ class _Round:
                     value[:] = [self.simpler(part) if isinstance(part, ast.expr) else part for part in value]
 
     def is_quiet(self, *nodes: ast.AST) -> bool:
-        """Does evaluating these do nothing but give a value?"""
+        """Return whether evaluating these nodes has no effect besides their values."""
         waiting = list(nodes)
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Call):
-                by_key = any(keyword.arg == "key" for keyword in node.keywords)  # which is called, too
+                by_key = any(keyword.arg == "key" for keyword in node.keywords)  # the key is called, too
                 if by_key or not (isinstance(node.func, ast.Name) and node.func.id in self.pure):
                     return False
             elif isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
@@ -112,8 +112,8 @@ class _Round:
     # --- statements ---------------------------------------------------------------------------------------------------
 
     def shorter(self, node: ast.AST, block: list[ast.stmt]) -> list[ast.stmt]:
-        """A block of this node without what leads nowhere and what no run reaches."""
-        if isinstance(node, ast.ClassDef):  # whose names are attributes
+        """Return a block of this node without dead and unreachable statements."""
+        if isinstance(node, ast.ClassDef):  # its names are attributes, which may be read elsewhere
             return block
         stays = node in self.tried or (isinstance(node, ast.Try) and block is node.body)
         found: list[ast.stmt] = []
@@ -152,7 +152,8 @@ class _Round:
         )
 
     def _instead(self, node: ast.stmt) -> list[ast.stmt]:
-        """The statements that do the same: of the branch that is taken, of a loop that runs once, and so on."""
+        """Return simpler statements with the same effect: the branch that is taken, the body of a loop that runs once,
+        and so on."""
         if isinstance(node, ast.If):
             if (holds := truth(node.test)) is not None:
                 return node.body if holds else node.orelse
@@ -173,7 +174,7 @@ class _Round:
     # --- expressions --------------------------------------------------------------------------------------------------
 
     def simpler(self, node: ast.expr) -> ast.expr:
-        """What has the same value."""
+        """Return a simpler expression of the same value, or the node itself."""
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             return self.constants.get(node.id, node)
         if isinstance(node, ast.NamedExpr) and node.target.id in self.dead:
@@ -188,7 +189,7 @@ class _Round:
         return self._taken_apart(node) or _called_at_once(node) or node
 
     def _taken_apart(self, node: ast.expr) -> ast.expr | None:
-        """The element of ``(a, b)[0]`` and ``{"a": b}["a"]``, if the others may go."""
+        """Return the element of ``(a, b)[0]`` or ``{"a": b}["a"]``, if the others have no side effects; else None."""
         if not isinstance(node, ast.Subscript) or (place := _constant(node.slice)) is None:
             return None
         held, element = node.value, None
@@ -204,10 +205,10 @@ class _Round:
 
 
 def _decided(node: ast.BoolOp | ast.BinOp | ast.Compare) -> ast.expr:
-    """What an operator gives whose operands cancel, or are one thing twice."""
+    """Return the value of an operator whose operands cancel or are identical; else the node itself."""
     if isinstance(node, ast.BoolOp):
         if isinstance(node.op, ast.And) and truth(node.values[-1]) is False:
-            return node.values[-1]  # or something else that is false
+            return node.values[-1]  # the true value may be another false operand
         return node.values[0] if all(_same(node.values[0], value) for value in node.values) else node
     if isinstance(node, ast.Compare):
         decides = len(node.ops) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn)
@@ -237,7 +238,7 @@ def _raises_again(block: Sequence[ast.stmt]) -> bool:
 
 
 def _items(node: ast.expr) -> list[ast.expr] | None:
-    """What a loop over it runs through, if that is plain to see; of a range the first."""
+    """Return the items that a loop over this expression visits, of a range only the first; None if unknown."""
     if isinstance(node, ast.List | ast.Tuple):
         return None if any(isinstance(part, ast.Starred) for part in node.elts) else node.elts
     if isinstance(node, ast.Constant) and node.value == "":
@@ -257,7 +258,8 @@ def _constant(node: ast.expr) -> object:
 
 
 def _called_at_once(node: ast.expr) -> ast.expr | None:
-    """``aux(x)`` of ``(lambda v: aux(v))(x)``, and ``[aux(x)]`` of ``[aux(v) for v in [x]]`` and ``map(aux, [x])``."""
+    """Return ``aux(x)`` for ``(lambda v: aux(v))(x)``, and ``[aux(x)]`` for ``[aux(v) for v in [x]]`` and
+    ``map(aux, [x])``; else None."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Lambda) and not node.keywords:
         taken = node.func.args
         names = [arg.arg for arg in taken.args]
@@ -279,7 +281,7 @@ def _called_at_once(node: ast.expr) -> ast.expr | None:
 
 
 def _filled(body: ast.expr, names: Sequence[str], values: Sequence[ast.expr]) -> ast.expr | None:
-    """The expression with names or constants in place of its parameters; None where that is not plain to see."""
+    """Return the expression with names or constants in place of its parameters; None if that is not straightforward."""
     leaf = all(isinstance(value, ast.Name | ast.Constant) for value in values)
     scopes = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
     if len(names) != len(values) or not leaf or any(isinstance(node, scopes) for node in ast.walk(body)):
@@ -296,7 +298,7 @@ def _filled(body: ast.expr, names: Sequence[str], values: Sequence[ast.expr]) ->
 
 
 def _same(first: object, second: object) -> bool:
-    """Are two trees, or lists of trees, the same code?"""
+    """Return whether two trees, or lists of trees, are the same code."""
     waiting = [(first, second)]
     while waiting:
         a, b = waiting.pop()

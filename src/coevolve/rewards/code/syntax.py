@@ -1,4 +1,4 @@
-"""Python as a tree: parsing that names what is wrong, definitions, scopes, and the statements that can be reached."""
+"""Python syntax trees: parsing with a line for each error, definitions, scopes, and reachable statements."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Named = Function | ast.ClassDef
 
 DEEPEST, LARGEST = 200, 20_000
-"""Levels and nodes of a tree that is judged: its readers call themselves for each level, where Python allows 1000
-calls, and are done in seconds. The reference solutions of HumanEval and MBPP have at most 20 and 365."""
+"""Most levels and nodes of a tree that is judged: its readers recurse once per level, where Python allows 1000 calls,
+and finish in seconds. The reference solutions of HumanEval and MBPP have at most 20 levels and 365 nodes."""
 
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _NAMED = (*DEFINED, ast.ClassDef)
 
 
 def parse(code: str) -> ast.Module:
-    """The syntax tree. Raises ValueError, "line 3: what is wrong", whatever the reason.
+    """Parse code into a syntax tree. Raises ValueError, "line 3: what is wrong", whatever the reason.
 
-    Wrong are also a ``return`` outside of functions, which only Python's compiler would refuse, and a tree beyond
-    ``DEEPEST`` or ``LARGEST``. The compiler is not asked: code can be written that it needs all memory for.
+    A ``return`` outside of functions, which only Python's compiler would refuse, and a tree beyond ``DEEPEST`` or
+    ``LARGEST`` also raise it. The compiler is not used: some code makes it take all memory.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in a string is the author's affair
+            warnings.simplefilter("ignore")  # e.g. of an invalid escape in a string
             tree = ast.parse(code)
     except SyntaxError as error:
         raise ValueError(f"line {error.lineno}: {error.msg}") from error
@@ -55,9 +55,8 @@ def _check_size(tree: ast.AST) -> None:
 
 
 def is_idle(node: ast.stmt) -> bool:
-    """A statement that calls nothing and stores nothing: a docstring, a name, ``pass``, an ``if`` around these.
-
-    An annotation and ``assert True`` as well.
+    """Return whether a statement calls nothing and stores nothing: a docstring, a name, ``pass``, an annotation without
+    a value, ``assert True``, or an ``if`` around these.
     """
     if isinstance(node, ast.AnnAssign):
         return node.value is None
@@ -84,7 +83,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 def truth(node: ast.expr) -> bool | None:
-    """Does a condition hold that constants decide, by themselves, compared, by ``not``, ``and``, ``or``? Else None."""
+    """Return the truth of a condition that constants decide (alone, compared, or with ``not``, ``and``, ``or``); else
+    None."""
     if isinstance(node, ast.Constant):
         return bool(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -105,13 +105,13 @@ def truth(node: ast.expr) -> bool | None:
 
 
 def first_line(node: ast.stmt) -> int:
-    """Where it starts, its decorators included, from 1."""
+    """Return the first line of a statement, its decorators included, from 1."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(part.lineno for part in decorators)])
 
 
 def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """(target, value) of an assignment; ``a, b = c, d`` has two, and ``a, b = c`` one. [] for anything else."""
+    """Return the (target, value) pairs of an assignment: two of ``a, b = c, d``, one of ``a, b = c``; else []."""
     if isinstance(node, ast.Assign):
         waiting = [(target, node.value) for target in node.targets]
     elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
@@ -130,21 +130,21 @@ def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _elements(node: ast.expr) -> list[ast.expr]:
-    """Of ``a, b`` or ``[a, b]``; [] for anything else, and where one has a star."""
+    """Return the elements of ``a, b`` or ``[a, b]``; [] for anything else, and if one is starred."""
     elements = node.elts if isinstance(node, ast.Tuple | ast.List) else []
     return [] if any(isinstance(part, ast.Starred) for part in elements) else elements
 
 
 def targets(node: ast.AST) -> list[str]:
-    """The plain names that an assignment gives a value, [] for anything else."""
+    """Return the plain names that an assignment assigns; [] for anything else."""
     return [target.id for target, _ in assigned(node) if isinstance(target, ast.Name)]
 
 
 def definitions(body: Sequence[ast.stmt]) -> dict[str, Named]:
-    """The functions and classes of the top level by name; of several by one name the last.
+    """Return the functions and classes of the top level by name; of several with the same name the last.
 
-    ``name = lambda ...`` is one too, and ``name = cached(name)`` leaves it what it was; given anything else, the name
-    is none.
+    ``name = lambda ...`` is a function too, and ``name = cached(name)`` leaves the definition as it was; any other
+    assignment removes it.
     """
     found: dict[str, Named] = {}
     for node in body:
@@ -160,19 +160,19 @@ def definitions(body: Sequence[ast.stmt]) -> dict[str, Named]:
 
 
 def function(body: Sequence[ast.stmt], name: str) -> Function | None:
-    """The function of this name at the top level, None if there is none, or a class or a coroutine."""
+    """Return the top-level function of this name; None if there is none, or if it is a class or a coroutine."""
     found = definitions(body).get(name)
     return None if isinstance(found, ast.ClassDef | ast.AsyncFunctionDef) else found
 
 
 def loaded(node: ast.AST) -> set[str]:
-    """The names that are read in it."""
+    """Return the names that a node reads."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
 
 
 def statements(function: Function) -> list[ast.stmt]:
-    """Its body without what is idle, with the branch that is taken for an ``if`` of a constant condition; a lambda's is
-    a ``return``."""
+    """Return a function's body without idle statements, with the branch that is taken in place of an ``if`` with a
+    constant condition; the body of a lambda is a ``return``."""
     if isinstance(function, ast.Lambda):
         return [ast.copy_location(ast.Return(function.body), function.body)]
     return list(_active(function.body))
@@ -193,9 +193,10 @@ def parameters(function: Function) -> set[str]:
 
 
 def returns(function: Function) -> bool:
-    """Does calling it give a value? A reachable ``return`` of something other than None, or a ``yield``, of its own.
+    """Return whether a call gives a value: the function itself has a reachable ``yield``, or ``return`` of something
+    other than None.
 
-    A coroutine gives none to whoever just calls it.
+    A plain call of a coroutine gives no value.
     """
     if isinstance(function, ast.AsyncFunctionDef):
         return False
@@ -213,15 +214,16 @@ def is_none(node: ast.expr) -> bool:
 
 
 def bound(function: Function) -> set[str]:
-    """The names that are its own: parameters, and what is stored in it. Parameters of lambdas inside count as well."""
+    """Return a function's own names: its parameters, those of lambdas in it, and the names stored in it."""
     body = [function.body] if isinstance(function, ast.Lambda) else function.body
     return parameters(function) | stored(body) | {node.arg for node in _scope(body) if isinstance(node, ast.arg)}
 
 
 def stored(body: Sequence[ast.AST]) -> set[str]:
-    """The names that are assigned, imported, defined or deleted in it, outside of functions and classes inside.
+    """Return the names that are assigned, imported, defined or deleted in a body, outside of nested functions and
+    classes.
 
-    Comprehensions' names count as well, and so do those declared global, as they may be changed.
+    Names of comprehensions count as well, and so do those declared global, as they may be changed.
     """
     names: set[str] = set()
     for node in _scope(body):
@@ -237,7 +239,7 @@ def stored(body: Sequence[ast.AST]) -> set[str]:
 
 
 def _scope(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes, of functions and classes inside only the outermost."""
+    """Yield all nodes, without the insides of nested functions and classes."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()
@@ -251,10 +253,10 @@ def _scope(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
 
 
 def reachable(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes that may run when these statements do, in their order.
+    """Yield the nodes that may run when these statements do, in their order.
 
-    Not what follows a ``return``, ``raise``, ``continue`` or ``break``, not the branch that a constant condition rules
-    out, not the body of a function inside, until it is called. A class inside counts as a whole.
+    Left out are statements after a ``return``, ``raise``, ``continue`` or ``break``, branches that a constant condition
+    rules out, and the bodies of nested functions. A nested class counts as a whole.
     """
     for node in body:
         yield node

@@ -1,4 +1,4 @@
-"""What a main function makes of its helper: does it call it, or only pass its result on?"""
+"""A main function's use of its helper: its calls, and whether it only passes the helper's result on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _HIGHER = {"map", "filter", "reduce"}
 
 @dataclass(frozen=True)
 class Use:
-    """A call of the helper; the function that makes it; is it made for each of many things, by ``map`` say?"""
+    """A call of the helper. inside: the function that makes it. many: it is made for each of many items, as by
+    ``map``."""
 
     call: ast.Call
     inside: Function
@@ -33,11 +34,12 @@ class Use:
 
 
 def uses(main: Function, functions: Mapping[str, Named], helper: str) -> list[Use]:
-    """The calls of the helper that may run when main does, in main or in what it reads the names of, main's own first.
+    """Return the calls of the helper that may run when main does, in main or in functions and classes whose names it
+    reads, main's own first.
 
-    functions: those of the top level. A call is ``helper(...)``, ``map``, ``filter`` or ``reduce`` of it, or one with
-    ``key=helper``; not where the name is the function's own, a parameter say, and not where no run comes by (see
-    ``reachable``). Under another name (``f = helper``) it is not seen.
+    functions: those of the top level. A call is ``helper(...)``, ``map``, ``filter`` or ``reduce`` of the helper, or a
+    call with ``key=helper``; not if the name is local to the function (a parameter, for example), and not in
+    unreachable code (see ``reachable``). Calls under another name (``f = helper``) are not recognised.
     """
     found: list[Use] = []
     seen: set[ast.AST] = set()
@@ -75,21 +77,21 @@ def _is_name(node: ast.expr, name: str) -> bool:
 
 
 def called(node: ast.Call) -> str:
-    """The name that is called, without the module in front."""
+    """Return the name that is called, without its module."""
     return getattr(node.func, "id", getattr(node.func, "attr", ""))
 
 
 Content = Literal["given", "result"]
-"""What a name holds in a wrapper: what main was given, or the helper's result."""
+"""The content of a name in a wrapper: something given to main (or a constant), or the helper's result."""
 
 
 def is_wrapper(main: Function, uses: Sequence[Use], functions: Mapping[str, Named]) -> bool:
-    """Does it do nothing but return what the helper makes of its own parameters and of constants?
+    """Return whether main does nothing but return what the helper makes of main's parameters and of constants.
 
-    Names in between do not make it work, nor do ``+ 0``, ``-(-x)`` and the like, idle statements, conditions of
-    constants, another call of the helper for nothing, and functions in between that are such wrappers themselves.
-    Everything else does, be it of no use: any other operator, call or statement (``int(aux(x))``, ``aux(x) or 0``). It
-    is a check of the shape, not a proof. uses: those of the helper. functions: those of the top level.
+    It remains a wrapper with intermediate names, ``+ 0``, ``-(-x)`` and the like, idle statements, constant conditions,
+    another call of the helper without effect, and intermediate functions that are such wrappers themselves. Any other
+    operator, call or statement, even a useless one, makes it more than a wrapper (``int(aux(x))``, ``aux(x) or 0``).
+    This is a check of the shape, not a proof. uses: the calls of the helper. functions: those of the top level.
     """
     calls: set[ast.AST] = {use.call for use in uses}
     named = {**_inner(main), **functions}
@@ -113,7 +115,7 @@ def is_wrapper(main: Function, uses: Sequence[Use], functions: Mapping[str, Name
 
 
 def _inner(function: Function) -> dict[str, Named]:
-    """The functions that are defined in it, by name, ``name = lambda ...`` included."""
+    """Return the functions that are defined inside a function, by name, ``name = lambda ...`` included."""
     found: dict[str, Named] = {}
     for node in ast.walk(function):
         if isinstance(node, DEFINED) and node is not function:
@@ -173,7 +175,7 @@ _TWICE = (ast.USub, ast.Invert)
 
 
 def _without_neutral(node: ast.expr) -> ast.expr:
-    """``x`` of ``x + 0``, ``1 * x``, ``+x``, ``-(-x)`` and ``x if True else y``."""
+    """Return ``x`` for ``x + 0``, ``1 * x``, ``+x``, ``-(-x)`` and ``x if True else y``; others unchanged."""
     while True:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd):
             node = node.operand
@@ -190,7 +192,7 @@ def _without_neutral(node: ast.expr) -> ast.expr:
 
 
 def _negated(node: ast.expr, operator: ast.unaryop) -> ast.expr | None:
-    """What the same operator undoes in it, ``x`` of ``-x`` for ``-``."""
+    """Return the operand that applying the same operator twice restores: ``x`` for ``-x`` and ``-``; else None."""
     if isinstance(node, ast.UnaryOp) and isinstance(operator, _TWICE) and isinstance(node.op, type(operator)):
         return node.operand
     return None

@@ -1,4 +1,4 @@
-"""Runs untrusted code with tests where it can do no harm (docs/sandbox.md)."""
+"""A sandbox that runs untrusted code with tests where it can do no harm (docs/sandbox.md)."""
 
 from coevolve.rewards.sandbox.box import Sandbox
 from coevolve.rewards.sandbox.split import count_tests

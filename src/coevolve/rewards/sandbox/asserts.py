@@ -1,4 +1,4 @@
-"""Asserts that run: what of the tests can fail when a statement runs, and what nothing ever comes to."""
+"""Static analysis of asserts in tests: the statements whose run can fail a test, and asserts that never run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
 _ASSERTIONS = {"AssertionError", "Exception", "BaseException"}
-"""What catches a failed assert."""
+"""The exception classes whose handlers catch a failed assert."""
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def asserting(statements: Sequence[ast.stmt]) -> frozenset[str]:
-    """The functions that these statements come to and that assert something, themselves or through another of them."""
+    """Return the functions reachable from these statements that assert something, directly or by calling another."""
     bodies = _functions(statements)
     found = {name for name, nodes in bodies.items() if any(map(_tests, nodes))}
     while more := {name for name, nodes in bodies.items() if not found.isdisjoint(_called(nodes))} - found:
@@ -21,7 +21,7 @@ def asserting(statements: Sequence[ast.stmt]) -> frozenset[str]:
 
 
 def is_test(statement: ast.stmt, functions: frozenset[str]) -> bool:
-    """Whether a statement asserts, expects an error, or calls one of these functions for nothing but that.
+    """Return whether a statement asserts, expects an error, or calls one of these functions and drops its result.
 
     A call whose result is kept is no test: it prepares one, and would pass whatever the solution does.
     """
@@ -33,8 +33,8 @@ def is_test(statement: ast.stmt, functions: frozenset[str]) -> bool:
 
 
 def lost_assert(statements: Sequence[ast.stmt]) -> int | None:
-    """The line of the first assert that no statement comes to; None if there is none. A function whose name is read
-    nowhere, and which is not named as a test, is a helper that these tests do not need."""
+    """Return the line of the first assert that no statement reaches; None if there is none. A function whose name is
+    never read, and which is not named like a test, is an unused helper, whose asserts are not reported."""
     come_to = {id(node) for nodes in ([*_run(statements)], *_functions(statements).values()) for node in nodes}
     everything = [node for statement in statements for node in ast.walk(statement)]
     read = {node.id for node in everything if isinstance(node, ast.Name)}
@@ -48,8 +48,8 @@ def _asserts(node: ast.AST) -> TypeGuard[ast.Assert]:
 
 
 def _tests(node: ast.AST) -> bool:
-    """Whether it asserts, or expects an error: ``try: f(-1); assert False``, unless what catches the error catches that
-    assert, too."""
+    """Return whether a node asserts, or expects an error: ``try: f(-1); assert False``, unless the handler of the error
+    also catches that assert."""
     if not isinstance(node, ast.Try):
         return _asserts(node)
     caught = {name for handler in node.handlers for name in _caught(handler)}
@@ -58,35 +58,35 @@ def _tests(node: ast.AST) -> bool:
 
 
 def _caught(handler: ast.ExceptHandler) -> list[str]:
-    """Names of what it catches; of a bare one that of everything."""
+    """Return the names of the classes that a handler catches; ``BaseException`` for a bare ``except``."""
     if handler.type is None:
         return ["BaseException"]
     return [node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)]
 
 
 def _called(nodes: Iterable[ast.AST]) -> set[str]:
-    """The names that are called."""
+    """Return the names that these nodes call."""
     return {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
 
 
 def _is_generator(node: ast.FunctionDef | ast.ClassDef) -> bool:
-    """Whether calling it runs nothing."""
+    """Return whether a function is a generator, so that a call alone runs nothing of it."""
     yields = (isinstance(part, ast.Yield | ast.YieldFrom) for part in _run(node.body))
     return isinstance(node, ast.FunctionDef) and any(yields)
 
 
 def _body(node: ast.FunctionDef | ast.ClassDef) -> list[ast.AST]:
-    """What runs when a function is called; of a class its own statements and all methods."""
+    """Return the nodes that run when a function is called; of a class its own statements and all methods."""
     nodes = list(_run(node.body))
     methods = (one for one in nodes if isinstance(node, ast.ClassDef) and isinstance(one, ast.FunctionDef))
     return [*nodes, *(part for method in methods for part in _run(method.body))]
 
 
 def _functions(statements: Sequence[ast.stmt]) -> dict[str, list[ast.AST]]:
-    """What the functions and classes run that the statements come to, by name.
+    """Return, by name, the nodes that run in each function and class reachable from the statements.
 
-    They come to one where they, or another one that they come to, read its name, or decorate it: it may be called by
-    another.
+    A function or class is reachable if the statements, or another reachable one, define it and read its name, or
+    decorate it: the decorator may arrange for its call.
     """
     nodes, known = list(_run(statements)), set[int]()
     found: dict[str, list[ast.AST]] = {}
@@ -104,7 +104,8 @@ def _functions(statements: Sequence[ast.stmt]) -> dict[str, list[ast.AST]]:
 
 
 def _run(roots: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """What runs where these do: not what they only define, nor what hangs on ``__name__``, which is the judge's own."""
+    """Yield the nodes that run when the roots do: without the bodies of definitions, and of an ``if`` that reads
+    ``__name__``, which differs in the judge."""
     waiting = list(roots)
     while waiting:
         node = waiting.pop()

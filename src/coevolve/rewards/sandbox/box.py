@@ -1,4 +1,4 @@
-"""The sandbox as the trainer sees it: programs in, verdicts out."""
+"""The sandbox's interface for the trainer: programs in, verdicts out."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from coevolve.rewards.sandbox.types import Program, Verdict
 from coevolve.rewards.sandbox.worker import Limits, MachineFullError, Worker
 
 CACHED = 8192
-"""Programs whose verdicts a sandbox remembers."""
+"""Most programs whose verdicts a sandbox caches."""
 
 _OF_THE_MACHINE = ("timeout", "crashed")
-"""Kinds that may be the fault of a busy or full machine: another try may end otherwise."""
+"""Verdicts that a busy or full machine may have caused: they are not cached, as another run may end otherwise."""
 
 
 class Sandbox:
-    """Judges untrusted programs. Processes start at first use; may be used from any thread.
+    """A sandbox that judges untrusted programs. Processes start at first use; it may be used from any thread.
 
-    isolation: "bubblewrap", "plain", or "auto", the strongest that works here. timeout: seconds for loading the code,
-    and for each test. program_timeout: seconds for all of a program, by default three times as much. memory_mb: address
-    space of a process. workers: cases at a time, one a processor by default. stop_at_failure: tests behind the first
-    that does not pass are "skipped". ValueError: a setting is wrong, or what it needs is missing.
+    isolation: "bubblewrap", "plain", or "auto", the strongest that works on this machine. timeout: seconds for loading
+    the code, and for each test. program_timeout: seconds for a whole program, by default three times ``timeout``.
+    memory_mb: address space of each process. workers: programs judged at a time, by default one per processor.
+    stop_at_failure: tests after the first that does not pass are "skipped". Raises ValueError if a setting is wrong, or
+    its requirements are missing.
     """
 
     def __init__(
@@ -62,27 +63,27 @@ class Sandbox:
         self._local = threading.local()
         self._pool: ThreadPoolExecutor | None = None
         self._started: list[Worker] = []
-        weakref.finalize(self, _end, self._started)  # with the last reference, or with the process
+        weakref.finalize(self, _end, self._started)  # at the last reference or the process's end
 
     @property
     def isolation(self) -> str:
-        """The level that was chosen."""
+        """The isolation level that was chosen."""
         return self._chosen.level
 
     @property
     def description(self) -> str:
-        """A line: the level, its layers, and what it cannot stop."""
+        """The isolation in one line: the level, its layers, and what it cannot stop."""
         return str(self._chosen)
 
     def run(self, programs: Sequence[Program]) -> list[tuple[Verdict, ...]]:
-        """A verdict for each test of each program, in order.
+        """Return a verdict for each test of each program, in order.
 
-        ValueError: tests do not parse or have an assert that never runs, or a prelude does not run. OSError: the
-        machine has no process or thread left.
+        Raises ValueError if tests do not parse or have an assert that never runs, or if a prelude does not run; OSError
+        if the servers do not start or the machine has no process or thread left.
         """
         for program in programs:
             split(program.tests)
-        if os.getpid() != self._owner:  # a fork: the threads and processes are the other one's
+        if os.getpid() != self._owner:  # after a fork: threads and workers are the parent's
             self._begin()
         with self._lock:
             if self._pool is None:
@@ -100,7 +101,7 @@ class Sandbox:
             raise ValueError("the sandbox was closed while it ran programs; close it when all is done") from None
         told = known | found
         with self._lock:
-            for program, verdicts in told.items():  # another thread may have dropped what was known
+            for program, verdicts in told.items():  # a verdict read above may have been evicted since
                 if not any(verdict.kind in _OF_THE_MACHINE for verdict in verdicts):
                     self._cache[program] = verdicts
                     self._cache.move_to_end(program)
@@ -109,7 +110,7 @@ class Sandbox:
         return [told[program] for program in programs]
 
     def close(self) -> None:
-        """End the processes; the next ``run`` starts others."""
+        """End the sandbox's processes; the next ``run`` starts others."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -139,12 +140,13 @@ def _end(workers: list[Worker]) -> None:
 
 
 def _processors() -> int:
-    """As ``runtime.cores`` counts them; the sandbox imports nothing of ours but itself, so that it can stand alone."""
+    """Return the number of processors, as ``runtime.cores`` counts them; repeated here because the sandbox imports
+    nothing else of Coevolve, so that it can stand alone."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def offers(level: Level) -> str:
-    """A line on one level: its layers and what it cannot stop, or why it does not work here."""
+    """Describe one level in a line: its layers and what it cannot stop, or why it does not work on this machine."""
     try:
         return str(choose(level, _try))
     except (ValueError, OSError) as error:
@@ -153,13 +155,13 @@ def offers(level: Level) -> str:
 
 @cache
 def _try(isolation: Isolation) -> str:
-    """What goes wrong with the simplest case; "" if nothing does."""
+    """Run a trivial program at this isolation and return what goes wrong; "" if nothing does."""
     worker = Worker(isolation, Limits(timeout=10.0, memory_mb=512))
     try:
         verdicts = worker.run(
             Program("def f(x):\n    return x + 1", "assert f(1) == 2", "f"), split("assert f(1) == 2")
         )
-    except MachineFullError:  # says nothing of the level
+    except MachineFullError:  # not caused by the isolation level
         raise
     except OSError as error:
         return str(error)

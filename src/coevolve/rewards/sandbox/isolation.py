@@ -1,4 +1,4 @@
-"""What this machine offers to hold untrusted code, what it leaves open, and how a server is started in it."""
+"""The isolation that this machine offers for untrusted code, its gaps, and the command line of a server inside it."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from coevolve.rewards.sandbox.inside.confine import landlock_version
 Level = Literal["bubblewrap", "plain"]
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 FOLDER_BYTES = 32 << 20
-"""What the files of a case may take in all, in bubblewrap."""
+"""Most bytes of all files of a case, in bubblewrap."""
 INSIDE = Path(__file__).with_name("inside")
 LANDLOCK_FULL = 6
-"""From this version Landlock knows files, TCP and signals."""
+"""The first version of Landlock that restricts files, TCP and signals."""
 _ALWAYS = ["page tables of up to twice the memory's size", "a bug of the kernel"]
 _CAPABILITIES = ["SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER"]
-"""What a server keeps in bubblewrap where the caller is root: it gives its cases to another user, and cleans up."""
+"""Capabilities that a server keeps in bubblewrap if the caller is root: it runs its cases as another user, and cleans
+up after them."""
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """What keeps a case from the rest of the machine.
+    """The layers that isolate a case from the rest of the machine.
 
-    level: with namespaces or without. landlock: version of the kernel's, 0 for none. seccomp: system calls are
-    filtered. drops: cases run as a user of their own. linux: the kernel is Linux. counted: it asks before a case makes
-    a file. bwrap: path of the program.
+    level: with namespaces ("bubblewrap") or without ("plain"). landlock: the kernel's Landlock version, 0 for none.
+    seccomp: system calls are filtered. drops: cases run as a user of their own. linux: the kernel is Linux. counted:
+    the kernel asks the guests' server before a case creates a file. bwrap: path of the program bwrap.
     """
 
     level: Level
@@ -50,7 +51,7 @@ class Isolation:
     bwrap: str = ""
 
     def open_ends(self) -> list[str]:
-        """What this cannot stop."""
+        """Describe what this isolation cannot stop."""
         if not self.linux:
             found = ["not Linux, so limits and process groups only: files, network and other processes are open"]
         else:
@@ -60,7 +61,7 @@ class Isolation:
         return [*found, *_ALWAYS]
 
     def gaps(self) -> list[str]:
-        """Those of them that are there because this machine lacks a layer."""
+        """Return the ``open_ends`` that exist because this machine lacks a layer."""
         best = replace(self, landlock=LANDLOCK_FULL, seccomp=True, counted=True)
         return [end for end in self.open_ends() if end not in best.open_ends() or not self.linux]
 
@@ -76,7 +77,8 @@ class Isolation:
             yield f"Landlock {self.landlock}: files that {self._whose} may write can be emptied"
 
     def _calls(self) -> Iterator[str]:
-        """What no filter of system calls stops; in bubblewrap it stays in the case's own namespaces."""
+        """Describe what stays possible without a system call filter; in bubblewrap it is confined to the case's own
+        namespaces."""
         yield "no libseccomp: memory beyond the limit (pipes, locks, files), any service of the kernel"
         yield "child processes until the case ends"
         if self.level == "bubblewrap":
@@ -100,7 +102,7 @@ class Isolation:
 
 
 def offered(level: Level) -> Isolation:
-    """The level as this machine has it; not tried yet."""
+    """Return the level with the layers that this machine offers; not yet tried."""
     linux = sys.platform.startswith("linux")
     drops = linux and os.geteuid() == 0 and _many_users()
     seccomp = bool(syscalls.program(forks=False))
@@ -109,20 +111,20 @@ def offered(level: Level) -> Isolation:
 
 
 def _asks() -> bool:
-    """Can the kernel ask before a system call, and go on with it? From Linux 5.5."""
+    """Return whether the kernel can ask a process before a system call and then let it go on: from Linux 5.5."""
     return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 5)
 
 
 def _many_users() -> bool:
-    """Are there other users? In a user namespace there may be one."""
+    """Return whether there is more than one user id; a user namespace may have only one."""
     maps = [Path(f"/proc/self/{kind}_map").read_text().splitlines() for kind in ("uid", "gid")]
     return all(sum(int(line.split()[2]) for line in lines) > 1 for lines in maps)
 
 
 def choose(wanted: str, works: Callable[[Isolation], str]) -> Isolation:
-    """The isolation for a setting. works: tries one; what went wrong, "" if nothing did.
+    """Choose the isolation for a setting. works: a function that tries one and returns what went wrong, "" if nothing.
 
-    ValueError: the setting is unknown, or what it names does not work here.
+    Raises ValueError if the setting is unknown, or the level that it names does not work on this machine.
     """
     if sys.platform == "win32":
         raise ValueError("the sandbox runs on Linux and macOS; on Windows use WSL 2")
@@ -135,7 +137,7 @@ def choose(wanted: str, works: Callable[[Isolation], str]) -> Isolation:
     for level in levels[wanted]:
         problem = bubblewrap_problem() if level == "bubblewrap" else ""
         chosen = offered(level)
-        # Where something around this process is asked already, the kernel asks nobody else.
+        # If a supervisor of this process already answers such questions, the kernel allows no second listener.
         for one in () if problem else (chosen, replace(chosen, counted=False)) if chosen.counted else (chosen,):
             problem = works(one)
             if not problem:
@@ -146,14 +148,14 @@ def choose(wanted: str, works: Callable[[Isolation], str]) -> Isolation:
 
 
 def bubblewrap_problem() -> str:
-    """Why bubblewrap cannot be tried; "" if it can."""
+    """Return why bubblewrap cannot be tried; "" if it can."""
     if not sys.platform.startswith("linux"):
         return "bubblewrap needs Linux"
     return "" if bubblewrap() else "the program bwrap is not installed; apt install bubblewrap"
 
 
 def bubblewrap() -> str:
-    """The path of bwrap, wherever it is on PATH; "" if it is not."""
+    """Return the path of bwrap; "" if it is not on PATH."""
     found = shutil.which("bwrap")
     return os.path.abspath(found) if found else ""
 
@@ -162,7 +164,7 @@ _said: set[Isolation] = set()
 
 
 def _say(chosen: Isolation, problems: list[str]) -> None:
-    """Once per process: a warning if something stronger was looked for, or a layer of this level is missing."""
+    """Report the chosen isolation, once per process: as a warning if a stronger level failed or a layer is missing."""
     if chosen in _said:
         return
     _said.add(chosen)
@@ -175,19 +177,19 @@ def _say(chosen: Isolation, problems: list[str]) -> None:
 
 
 def interpreter() -> str:
-    """The interpreter outside of any virtual environment."""
+    """Return the path of the interpreter outside of any virtual environment."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable) or sys.executable)
 
 
 def readable() -> list[str]:
-    """What an interpreter reads: its library, those of the system, time zones, randomness."""
+    """Return the paths that an interpreter reads: its library, those of the system, time zones, randomness."""
     own = {os.path.dirname(os.__file__), f"{sys.base_prefix}/lib", f"{sys.base_exec_prefix}/lib"}
     system = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/dev/urandom")
     return [path for path in sorted(own) + list(system) if os.path.exists(path)]
 
 
 def command(isolation: Isolation, own: str, arguments: list[str]) -> list[str]:
-    """The command line of a Python server. own: the folder of its cases."""
+    """Return the command line that starts a Python server in this isolation. own: the folder of its cases."""
     python = [interpreter(), "-s", "-S", "-P", "-B", *arguments]
     if isolation.level == "plain":
         return python
@@ -204,7 +206,7 @@ def command(isolation: Isolation, own: str, arguments: list[str]) -> list[str]:
     line += ["--perms", "0755", "--tmpfs", "/"]
     paths = [*readable(), interpreter(), str(INSIDE), "/dev/null"]
     parents = {str(parent): None for path in [*paths, own] for parent in list(Path(path).parents)[-2::-1]}
-    for folder in parents:  # bubblewrap would make them for root alone
+    for folder in parents:  # made by bubblewrap itself, they would be root's alone
         line += ["--perms", "0755", "--dir", folder]
     for path in paths:
         line += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
@@ -214,22 +216,22 @@ def command(isolation: Isolation, own: str, arguments: list[str]) -> list[str]:
 
 @cache
 def _size(bwrap: str) -> tuple[str, ...]:
-    """The limit of a folder in memory, where this bubblewrap has one (from 0.5)."""
+    """Return the option that limits the size of a folder in memory, if this bubblewrap has it (from 0.5)."""
     said = subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False)
     return ("--size", str(FOLDER_BYTES)) if "--size" in said.stdout + said.stderr else ()
 
 
 def _remove(place: Path, owner: int) -> None:
-    """Not at the end of a fork: the folder is still read."""
+    """Remove a folder, except at the end of a forked process: its parent still reads it."""
     if os.getpid() == owner:
         shutil.rmtree(place, ignore_errors=True)
 
 
 @cache
 def library(isolation: Isolation) -> list[str] | None:
-    """Folders of the standard library for cases that may not walk to the interpreter's own; None: they may.
+    """Return folders of the standard library for cases that cannot reach the interpreter's own; None if they can.
 
-    Root's interpreter may lie in a folder that is root's alone; then its library is copied, once per process.
+    Root's interpreter may lie in a folder that only root can enter; then its library is copied, once per process.
     """
     stdlib = Path(os.__file__).parent
     if (

@@ -1,4 +1,4 @@
-"""Tests into steps: what the trainer counts and what the judge runs, from one reading of the text."""
+"""Splitting of tests into steps: one parse decides the tests that the trainer counts and the steps the judge runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from itertools import pairwise
 from coevolve.rewards.sandbox.asserts import asserting, is_test, lost_assert
 
 _BINDERS = frozenset({"exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"})
-"""With these a source can bind names that no reading of it finds."""
+"""Names with which a source can bind names that static analysis does not find."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Tests, in order. sources: their text; steps: what the judge runs for each, the statements before it too, and with
-    the last one those behind it; opening: what runs before the first; names: what they read and never bind, so all that
-    the solution may be asked for; stars: modules of which they import ``*``.
+    """The tests of a program, in order. sources: their text; steps: the code that the judge runs for each, including
+    the statements before it and, for the last, those after it; opening: the code before the first; names: those that
+    the tests read and never bind, which alone the solution may be asked for; stars: modules that they import ``*`` of.
     """
 
     sources: tuple[str, ...]
@@ -31,14 +31,13 @@ class Plan:
 
 @lru_cache(maxsize=4096)
 def split(tests: str) -> Plan:
-    """The plan of ``Program.tests``. An assert of a constant tests nothing and does not count, but for
-    ``assert False`` in a ``try``.
+    """Return the plan of ``Program.tests``. A test is a statement with an assert, or with a call of the tests' own
+    function that asserts; an assert of a constant does not count, except ``assert False`` in a ``try``.
 
-    A test is a statement with an assert, or with a call of the tests' own function that asserts. What follows the last
-    one runs with it: that may call what asserts by another name.
+    Statements after the last test run with it: they may call an asserting function by another name.
 
-    ValueError: they do not parse, cannot be run statement by statement (a ``return`` in ``check``), or have an assert
-    that never runs: their definition alone would pass.
+    Raises ValueError if the tests do not parse, cannot be run statement by statement (a ``return`` in ``check``), or
+    have an assert that never runs: such tests would always pass.
     """
     text = tests.replace("\r\n", "\n").replace("\r", "\n")
     try:
@@ -55,13 +54,13 @@ def split(tests: str) -> Plan:
 
 
 def _plan(text: str) -> tuple[Plan, int | None]:
-    """The plan, and the line of an assert that never runs."""
+    """Return the plan, and the line of an assert that never runs (None if there is none)."""
     tree = ast.parse(text)
     opening, body = _parts(tree.body)
     functions = asserting([*opening, *body])
     ends = [end for end, statement in enumerate(body, start=1) if is_test(statement, functions)]
     sources = [_source(text, body[end - 1]) for end in ends]
-    # Behind the last test nothing gives a verdict of its own.
+    # Statements after the last test give no verdict of their own: they belong to its step.
     steps = [_joined(body[begin:end]) for begin, end in pairwise([0, *ends[:-1], len(body)])] if ends else []
     read, bound = _names(_joined([*opening, *body]))
     names = () if read & _BINDERS else tuple(sorted(read - bound))
@@ -72,7 +71,7 @@ def _plan(text: str) -> tuple[Plan, int | None]:
 
 @lru_cache(maxsize=4096)
 def bound(source: str) -> frozenset[str]:
-    """The global names that a source binds somewhere, whether or not it comes that far; none if it does not parse."""
+    """Return the global names that a source binds anywhere, even in code that does not run; none if it is invalid."""
     try:
         return _names(source)[1]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -80,9 +79,9 @@ def bound(source: str) -> frozenset[str]:
 
 
 def _names(source: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The global names that a source (reads, binds): by assignment, import, ``def``, loop, pattern, ``del``, ..."""
+    """Return the global names that a source (reads, binds), by assignment, import, ``def``, loop, pattern, ``del``."""
     read, bound = set(), set()
-    # From Python 3.12 on comprehensions have no table of their own, and what they bind outside is told nowhere else.
+    # From Python 3.12 on, comprehensions have no symbol table: only this finds names that their ``:=`` binds outside.
     walrus = {one.target.id for one in ast.walk(ast.parse(source)) if isinstance(one, ast.NamedExpr)}
     for table in _tables(symtable.symtable(source, "<tests>", "exec")):
         kind = table.get_type()
@@ -104,15 +103,16 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def count_tests(tests: str) -> int:
-    """How many verdicts these tests give. ValueError: as of ``split``."""
+    """Return the number of verdicts that these tests give. Raises ValueError as ``split`` does."""
     return len(split(tests).sources)
 
 
 def _parts(statements: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """(what runs first, what is stepped through): the body of ``check`` where there is one, else everything.
+    """Return (statements that run first, statements split into steps): the latter are the body of ``check`` if there is
+    one, else everything.
 
-    A ``check`` of two arguments is the tests' own function: each call of it is a test. That of one has the solution in
-    it, by whatever name.
+    A ``check`` with two or more arguments is a function of the tests, each call of which is a test. The argument of one
+    with a single argument is the solution, whatever its name.
     """
     named = (s for s in statements if isinstance(s, ast.FunctionDef) and s.name == "check")
     check = next((s for s in named if len(s.args.args) < 2), None)
@@ -128,14 +128,14 @@ def _calls_check(statement: ast.stmt) -> bool:
 
 
 def _joined(statements: list[ast.stmt]) -> str:
-    """Their source without the indentation that they had; multi-line strings keep theirs."""
+    """Return the source of statements, dedented except for multi-line strings; check that it compiles."""
     source = ast.unparse(ast.Module(statements, []))
     compile(source, "<tests>", "exec", dont_inherit=True)
     return source
 
 
 def _source(text: str, statement: ast.stmt) -> str:
-    """The text of a statement, its lines moved to the left."""
+    """Return the text of a statement, dedented."""
     lines = text.split("\n")[statement.lineno - 1 : statement.end_lineno]
     indent = statement.col_offset
     return "\n".join(line[indent:] if not line[:indent].strip() else line for line in lines).rstrip()

@@ -1,5 +1,5 @@
-"""The system calls that a case may make, as a seccomp filter of libseccomp (through pyseccomp). All others are refused:
-what this file does not know can neither keep memory, nor change a file, nor ask about the machine.
+"""The seccomp filter of the system calls that a case may make, built by libseccomp (through pyseccomp). All others are
+refused, so that an unlisted call can neither keep memory, nor change a file, nor ask about the machine.
 """
 
 from __future__ import annotations
@@ -35,37 +35,38 @@ getpid getppid gettid getuid geteuid getgid getegid getresuid getresgid getuid32
 getgroups getpgid getpgrp getsid getpriority capget uname getrandom wait4 waitid exit exit_group
 """
 _TRUSTED = "clone fork prctl recvmsg"
-"""What the judges' server does besides: it makes processes, and takes a descriptor from the guests' server."""
+"""Further calls of the judges' server: it forks processes, and receives descriptors from the guests' server."""
 _OPENS = (("open", 1), ("openat", 2))
-"""Calls that open a file, and which argument says how."""
+"""Calls that open a file, and the position of their flags argument."""
 _UNSUPPORTED = "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr"
-"""Extended attributes are no part of the file system: so copying files goes on without them."""
+"""Calls for extended attributes fail with ENOTSUP, as on a file system without them, so that copying files goes on."""
 _YOUNG = range(424, 500)
-"""Calls of Linux 5.1 and later, numbered alike on every machine; a C library does without (``clone3`` and ``openat2``
-say what they want in memory, where no filter reads it)."""
+"""Numbers of the calls of Linux 5.1 and later, the same on every architecture; a C library works without them
+(``clone3`` and ``openat2`` pass their arguments in memory, which no filter can read)."""
 _WORD = 0xFFFFFFFF
-"""The part of an argument that the kernel reads where it wants an int."""
+"""Mask of the part of an argument that the kernel reads as an int."""
 _CLONE_THREAD, _CLONE_NAMESPACES = 0x00010000, 0x7E020080
 _PRCTL = (15, 16, 0x53564D41)
 """PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: names of threads and of memory."""
 _FCNTL = (fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC)
-"""No locks (each costs the kernel memory that no limit counts), no larger pipes, no owners to be signalled."""
+"""Allowed commands of fcntl(2): no locks (each takes kernel memory that no limit counts), no larger pipes, no owners
+to be signalled."""
 _IOCTL = (termios.FIONBIO, termios.FIONREAD, termios.FIOCLEX, termios.FIONCLEX, termios.TCGETS, termios.TIOCGWINSZ)
 _STREAM, _LOCAL = 1, 1
-"""A pair of local stream sockets reaches nobody else; of datagrams, one end can be sent from to any address."""
+"""Allowed socket pairs: local streams, which reach no other process. A datagram socket could send to any address."""
 
 
 @cache
 def program(*, forks: bool) -> bytes:
-    """The filter for the kernel; empty where the machine has none. forks: for the judges' server.
+    """Return the filter as BPF code; empty if the machine has no libseccomp. forks: for the judges' server.
 
-    Refused calls fail with EPERM, but those that a C library does without with ENOSYS.
+    Refused calls fail with EPERM, those of ``_YOUNG`` with ENOSYS, so that the C library falls back to older ones.
     """
     library = _library()
     if library is None:
         return b""
     rules = library.SyscallFilter(library.ERRNO(errno.EPERM))
-    with contextlib.suppress(OSError):  # a tree instead of a chain, which halves the time; not in all versions
+    with contextlib.suppress(OSError):  # a tree instead of a chain halves the time; not in all versions
         rules.set_attr(library.Attr.CTL_OPTIMIZE, 2)
     whole = {*_ALLOWED.split(), *(_TRUSTED.split() if forks else ())}
     for name in sorted(whole):
@@ -84,8 +85,8 @@ def program(*, forks: bool) -> bytes:
 
 @cache
 def counter() -> bytes:
-    """A filter besides that one, which asks the guests' server before each call that can make a file or a folder; empty
-    where there is none."""
+    """Return a second filter, which asks the guests' server before each call that can create a file or a folder; empty
+    if the machine has no libseccomp."""
     library = _library()
     if library is None:
         return b""
@@ -98,17 +99,17 @@ def counter() -> bytes:
 
 
 def seccomp_call() -> int:
-    """The number of seccomp(2) on this machine; 0 where there is no libseccomp."""
+    """Return the number of the system call seccomp(2) on this machine; 0 if there is no libseccomp."""
     library = _library()
     return int(library.resolve_syscall(library.Arch.NATIVE, "seccomp")) if library else 0
 
 
 def _partly() -> Iterator[tuple[Any, ...]]:
-    """Calls that are allowed where arguments, each under a mask, have these values."""
+    """Yield the calls that are allowed if arguments, each under a mask, have certain values."""
     for name, argument in _OPENS:
-        yield name, (argument, os.O_ACCMODE | os.O_TRUNC, os.O_RDONLY)  # emptying it is no writing to Landlock 1 and 2
+        yield name, (argument, os.O_ACCMODE | os.O_TRUNC, os.O_RDONLY)  # to Landlock 1 and 2 truncation is no writing
         yield name, (argument, os.O_ACCMODE, os.O_WRONLY)
-        yield name, (argument, os.O_ACCMODE, os.O_RDWR)  # and not 3, which Landlock takes for neither
+        yield name, (argument, os.O_ACCMODE, os.O_RDWR)  # not mode 3, which Landlock takes for neither
     for name, argument, values in (
         ("fcntl", 1, _FCNTL),
         ("fcntl64", 1, _FCNTL),
@@ -117,9 +118,9 @@ def _partly() -> Iterator[tuple[Any, ...]]:
     ):
         for value in values:
             yield name, (argument, _WORD, value)
-    yield "clone", (0, _CLONE_THREAD | _CLONE_NAMESPACES, _CLONE_THREAD)  # threads are all right
+    yield "clone", (0, _CLONE_THREAD | _CLONE_NAMESPACES, _CLONE_THREAD)  # threads, but no processes
     yield "socketpair", (0, _WORD, _LOCAL), (1, 0xF, _STREAM)
-    yield "prlimit64", (0, _WORD, 0)  # of itself
+    yield "prlimit64", (0, _WORD, 0)  # of the calling process only
 
 
 def _add(library: Any, rules: Any, action: int, name: str, conditions: Iterable[tuple[int, int, int]] = ()) -> None:
@@ -137,7 +138,7 @@ def _exported(rules: Any) -> bytes:
 
 
 def _library() -> Any:
-    """pyseccomp; None where it, libseccomp or the kernel's filter is missing."""
+    """Return the module pyseccomp; None if it, libseccomp or Linux is missing."""
     if not sys.platform.startswith("linux"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What goes into the sandbox and what comes out: a program with its tests, and a verdict per test."""
+"""The sandbox's input and output: a program with its tests, and a verdict per test."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["passed", "failed", "error", "timeout", "memory", "forbidden", "crashed", "skipped"]
-"""How a test ended: passed; an assertion was false; another exception; out of time; out of memory; something that the
-sandbox does not allow; the interpreter died; not run, because an earlier one did not pass and that was asked for."""
+"""The outcome of a test: passed; an assertion was false; another exception; out of time; out of memory; an operation
+that the sandbox forbids; the interpreter died; not run, because an earlier test did not pass (``stop_at_failure``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Untrusted code and what it is tried on.
+    """Untrusted code and the tests for it.
 
-    code: what is judged, run where it can do no harm. tests: asserts, or ``def check(candidate)`` with them in its
-    body; each statement of the top level (of ``check`` where there is one) that holds an assert, or calls for nothing
-    else a function of the tests that does, is one test, the others are run in between; an assert of a constant tests
-    nothing and is none, and one that never runs (in a class, say) is an error. entry: what ``candidate`` calls.
-    prelude: trusted code that the tests use, run beside them (imports, helpers that a prompt defines). setup: code that
-    needs the solution's own names, run after it and before the tests; the tests see what it defines.
+    code: the solution to be judged, run where it can do no harm. tests: asserts, or ``def check(candidate)`` with them
+    in its body. Each top-level statement (of ``check`` if there is one) that holds an assert, or that only calls a
+    function of the tests that does, is one test; the other statements run in between. An assert of a constant is no
+    test, and an assert that never runs (in a class, for example) is an error. entry: the function that ``candidate``
+    calls. prelude: trusted code that the tests use, run beside them (imports, helpers that a prompt defines). setup:
+    code that needs the solution's own names, run after it and before the tests, which see its definitions.
 
     Tests see plain data: numbers, strings, bytes, None, lists, tuples, sets and dicts of them. Any other object stays
-    with the solution: a test can hand it back, call it, iterate over an iterator, and ask whether it is true.
+    with the solution: a test can pass it back, call it, iterate over it if it is an iterator, and test its truth.
     """
 
     code: str
@@ -34,8 +34,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one test ended. test: its source. error: the exception's type; message: its text, shortened; line: where in
-    ``Program.code`` it was raised, from 1, if it was raised there. All three are the solution's own word.
+    """The outcome of one test. test: its source. error: the exception's type; message: its text, shortened; line: the
+    line of ``Program.code`` that raised it, from 1, if raised there. All three come from the untrusted solution.
     """
 
     kind: Kind

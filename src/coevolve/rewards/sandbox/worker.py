@@ -1,4 +1,4 @@
-"""One worker of the sandbox: a server of judges and a server of guests, and one case at a time between them."""
+"""One worker of the sandbox: a server that forks judges, a server that forks guests, and one case at a time."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from coevolve.rewards.sandbox.split import Plan, bound
 from coevolve.rewards.sandbox.types import Kind, Program, Verdict
 
 GRACE_SECONDS = 0.5
-"""How long after a limit the judge may take to say so, before the worker is killed."""
+"""Seconds that the judge may take to report after a time limit, before the worker is killed."""
 START_SECONDS = 30.0
 STARTS, ATTEMPTS, PAUSE_SECONDS = 4, 6, 0.3
-"""Attempts to start the servers, and to judge a case where the machine had no process left; the pauses between grow."""
+"""Attempts to start the servers, and to judge a case if the machine has no process left; the pauses between grow."""
 ROLES = ("judge", "guest")
 PROCESSES = 32
-"""Threads that a case may have."""
+"""Most threads of a case."""
 _NOBODY = 65534
 _FULL = os.strerror(errno.EAGAIN)
-"""What a server says that dies for want of processes: bwrap's words, and Python's."""
+"""The error text of a server that dies because no process can be created, of bwrap and of Python."""
 _BOOT = (
     "import sys; from types import ModuleType; box = sys.modules['inside'] = ModuleType('inside'); "
     "box.__path__ = sys.argv[1:2]; from inside.server import main; main(sys.argv[2], *map(int, sys.argv[3:]))"
@@ -44,7 +44,7 @@ _slots = itertools.count()
 
 
 class MachineFullError(OSError):
-    """The machine has no process or thread left: no fault of any program."""
+    """The machine has no process or thread left, which is not the fault of any program."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class MachineFullError(OSError):
 
 @dataclass(frozen=True)
 class Limits:
-    """As ``Sandbox`` has them: timeout and program_timeout in seconds, memory_mb, stop_at_failure."""
+    """The limits of a ``Sandbox``: timeout and program_timeout in seconds, memory_mb, stop_at_failure."""
 
     timeout: float
     memory_mb: int
@@ -65,12 +65,12 @@ class Limits:
 
     @property
     def seconds(self) -> float:
-        """What all of a program has."""
+        """The time limit of a whole program, in seconds."""
         return LIVES * self.timeout if self.program_timeout is None else self.program_timeout
 
 
 class Worker:
-    """Processes start at the first case. For one thread."""
+    """A worker that judges one case at a time. Its processes start at the first case. For use by one thread."""
 
     def __init__(self, isolation: Isolation, limits: Limits) -> None:
         self.isolation, self.limits = isolation, limits
@@ -79,21 +79,22 @@ class Worker:
         self._owner = os.getpid()
 
     def run(self, program: Program, plan: Plan) -> tuple[Verdict, ...]:
-        """The verdicts of one case. plan: of its tests.
+        """Judge one case and return its verdicts. plan: the plan of its tests.
 
-        ValueError: the prelude does not run. OSError: the servers do not start. MachineFullError: no process is left.
+        Raises ValueError if the prelude does not run, OSError if the servers do not start, MachineFullError if no
+        process is left.
         """
         for attempt in range(ATTEMPTS):
-            time.sleep(PAUSE_SECONDS * (2**attempt - 1))  # for other programs to end
+            time.sleep(PAUSE_SECONDS * (2**attempt - 1))  # other programs may end meanwhile
             with contextlib.suppress(wire.Full):
                 return self._tried(program, plan)
         raise MachineFullError
 
     def _tried(self, program: Program, plan: Plan) -> tuple[Verdict, ...]:
-        """The verdicts. wire.Full: the machine had no process for one of its interpreters."""
+        """Judge one case once. Raises wire.Full if the machine had no process for one of its interpreters."""
         verdicts: list[Verdict] = []
         rest: Kind = "crashed"
-        for _ in range(2):  # servers that died unseen, of the case before, must not cost this one its verdicts
+        for _ in range(2):  # servers that died since the last case must not cost this one its verdicts
             try:
                 if not self._servers:
                     self._start()
@@ -113,7 +114,7 @@ class Worker:
         return tuple(verdicts)
 
     def _judge(self, program: Program, plan: Plan, verdicts: list[Verdict]) -> None:
-        """Append the verdicts as they come."""
+        """Send one case to the judges' server and append its verdicts as they arrive."""
         link, limits = self._servers[0][1], self.limits
         texts = {name: getattr(program, name) for name in ("code", "entry", "prelude", "setup")}
         names = sorted({*plan.names} - bound(program.prelude))
@@ -139,7 +140,7 @@ class Worker:
             raise wire.Full
 
     def close(self) -> None:
-        """End the processes; the next case starts others. In a fork of the process that started them, forget them."""
+        """End the servers; the next case starts others. In a fork of the process that started them, forget them."""
         if os.getpid() != self._owner:
             self._servers, self._temp = [], ""
             return
@@ -148,14 +149,14 @@ class Worker:
             _kill(process)
         self._servers.clear()
         if self._temp:
-            with contextlib.suppress(OSError):  # a killed server's case may still be ending
+            with contextlib.suppress(OSError):  # a case of a killed server may still be ending
                 for role in os.listdir(self._temp):
                     folder.empty(os.path.join(self._temp, role))
             shutil.rmtree(self._temp, ignore_errors=True)
             self._temp = ""
 
     def _start(self) -> None:
-        """Start both servers. OSError: they did not, at several attempts, and why. wire.Full: no process is left."""
+        """Start both servers. Raises OSError with the reason if all attempts fail, wire.Full if no process is left."""
         problem = ""
         for attempt in range(STARTS):
             time.sleep(attempt * PAUSE_SECONDS)
@@ -174,7 +175,7 @@ class Worker:
         raise OSError(f"the sandbox does not start ({self.isolation.level}): {problem}")
 
     def _started(self) -> str:
-        """Start both servers; what went wrong, "" if nothing did."""
+        """Try to start both servers and return what went wrong; "" if nothing did."""
         self._temp = tempfile.mkdtemp(prefix="coevolve-sandbox-")
         os.chmod(self._temp, 0o711)
         kind = socket.SOCK_SEQPACKET if self.isolation.linux else socket.SOCK_DGRAM
@@ -202,11 +203,11 @@ class Worker:
         )  # fmt: skip
 
     def _own(self, role: str) -> str:
-        """The folder of a server's cases; in bubblewrap one of its own file system."""
+        """Return the folder of a server's cases; in bubblewrap it lies in the server's own file system."""
         return os.path.join("/tmp" if self.isolation.level == "bubblewrap" else self._temp, role)
 
     def _settings(self, role: str) -> dict[str, Any]:
-        """What a server and its cases are told about themselves."""
+        """Return the settings that a server is sent at its start, for itself and its cases."""
         chosen, guest = self.isolation, role == "guest"
         folders = how.library(chosen)
         return {
@@ -226,7 +227,7 @@ class Worker:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The server and, where the kernel does not do it, its cases."""
+    """Kill a server and, where the kernel does not do so, its cases."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -235,14 +236,15 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _user() -> int:
-    """A number that no other worker on this machine uses at the same time; nobody's, where the machine has few."""
+    """Return a user id that no other worker on this machine uses at the same time; that of nobody if such ids are not
+    mapped."""
     number = 1 << 30 | (os.getpid() << 8 & 0x3FFFFF00) | next(_slots) & 0xFF
     lines = [list(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
     return number if any(first <= number < first + count for first, _, count in lines) else _NOBODY
 
 
 def _tasks() -> int:
-    """Threads of all the caller's processes: the kernel's limit counts them too."""
+    """Return the number of threads of all the caller's processes, which the kernel's limit counts too."""
     count = 0
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""What the CPU computes in loops that numba compiles (the extra ``fast``).
+"""Loops for the CPU that numba compiles (the extra ``fast``).
 
-Of a rollout's few rows, because every product has emptied the processor's caches and starting one of PyTorch's
-operators takes longer then than its work; of an update's many, because each loop is one pass over memory. Arrays are
-float32, what products make also bfloat16 (``vectors``), or int64.
+A rollout's step has few rows, and every product has emptied the processor's caches, so that starting one of PyTorch's
+operators takes longer than its work. An update has many rows, and each loop is a single pass over memory. Arrays are
+float32 or int64; outputs of products may also be bfloat16 (``vectors``).
 """
 
 from coevolve.compute.cpu.loops.attention import attend, walk, walk_gradient

@@ -1,10 +1,10 @@
 """Attention of a rollout's new tokens, and of packed tokens over a tree with its gradient.
 
-A packed token looks at its own segment up to itself and then along its path, where they lie.
+A packed token attends to its own segment up to itself and to the segments of its path, in place.
 
-Letters: B rows, E prompts, N packed tokens, S segments (the first token of each, how many it has, and its parent,
-negative for none), I queries at a time, T tokens that are seen, at most, H query heads, K key heads, X = H + 2 K, D
-head dimension, L an array as one line. In a rollout a token's key lies beside its value: [K, T, 2 D].
+Letters: B rows, E prompts, N packed tokens, S segments (the first token of each, its number of tokens, and its parent,
+negative for none), I queries at a time, T tokens attended to, at most, H query heads, K key heads, X = H + 2 K, D head
+dimension, L a flat array. In a rollout a token's key and value are side by side: [K, T, 2 D].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coevolve.compute.cpu.loops.loop import exp, inlined, loop, loop_with_arrays
 from coevolve.compute.cpu.loops.vectors import SIZE, every, fetch, load, plus, quarters, read, store, totals
 
 _LINE = 64
-"""Bytes that memory hands over together."""
+"""Bytes of a cache line."""
 
 
 @loop_with_arrays
@@ -26,11 +26,12 @@ def attend(
     heads_BXD: Any, cos_BD: Any, sin_BD: Any, prompt_EKTD: Any, length_E: Any, prompt_B: Any, own_BKTD: Any,
     filled: Any, scaling: Any, out_BHD: Any,
 ) -> None:  # fmt: skip
-    """Attention of one token a row over the row's prompt and its own tokens, which it joins as number ``filled``.
+    """Write the attention of one new token per row over the row's prompt and its own tokens. The token's key and value
+    are added to the own tokens as number ``filled``.
 
-    heads_BXD: queries, keys and values, none of them turned. These and own tokens may be bfloat16. length_E: tokens of
-    the prompts; prompt_B: which one is each row's. A head's keys of one prompt serve all its rows from the nearest
-    cache; what the row behind it has of its own is fetched meanwhile (behind the last one, whatever is there).
+    heads_BXD: queries, keys and values, not rotated. These and own tokens may be bfloat16. length_E: the prompts'
+    lengths; prompt_B: each row's prompt. A head's keys of one prompt serve all its rows from the nearest cache; the
+    next row's own keys and values are prefetched meanwhile (for the last row, whatever memory follows).
     """
     (rows, heads, size), (_, keys, room, step) = out_BHD.shape, own_BKTD.shape
     longest, many, q_BHD = prompt_EKTD.shape[2], heads // keys, np.empty_like(out_BHD)
@@ -60,7 +61,7 @@ def attend(
 def _take(
     heads_BXD: Any, cos_BD: Any, sin_BD: Any, scaling: Any, q_BHD: Any, own_BKTD: Any, filled: Any
 ) -> None:  # fmt: skip
-    """The queries, scaled, and the keys, both turned, and the values as they are."""
+    """Write the queries, rotated and scaled, and the rotated keys and the values of the new tokens."""
     (rows, heads, size), keys = q_BHD.shape, own_BKTD.shape[1]
     for b in range(rows):
         for h in range(heads):
@@ -72,14 +73,14 @@ def _take(
 
 @loop
 def _fetch(x_L: Any, x: Any, count: Any) -> None:
-    """Have so many numbers brought into the cache."""
+    """Prefetch ``count`` numbers into the cache."""
     for i in range(x, x + count, _LINE // x_L.itemsize):
         fetch(x_L, (i,))
 
 
 @loop
 def _normalise(score_T: Any, tokens: Any) -> None:
-    """The softmax of so many scores, in their place."""
+    """Replace ``tokens`` scores by their softmax."""
     top, total = most(score_T, tokens), np.float32(0)
     for t in range(tokens):
         score_T[t] = exp(score_T[t] - top)
@@ -91,11 +92,11 @@ def _normalise(score_T: Any, tokens: Any) -> None:
 
 @loop
 def dots(x_L: Any, x: Any, size: Any, y_L: Any, y: Any, step: Any, count: Any, out_L: Any, out: Any) -> None:
-    """The products of x with so many rows of y. Writes SIZE numbers at a time, so there has to be room behind the last.
+    """Write the dot products of x with ``count`` rows of y, SIZE numbers at a time: out needs room behind the last one.
 
-    y may be bfloat16. Arrays as one line, and where in it something begins. step: from a row to the next.
+    y may be bfloat16. Arrays are flat, each with the index of its first number. step: the distance between rows.
     """
-    if size == 64:  # a number that the compiler knows makes it half the time
+    if size == 64:  # a size known to the compiler halves the time
         _dots(x_L, x, 64, y_L, y, step, count, out_L, out)
     elif size == 128:
         _dots(x_L, x, 128, y_L, y, step, count, out_L, out)
@@ -122,7 +123,7 @@ def _dots(x_L: Any, x: Any, size: Any, y_L: Any, y: Any, step: Any, count: Any, 
 
 @inlined
 def _four(x_L: Any, x: Any, size: Any, y_L: Any, y: Any, step: Any, t: Any, last: Any) -> Any:
-    """Four rows' quarters, of the last one over again if there are fewer."""
+    """Return partial dot products of four rows (``quarters``); the last row is repeated if there are fewer."""
     y_t, y_u = y + t * step, y + min(t + 1, last) * step
     y_v, y_w = y + min(t + 2, last) * step, y + min(t + 3, last) * step
     zero = every(np.float32(0))
@@ -140,9 +141,9 @@ def _four(x_L: Any, x: Any, size: Any, y_L: Any, y: Any, step: Any, t: Any, last
 def mix(
     share_L: Any, share: Any, apart: Any, y_L: Any, y: Any, step: Any, count: Any, out_L: Any, out: Any, size: Any
 ) -> None:  # fmt: skip
-    """Add so many rows of y, each by its share; shares are so far apart. What is added to is not in memory meanwhile.
+    """Add ``count`` rows of y to out, each times its share, with the sums in registers. apart: between shares.
 
-    y may be bfloat16. Arrays as one line, and where in it something begins. step: from a row to the next.
+    y may be bfloat16. Arrays are flat, each with the index of its first number. step: the distance between rows.
     """
     wide, whole = size // (4 * SIZE) * (4 * SIZE), size // SIZE * SIZE
     for i in range(0, wide, 4 * SIZE):
@@ -170,7 +171,7 @@ def mix(
 
 
 _QUERIES, _SEEN = 32, 64
-"""Tokens of a segment that look at as many others at a time: few enough for a core's nearest cache."""
+"""Queries of a segment and keys that are processed at a time: few enough for a core's nearest cache."""
 
 
 @loop_with_arrays
@@ -178,10 +179,10 @@ def walk(
     q_L: Any, k_L: Any, v_L: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any, scaling: Any, out_L: Any,
     lse_NH: Any,
 ) -> None:  # fmt: skip
-    """Attention over a forest, [N, H, D] over [N, K, D], and the log-sum-exp of the scores. shape: (H, K, D).
+    """Write the attention over a forest, [N, H, D] over [N, K, D], and the log-sum-exp of scores. shape: (H, K, D).
 
-    Some queries of a segment at a time. What they see is numbered from their own segment's beginning, then come its
-    parent's tokens, and so on.
+    Some queries of a segment are processed at a time. The tokens that they attend to are numbered from the start of
+    their own segment; its parent's tokens follow, and so on.
     """
     (heads, keys, size), segments = shape, (place_S, count_S, parent_S)
     width = len(lse_NH) + SIZE
@@ -214,7 +215,7 @@ def walk_gradient(
     grad_L: Any, q_L: Any, k_L: Any, v_L: Any, lse_NH: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any,
     scaling: Any, grad_q_L: Any, grad_k_L: Any, grad_v_L: Any,
 ) -> None:  # fmt: skip
-    """The gradients of queries, keys and values, which are added (FlashAttention, arXiv 2205.14135, appendix B.4)."""
+    """Add the gradients of queries, keys and values (FlashAttention, arXiv 2205.14135, appendix B.4)."""
     (heads, keys, size), segments, width = shape, (place_S, count_S, parent_S), len(lse_NH) + SIZE
     share_IT, slope_IT = np.empty((_QUERIES, width), np.float32), np.empty((_QUERIES, width), np.float32)
     share_L, slope_L = share_IT.reshape(-1), slope_IT.reshape(-1)
@@ -229,7 +230,7 @@ def walk_gradient(
                 for n in range(first, last):
                     share_T, slope_T, inner, lse = share_IT[n - first], slope_IT[n - first], np.float32(0), lse_NH[n, h]
                     for t in range(tokens):
-                        share_T[t] = exp(scaling * share_T[t] - lse)  # what is hidden next may be anything
+                        share_T[t] = exp(scaling * share_T[t] - lse)  # any number for later tokens, hidden next
                     _hide(share_T, n + 1 - place_S[s], last - place_S[s], np.float32(0))
                     for t in range(tokens):
                         inner += share_T[t] * slope_T[t]
@@ -242,19 +243,19 @@ def walk_gradient(
 
 @loop
 def _hide(x_T: Any, first: Any, last: Any, number: Any) -> None:
-    """Put a number where a query looks at tokens of its segment that come later."""
+    """Set the entries of a query's later tokens in its segment to a number (the causal mask)."""
     for t in range(first, last):
         x_T[t] = number
 
 
-# x, y and out: of one head's tokens, where in the line the first begins, how far the next is, and their size.
+# x, y and out, of one head's tokens: the index of the first in the flat array, the distance between two, the size.
 @loop
 def _products(
     x_L: Any, x: Any, y_L: Any, y: Any, s: Any, first: Any, last: Any, place_S: Any, count_S: Any, parent_S: Any,
     out_L: Any, width: Any,
 ) -> Any:  # fmt: skip
-    """Of x, from first to last of segment s, with all that they see; how much that is. Some of it at a time, which
-    stays in the cache."""
+    """Write the dot products of x's tokens ``first`` to ``last`` of segment s with all tokens that they attend to, in
+    blocks that stay in the cache; return the number of these tokens."""
     before, a = 0, s
     while a >= 0:
         count = last - place_S[a] if a == s else count_S[a]
@@ -272,7 +273,7 @@ def _mixes(
     share_L: Any, width: Any, y_L: Any, y: Any, s: Any, first: Any, last: Any, place_S: Any, count_S: Any,
     parent_S: Any, out_L: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add to out, from first to last of segment s, all that they see by its share."""
+    """Add all tokens of y that tokens ``first`` to ``last`` of segment s attend to, each times its share, to out."""
     before, a = 0, s
     while a >= 0:
         count = last - place_S[a] if a == s else count_S[a]
@@ -289,7 +290,7 @@ def _mixes_back(
     share_L: Any, width: Any, x_L: Any, x: Any, s: Any, first: Any, last: Any, place_S: Any, count_S: Any,
     parent_S: Any, out_L: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add to all that is seen what sees it, by the same shares."""
+    """Add tokens ``first`` to ``last`` of x, times the same shares, to every token that they attend to."""
     before, a = 0, s
     while a >= 0:
         count = last - place_S[a] if a == s else count_S[a]

@@ -1,7 +1,7 @@
-"""What is between products: norms, gates and rotations, and their gradients. Each is one pass over memory.
+"""Loops between matrix products: norms, gates and rotations, and their gradients, each in one pass over memory.
 
-What products make and take, and its gradients, may be bfloat16 (``vectors``); the rest is float32. Letters: N rows, W
-hidden size, I between gate and down, H query heads, K key heads, X = H + 2 K, D head dimension.
+Inputs and outputs of products, and their gradients, may be bfloat16 (``vectors``); the rest is float32. Letters: N
+rows, W hidden size, I size between gate and down, H query heads, K key heads, X = H + 2 K, D head dimension.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coevolve.compute.cpu.loops.vectors import SIZE, every, kept, load, plus, re
 
 @loop
 def added(x_NW: Any, y_NW: Any, weight_W: Any, epsilon: Any, sum_NW: Any, scale_N: Any, out_NW: Any) -> None:
-    """x + y, its RMSNorm (arXiv 1910.07467), and what each row was divided by for that, as a factor."""
+    """Write x + y, its RMSNorm (arXiv 1910.07467), and the factor by which each row was scaled for it."""
     rows, width = x_NW.shape
     for n in range(rows):
         x_W, y_W, sum_W, out_W = x_NW[n], y_NW[n], sum_NW[n], out_NW[n]
@@ -37,7 +37,7 @@ def added_gradient(
     grad_sum_NW: Any, grad_out_NW: Any, sum_NW: Any, weight_W: Any, scale_N: Any, grad_x_NW: Any, grad_y_NW: Any,
     grad_W: Any,
 ) -> None:  # fmt: skip
-    """The gradient of x, which is also that of y (both may be the same array), and the weight's, which is added."""
+    """Write the gradient of x, which is also that of y (they may be one array), and add the weight's to ``grad_W``."""
     rows, width = sum_NW.shape
     for n in range(rows):
         past_W, out_W, sum_W, grad_x_W, grad_y_W = (
@@ -57,7 +57,7 @@ def added_gradient(
 
 @loop
 def gated(both_NI: Any, out_NI: Any) -> None:
-    """silu(gate) up, of gate and up side by side."""
+    """Write silu(gate) * up, of gate and up side by side."""
     rows, width = out_NI.shape
     for n in range(rows):
         gate_I, up_I, out_I = both_NI[n, :width], both_NI[n, width:], out_NI[n]
@@ -68,7 +68,7 @@ def gated(both_NI: Any, out_NI: Any) -> None:
 
 @loop
 def gate_gradient(grad_NI: Any, both_NI: Any, grad_both_NI: Any) -> None:
-    """The gradients of gate and up, side by side."""
+    """Write the gradients of gate and up, side by side."""
     rows, width = grad_NI.shape
     for n in range(rows):
         grad_I, gate_I, up_I = grad_NI[n], both_NI[n, :width], both_NI[n, width:]
@@ -83,9 +83,9 @@ def gate_gradient(grad_NI: Any, both_NI: Any, grad_both_NI: Any) -> None:
 
 @loop
 def heads(x_NXD: Any, cos_ND: Any, sin_ND: Any, q_NHD: Any, k_NKD: Any, v_NKD: Any) -> None:
-    """Queries, keys and values, which lie side by side, apart, the first two turned by halves (arXiv 2104.09864).
+    """Split queries, keys and values, which are side by side, and rotate the first two by halves (arXiv 2104.09864).
 
-    Keys are rounded to what they are made in: so does a rollout remember them, and both must see the same.
+    Keys are rounded to the dtype of the input, as in a rollout's KV cache, so that both see the same numbers.
     """
     (rows, queries, size), keys = q_NHD.shape, k_NKD.shape[1]
     for n in range(rows):
@@ -101,11 +101,11 @@ def heads(x_NXD: Any, cos_ND: Any, sin_ND: Any, q_NHD: Any, k_NKD: Any, v_NKD: A
 
 @loop_with_arrays
 def heads_gradient(grad_q_NHD: Any, grad_k_NKD: Any, grad_v_NKD: Any, cos_ND: Any, sin_ND: Any, grad_NXD: Any) -> None:
-    """Their gradients side by side, the first two turned back."""
+    """Write the gradients of queries, keys and values side by side, the first two rotated back."""
     (rows, queries, size), keys = grad_q_NHD.shape, grad_k_NKD.shape[1]
     back_D, half = np.empty(size, np.float32), size // 2
     for n in range(rows):
-        for d in range(half):  # what one half had of the other, it gives back
+        for d in range(half):  # the transposed rotation
             back_D[d], back_D[half + d] = -sin_ND[n, half + d], -sin_ND[n, d]
         for h in range(queries):
             turned(grad_q_NHD[n, h], cos_ND[n], back_D, np.float32(1), grad_NXD[n, h])
@@ -116,7 +116,7 @@ def heads_gradient(grad_q_NHD: Any, grad_k_NKD: Any, grad_v_NKD: Any, cos_ND: An
 
 @loop
 def turned(x_D: Any, cos_D: Any, sin_D: Any, factor: Any, out_D: Any) -> None:
-    """A head's numbers turned, and by a factor."""
+    """Write a head's numbers, rotated and multiplied by a factor."""
     half = len(x_D) // 2
     whole, plain, opposite = half // SIZE * SIZE, every(factor), every(-factor)
     for d in range(0, whole, SIZE):
@@ -128,7 +128,7 @@ def turned(x_D: Any, cos_D: Any, sin_D: Any, factor: Any, out_D: Any) -> None:
         up, across = factor * read(x_D[d]), factor * read(x_D[half + d])
         out_D[d] = kept(out_D, up * cos_D[d] - across * sin_D[d])
         out_D[half + d] = kept(out_D, across * cos_D[half + d] + up * sin_D[half + d])
-    for d in range(2 * half, len(x_D)):  # of models that do not turn
+    for d in range(2 * half, len(x_D)):  # an odd last number is not rotated
         out_D[d] = kept(out_D, factor * read(x_D[d]))
 
 

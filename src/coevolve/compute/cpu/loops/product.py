@@ -1,9 +1,8 @@
-"""Products of rows with weights that lie in panels: x W' + b.
+"""Products of rows with weights in panels: x W' + b.
 
-A panel has the weights of WIDTH outputs: all of one input side by side, then those of the next (in bfloat16 of two
-inputs, pair by pair, as processors add them up). It is read as it lies while the sums of a few rows and these outputs
-stay in registers, and the panel behind it is fetched meanwhile. Letters: N rows, I inputs, O outputs, L an array as one
-line.
+A panel has the weights of WIDTH outputs: those of one input side by side, then those of the next (in bfloat16 those of
+two inputs, in pairs, as processors add them up). It is read in order while the sums of a few rows and these outputs
+stay in registers, and the next panel is prefetched meanwhile. Letters: N rows, I inputs, O outputs, L a flat array.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ from coevolve.compute.cpu.loops.vectors import (
 )
 
 WIDTH = 2 * SIZE
-"""Outputs of a panel."""
+"""Number of outputs per panel."""
 
 _MOST = 12 if WIDE else 2
-"""Rows whose sums, two vectors each, fill the registers."""
+"""The most rows whose sums, two vectors each, fit in the registers."""
 
 _BLOCK = 256
-"""Rows that are multiplied with all weights before the next ones are."""
+"""Rows that are multiplied with all weights before the next rows are."""
 
 _FINE = 8
-"""Bits behind the point of how far is fetched at an input."""
+"""Fractional bits of the fixed-point number of weights that are prefetched per input."""
 
 _WORD = ir.IntType(32)
 _WORDS = ir.VectorType(_WORD, SIZE)
 
 cgutils: Any = untyped
-_inside: Callable[[Any], Any] = intrinsic  # what it makes cannot be called as it is written
+_inside: Callable[[Any], Any] = intrinsic  # an intrinsic is called without the argument ``typing``
 _inside_knowing: Callable[[Any], Any] = intrinsic(prefer_literal=True)
 
 
 @loop_with_arrays
 def laid(weight_OI: Any, first: Any, panels_L: Any) -> None:
-    """These weights into panels that have room for them, rounded to their kind, from output ``first`` on, which begins
-    one. Sixteen inputs of a panel are put together in the nearest cache: written where they go they would take two
-    or three times as long. What a last panel has of outputs that there are not is of any value."""
+    """Write weights into preallocated panels, rounded to their dtype, from output ``first`` on, which begins a panel.
+    Sixteen inputs of a panel are assembled in the nearest cache first; writing them directly would take two or three
+    times as long. Places of a last panel beyond the last output are undefined."""
     (outputs, inputs), pair, part_L = weight_OI.shape, _pair(panels_L), np.zeros(SIZE * WIDTH, panels_L.dtype)
     for o in range(0, outputs, WIDTH):
         for begin in range(0, inputs, SIZE):
@@ -73,9 +72,9 @@ def laid(weight_OI: Any, first: Any, panels_L: Any) -> None:
 
 @loop_with_arrays
 def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, stop: Any) -> None:
-    """out = x W' + b, of the outputs from ``start``, where a panel begins, to ``stop``. x and the panels are of one
-    kind, out may be of another; in bfloat16 the number of inputs is even. No row's numbers depend on the rows beside
-    it, and no output's on which others are asked for."""
+    """Write x W' + b to out, for the outputs from ``start``, where a panel begins, to ``stop``. x and the panels have
+    one dtype, out may have another; in bfloat16 the number of inputs is even. A row's results do not depend on the
+    other rows, nor an output's on ``start`` and ``stop``."""
     if TILES and _pair(x_NI) == 2 and x_NI.shape[1] % tiles.INPUTS == 0:
         _by_tiles(x_NI, panels_L, bias_O, out_NO, start, stop)
     else:
@@ -84,7 +83,7 @@ def product(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, stop
 
 @loop_with_arrays
 def _by_vectors(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, stop: Any) -> None:
-    """With as many rows' sums in registers as there is room for."""
+    """Compute ``product`` with vectors, with as many rows' sums as fit in the registers."""
     (rows, inputs), outputs = x_NI.shape, len(bias_O)
     x_L, out_L, sums_L = x_NI.reshape(-1), out_NO.reshape(-1), np.empty(_MOST * WIDTH, np.float32)
     for o in range(start, stop, WIDTH):
@@ -111,7 +110,8 @@ def _by_vectors(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, 
 
 @loop_with_arrays
 def _by_tiles(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, stop: Any) -> None:
-    """With one or two tiles of rows at a time, of ``_BLOCK`` rows that stay in the second nearest cache."""
+    """Compute ``product`` with one or two tiles of rows at a time, of ``_BLOCK`` rows that stay in the second nearest
+    cache."""
     (rows, inputs), outputs = x_NI.shape, len(bias_O)
     x_L, out_L, sums_L = tiles.laid_rows(x_NI), out_NO.reshape(-1), np.empty(2 * tiles.ROWS * WIDTH, np.float32)
     tiles.begin()
@@ -137,7 +137,7 @@ def _by_tiles(x_NI: Any, panels_L: Any, bias_O: Any, out_NO: Any, start: Any, st
 
 @loop
 def _expect(out_L: Any, out: Any, rows: Any, outputs: Any) -> None:
-    """Have what is written to brought into the cache while the sums are made: 14 % less time in float32."""
+    """Prefetch the outputs that will be written while the sums are computed: 14 % less time in float32."""
     for at in range(out, out + rows * outputs, outputs):
         fetch(out_L, (at,))
         if out_L.itemsize == 4:
@@ -146,7 +146,8 @@ def _expect(out_L: Any, out: Any, rows: Any, outputs: Any) -> None:
 
 @loop
 def _together(rows: Any) -> Any:
-    """How many of the rows that are left are computed together: 12, 8, 4, 2 or 1, such that few are left alone."""
+    """Return how many of the remaining rows to compute together: 12, 8, 4, 2 or 1, so that few remain for small
+    groups."""
     if WIDE and rows >= 12 and rows != 16:
         return 12
     if WIDE and rows >= 4:
@@ -156,7 +157,7 @@ def _together(rows: Any) -> Any:
 
 @loop
 def _finish(sums_L: Any, rows: Any, bias_O: Any, o: Any, out_L: Any, out: Any) -> None:
-    """The sums of so many rows and their biases, from output o on."""
+    """Write the sums of ``rows`` rows plus the biases, from output o on."""
     outputs, many, sums = len(bias_O), min(WIDTH, len(bias_O) - o), 0
     whole = many // SIZE * SIZE
     for _ in range(rows):
@@ -168,11 +169,12 @@ def _finish(sums_L: Any, rows: Any, bias_O: Any, o: Any, out_L: Any, out: Any) -
 
 
 def _of(rows: int) -> Any:
-    """The products of so many rows with a panel."""
+    """Return a loop that multiplies ``rows`` rows with a panel."""
 
     @uncached
     def tile(x_L: Any, x: Any, inputs: Any, panels_L: Any, panel: Any, ahead: Any, end: Any, sums_L: Any) -> None:
-        """From ``ahead`` to ``end`` the next panel is fetched, in two halves, a little at every input."""
+        """Write the sums to ``sums_L``. The next panel, from ``ahead`` to ``end``, is prefetched in two halves, a
+        little at every input."""
         pair, half, sums = _pair(x_L), (end - ahead) // 2, _nothing(rows)
         pace = (half * pair << _FINE) // inputs
         for i in range(0, inputs, pair):
@@ -187,7 +189,7 @@ def _of(rows: int) -> Any:
 
 @_inside
 def _pair(typing: Any, x_L: Any) -> Any:
-    """How many inputs are multiplied at once, which the compiler is to know."""
+    """Return how many inputs are multiplied at once (2 in bfloat16), as a constant for the compiler."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return context.get_constant(types.intp, 32 // x_L.dtype.bitwidth)
@@ -197,7 +199,7 @@ def _pair(typing: Any, x_L: Any) -> Any:
 
 @_inside_knowing
 def _nothing(typing: Any, rows: Any) -> Any:
-    """So many rows' sums of nothing."""
+    """Return sums of 0 for ``rows`` rows."""
     kind = types.UniTuple(VECTOR, WIDTH // SIZE * rows.literal_value)  # type: ignore[no-untyped-call]
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -208,7 +210,7 @@ def _nothing(typing: Any, rows: Any) -> Any:
 
 @_inside
 def _more(typing: Any, sums: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, panel: Any) -> Any:
-    """The sums and one input's products, in bfloat16 a pair's. apart: from a row to the next."""
+    """Return the sums plus the products of one input, in bfloat16 of a pair. apart: the distance between rows."""
     many, one = (MANY, ir.FloatType()) if x_L.dtype == types.float32 else (_WORDS, _WORD)
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -227,7 +229,7 @@ def _more(typing: Any, sums: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, p
 
 @_inside
 def _put(typing: Any, sums: Any, out_L: Any, out: Any) -> Any:
-    """Write the sums, one after the other, from this index on."""
+    """Write the sums, one after the other, from index ``out`` on."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         first = place(context, builder, out_L, given[1:], MANY)
@@ -239,7 +241,7 @@ def _put(typing: Any, sums: Any, out_L: Any, out: Any) -> Any:
 
 
 class _Brain(ir.Type):  # type: ignore[misc]
-    """LLVM's word for bfloat16, which llvmlite has none for."""
+    """LLVM's type bfloat, which llvmlite lacks."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -252,7 +254,8 @@ class _Brain(ir.Type):  # type: ignore[misc]
 
 
 def _summed(builder: Any, total: Any, a: Any, b: Any) -> Any:
-    """total + a b of float32; of pairs of bfloat16 both products, in one instruction where the processor has it."""
+    """Return total + a b in float32; for pairs of bfloat16 both products are added, in one instruction if there is
+    one."""
     if a.type == MANY:
         return builder.fadd(builder.fmul(a, b, flags=("contract",)), total, flags=("contract",))
     if PAIRS:

@@ -1,9 +1,9 @@
-"""Products of bfloat16 by tiles (AMX): sixteen rows of 64 bytes each, which one instruction multiplies by sixteen
+"""Products of bfloat16 with tiles (AMX): sixteen rows of 64 bytes each, which one instruction multiplies by sixteen
 outputs of 32 inputs.
 
-A panel's outputs are two tiles, which lie as they are read (``product``). Rows are laid out anew first, sixteen of 32
-inputs one after the other, because rows that are a power of two apart share a few places of the nearest cache. Every
-output adds up its inputs in the same order, whatever the other rows of its tile are. L is an array as one line.
+A panel's outputs are two tiles, stored in the order in which they are read (``product``). Rows are rearranged first,
+into runs of sixteen rows of 32 inputs, because rows that are a power of two apart share a few places of the nearest
+cache. Every output adds up its inputs in the same order, whatever the tile's other rows are. L is a flat array.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from coevolve.compute.cpu.loops.loop import loop_with_arrays, uncached
 from coevolve.compute.cpu.loops.vectors import fetch, place
 
 ROWS, INPUTS = 16, 32
-"""Of a tile of what is multiplied."""
+"""Rows and inputs of a tile of factors."""
 
 _LINE, _TILE = 64, ROWS * INPUTS
-"""Bytes of a tile's row; numbers of a tile."""
+"""Bytes in a tile's row; numbers in a tile."""
 
 _SHAPES = bytes((1, *[0] * 15, *(_LINE, 0) * 8, *[0] * 16, *[ROWS] * 8, *[0] * 8))
-"""All eight tiles in full, as the processor takes it. The first four are sums, two for each of two tiles of rows; then
-come two of rows and two of weights."""
+"""The processor's configuration of all eight tiles at full size. The first four hold sums, two for each of two tiles of
+rows; then come two of rows and two of weights."""
 
 _ROW, _WEIGHT = 4, 6
 
 _BYTE, _LONG = ir.IntType(8), ir.IntType(64)
 
 cgutils: Any = untyped
-_inside: Callable[[Any], Any] = intrinsic  # what it makes cannot be called as it is written
+_inside: Callable[[Any], Any] = intrinsic  # an intrinsic is called without the argument ``typing``
 
 
 def _call(builder: Any, name: str, *given: Any) -> None:
@@ -50,7 +50,7 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any
 
 @_inside
 def begin(typing: Any) -> Any:
-    """Shape the tiles."""
+    """Configure the tiles."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         shapes = ir.Constant(ir.ArrayType(_BYTE, len(_SHAPES)), bytearray(_SHAPES))
@@ -63,7 +63,7 @@ def begin(typing: Any) -> Any:
 
 @_inside
 def end(typing: Any) -> Any:
-    """Leave the tiles as other libraries expect them: without shapes."""
+    """Release the tiles' configuration, as other libraries expect."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         _call(builder, "tilerelease")
@@ -73,7 +73,7 @@ def end(typing: Any) -> Any:
 
 
 def _nothing(sums: list[tuple[int, int]]) -> Any:
-    """Sums of nothing."""
+    """Return a function that sets these sums to 0."""
 
     def nothing(typing: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -87,8 +87,8 @@ def _nothing(sums: list[tuple[int, int]]) -> Any:
 
 
 def _more(count: int) -> Any:
-    """The sums and the products of so many tiles of rows with two of weights. apart: from a tile of rows to the
-    next."""
+    """Return a function that adds the products of ``count`` tiles of rows with two tiles of weights to the sums. apart:
+    the distance between tiles of rows."""
 
     def more(typing: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, panel: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -109,7 +109,7 @@ def _more(count: int) -> Any:
 
 
 def _put(sums: list[tuple[int, int]]) -> Any:
-    """Write the sums, a row's of both tiles of weights side by side."""
+    """Return a function that writes the sums, a row's sums with both tiles of weights side by side."""
 
     def put(typing: Any, sums_L: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -124,13 +124,14 @@ def _put(sums: list[tuple[int, int]]) -> Any:
 
 
 def _of(count: int) -> Any:
-    """The products of so many tiles of rows with a panel."""
+    """Return a loop that multiplies ``count`` tiles of rows with a panel."""
     sums = [(r, w) for r in range(count) for w in range(2)]
     nothing, more, put = _nothing(sums), _more(count), _put(sums)
 
     @uncached
     def tile(x_L: Any, x: Any, inputs: Any, panels_L: Any, panel: Any, ahead: Any, end: Any, sums_L: Any) -> None:
-        """From ``ahead`` to ``end`` the next panel is fetched, a little at every tile."""
+        """Write the sums to ``sums_L``. The next panel, from ``ahead`` to ``end``, is prefetched, a little at every
+        tile."""
         nothing()
         pace = (end - ahead) * INPUTS // inputs
         for i in range(0, inputs, INPUTS):
@@ -148,7 +149,7 @@ one, two = _of(1), _of(2)
 
 @_inside
 def _copy(typing: Any, x_L: Any, x: Any, out_L: Any, out: Any) -> Any:
-    """A tile's row of numbers from here to there; a loop would take twenty times as long."""
+    """Copy a tile's row of numbers; a loop would take twenty times as long."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         line = ir.VectorType(_BYTE, _LINE).as_pointer()
@@ -164,7 +165,7 @@ def _copy(typing: Any, x_L: Any, x: Any, out_L: Any, out: Any) -> Any:
 
 @loop_with_arrays
 def laid_rows(x_NI: Any) -> Any:
-    """In tiles. What a last one has of rows that there are not is of any value, and goes nowhere."""
+    """Return the rows rearranged in tiles. Rows beyond the last one are undefined, and their sums are not used."""
     rows, inputs = x_NI.shape
     x_L = np.empty(-(-rows // ROWS) * ROWS * inputs, x_NI.dtype)
     for n in range(rows):

@@ -1,7 +1,7 @@
-"""Numbers of arrays in float32 or in bfloat16, which is the upper half of a float32 and comes as uint16; and sixteen of
-them at once, inside compiled loops whose sums numba would keep in memory or in single numbers.
+"""Access to arrays of float32 or bfloat16 (the upper half of a float32, as uint16), and vectors of sixteen numbers, for
+compiled loops whose sums numba would otherwise keep in memory or in scalars.
 
-A processor with shorter vectors takes several for one. An index is a tuple with a number for every dimension.
+A processor with shorter vectors uses several for one. An index is a tuple with a number for every dimension.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from numba.core import cgutils as untyped
 from numba.extending import intrinsic, models, register_model
 
 KINDS = (types.float32, types.uint16)
-"""What arrays may have; loops of others are not compiled."""
+"""The dtypes that arrays may have; loops on others do not compile."""
 
-_inside: Callable[[Any], Any] = intrinsic  # what it makes cannot be called as it is written
+_inside: Callable[[Any], Any] = intrinsic  # an intrinsic is called without the argument ``typing``
 
 
 def widened(builder: Any, number: Any) -> Any:
-    """The float32 of a bfloat16, or of a vector of them."""
+    """Convert a bfloat16, or a vector of them, to float32."""
     word, real = _like(number, ir.IntType(32)), _like(number, ir.FloatType())
     return builder.bitcast(builder.shl(builder.zext(number, word), _constant(word, 16)), real)
 
 
 def narrowed(builder: Any, number: Any) -> Any:
-    """The bfloat16 nearest to a float32, of two the even one; or of a vector of them."""
+    """Round a float32, or a vector of them, to the nearest bfloat16, ties to even."""
     word, half = _like(number, ir.IntType(32)), _like(number, ir.IntType(16))
     bits = builder.bitcast(number, word)
     even = builder.and_(builder.lshr(bits, _constant(word, 16)), _constant(word, 1))
     rounded = builder.add(bits, builder.add(even, _constant(word, 0x7FFF)))
-    nothing = builder.fcmp_unordered("uno", number, number)  # NaN would round to a number
+    nothing = builder.fcmp_unordered("uno", number, number)  # NaN could be rounded to infinity or a number
     chosen = builder.select(nothing, _constant(word, 0x7FC0 << 16), rounded)
     return builder.trunc(builder.lshr(chosen, _constant(word, 16)), half)
 
@@ -47,7 +47,7 @@ def _constant(kind: Any, number: int) -> Any:
 
 @_inside
 def read(typing: Any, number: Any) -> Any:
-    """The float32 that an array's number stands for."""
+    """Convert a number from an array to float32."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return given[0] if number == types.float32 else widened(builder, given[0])
@@ -57,7 +57,7 @@ def read(typing: Any, number: Any) -> Any:
 
 @_inside
 def kept(typing: Any, array: Any, number: Any) -> Any:
-    """What stands for a float32 in an array of this kind."""
+    """Convert a float32 to the array's dtype."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return given[1] if array.dtype == types.float32 else narrowed(builder, given[1])
@@ -66,7 +66,7 @@ def kept(typing: Any, array: Any, number: Any) -> Any:
 
 
 SIZE = 16
-"""How many numbers; of float32 memory hands over as many together."""
+"""Numbers per vector; in float32 as many as in a cache line."""
 
 MANY, _HALVES, _NUMBER = ir.VectorType(ir.FloatType(), SIZE), ir.VectorType(ir.IntType(16), SIZE), ir.IntType(32)
 
@@ -75,7 +75,7 @@ cgutils: Any = untyped
 
 
 class _Kind(types.Type):
-    """Numba's word for such numbers."""
+    """Numba's type for these vectors."""
 
 
 VECTOR = _Kind("vector")
@@ -88,14 +88,14 @@ class _Model(models.PrimitiveModel):
 
 
 def place(context: Any, builder: Any, kind: Any, given: Any, to: Any) -> Any:
-    """A pointer to what is at an index of an array of this kind, which are the first two that are given."""
+    """Return a pointer of type ``to`` into an array of the numba type ``kind``; given: the array and the index."""
     array = context.make_array(kind)(context, builder, given[0])
     index = cgutils.unpack_tuple(builder, given[1])
     return builder.bitcast(cgutils.get_item_pointer(context, builder, kind, array, index), to.as_pointer())
 
 
 def spread(builder: Any, number: Any) -> Any:
-    """A vector of the number alone."""
+    """Return a vector that repeats a number."""
     nothing = ir.Constant(ir.VectorType(number.type, SIZE), ir.Undefined)
     first = builder.insert_element(nothing, number, _NUMBER(0))
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_NUMBER, SIZE), [0] * SIZE))
@@ -103,7 +103,8 @@ def spread(builder: Any, number: Any) -> Any:
 
 @_inside
 def load(typing: Any, array: Any, index: Any) -> Any:
-    """The numbers that begin at this index of a float32 or bfloat16 array, whose last dimension has no gaps."""
+    """Return the sixteen numbers from this index on of a float32 or bfloat16 array, contiguous in its last
+    dimension."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         if array.dtype == types.float32:
@@ -115,7 +116,7 @@ def load(typing: Any, array: Any, index: Any) -> Any:
 
 @_inside
 def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
-    """Write the numbers, beginning at this index of a float32 or bfloat16 array, whose last dimension has no gaps."""
+    """Write sixteen numbers from this index on of a float32 or bfloat16 array, contiguous in its last dimension."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         if array.dtype == types.float32:
@@ -129,7 +130,7 @@ def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
 
 @_inside
 def every(typing: Any, number: Any) -> Any:
-    """The same float32 number sixteen times."""
+    """Return a vector that repeats a float32 number."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return spread(builder, given[0])
@@ -139,7 +140,7 @@ def every(typing: Any, number: Any) -> Any:
 
 @_inside
 def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
-    """sum + a b, number by number, rounded once where the processor can."""
+    """Return sum + a b, number by number, rounded once if the processor can."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         product = builder.fmul(given[1], given[2], flags=("contract",))
@@ -150,7 +151,7 @@ def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
 
 @_inside
 def sum_of(typing: Any, a: Any, b: Any) -> Any:
-    """a + b, number by number."""
+    """Return a + b, number by number."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return builder.fadd(*given)
@@ -160,7 +161,7 @@ def sum_of(typing: Any, a: Any, b: Any) -> Any:
 
 @_inside
 def times(typing: Any, a: Any, b: Any) -> Any:
-    """a b, number by number."""
+    """Return a b, number by number."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return builder.fmul(*given)
@@ -170,7 +171,7 @@ def times(typing: Any, a: Any, b: Any) -> Any:
 
 @_inside
 def larger(typing: Any, a: Any, b: Any) -> Any:
-    """The larger one, number by number; a's where either is none."""
+    """Return the larger number of a and b, number by number; a's if either is NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", given[1], given[0]), given[1], given[0])
@@ -179,7 +180,7 @@ def larger(typing: Any, a: Any, b: Any) -> Any:
 
 
 def _folded(builder: Any, many: Any, joined: Callable[[Any, Any], Any]) -> Any:
-    """All numbers of a vector put together, half and half."""
+    """Reduce a vector to one number by ``joined``, halving it repeatedly."""
     for count in (8, 4, 2, 1):
         places = ir.Constant(ir.VectorType(_NUMBER, SIZE), [n % count + count for n in range(SIZE)])
         many = joined(many, builder.shuffle_vector(many, many, places))
@@ -188,7 +189,7 @@ def _folded(builder: Any, many: Any, joined: Callable[[Any, Any], Any]) -> Any:
 
 @_inside
 def largest(typing: Any, a: Any) -> Any:
-    """The largest of its numbers."""
+    """Return the largest number of a vector."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return _folded(builder, given[0], lambda x, y: builder.select(builder.fcmp_ordered(">", y, x), y, x))
@@ -197,7 +198,8 @@ def largest(typing: Any, a: Any) -> Any:
 
 
 def _adding(length: int) -> Any:
-    """Of four vectors that hold runs of so many numbers, one with the sums of every run's four parts."""
+    """Return a function of four vectors of runs of ``length`` numbers: a vector in which each run is reduced to a
+    quarter of its length, by summing its four parts."""
 
     def added_up(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -211,7 +213,7 @@ def _adding(length: int) -> Any:
 
 
 def _halved(builder: Any, x: Any, y: Any, length: int) -> Any:
-    """Of all runs of x and then of y, the first half plus the second."""
+    """Return the sums of the first and second halves of all runs of x, then of y."""
     half, kind = length // 2, ir.VectorType(_NUMBER, SIZE)
     first = [run + n for run in range(0, 2 * SIZE, length) for n in range(half)]
     parts = (ir.Constant(kind, places) for places in (first, [n + half for n in first]))
@@ -219,13 +221,13 @@ def _halved(builder: Any, x: Any, y: Any, length: int) -> Any:
 
 
 quarters, totals = _adding(16), _adding(4)
-"""The sums of vectors' numbers in two steps: of four vectors the sums of every fourth number, side by side; of four of
-these all sixteen vectors' sums, in order."""
+"""The two steps of summing the numbers of sixteen vectors: ``quarters`` reduces four vectors to one with four partial
+sums (of every fourth number) each, and ``totals`` four such results to all sixteen sums, in order."""
 
 
 @_inside
 def fetch(typing: Any, array: Any, index: Any) -> Any:
-    """Have memory from this index of an array on brought into the cache, as much as comes together."""
+    """Prefetch the cache line of an array's memory at this index."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         byte = ir.IntType(8)

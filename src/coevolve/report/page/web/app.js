@@ -1,11 +1,11 @@
-// The page: its parts, its data, and, where it is served, the next data.
+// The page: its parts and its data and, on a live page, polling for new data.
 
 const PARTS = ["overview", "findings", "curves", "dialogues", "recipes"];
 const POLL = 2000; // milliseconds
 
 let overview = null;
 
-/** Show the part that the address names. */
+/** Show the part of the page that the address names. */
 function showPart() {
   const wanted = PARTS.find((part) => `#${part}` === location.hash) ?? PARTS[0];
   for (const part of PARTS) byId(`${part}-part`).hidden = part !== wanted;
@@ -13,7 +13,7 @@ function showPart() {
     link.toggleAttribute("aria-current", link.hash === `#${wanted}`);
   }
   if (wanted === "dialogues") byId("dialogues-part").focus({ preventScroll: true });
-  dispatchEvent(new Event("resize")); // plots measure themselves
+  dispatchEvent(new Event("resize")); // makes plots fit the part that is visible now
 }
 
 function redrawAll() {
@@ -22,7 +22,7 @@ function redrawAll() {
   document.querySelectorAll("#findings-part .plot, #overview-part .plot").forEach(redraw);
 }
 
-/** New data: what is drawn changes, where the reader is does not. */
+/** Draw new data; the reader's place on the page stays. */
 async function show(data) {
   overview = data;
   overview.runs.forEach((run, i) => { run.dialogues = data.dialogues[i]; });
@@ -42,7 +42,7 @@ const summary = () => {
 
 let version = "";
 
-/** Ask the server for what is new, for as long as the page is open. */
+/** Poll the server for new data, for as long as the page is open. */
 async function poll() {
   try {
     const news = JSON.parse(await fetched(`/data?seen=${version}`));
@@ -72,7 +72,7 @@ async function start() {
     await show(JSON.parse(await unpacked(byId("data").textContent)));
     byId("status").textContent = summary();
   }
-  await new Promise((resolve) => setTimeout(resolve)); // what can be read is there before what is drawn
+  await new Promise((resolve) => setTimeout(resolve)); // lets the browser show the text before it draws the plots
   await loadPlotly();
   redrawAll();
   document.documentElement.dataset.ready = "yes";

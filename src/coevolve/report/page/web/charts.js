@@ -1,4 +1,4 @@
-// Metrics to panels, and panels to plotly figures. Nothing here touches the page.
+// Panels from metrics, and plotly figures from panels. Nothing here touches the page.
 
 const PANELS = {
   reward: ["Reward", "mean per turn"],
@@ -18,11 +18,11 @@ const PANELS = {
 
 const AXES = { steps: "step", turns: "turns sampled so far", updates: "gradient steps so far" };
 
-const FEW_STEPS = 6; // of which each gets a number
+const FEW_STEPS = 6; // with fewer steps, each has a tick
 
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 
-/** Which panel a metric belongs to, and what its line is called there. */
+/** Return the panel that a metric belongs to, and the name of its line there. */
 function place(key) {
   const [first, ...rest] = key.split("/");
   if (first === "agents") return [rest.slice(1).join("/"), rest[0]];
@@ -32,17 +32,17 @@ function place(key) {
   return [key, "team"];
 }
 
-/** The runs that have any number for a line. */
+/** Return the runs that have any number for a line. */
 const withData = (runs, line) => runs.filter((run) => run.columns[line.key]?.some((value) => value != null));
 
-/** Every policy that has metrics, in the order in which they appear. */
+/** Return the policies that have metrics, in the order in which they appear. */
 const agentsOf = (runs) =>
   [...new Set(runs.flatMap((run) => Object.keys(run.columns)).filter((key) => key.startsWith("agents/")).map((key) => place(key)[1]))];
 
-/** Which of the line colours an agent has, in every panel and dialogue; 0 is the team's, what is neither comes behind. */
+/** Return the number of an agent's line colour in all panels and dialogues; 0 is the team's, other lines come after. */
 const agentLook = (agents, name) => 1 + agents.indexOf(name);
 
-/** The panels that these runs' metrics make, the known ones in their order, then components of the reward, the rest. */
+/** Return the panels of these runs' metrics: those of PANELS in their order, then components of the reward, the rest. */
 function panelsOf(runs) {
   const found = new Map();
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.columns)))].filter((key) => withData(runs, { key }).length);
@@ -62,7 +62,7 @@ function panelsOf(runs) {
   });
 }
 
-/** The lines, those of the same numbers (an agent's and its team's, where all are paid alike) as one. */
+/** Merge lines with the same numbers, such as an agent's and its team's where all get the same reward. */
 function apart(runs, lines) {
   const found = new Map();
   for (const line of lines) {
@@ -73,7 +73,7 @@ function apart(runs, lines) {
   return [...found.values()];
 }
 
-/** Exponential moving average; gaps stay gaps. weight 0: as it is. */
+/** Return the exponential moving average; gaps stay gaps. weight 0: no smoothing. */
 function smoothed(values, weight) {
   let mean = null;
   return values.map((value) => {
@@ -83,7 +83,7 @@ function smoothed(values, weight) {
   });
 }
 
-/** The mean over runs at the steps that all of them have, where they stand on the x axis on the mean, and their own
+/** Return the mean over runs at the steps that all of them have, at their mean position on the x axis, with the runs'
     values as text. */
 function meanOver(runs, key, axis) {
   const at = runs.map((run) => new Map(run.steps.map((step, i) => [step, [run[axis][i], run.columns[key][i]]])));
@@ -93,17 +93,17 @@ function meanOver(runs, key, axis) {
   return { x: steps.map((step) => mean(step, 0)), y: steps.map((step) => mean(step, 1)), text: steps.map(seeds) };
 }
 
-/** Plotly reads some HTML in names; text of a run is no HTML. */
+/** Escape text of a run, since plotly interprets some HTML in names. */
 const asText = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-/** Runs by group, in order. */
+/** Return group -> runs, in order. */
 function byGroup(runs) {
   const groups = new Map(runs.map((run) => [run.group, []]));
   for (const run of runs) groups.get(run.group).push(run);
   return groups;
 }
 
-/** The traces of one panel. options: axis, smooth (0 to 1). */
+/** Return the traces of a panel. options: axis, smooth (0 to 1). */
 function traces(panel, runs, options, allGroups) {
   if (panel.id === "time") return phases(panel, runs, options);
   const groups = byGroup(runs);
@@ -125,7 +125,7 @@ function traces(panel, runs, options, allGroups) {
   return found;
 }
 
-/** One line of one group: every seed, thin where there are several, and then their mean. */
+/** Return the curves of one line of a group: one per seed, thin if there are several, and then their mean. */
 function curvesOf(runs, line, options, look, name) {
   const many = runs.length > 1;
   const drawn = runs.flatMap((run) => {
@@ -136,7 +136,7 @@ function curvesOf(runs, line, options, look, name) {
   return [...drawn, ...mean];
 }
 
-/** A curve; where it is smoothed, what it was before stands behind it, faint. */
+/** Return a curve; if it is smoothed, the original is drawn faintly behind it. */
 function curve({ x, y, text }, options, look, name, weight) {
   const line = weight === "thin" ? { ...look, width: 0.8 } : look;
   const trace = {
@@ -149,7 +149,7 @@ function curve({ x, y, text }, options, look, name, weight) {
   return options.smooth ? [{ ...trace, ...silent, y, opacity: 0.22, line: { ...line, width: 1 } }, strong] : [strong];
 }
 
-/** Where the seconds of a step go: over the steps of one run, or the mean step of each of several. */
+/** Return the seconds of a step by phase: over the steps of one run, or in the mean step of each of several runs. */
 function phases(panel, runs, options) {
   const lines = panel.lines.filter((line) => line.key !== "time/step");
   if (runs.length === 1) {
@@ -166,7 +166,7 @@ function phases(panel, runs, options) {
   }));
 }
 
-/** Dotted lines where somebody else plays a role, and who plays what to be read under the pointer at every step. */
+/** Return dotted lines where a role changes hands, and hover texts with the cast of every step. */
 function castMarks(runs, axis) {
   const different = new Map(runs.filter((run) => run.casts.length > 1).map((run) => [JSON.stringify(run.casts), run]));
   return [...different.values()].flatMap((run) => {
@@ -180,7 +180,7 @@ function castMarks(runs, axis) {
   });
 }
 
-/** Who plays what, at each step. */
+/** Return the cast of each step as text. */
 function castTexts(run) {
   let now = 0;
   return run.steps.map((step) => {
@@ -189,7 +189,7 @@ function castTexts(run) {
   });
 }
 
-/** A whole figure. options: axis, smooth, log, roles. */
+/** Return the figure of a panel. options: axis, smooth, log, roles. */
 function figure(panel, runs, options, allGroups) {
   const data = traces(panel, runs, options, allGroups);
   const bars = data[0]?.type === "bar";
@@ -202,19 +202,19 @@ function figure(panel, runs, options, allGroups) {
     showlegend: data.filter((trace) => trace.showlegend !== false).length > 1 || panel.lines.some((line) => line.label.includes(", ")),
   };
   layout.xaxis.title = { text: bars ? "" : AXES[options.axis] };
-  if (!bars && runs.every((run) => run.steps.at(-1) < FEW_STEPS)) layout.xaxis.dtick = 1; // there is no half step
+  if (!bars && runs.every((run) => run.steps.at(-1) < FEW_STEPS)) layout.xaxis.dtick = 1; // ticks at whole steps only
   layout.xaxis.type = bars ? "category" : "linear";
   layout.yaxis.type = options.log ? "log" : "linear";
   layout.yaxis2 = { overlaying: "y", range: [0, 1], fixedrange: true, visible: false };
   return { data: [...marks, ...data], layout };
 }
 
-/** How many numbers a logarithmic axis cannot show. */
+/** Return the number of values that a logarithmic axis cannot show. */
 const unloggable = (data) =>
   data.filter((trace) => trace.yaxis !== "y2" && trace.hoverinfo !== "skip")
     .reduce((sum, trace) => sum + trace.y.filter((value) => value != null && value <= 0).length, 0);
 
-/** What all figures share, in the colours of the theme. */
+/** Return the layout that all figures share, in the colours of the theme. */
 function baseLayout() {
   const axis = () => ({
     gridcolor: colour("line"), zerolinecolor: colour("faint"), linecolor: colour("line"),
@@ -224,7 +224,7 @@ function baseLayout() {
     font: { family: "system-ui, sans-serif", size: 12, color: colour("text") },
     hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("text"), size: 12 }, namelength: -1 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("faint"), activecolor: colour("accent") },
-    margin: { l: 50, r: 10, t: 10, b: 40 }, // fixed: plotly draws twice where it has to find them
+    margin: { l: 50, r: 10, t: 10, b: 40 }, // fixed: to find margins, plotly would draw twice
     legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", font: { size: 11 }, tracegroupgap: 0 },
     xaxis: axis(), yaxis: axis(),
   };

@@ -1,4 +1,4 @@
-// The part with the curves: the controls, and a card for every panel.
+// The part of the page with the curves: the controls, and a card for every panel.
 
 const options = { axis: "steps", smooth: 0, log: false, roles: true };
 const cards = new Map();
@@ -24,7 +24,7 @@ function buildCurves(root) {
   );
 }
 
-/** Whether a role went to another policy in any of the runs. */
+/** Return whether the cast changed in any of the runs. */
 const exchanged = (runs) => runs.some((run) => run.casts.length > 1);
 
 function set(change) {
@@ -32,7 +32,7 @@ function set(change) {
   drawCurves();
 }
 
-/** Bring the cards up to what the shown runs have, and draw them. */
+/** Update the cards to the panels of the shown runs, and draw them. */
 function drawCurves() {
   const runs = shownRuns();
   const panels = panelsOf(runs);
@@ -53,7 +53,7 @@ function drawCurves() {
     .map((run) => `${run.name}: ${run.steps.length} of ${run.written} steps are drawn, one in ${run.every}.`).join(" ");
 }
 
-/** The figure of a panel. how: what `figure` takes as options, asked at every drawing. */
+/** Make the card of a panel. how: a function that returns the options of `figure`, called at every drawing. */
 function card(panel, how, id = panel.id) {
   const node = el("figure", { class: "card", "data-panel": id });
   const missing = el("span", { class: "note lost" });
@@ -71,7 +71,7 @@ function card(panel, how, id = panel.id) {
   return { node, plot };
 }
 
-/** Every number of a panel as a table, once it is unfolded: a row for each step, a column for each line of each run. */
+/** Write all numbers of a panel as a table, if it is unfolded: a row for each step, a column for each run and line. */
 function fillNumbers({ panel }, root, { axis }) {
   if (!root.open) return;
   const runs = shownRuns();
@@ -83,7 +83,7 @@ function fillNumbers({ panel }, root, { axis }) {
   root.append(table({ title: panel.title, columns: [AXES[axis], ...lines.map((line) => line.name)], rows }));
 }
 
-/** A panel in words: the first and the last point of each line. */
+/** Return a panel in words: the first and the last point of each line. */
 function spoken(panel, data) {
   const ends = data.filter((trace) => trace.yaxis !== "y2" && trace.showlegend !== false && trace.type !== "bar").map((trace) => {
     const values = trace.y.filter((value) => value != null);

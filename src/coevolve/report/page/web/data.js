@@ -1,8 +1,8 @@
-// Where the data is: packed in the page, or behind the server that a live page came from.
+// Access to the data: packed in the page, or on the server that a live page came from.
 
 const live = !byId("data");
 
-/** gzip in base64 -> text. */
+/** Return the text of a blob: gzip in base64. */
 async function unpacked(base64) {
   const binary = atob(base64);
   const bytes = new Uint8Array(binary.length);
@@ -12,7 +12,7 @@ async function unpacked(base64) {
 
 const chunks = new Map();
 
-/** A chunk of dialogues, unpacked when first asked for, with its texts in place. */
+/** Return a chunk of dialogues, unpacked on first use, with its texts filled in. */
 function chunk(id) {
   if (!chunks.has(id)) {
     chunks.set(id, read(id));
@@ -41,7 +41,7 @@ async function fetched(address) {
   return answer.text();
 }
 
-/** Defines Plotly, which is packed like the data. */
+/** Load Plotly, which is packed like the data. */
 async function loadPlotly() {
   document.head.append(el("script", {}, await unpacked(byId("plotly").textContent)));
 }

@@ -1,12 +1,12 @@
-// One episode as it happened: who spoke, what they had heard, what was judged together and what continued what.
+// The drawing of an episode: its turns, what each role heard, the joints, and which joint continued which.
 
-const SHORT = 300; // characters of a problem that is unfolded from the start
+const SHORT = 300; // characters; shorter problems are unfolded from the start
 
-const FEW_PARTS = 4; // of a reward that are read in the line of a heading
+const FEW_PARTS = 4; // most components of a reward that are shown beside the heading
 
-/** look: measure (null: no colours), numbers (true: tables too), about (the index of the file it comes from), brief
-    (true: texts and rewards alone), beside (true: its problem is told above both), marks (tag and the places of the
-    words to mark, turn by turn: see `comparedTurns`). */
+/** Draw an episode. look: measure (null: no colours), numbers (true: with tables), about (the index of its file), brief
+    (true: texts and rewards only), beside (true: the problem is shown above both episodes), marks (tag and positions of
+    the words to mark, turn by turn: see `comparedTurns`). */
 function drawEpisode(episode, heading, look) {
   const parts = look.brief ? [] : Object.entries(episode.parts).map(([name, value]) => chip(name.replace("parts/", ""), value));
   const many = parts.length > FEW_PARTS;
@@ -17,22 +17,22 @@ function drawEpisode(episode, heading, look) {
     ...drawJoints(episode, look));
 }
 
-/** The columns of a problem, folded up where they are long, or if asked to; null where it has none. */
+/** Draw the columns of a problem, folded if they are long or if asked to; null if it has none. */
 function drawProblem({ data }, folded = JSON.stringify(data).length >= SHORT) {
   const columns = Object.entries(data);
   return columns.length ? el("details", { class: "problem", open: !folded }, el("summary", {}, "the problem"),
     el("dl", {}, ...columns.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, written(value))]))) : null;
 }
 
-/** The colour of who speaks, which is that of its curves. */
+/** Return the colour of a turn's policy, which is that of its curves. */
 const speaker = (turn) => `var(--line-${agentLook(agentsOf(overview.runs), turn.policy) % 8})`;
 
 const written = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1));
 
-/** A name, and its number where it has one. */
+/** Draw a name, with its number if it has one. */
 const chip = (name, value) => el("span", { class: "chip" }, name, value === undefined ? null : el("b", {}, ` ${number(value)}`));
 
-/** Joints one after the other; where one has several continuations, or there are several beginnings, as a tree. */
+/** Draw the joints one after the other or, if there are several first ones or continuations of one, as a tree. */
 function drawJoints(episode, look) {
   const below = new Map();
   episode.joints.forEach((joint, i) => below.set(joint.after, [...(below.get(joint.after) ?? []), i]));
@@ -57,7 +57,7 @@ function drawJoints(episode, look) {
   return [...grow(null), ...turnsBefore(Infinity)];
 }
 
-/** What the turns of a joint were paid; of the only one they say it themselves. */
+/** Draw the rewards of a joint's turns; null if it is the only joint, since the turns show their rewards. */
 function verdict(episode, i) {
   if (episode.joints.length === 1) return null;
   const { turns, rewards, after } = episode.joints[i];
@@ -89,11 +89,11 @@ function drawTurn(episode, i, look) {
     look.numbers ? tokenTable(turn, look.about) : null);
 }
 
-/** What the model was given, to the letter: a mistake in a template is to be seen here. */
+/** Draw the exact prompt of the model, in which mistakes of a chat template can be seen. */
 const drawPrompt = (prompt) => el("details", { class: "heard prompt" },
   el("summary", {}, `the prompt as it was sent, ${count(prompt.length, "character")}`), el("blockquote", {}, prompt));
 
-/** What a turn was told: another turn, folded up, or a note in full. */
+/** Draw what a turn heard: another turn, folded, or a note in full. */
 function drawHeard(episode, i, part) {
   if (typeof part === "string") return part ? el("blockquote", { class: "told" }, el("span", { class: "note" }, "was told: "), part) : null;
   const other = episode.turns[part];

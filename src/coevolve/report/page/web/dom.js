@@ -1,6 +1,6 @@
 // Elements and numbers. Text that comes from a run becomes text nodes, never HTML.
 
-/** An element: attributes by name, `onclick` and the like as listeners; children are nodes or text. */
+/** Make an element: attributes by name, `onclick` and the like as listeners; children are nodes or text. */
 function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -14,10 +14,10 @@ function el(tag, attributes = {}, ...children) {
 
 const byId = (id) => document.getElementById(id);
 
-/** A control with its name in front of it. */
+/** Make a label with a text and its control. */
 const labelled = (text, control) => el("label", {}, el("span", {}, text), control);
 
-/** Build what is in a place anew, unless it was built from the same content: what is open or in focus stays so. */
+/** Rebuild the children of an element, unless they were built from the same content: they keep focus and open state. */
 function keep(root, content, build) {
   const now = JSON.stringify(content);
   if (root.builtFrom === now) return;
@@ -25,20 +25,20 @@ function keep(root, content, build) {
   root.replaceChildren(...build());
 }
 
-/** Let a place hold these nodes in this order; those that are there already are not touched. */
+/** Make these nodes, in this order, the children of an element; nodes in their place already are not touched. */
 function arrange(root, nodes) {
   for (const node of [...root.children]) if (!nodes.includes(node)) node.remove();
   nodes.forEach((node, i) => { if (root.children[i] !== node) root.insertBefore(node, root.children[i] ?? null); });
 }
 
-/** What stands in a select: [value, text, why it cannot be chosen]. */
+/** Fill a select with options [value, text, why it cannot be chosen]. */
 function fill(select, options, chosen) {
   keep(select, options, () => options.map(([value, text, missing]) =>
     el("option", { value, disabled: Boolean(missing) }, missing ? `${text} (${missing})` : text)));
   select.value = chosen;
 }
 
-/** Four significant digits; a dash for what is not there. */
+/** Return a number with four significant digits; a dash if it is missing. */
 function number(value) {
   if (value == null) return "–";
   if (Number.isInteger(value)) return String(value);

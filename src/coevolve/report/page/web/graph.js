@@ -1,9 +1,9 @@
-// Who heard whom, drawn: a dot for every turn, from left to right as they could speak, a line for every hearing.
+// The graph of who heard whom: a dot for every turn, right of all turns that it heard, and a line for each of these.
 
 const COLUMN = 180; // pixels
 const ROW = 40;
 const DOT = 7;
-const NAME = 80; // what a dot's name takes before its lines begin
+const NAME = 80; // width of a dot's name, after which its lines begin
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,7 +14,7 @@ function svg(tag, attributes, ...children) {
   return node;
 }
 
-/** [earlier turn, later turn, heard or continued]: what each heard, and the same role in the joint that its own continues. */
+/** Return edges [earlier turn, later turn, heard or continued]; continued: the role's turn in the joint that goes on. */
 function threads(episode) {
   const heard = episode.turns.flatMap((turn, i) => turn.heard.filter(Number.isInteger).map((from) => [from, i, "heard"]));
   const role = (i) => episode.turns[i].role;
@@ -24,7 +24,7 @@ function threads(episode) {
   return [...heard, ...continued.filter(([from, i]) => !known.has(`${from} ${i}`))];
 }
 
-/** Where each turn stands: as far right as the longest way to it, one below the other. */
+/** Return [column, row] of each turn: the column is the length of the longest path to it. */
 function places(episode, edges) {
   const column = episode.turns.map(() => 0);
   episode.turns.forEach((_, i) => edges.filter((edge) => edge[1] === i).forEach(([from]) => { column[i] = Math.max(column[i], column[from] + 1); }));
@@ -36,9 +36,9 @@ function places(episode, edges) {
   });
 }
 
-const FEWEST = 3; // turns that need a drawing
+const FEWEST = 3; // fewest turns that are drawn
 
-/** The drawing of an episode, null where it is plain who heard whom. */
+/** Draw the graph of an episode; null if it is too simple to need one. */
 function drawGraph(episode) {
   const edges = threads(episode);
   if (!edges.length || episode.turns.length < FEWEST) return null;

@@ -1,8 +1,8 @@
-// The first screen: what was trained, what came of it, two curves, and one problem before and after.
+// The overview: what was trained, the result, two curves, and the dialogue on one problem before and after.
 
-const FIRST = ["reward", "objective"]; // the panels that open the page
+const FIRST = ["reward", "objective"]; // the panels shown
 const PLAIN = { axis: "steps", smooth: 0, log: false, roles: true };
-const FEW = 5; // alarms that are read at a glance
+const FEW = 5; // most alarms that are listed
 
 const front = { cards: new Map(), place: null };
 
@@ -28,7 +28,7 @@ function drawOverview() {
   front.came.textContent = came;
   front.footnote.textContent = footnote;
   drawAlarms(overview.opening);
-  const several = groupNames().length > 1; // then the teams alone: agents of each would be too many lines
+  const several = groupNames().length > 1; // then only teams are drawn: each team's agents would be too many lines
   const panels = panelsOf(overview.runs).filter((panel) => FIRST.includes(panel.id))
     .map((panel) => ({ ...panel, lines: panel.lines.filter((line) => line.wide || !several) }));
   for (const panel of panels) {
@@ -42,7 +42,7 @@ function drawOverview() {
   return drawBeforeAfter();
 }
 
-/** What the alarms say, or that there is none; a run too short for any says that too. */
+/** List the alarms, or say that there are none or that the runs are too short for any. */
 function drawAlarms({ alarms, judged }) {
   const more = alarms.length - FEW;
   keep(front.alarms, [alarms, judged], () => {
@@ -58,16 +58,16 @@ function turnTo(place) {
   return drawBeforeAfter();
 }
 
-/** The position of the median: neither the best nor the worst is what a reader should meet first. */
+/** Return the position of the median: readers should see neither the best nor the worst first. */
 const middle = (values) => values.map((value, i) => [value, i]).sort(([a], [b]) => a - b)[Math.floor(values.length / 2)][1];
 
-/** What a problem asks: in a line where it is short, else as the dialogues show it, unless it is to be folded. */
+/** Draw a problem: in a line if it is short, else as in the dialogues, folded if asked to. */
 function asked(episode, folded) {
   const said = Object.entries(episode.data).map(([key, value]) => `${key}: ${written(value)}`).join("; ");
   return said && said.length < SHORT && !said.includes("\n") ? el("p", { class: "said" }, said) : drawProblem(episode, folded);
 }
 
-/** A held-out problem as it was first and last played, by the same noise. */
+/** Draw the first and the last dialogue on a held-out problem, which were sampled with the same noise. */
 async function drawBeforeAfter() {
   const having = overview.runs.filter((run) => run.dialogues.held_out.shown);
   front.pick.hidden = front.asked.hidden = front.pair.hidden = !having.length;
@@ -86,6 +86,6 @@ async function drawBeforeAfter() {
   const then = last ? same(first) : null;
   const look = { measure: null, about, brief: true };
   const shown = [[first, SOURCES.held_out.at(about.steps[0])], [then, SOURCES.held_out.at(about.steps[last])]].filter(([one]) => one);
-  keep(front.asked, first.data, () => [asked(first, true)].filter(Boolean)); // the answers shall be on the first screen
+  keep(front.asked, first.data, () => [asked(first, true)].filter(Boolean)); // folded, so that the answers are on the first screen
   keep(front.pair, shown, () => shown.map(([episode, when]) => drawEpisode(episode, when, look)));
 }

@@ -1,4 +1,4 @@
-// Figures on the page: drawn when they come near the window, and again when what they show has changed.
+// Figures on the page: drawn when they come near the visible area, and again when their data has changed.
 
 const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 
@@ -10,8 +10,8 @@ const near = new IntersectionObserver(
   { rootMargin: "100px" },
 );
 
-/** An empty place for a figure; its `make` is to return { data, layout } when it is drawn. Its label says in words what
-    the drawing shows, which is hidden from screen readers; its buttons are not. */
+/** Make an empty element for a figure; its `make` must return { data, layout } when it is drawn. Its label describes
+    the drawing, which is hidden from screen readers; the buttons are not. */
 function plotPlace(label) {
   const node = el("div", { class: "plot", role: "group", "aria-label": label });
   node.due = true;
@@ -19,13 +19,13 @@ function plotPlace(label) {
   return node;
 }
 
-/** Draw this one again: now if it can be seen, else when it can. */
+/** Draw a figure again: now if it is near the visible area, else when it comes near. */
 function redraw(node) {
   node.due = true;
   drawIfDue(node);
 }
 
-/** What is printed was not scrolled to. */
+/** Draw all figures before printing, those that were never scrolled to as well. */
 addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach((node) => {
   node.near ||= node.offsetParent !== null;
   drawIfDue(node);

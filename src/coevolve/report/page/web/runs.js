@@ -1,10 +1,10 @@
-// Which runs are drawn, and what they are.
+// The choice of the runs that are drawn, and their recipes.
 
 const hidden = new Set();
 
 const shownRuns = () => overview.runs.filter((run) => !hidden.has(run.name));
 
-/** All groups, so that a group keeps its colour when others are hidden. */
+/** Return the names of all groups, not only the shown ones, so that a group keeps its colour when others are hidden. */
 const groupNames = () => [...byGroup(overview.runs).keys()];
 
 function drawRunPicker(root, changed) {

@@ -1,8 +1,8 @@
-// Search in what was said, in all dialogues of the page.
+// The search in all dialogues of the page.
 
 const SHOWN_HITS = 100;
 
-/** Every turn whose text, or whose problem, has these words in it: { run, source, step, episode, role, text }. */
+/** Return all turns whose text or problem id contains these words: { run, source, step, episode, role, text }. */
 async function hits(words) {
   const wanted = words.toLowerCase();
   const found = [];
@@ -21,7 +21,7 @@ async function hits(words) {
   return found;
 }
 
-/** The words in their surroundings, marked. */
+/** Draw the words, marked, with the text around them. */
 function snippet(text, words) {
   const start = text.toLowerCase().indexOf(words.toLowerCase());
   const end = start + words.length;
@@ -29,7 +29,7 @@ function snippet(text, words) {
     text.slice(end, end + 60), text.length > end + 60 ? "…" : "");
 }
 
-/** The search field and its list; `open` is called with the hit that was chosen. */
+/** Make the search field and its list; `open` is called with the hit that was chosen. */
 function searchBox(open) {
   const list = el("ol", { class: "hits", id: "hits" });
   const said = el("span", { class: "note", role: "status" });

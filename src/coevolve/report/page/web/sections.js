@@ -1,10 +1,10 @@
-// The findings: each a title, the sentence that says what may be concluded, a table, perhaps a plot.
+// The findings: each has a title, a sentence on what may be concluded, and optionally a table and a plot.
 
 function buildSections(root) {
   root.replaceChildren(el("h2", {}, "Findings"), el("nav", { class: "contents", "aria-label": "Findings" }), el("div", { id: "articles" }));
 }
 
-/** A section that says the same as before stays as it is; where its numbers have changed, the zoom of its plot does. */
+/** Draw the sections. Unchanged ones are kept; where numbers have changed, the plot keeps its zoom. */
 function drawSections(root, sections) {
   const before = new Map([...byId("articles").children].map((node) => [node.id, node]));
   keep(root.querySelector(".contents"), sections.map(({ id, title }) => [id, title]), () => sections.map(({ id, title }) =>
@@ -16,7 +16,7 @@ function drawSections(root, sections) {
   }));
 }
 
-/** The address stays that of the part: an id in it would be taken for a part's name. */
+/** Scroll to a section without changing the address, in which an id would be taken for a part's name. */
 function jump(event, id) {
   event.preventDefault();
   byId(id).scrollIntoView();
@@ -29,7 +29,7 @@ function drawSection(section, oldPlot) {
     plot ? sectionPlot(title, plot, oldPlot) : null, plot ? plotNumbers(title, plot) : null, rows.length ? table(section) : null);
 }
 
-/** Every point of a plot, for who cannot see or point at it; written when it is unfolded. */
+/** Make a table of a plot's points, for readers who cannot see or hover over it; filled when it is unfolded. */
 function plotNumbers(title, plot) {
   const points = () => plot.series.flatMap(({ name, x, y, low, high }) => y.map((value, i) => [name, x[i], value, low?.[i] ?? null, high?.[i] ?? null]));
   const columns = ["of", plot.x || "at", plot.y, "low", "high"];
@@ -39,7 +39,7 @@ function plotNumbers(title, plot) {
   return root;
 }
 
-/** Text in which `this` is code. */
+/** Return nodes for a text in which `this` is code. */
 const prose = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
 function sectionPlot(title, plot, old) {
@@ -49,10 +49,10 @@ function sectionPlot(title, plot, old) {
   return node;
 }
 
-const SHORT_NAME = 24; // characters that stay in one line: a run's name has hyphens
+const SHORT_NAME = 24; // shorter cells are not wrapped: a run's name has hyphens
 
-/** Wide tables scroll in their own box; on a phone every row is a list of names and values. Roles are said again because
-    a table that is not laid out as one is none to a screen reader. A column that has a value in no row is left out. */
+/** Make a table. Wide ones scroll in their own box; on a phone every row is a list of names and values. ARIA roles are
+    explicit because screen readers ignore tables with another layout. Columns without any value are left out. */
 function table({ title, columns, rows }) {
   const told = columns.map((_, i) => i).filter((i) => rows.some((row) => row[i] != null));
   const kind = (value) => (typeof value !== "string" ? "number" : value.length < SHORT_NAME ? "short" : null);
@@ -73,7 +73,7 @@ function sectionFigure(plot) {
   return { data: plot.series.flatMap(seriesTraces), layout };
 }
 
-/** Points with error bars, or a line over its band. */
+/** Return the traces of a series: points with error bars, or a line over its band. */
 function seriesTraces(series, n) {
   const agents = agentsOf(overview.runs);
   const color = lineColour(agents.includes(series.name) ? agentLook(agents, series.name) : n);

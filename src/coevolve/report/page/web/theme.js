@@ -1,11 +1,11 @@
-// Light or dark: as the system says until the reader says otherwise.
+// The theme, light or dark: the system's until the reader chooses another.
 
 const system = matchMedia("(prefers-color-scheme: dark)");
 let chosenTheme = null;
 
 const theme = () => chosenTheme ?? (system.matches ? "dark" : "light");
 
-/** Sets the theme, and calls `changed` now and whenever it changes. */
+/** Set the theme, and call `changed` now and whenever the theme changes. */
 function followTheme(changed) {
   const apply = () => {
     document.documentElement.dataset.theme = theme();
@@ -21,8 +21,8 @@ function followTheme(changed) {
   apply();
 }
 
-/** The value of a colour of page.css. */
+/** Return the value of a colour of page.css. */
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** The n-th of the colours that tell lines apart. */
+/** Return the n-th of the colours of lines. */
 const lineColour = (n) => colour(`line-${n % 8}`);

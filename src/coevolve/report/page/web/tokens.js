@@ -1,19 +1,19 @@
-// Every token of a turn, coloured by one of its numbers, with all of them to be read.
+// The tokens of a turn, coloured by one of their numbers; all numbers of a token are shown on hover.
 
-/** name: in the index of a run. of: the number shown. signed: two colours, else one. */
+/** Name of a measure, as in the index of a run -> its look. of: the number shown. signed: two colours, else one. */
 const MEASURES = {
   adv: { title: "advantage", of: (v) => v, signed: true, low: "less likely", high: "likelier" },
   kl: { title: "KL to the reference, nats", of: (v) => v, signed: false, low: "as the reference", high: "far from it" },
   logps: { title: "surprise, −log p, nats", of: (v) => -v, signed: false, low: "certain", high: "surprising" },
 };
 
-/** The number of token i of a turn; null where there is none. */
+/** Return the number of token i of a turn; null if there is none. */
 function tokenNumber(turn, measure, i, about) {
   const value = turn[measure]?.[i];
   return value == null ? null : MEASURES[measure].of(value * (about.grid[measure] || 1));
 }
 
-/** The background for a number; `full` is where its colour is strongest. */
+/** Return the background colour for a number; it is strongest at `full`. */
 function shade(measure, value, full) {
   if (value == null || !full) return "";
   const strength = (0.7 * Math.min(1, Math.abs(value) / full)).toFixed(3);
@@ -21,7 +21,7 @@ function shade(measure, value, full) {
   return `rgb(var(--${ink}) / ${strength})`;
 }
 
-/** A turn's tokens in a row; those of marked words (tag, places in the text) are `ins` or `del`. */
+/** Draw a turn's tokens in a row; those of marked words (tag, positions in the text) are `ins` or `del`. */
 function tokenLine(turn, measure, about, marks) {
   let end = 0;
   return el("p", { class: "tokens" }, ...turn.pieces.map((piece, i) => {
@@ -38,7 +38,7 @@ function tokenLine(turn, measure, about, marks) {
 
 const measuresOf = (turn) => Object.keys(MEASURES).filter((name) => turn[name]);
 
-/** The same as a table. */
+/** Make a table of a turn's tokens and their numbers. */
 function tokenTable(turn, about) {
   const names = measuresOf(turn);
   return table({
@@ -48,7 +48,7 @@ function tokenTable(turn, about) {
   });
 }
 
-/** What the colours mean, from where to where. */
+/** Draw the legend of the colours, with their range. */
 function tokenLegend(measure, about) {
   if (!measure) return el("p", { class: "legend" });
   const { title, signed, low, high } = MEASURES[measure];
@@ -60,7 +60,7 @@ function tokenLegend(measure, about) {
       el("span", { class: `bar ${signed ? "signed" : "rising"}` }), el("span", {}, `${number(full)}, ${high}`)));
 }
 
-/** Numbers of the token under the pointer, or under the finger. */
+/** Show the numbers of the token under the pointer, or of the one that was tapped. */
 function followTokens(root) {
   const tip = byId("tip");
   const show = (event) => {

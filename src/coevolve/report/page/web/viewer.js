@@ -1,11 +1,11 @@
-// The dialogue viewer: which run, which file of it, which step, which problem, and how the tokens are coloured.
+// The dialogue viewer, in which readers choose a run, its file, a step, a problem, and the colours of the tokens.
 
 const SOURCES = {
   training: { title: "training episodes", at: (step) => `step ${step}` },
   held_out: { title: "held-out problems", at: (step) => (step ? `after ${count(step, "step")}` : "at the start") },
 };
 
-/** What an episode may stand beside; from: the position of the step that it is taken from. */
+/** The episodes that one may be shown beside; from: the position of the step that the other is taken from. */
 const BESIDE = {
   start: { title: "the start", from: () => 0 },
   before: { title: "the step before", from: (step) => step - 1 },
@@ -14,7 +14,7 @@ const BESIDE = {
 
 const LAST = Infinity;
 
-/** Where the reader is. step: a position among the shown steps. want: "first", "worst", "best" or { problem, member }. */
+/** The reader's choice. step: position among the shown steps. want: "first", "worst", "best" or { problem, member }. */
 const at = { run: null, source: "held_out", step: LAST, want: "first", measure: "adv", beside: "start", numbers: false };
 
 const viewer = {};
@@ -75,14 +75,14 @@ function onKey(event) {
   event.preventDefault();
 }
 
-/** To the episode of a hit. */
+/** Show the episode of a search hit. */
 async function open(hit) {
   const run = overview.runs.find((one) => one.name === hit.run);
   await go({ run: hit.run, source: hit.source, step: run.dialogues[hit.source].steps.indexOf(hit.step), want: identity(hit.episode) });
   viewer.root.focus();
 }
 
-/** Change where the reader is, and show it. */
+/** Change the reader's choice, and show the chosen episode. */
 async function go(change = {}) {
   Object.assign(at, change);
   const having = overview.runs.filter((run) => Object.keys(SOURCES).some((source) => run.dialogues[source].shown));
@@ -111,12 +111,13 @@ function drawControls(having, run, about) {
   viewer.step.value = at.step;
   viewer.where.textContent = `${SOURCES[at.source].at(about.steps[at.step])}, ${at.step + 1} of ${about.steps.length}`;
   viewer.step.setAttribute("aria-valuetext", viewer.where.textContent);
-  viewer.beside.disabled = at.source !== "held_out"; // a step of training has problems of its own
-  const all = about.shown === about.written ? "all" : "of every shown step the worst, the best and some at random:";
-  viewer.shown.textContent = `Shown: ${all} ${about.shown} of ${about.written} episodes that the run wrote, at ${about.steps.length} of ${about.all_steps} steps.`;
+  viewer.beside.disabled = at.source !== "held_out"; // each training step has other problems
+  const some = at.source === "held_out" ? "" : "of every shown step the worst, the best and some at random: ";
+  const all = about.shown === about.written ? "all " : some;
+  viewer.shown.textContent = `Shown: ${all}${about.shown} of ${about.written} episodes that the run wrote, at ${about.steps.length} of ${about.all_steps} steps.`;
 }
 
-/** What to colour by: what was asked for, or the first that there is. */
+/** Return the measure to colour by: the chosen one, or the first that the run has. */
 const measureOf = (about) => (at.measure in about.full || at.measure === "" ? at.measure : Object.keys(MEASURES).find((name) => name in about.full));
 
 let drawing = 0;
@@ -127,9 +128,9 @@ async function drawStep(about) {
   const compared = at.source === "held_out" && at.beside && at.step > 0;
   const earlier = compared ? BESIDE[at.beside].from(at.step) : null;
   const [episodes, before] = await Promise.all([load(at.step), compared ? load(earlier) : []]);
-  if (mine !== drawing) return; // the reader has gone on
+  if (mine !== drawing) return; // the reader has chosen another episode meanwhile
   const built = JSON.stringify([at, episodes, before]);
-  if (viewer.built === built) return; // nothing is new: what is unfolded stays so
+  if (viewer.built === built) return; // nothing changed: keeps what is unfolded
   Object.assign(viewer, { episodes, built });
   viewer.chosen = choose(episodes, at.want);
   fill(viewer.problem, episodes.map((one, i) => [i, `${one.problem}${one.member ? `, member ${one.member + 1}` : ""} (${number(one.value)})`]), viewer.chosen);
@@ -147,10 +148,10 @@ async function drawStep(about) {
   viewer.root.dataset.shows = JSON.stringify([at.run, at.source, about.steps[at.step], episode.problem, episode.member]);
 }
 
-/** What marked words are. */
+/** Draw the legend of the marked words. */
 const wordLegend = (earlier, now) => el("p", { class: "legend" }, el("span", {}, "words: "), el("del", {}, `only ${earlier}`), el("ins", {}, `only ${now}`));
 
-/** The position of the wanted episode; where this step has it not, of the first. */
+/** Return the position of the wanted episode; of the first if this step does not have it. */
 function choose(episodes, want) {
   const values = episodes.map((episode) => episode.value);
   if (want === "worst") return values.indexOf(Math.min(...values));

@@ -1,2 +1,2 @@
-"""What runs in the processes of the sandbox. Standard library only, and nothing of Coevolve outside this folder: the
-servers load it by path, under another name. Of it only ``wire`` and ``confine``'s facts are used by the trainer too."""
+"""The code that runs in the sandbox's processes. It uses only the standard library and this folder, because the servers
+load it by path, under another name. The trainer also uses ``wire``, and a few functions and constants of the others."""

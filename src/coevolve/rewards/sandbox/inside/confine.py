@@ -1,4 +1,5 @@
-"""What a case's process gives up before it runs anything: its user, files, system calls, descriptors. For good.
+"""Confinement of a sandbox process before it runs anything: it irrevocably gives up its user, files, system calls and
+descriptors.
 
 Linux only, except for the limits. Landlock: https://docs.kernel.org/userspace-api/landlock.html
 """
@@ -16,15 +17,15 @@ from itertools import pairwise
 from typing import Any
 
 SET_PDEATHSIG, SET_DUMPABLE, SET_SECCOMP, SET_CHILD_SUBREAPER, SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
-"""Options of prctl(2)."""
+"""The options of prctl(2) that are used."""
 HIGHEST = 64
-"""Descriptors are below: the servers have few."""
+"""All descriptors of a case are below this number; the servers have few."""
 FILE_BYTES = 1 << 20
 EXECUTE, WRITE, READ, READ_DIR, TRUNCATE = (1 << bit for bit in (0, 1, 2, 3, 14))
 OWN = READ | WRITE | READ_DIR | TRUNCATE | sum(1 << bit for bit in (4, 5, 7, 8, 13))
-"""Landlock's rights; in the own folder also to make, move and remove files and folders."""
+"""Landlock's rights; ``OWN``, for a case's own folder, includes to create, move and remove files and folders."""
 NO_MEMORY = {"MEMLOCK": 0, "MSGQUEUE": 0, "SIGPENDING": 64}
-"""Limits of what the kernel would keep for a process outside of its address space."""
+"""Resource limits of memory that the kernel holds for a process outside of its address space."""
 _ADD_RULE, _CREATE_RULESET, _RESTRICT_SELF = 445, 444, 446
 
 LINUX = sys.platform.startswith("linux")
@@ -33,21 +34,22 @@ libc.syscall.restype = ctypes.c_long
 
 
 def prctl(option: int, *values: Any) -> None:
-    """OSError: the kernel refuses."""
+    """Call prctl(2). Raises OSError if the kernel refuses."""
     words = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in values]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
     checked(libc.prctl(ctypes.c_int(option), *words))
 
 
 def landlock_version() -> int:
-    """Version of the kernel's Landlock, 0 for none."""
+    """Return the version of the kernel's Landlock, 0 for none."""
     if not LINUX:
         return 0
     return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))))
 
 
 class Confinement:
-    """All that can be prepared before the fork. settings: of one server, see ``worker.Worker``."""
+    """The rules and filters that confine a process, prepared before the fork. settings: of one server, see
+    ``worker.Worker``."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -56,8 +58,8 @@ class Confinement:
         self.counter = _program(bytes.fromhex(settings["counter"])) if settings["counter"] else None
 
     def apply(self, keep: list[int], last: Callable[[], None] = lambda: None) -> None:
-        """Confine this process, and what it forks. keep: the descriptors besides 0, 1 and 2 that stay open. last: what
-        is done before the system calls are filtered."""
+        """Confine this process and its future forks. keep: the descriptors besides 0, 1 and 2 that stay open. last:
+        called just before the system calls are filtered."""
         os.chdir(self.settings["temp"])
         _limit(self.settings)
         user = self.settings["user"]
@@ -66,7 +68,7 @@ class Confinement:
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
         if LINUX:
-            prctl(SET_PDEATHSIG, signal.SIGKILL)  # forgotten at a change of user, so not before
+            prctl(SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which resets it
             prctl(SET_DUMPABLE, 0)
             prctl(SET_NO_NEW_PRIVS, 1)
         if self._rules is not None:
@@ -78,13 +80,13 @@ class Confinement:
             prctl(SET_SECCOMP, 2, ctypes.byref(self._filter))
 
     def limit_time(self) -> None:
-        """Limit the processor's seconds of this process: SIGXCPU, and who survives that is killed a second later."""
+        """Limit the processor time of this process: SIGXCPU at the limit, SIGKILL a second later."""
         seconds = self.settings["cpu_seconds"]
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
 
 
 def checked(result: int) -> int:
-    """The result of a call of the C library. OSError: it failed."""
+    """Return the result of a call of the C library. Raises OSError if it failed."""
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
@@ -96,8 +98,8 @@ def _limit(settings: dict[str, Any]) -> None:
         limits["NPROC"] = settings["processes"]
     for name, value in limits.items():
         with contextlib.nullcontext() if LINUX else contextlib.suppress(AttributeError, ValueError, OSError):
-            limit = getattr(resource, f"RLIMIT_{name}")  # macOS has not all
-            most = resource.getrlimit(limit)[1]  # who is not root can take no more than there is
+            limit = getattr(resource, f"RLIMIT_{name}")  # macOS lacks some
+            most = resource.getrlimit(limit)[1]  # only root may raise it
             value = value if most == resource.RLIM_INFINITY else min(value, most)
             resource.setrlimit(limit, (value, value))
 
@@ -112,7 +114,7 @@ class _Beneath(ctypes.Structure):
 
 
 def _ruleset(settings: dict[str, Any]) -> int:
-    """Descriptor of Landlock's rules: read what an interpreter needs, write the own folder, nothing else."""
+    """Return the descriptor of Landlock rules: read what an interpreter needs, write the own folder, nothing else."""
     version = settings["landlock"]
     files = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
     attributes = _Attributes(files, 3 if version >= 4 else 0, 3 if version >= 6 else 0)  # no TCP; no signals to others
@@ -144,5 +146,5 @@ class Instructions(ctypes.Structure):
 
 
 def _program(code: bytes) -> Instructions:
-    """A filter of system calls as the kernel takes it: 8 bytes an instruction."""
+    """Return a system call filter in the kernel's form: 8 bytes per instruction."""
     return Instructions(len(code) // 8, code)

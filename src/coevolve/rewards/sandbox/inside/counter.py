@@ -1,5 +1,5 @@
-"""The guests' server asked by the kernel, before each call of a guest that can make a file or a folder: so that their
-number is a limit, not a race. seccomp_unotify(2).
+"""A limit on the number of a guest's files: the kernel asks the guests' server before each of its calls that can create
+a file or a folder, so that the limit cannot be raced. See seccomp_unotify(2).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import folder
 from .confine import Confinement, checked, libc
 
 FILES = 64
-"""Files and folders that a guest may have in its folder at a time. As many more as it has threads may come through."""
+"""Most files and folders in a guest's folder at a time. A guest with several threads may exceed it by their number."""
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 """SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND."""
@@ -26,7 +26,7 @@ _CONTINUE = 1
 
 
 def hand_over(confinement: Confinement, server: socket.socket) -> None:
-    """In the guest: have its calls asked for, and send the descriptor where they are to the server."""
+    """In the guest: install the filter that asks before calls, and send its descriptor to the server."""
     if confinement.counter is None:
         return
     words = (ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(_NEW_LISTENER), ctypes.byref(confinement.counter))
@@ -36,7 +36,7 @@ def hand_over(confinement: Confinement, server: socket.socket) -> None:
 
 
 def take_over(confinement: Confinement, guest: socket.socket) -> int:
-    """In the server: the descriptor; -1 from a guest that died before, and where the kernel does not ask."""
+    """In the server: receive the descriptor; return -1 if the guest died before, or if the kernel does not ask."""
     if confinement.counter is None:
         return -1
     _, descriptors, _, _ = socket.recv_fds(guest, 16, 1)
@@ -44,13 +44,13 @@ def take_over(confinement: Confinement, guest: socket.socket) -> int:
 
 
 class Counter:
-    """Answers for one guest, whose folder is empty."""
+    """The file count of one guest, whose folder is empty at first, and the answers to the kernel."""
 
     def __init__(self, place: str) -> None:
         self._place, self._left = place, FILES
 
     def answer(self, listener: int) -> None:
-        """Let a call through, or have it fail for want of room."""
+        """Let the call go on, or make it fail with EDQUOT if the guest has too many files."""
         question = bytearray(_QUESTION.size)
         with contextlib.suppress(OSError):  # the guest was killed, or a signal came first
             fcntl.ioctl(listener, _RECEIVE, question, True)

@@ -1,4 +1,4 @@
-"""A case's own folder: how much is in it, and emptied when the case is over. Names in it are the case's own choice."""
+"""Counting and removing the entries of a case's own folder. Their names are chosen by the case."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def count(folder: str, most: int) -> int:
-    """Files and folders in it, at any depth, counted until there are more than ``most``; more, if it cannot be read."""
+    """Count the files and folders in a folder, at any depth, until over ``most``; ``most`` + 1 if it cannot be read."""
     found, waiting = 0, [folder]
     while waiting and found <= most:
         try:
@@ -17,13 +17,13 @@ def count(folder: str, most: int) -> int:
                         waiting.append(entry.path)
         except FileNotFoundError:
             continue
-        except OSError:  # the case has taken itself the right to read it, or it lies too deep for a path
+        except OSError:  # the case has removed the right to read it, or its path is too long
             return most + 1
     return found
 
 
 def empty(folder: str) -> None:
-    """Remove all that is in it. A folder inside gives its entries to this one first: none lies too deep for a path."""
+    """Remove all entries of a folder. Entries of subfolders are first moved up into it, so that no path is too long."""
     while True:
         with os.scandir(folder) as found:
             entries = list(found)

@@ -1,8 +1,8 @@
-"""The process that runs the code under test: loads it, then answers calls. Nothing that it says is believed.
+"""The process that runs the code under test: it loads the code, then answers calls. None of its replies is trusted.
 
-Requests and replies are lists. ["load", code, setup, entry, names] -> ["loaded", names that exist and hold no plain
-data, pairs of the others]; ["call", number, what, arguments, keywords] -> ["value", number, value, changed arguments]
-or ["raised", number, report].
+Requests and replies are lists. ["load", code, setup, entry, names] -> ["loaded", the names that exist and do not hold
+plain data, (name, value) pairs of those that do]; ["call", number, what, arguments, keywords] -> ["value", number,
+value, changed arguments]; either -> ["raised", number, report].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ABSENT = object()
 
 
 class Guest:
-    """The code's namespace, and the objects that were lent out to the judge under a number."""
+    """The code's namespace, and the objects that the judge refers to by number."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -30,7 +30,7 @@ class Guest:
         self.lent: list[Any] = []
 
     def load(self, code: str, setup: str, entry: str, names: list[str]) -> list[Any]:
-        """Run the code; say which of the names it defines."""
+        """Run the code and the setup; return which of the names they define."""
         sys.modules["answer"] = self.module
         space = self.module.__dict__
         for text, file in ((code, ANSWER), (setup, "<setup>")):
@@ -49,7 +49,7 @@ class Guest:
         return ["loaded", kept, plain]
 
     def call(self, number: int, what: Any, arguments: list[Any], keywords: list[Any]) -> list[Any]:
-        """Call something; lists, sets and dicts that a call without a result changed in place are sent back."""
+        """Call a function or object; if it returns None, also send back arguments that it changed in place."""
         callee = self.found(what[0], what[1:])
         values = [wire.decode(argument, self.found) for argument in arguments]
         result = callee(*values, **{name: wire.decode(value, self.found) for name, value in keywords})
@@ -63,7 +63,7 @@ class Guest:
         return ["value", number, wire.encode(result, self.lend), changed]
 
     def found(self, letter: str, parts: list[Any]) -> Any:
-        """What the judge means by its name or number."""
+        """Return the object that the judge refers to by name or number."""
         if letter == "n":
             return self.module.__dict__[parts[0]]
         if letter == "x":  # the next item of an iterator
@@ -71,7 +71,7 @@ class Guest:
         return self.lent[parts[0]]
 
     def lend(self, value: Any) -> list[Any]:
-        """JSON of what stays here."""
+        """Keep an object that is no plain data, and return the JSON that stands for it."""
         self.lent.append(value)
         try:
             truth = bool(value)
@@ -82,7 +82,7 @@ class Guest:
 
 
 def serve(sock: socket.socket) -> None:
-    """Answer until the judge closes."""
+    """Answer requests until the judge closes the socket."""
     guest = Guest(sock)
     while True:
         request = wire.receive(sock)
@@ -91,12 +91,12 @@ def serve(sock: socket.socket) -> None:
             wire.send(sock, reply, wire.REPLY_BYTES)
         except wire.Gone:
             return
-        except BaseException as error:  # noqa: BLE001 - whatever the code raised, SystemExit too, is its verdict
+        except BaseException as error:  # noqa: BLE001 - whatever the code raised, SystemExit too, is reported
             wire.send(sock, ["raised", request[1] if request[0] == "call" else 0, report(error)], wire.REPLY_BYTES)
 
 
 def report(error: BaseException) -> list[Any]:
-    """[names of its classes, message, line of the answer or None, errno or None]."""
+    """Describe an exception: [names of its classes, message, line of the answer or None, errno or None]."""
     try:
         message = str(error)[:MESSAGE_LENGTH]
     except BaseException as failure:  # noqa: BLE001 - __str__ is the code's own
@@ -118,7 +118,7 @@ def _no_plain_data(value: Any) -> Any:
 
 
 def run(sock: socket.socket) -> None:
-    """The whole life of a guest process."""
+    """Run a guest process to its end."""
     try:
         serve(sock)
     finally:

@@ -1,7 +1,8 @@
-"""The process that runs the tests. The code under test is in another process; here it is a voice on a socket.
+"""The process that runs the tests. The code under test is in another process, the guest, reached by a socket.
 
-To the trainer: ["test", index, kind, error, message, line] for each test, in order, ["again"] when a guest is replaced,
-["fault", text] if the trusted part does not run, ["full", text] if the machine has no process left for a guest.
+Messages to the trainer: ["loaded"] after each guest's start and after the opening, ["test", index, kind, error,
+message, line] for each test, in order, ["again"] when a guest is replaced, ["fault", text] if the trusted part does not
+run, ["full", text] if the machine has no process left for a guest.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from . import wire
 from .opaque import Called, Lazy, Opaque, mark
 
 LIVES = 3
-"""Guests that may die, and time limits that a program may take by default, before the rest is given up (the paper stops
-after three time-outs)."""
+"""Guests that may die before a program's remaining tests are given up (the paper stops after three time-outs); also the
+default time limit of a whole program, in multiples of ``timeout``."""
 MESSAGE_LENGTH = 300
 _LINES = 1_000_000
 Outcome = tuple[str, str | None, str, int | None]
-"""kind, error, message, line of ``Verdict``."""
+"""(kind, error, message, line) of a ``Verdict``."""
 PASSED: Outcome = ("passed", None, "", None)
 SKIPPED: Outcome = ("skipped", None, "an earlier test did not pass", None)
 _FORBIDDEN = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENETUNREACH, errno.ENETDOWN}
@@ -34,45 +35,45 @@ _REPORT = "coevolve_report"
 
 
 class Left(BaseException):
-    """The solution raised what no ``except Exception`` catches: SystemExit and its kind."""
+    """The solution raised an exception that ``except Exception`` does not catch, such as SystemExit."""
 
 
 class Judge:
-    """One case. start: a new guest's socket. stop: ends it at once ("stop"), or waits a moment for it to end by itself
-    ("look"); a kind, how it ended.
+    """The judge of one case. start: starts a guest and returns its socket. stop: ends the guest at once ("stop"), or
+    first waits a moment for it to end by itself ("look"), and returns how it ended, a kind.
     """
 
     def __init__(self, program: dict[str, Any], start: Callable[[], socket.socket], stop: Callable[[str], str]) -> None:
         self.program, self.start, self.stop = program, start, stop
         self.timeout = float(program["timeout"])
         self.left = float(program["seconds"])
-        self.until = 0.0  # the deadline of what runs now, monotonic
+        self.until = 0.0  # deadline of the current attempt, monotonic
         self.armed = False
-        self.lost = ""  # how the guest was lost, a kind
+        self.lost = ""  # how the guest was lost, a kind; "" while it lives
         self.loaded = False
         self.number = 0  # of the newest call
         self.sock: socket.socket | None = None
         self.space: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
-        self.names = {*program["names"]} - {*dir(builtins)}  # what the guest may be asked for, besides the entry
+        self.names = {*program["names"]} - {*dir(builtins)}  # the guest may be asked for these, and the entry
 
     def run(self, tell: Callable[[list[Any]], None]) -> None:
-        """Judge every test."""
+        """Judge every test, reporting to the trainer by ``tell``."""
         signal.signal(signal.SIGALRM, self._alarm)
         try:
             self._execute(self.program["prelude"])
-        except Exception as error:  # noqa: BLE001 - trusted code that fails is the caller's mistake, and is told
+        except Exception as error:  # noqa: BLE001 - trusted code that fails is the caller's mistake: reported
             return tell(["fault", f"{type(error).__name__}: {error}"])
         self.names -= _exported(self.program["stars"])
         self.space |= {name: sys.modules[name] for name in self._modules()}
         self.names -= self.space.keys()
         final = self._guest()
-        tell(["loaded"])  # each has the time limit to itself: the trainer waits from one word to the next
+        tell(["loaded"])  # the trainer's deadline runs from one message to the next
         if final == PASSED:
             final = self._attempt(partial(self._execute, self.program["opening"]))
             tell(["loaded"])
         lives = LIVES
         for index, step in enumerate(self.program["steps"]):
-            if final != PASSED:  # nothing runs any more
+            if final != PASSED:  # no further test runs
                 tell(["test", index, *final])
                 continue
             outcome = self._attempt(partial(self._execute, step))
@@ -87,7 +88,7 @@ class Judge:
         return None
 
     def call(self, what: list[Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Have the guest call one of its objects. Whatever it raises is raised here, as the built-in of that name."""
+        """Have the guest call one of its objects. Its exceptions are raised here, as their nearest built-in class."""
         self.number += 1
         values = [wire.encode(argument, _back) for argument in arguments]
         named = [[name, wire.encode(value, _back)] for name, value in keywords.items()]
@@ -106,19 +107,19 @@ class Judge:
                     _write_back(arguments, rest[1], self._lent)
             else:
                 raise ValueError(kind)
-        except (wire.Gone, ValueError, TypeError, LookupError):  # nonsense
+        except (wire.Gone, ValueError, TypeError, LookupError):  # the reply breaks the protocol
             self._lose("crashed")
         if error is not None:
             raise error
         return value
 
     def _guest(self) -> Outcome:
-        """A new guest, with the code loaded. wire.Full: there is no process for it, which is no fault of the code's."""
+        """Start a guest and load the code. Raises wire.Full if there is no process for it: not the code's fault."""
         self.sock, self.lost = self.start(), ""
         return self._attempt(self._load)
 
     def _load(self) -> None:
-        """Have the code loaded. What it defines is bound once: a later guest answers to the same names."""
+        """Have the guest load the code. Its names are bound once: a later guest answers to the same names."""
         entry = self.program["entry"]
         reply = self._exchange(["load", self.program["code"], self.program["setup"], entry, sorted(self.names)])
         found: dict[str, Any] = {}
@@ -130,7 +131,7 @@ class Judge:
             else:
                 found |= {name: Called(self, ["n", name], name) for name in kept if name in self.names}
                 found |= {name: wire.decode(value, self._lent) for name, value in plain if name in self.names}
-        except (wire.Gone, ValueError, TypeError, LookupError):  # nonsense
+        except (wire.Gone, ValueError, TypeError, LookupError):  # the reply breaks the protocol
             self._lose("crashed")
         if error is not None:
             raise error
@@ -140,7 +141,7 @@ class Judge:
             self.space[entry] = self.space["candidate"] = Called(self, ["n", entry], entry)
 
     def _attempt(self, action: Callable[[], None]) -> Outcome:
-        """Do it within the time limit."""
+        """Run an action within the time limit and return its outcome."""
         begin = time.monotonic()
         allowed = max(0.0, min(self.timeout, self.left))
         self.until = begin + allowed
@@ -149,7 +150,7 @@ class Judge:
                 self.armed = True
                 signal.setitimer(signal.ITIMER_REAL, allowed + 0.1, 0.1)
                 action()
-                if time.monotonic() > self.until:  # a bare ``except`` of the test has swallowed that
+                if time.monotonic() > self.until:  # a bare ``except`` of the test has swallowed Late
                     raise wire.Late
                 outcome = PASSED
             finally:
@@ -159,14 +160,14 @@ class Judge:
             if not self.lost:
                 self.lost = "timeout"
                 self.stop("stop")
-        except BaseException as error:  # noqa: BLE001 - whatever ends a test is its verdict
+        except BaseException as error:  # noqa: BLE001 - whatever ends a test decides its verdict
             outcome = _outcome(error)
         self.left -= time.monotonic() - begin
         return (self.lost, None, "", None) if self.lost else outcome
 
     def _exchange(self, request: list[Any]) -> list[Any]:
         if self.lost or self.sock is None:
-            raise wire.Gone("the guest is gone")  # a test has swallowed that before
+            raise wire.Gone("the guest is gone")  # a test has swallowed an earlier Gone
         try:
             self.sock.settimeout(max(0.001, self.until - time.monotonic()))
             wire.send(self.sock, request)
@@ -176,7 +177,7 @@ class Judge:
         return reply if isinstance(reply, list) else []
 
     def _lose(self, kind: str) -> NoReturn:
-        """The guest is lost: it died (kind ""), or it does not speak the protocol."""
+        """Record that the guest is lost and raise wire.Gone. kind: "" if it died, "crashed" after a wrong reply."""
         self.armed = False  # an alarm must not come between the question and its answer
         self.lost = kind or "crashed"
         how = self.stop("stop" if kind else "look")
@@ -189,7 +190,7 @@ class Judge:
         return {"g": Lazy, "h": Opaque, "k": Called}[letter](self, ["h", parts[0]], truth=parts[1])
 
     def _modules(self) -> list[str]:
-        """Standard modules that the tests name but do not import."""
+        """Return the loaded standard modules that the tests name but do not import."""
         names = (name for name in self.names if name not in self.space)
         return [name for name in names if name in sys.modules and name in sys.stdlib_module_names]
 
@@ -202,16 +203,16 @@ class Judge:
 
 
 def _exported(modules: list[str]) -> set[str]:
-    """The names that ``import *`` binds, of modules that can be imported."""
+    """Return the names that ``import *`` binds from these modules, as far as they can be imported."""
     found: dict[str, Any] = {}
     for module in modules:
-        with contextlib.suppress(Exception):  # then the tests' own import fails, and is told
+        with contextlib.suppress(Exception):  # then the tests' own import fails and is reported
             exec(f"from {module} import *", found)
     return {*found}
 
 
 def _back(value: Any) -> list[Any]:
-    """JSON of what goes back to where it came from."""
+    """Return the JSON of a stand-in that goes back to the solution; any other object is a TypeError."""
     if isinstance(value, Opaque):
         return mark(value)
     raise TypeError(f"a test passes a {type(value).__name__}; only plain data goes to the solution")
@@ -227,7 +228,7 @@ def _write_back(arguments: tuple[Any, ...], changed: list[Any], other: Callable[
 
 
 def _exception(report: Any) -> BaseException:
-    """What the guest says it raised: its nearest built-in class, with the report attached."""
+    """Return the exception that a guest reports, as its nearest built-in class, with the report attached."""
     names, message, line, number = report
     if not (names and isinstance(names, list) and (number is None or type(number) is int)):
         raise ValueError(names)
@@ -243,14 +244,14 @@ def _exception(report: Any) -> BaseException:
 
 
 def _stopped(error: BaseException) -> BaseException:
-    """A call that raised StopIteration ends no loop of the tests."""
+    """Turn a StopIteration of a call into a RuntimeError, so that it does not end a loop of the tests."""
     other = RuntimeError(*error.args)
     setattr(other, _REPORT, getattr(error, _REPORT))
     return other
 
 
 def _text(value: Any, longest: int) -> str:
-    """As text that UTF-8 can hold: it goes into notes and files."""
+    """Return a value as shortened text that UTF-8 can encode, as it is written to notes and files."""
     return str(value)[:longest].encode("utf-8", "replace").decode()
 
 
@@ -267,9 +268,9 @@ def _outcome(error: BaseException) -> Outcome:
 
 
 def _own(error: BaseException) -> tuple[list[str], str, None, int | None]:
-    """The report of an exception of the tests themselves."""
+    """Return the report of an exception that the tests themselves raised."""
     try:
         message = _text(error, MESSAGE_LENGTH)
-    except Exception:  # noqa: BLE001 - a message made of the solution's objects has no text
+    except Exception:  # noqa: BLE001 - a message that holds the solution's objects has no text
         message = ""
     return [kind.__name__ for kind in type(error).__mro__[:-1]], message, None, getattr(error, "errno", None)

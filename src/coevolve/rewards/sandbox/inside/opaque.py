@@ -1,4 +1,4 @@
-"""What a test sees of an object that stays with the solution."""
+"""The stand-ins that a test sees for objects that stay with the solution."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ def _refuse(self: object, *_: object) -> NoReturn:
 
 
 def mark(value: Opaque) -> list[Any]:
-    """What the guest knows it by."""
+    """Return the reference by which the guest knows the object."""
     return cast("list[Any]", object.__getattribute__(value, "_mark"))
 
 
 class Opaque:
-    """A test may hand it back, and ask whether it is true: what the solution says of that is worth as much as True or
-    False in its place. Nothing else: attributes of ours must not answer for the solution's.
+    """A stand-in for an object of the solution. A test may pass it back and test its truth, for which the solution
+    could as well have returned True or False. Everything else is refused: attributes of the stand-in must not be taken
+    for the object's.
     """
 
     __slots__ = ("__name__", "_judge", "_mark", "_truth")
@@ -44,12 +45,12 @@ class Opaque:
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = __str__ = __repr__ = _refuse
     __setattr__ = __delattr__ = __setitem__ = __delitem__ = _refuse
-    # None, so that isinstance does not take it for a container either.
+    # None instead of _refuse, so that isinstance does not take the stand-in for a container either.
     __len__ = __iter__ = __contains__ = __hash__ = None  # type: ignore[assignment]
 
 
 class Called(Opaque):
-    """Something that can be called."""
+    """A stand-in for a callable, which a test may call."""
 
     __slots__ = ()
 
@@ -58,7 +59,7 @@ class Called(Opaque):
 
 
 class Lazy(Opaque):
-    """An iterator: its items come one by one."""
+    """A stand-in for an iterator, whose items are fetched one by one."""
 
     __slots__ = ()
 

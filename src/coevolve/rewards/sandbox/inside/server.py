@@ -1,8 +1,8 @@
 """The two servers of a worker: one forks a judge for each case, the other a guest when a judge asks for one.
 
-They only fork, wait and clean up; no untrusted code runs in them, and none is sent to the guests' server. Between them
-go words, in packets: "start", answered with a new guest's socket, or "full" if the machine has no process left; "look",
-how the guest ended by itself; "stop" it.
+They only fork, wait and clean up; no untrusted code runs in them, and none is sent to the guests' server. A judge sends
+words to the guests' server, in packets: "start", answered with a new guest's socket, or "full" if the machine has no
+process left; "look", answered with how the guest ended by itself; and "stop", which ends it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ heapq io itertools json math numbers operator os random re statistics string str
 typing unicodedata warnings weakref
 """
 DYING_SECONDS = 0.1
-"""How long a guest that closed its socket has to be dead, before it is killed."""
+"""Seconds that a guest which closed its socket has to end by itself, before it is killed."""
 TICK_SECONDS = 0.05
-"""How often a guest's files are counted where the kernel cannot ask before each; it is killed for too many."""
+"""Interval at which a guest's files are counted if the kernel cannot ask before each; too many, and it is killed."""
 
 
 def main(role: str, link: int, control: int) -> None:
@@ -40,45 +40,45 @@ def main(role: str, link: int, control: int) -> None:
     if sys.platform.startswith("linux"):
         prctl(SET_PDEATHSIG, signal.SIGKILL)
         prctl(SET_DUMPABLE, 0)
-        prctl(SET_CHILD_SUBREAPER, 1)  # a case's orphans come here
+        prctl(SET_CHILD_SUBREAPER, 1)  # becomes the parent of a case's orphans
     os.umask(0o077)
     os.makedirs(settings["temp"], exist_ok=True)
     os.environ["TMPDIR"] = settings["temp"]
     if settings["user"] is not None:
         os.chown(settings["temp"], settings["user"], settings["user"])
     confinement = Confinement(settings)
-    os.dup2(1, 2)  # standard error was the trainer's, until here
+    os.dup2(1, 2)  # until here standard error was the trainer's pipe
     gc.collect()
-    gc.freeze()  # garbage collection in a fork touches no page of ours
+    gc.freeze()  # so that garbage collection in a fork copies no shared page
     wire.send(trainer, ["ready"])
     with contextlib.suppress(wire.Gone):
         (_judges if role == "judge" else _guests)(trainer, other, confinement)
 
 
 def _preload() -> None:
-    """Import what programs use most, without what random and threading would run in each fork: it would undo the seed,
-    and no thread is alive at a fork. So this file does not import them by itself.
+    """Import the modules that programs use most, without the fork hooks of random and threading: these would undo the
+    seed, and no thread is alive at a fork. So this file itself must not import these two.
     """
     import shutil
 
-    shutil.copymode = shutil.copystat = lambda *_, **__: None  # not a case's to set
+    shutil.copymode = shutil.copystat = lambda *_, **__: None  # a case may not set modes and times
     register = os.register_at_fork
     os.register_at_fork = lambda **_: None
     for name in PRELOADED.split():
         __import__(name)
     os.register_at_fork = register
-    sys.modules["random"].seed(0)  # every case begins here
+    sys.modules["random"].seed(0)  # every case starts with this seed
 
 
 def _low(descriptor: int) -> socket.socket:
-    """The socket under the lowest free number: cases close what lies above."""
+    """Move a socket to the lowest free descriptor, because cases close the higher ones."""
     low = os.dup(descriptor)
     os.close(descriptor)
     return socket.socket(fileno=low)
 
 
 def _move_library(folders: list[str] | None) -> None:
-    """Import from these folders, packages that are loaded already too."""
+    """Import from these folders from now on, also submodules of packages that are already loaded."""
     if folders is None:
         return
     old = os.path.dirname(os.__file__)
@@ -93,7 +93,7 @@ def _move_library(folders: list[str] | None) -> None:
 def _judges(trainer: socket.socket, guests: socket.socket, confinement: Confinement) -> None:
     from .judge import Judge
 
-    confinement.apply([trainer.fileno(), guests.fileno()])  # once, for all judges: they run nothing untrusted
+    confinement.apply([trainer.fileno(), guests.fileno()])  # once, for all judges, which run nothing untrusted
     server = os.getpid()
     while True:
         program = wire.receive(trainer)
@@ -106,7 +106,7 @@ def _judges(trainer: socket.socket, guests: socket.socket, confinement: Confinem
         if not child:
             if sys.platform.startswith("linux"):
                 prctl(SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != server:  # it died before this process could be told
+                if os.getppid() != server:  # the server died before PDEATHSIG was set
                     os._exit(1)
             confinement.limit_time()
             _judge(Judge, trainer, guests, program)
@@ -134,8 +134,8 @@ def _new_guest(guests: socket.socket) -> socket.socket:
 
 
 def _ask(guests: socket.socket, word: str) -> tuple[str, list[int]]:
-    """The answer to a word, and the descriptors that came with it. Words carry a number, because a judge that is killed
-    or out of time leaves an answer behind.
+    """Send a word to the guests' server; return its answer and the descriptors that came with it. Words carry a random
+    number, because a judge that is killed or out of time leaves an unread answer behind.
     """
     number = os.urandom(8).hex()
     guests.send(f"{word} {number}".encode())
@@ -190,7 +190,8 @@ def _forget(poller: select.poll, listener: int) -> int:
 
 
 def _start(run: Any, judges: socket.socket, confinement: Confinement, number: str) -> tuple[int, int]:
-    """Process of a new guest, and the descriptor where its calls are asked for; (0, -1): there is no process left."""
+    """Fork a guest; return its process id and the descriptor on which the kernel asks about its calls, or (0, -1) if no
+    process is left."""
     ours, theirs = socket.socketpair()
     server = os.getpid()
     try:
@@ -204,7 +205,7 @@ def _start(run: Any, judges: socket.socket, confinement: Confinement, number: st
         try:
             confinement.limit_time()
             confinement.apply([ours.fileno()], lambda: counter.hand_over(confinement, ours))
-            if os.getppid() != server:  # it died before this process could be told
+            if os.getppid() != server:  # the server died before PDEATHSIG was set
                 os._exit(1)
             run(ours)
         finally:
@@ -217,7 +218,7 @@ def _start(run: Any, judges: socket.socket, confinement: Confinement, number: st
 
 
 def _stop(child: int, patience: float) -> str:
-    """End a guest; the kind of its end if it had come by itself within so many seconds."""
+    """End a guest after up to ``patience`` seconds; return the kind of its end if it came by itself, else "crashed"."""
     if not child:
         return "crashed"
     until = time.monotonic() + patience
@@ -234,7 +235,7 @@ def _stop(child: int, patience: float) -> str:
 
 
 def _clean(settings: dict[str, Any]) -> None:
-    """No process and no file of a case is left."""
+    """Remove all processes and files of a case."""
     while True:
         try:
             found, _ = os.waitpid(-1, os.WNOHANG)
@@ -246,9 +247,10 @@ def _clean(settings: dict[str, Any]) -> None:
 
 
 def _kill_children(alone: bool) -> None:
-    """Kill what is a child of this process now; orphans of those follow. Only without seccomp is there any.
+    """Kill the current children of this process; their orphans follow in a later call. There are any only without
+    seccomp.
 
-    alone: this process has process numbers of its own, so that all others are its children (and it may see no /proc).
+    alone: this process has a pid namespace of its own, so that all others are its children (and it may see no /proc).
     """
     if alone:
         with contextlib.suppress(ProcessLookupError):

@@ -1,8 +1,8 @@
-"""Plain data as JSON, with a length in front: what the processes of the sandbox say to each other.
+"""The messages between the sandbox's processes: plain data as JSON, after its length.
 
-Lists stand for everything that JSON has not got, a letter first: ["t", 1, 2] is a tuple. Only exact built-in types come
-out of ``decode``, whatever was sent. There are no JSON objects on the wire, and containers are filled item by item, so
-that an alarm can interrupt a peer's millions of colliding hashes.
+Lists that begin with a letter stand for all types that JSON lacks: ["t", 1, 2] is a tuple. ``decode`` returns only
+exact built-in types, whatever was sent. Messages hold no JSON objects, and containers are filled item by item, so that
+an alarm can interrupt a peer's millions of colliding hashes.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from typing import Any
 
 HEAD = struct.Struct("!I")
 REPLY_BYTES = 1 << 20
-"""Cap of what untrusted code may send in one message."""
+"""Most bytes that untrusted code may send in one message."""
 TRUSTED_BYTES = 1 << 28
 
 
 class Gone(BaseException):
-    """The peer has closed, or does not speak the protocol. No ``except Exception`` of a test may swallow it."""
+    """The peer has closed or broken the protocol. A BaseException, so that no ``except Exception`` of a test swallows
+    it."""
 
 
 class Late(BaseException):
-    """The time is up."""
+    """The deadline has passed."""
 
 
 class Full(BaseException):
-    """The machine has no process left: no fault of any program."""
+    """The machine has no process left, which is not the fault of any program."""
 
 
 def send(sock: socket.socket, message: Any, cap: int = TRUSTED_BYTES) -> None:
-    """OverflowError: the message is longer than cap bytes. Gone: the peer has closed. Late: the socket's timeout."""
+    """Send one message. Raises OverflowError if it is longer than ``cap`` bytes, Gone if the peer has closed, Late at
+    the socket's timeout."""
     raw = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
     if len(raw) > cap:
         raise OverflowError(f"a value of {len(raw)} bytes on the wire; at most {cap} pass")
@@ -49,7 +51,8 @@ def send(sock: socket.socket, message: Any, cap: int = TRUSTED_BYTES) -> None:
 
 
 def receive(sock: socket.socket, cap: int = TRUSTED_BYTES, until: float | None = None) -> Any:
-    """One message. until: monotonic time of the deadline. Gone: closed, or not a message. Late: past the deadline."""
+    """Receive one message. until: monotonic time of the deadline. Raises Gone if the peer has closed or sent no valid
+    message, Late past the deadline."""
     (length,) = HEAD.unpack(_exactly(sock, HEAD.size, until))
     if length > cap:
         raise Gone(f"a message of {length} bytes; at most {cap} pass")
@@ -78,7 +81,8 @@ def _exactly(sock: socket.socket, count: int, until: float | None) -> bytes:
 
 
 def encode(value: Any, other: Callable[[Any], Any]) -> Any:
-    """JSON for value; a subclass is sent as the plain type. other: JSON of what is no plain data, or it raises."""
+    """Return the JSON of a value; a subclass becomes its plain type. other: returns the JSON of an object that is no
+    plain data, or raises."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -105,11 +109,12 @@ def encode(value: Any, other: Callable[[Any], Any]) -> Any:
 _SERIES: dict[str, Any] = {"l": list, "t": tuple, "s": set, "z": frozenset, "q": deque}
 _BYTES: dict[str, Any] = {"b": bytes, "y": bytearray}
 TYPES = {kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)}
-"""Classes that pass as themselves."""
+"""The classes that can be sent as values, by name."""
 
 
 def decode(value: Any, other: Callable[[str, list[Any]], Any]) -> Any:
-    """The value of its JSON. other: what any other letter stands for, of what follows it. Gone: nonsense."""
+    """Return the value of ``encode``'s JSON. other: returns the object for any other letter, given the parts after it.
+    Raises Gone for invalid JSON of that form."""
     if not isinstance(value, list):
         if isinstance(value, dict):
             raise Gone("a JSON object")
@@ -144,6 +149,6 @@ def _decoded(letter: str, parts: list[Any], other: Callable[[str, list[Any]], An
     if letter in "sz":
         members = set()
         for item in items:
-            members.add(item)  # one by one: see above
+            members.add(item)  # one by one: see the module's docstring
         return frozenset(members) if letter == "z" else members
     return items if letter == "l" else _SERIES[letter](items)
