@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """The names of ``coevolve.public``, imported at first use: ``coevolve --help`` need not wait for torch."""
+        """Return a name of ``coevolve.public``, imported at first use: ``coevolve --help`` need not load torch."""
         from importlib import import_module, util
 
         hidden = name.startswith("_") and name != "__all__"
         if not hidden and not (name.isidentifier() and util.find_spec(f"{__name__}.{name}")):
-            public = import_module("coevolve.public")  # not for a module of ours that nobody has imported yet
+            public = import_module("coevolve.public")  # a name of a submodule does not import the rest
             if hasattr(public, name):
                 return getattr(public, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

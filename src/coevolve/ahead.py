@@ -1,7 +1,7 @@
-"""Sampling one step ahead: the next step's episodes are played while this one is learnt from.
+"""Sampling one step ahead: the next step's episodes are sampled during the update of this step.
 
-Their turns are of the weights before that update, which is what ``staleness: 1`` of an engine means. It samples copies
-of weights (a server), or sampling and learning would be of the same tensors at once.
+Their turns come from the weights before that update, which is what ``staleness: 1`` of an engine means. The engine must
+have its own copy of the weights (a server), or sampling would read tensors while they are updated.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from coevolve.types import Algorithm, Episode
 
 
 class Ahead:
-    """The episodes of steps, some of which were sampled ahead. sample: (step, clock) -> its episodes. staleness: 0
-    samples every step when it is asked for, 1 one ahead."""
+    """The episodes of each step, possibly sampled ahead. sample: (step, clock) -> its episodes. staleness: 0 samples
+    each step when its episodes are requested, 1 during the update before."""
 
     def __init__(self, sample: Callable[[int, Clock], list[Episode]], staleness: int) -> None:
         self.sample, self.staleness = sample, staleness
         self._next: tuple[int, Future[tuple[list[Episode], Clock]]] | None = None
 
     def episodes(self, i: int, clock: Clock) -> list[Episode]:
-        """Those of step i, and on the clock what they took."""
+        """Return the episodes of step i, and add the time of their sampling to the clock."""
         sampled, self._next = self._next, None
-        if sampled is None or sampled[0] != i:  # whoever calls steps may take another one
+        if sampled is None or sampled[0] != i:  # a user who calls ``step`` may skip some
             return self.sample(i, clock)
         episodes, other = sampled[1].result()
         clock.seconds |= other.seconds
@@ -36,14 +36,14 @@ class Ahead:
 
     @contextmanager
     def sampling(self, i: int | None) -> Iterator[None]:
-        """Inside, step i (None: there is none) is sampled by the weights that are published; left once that is done."""
+        """In this context, sample step i (None: nothing) with the published weights; the exit waits for the end."""
         if not self.staleness or i is None:
             yield
             return
 
         def sampled() -> tuple[list[Episode], Clock]:
             clock = Clock()
-            return self.sample(i, clock), clock  # what fails is told of its step by who asks for it
+            return self.sample(i, clock), clock  # an error is raised where ``episodes`` asks for the result
 
         with ThreadPoolExecutor(1, "ahead", torch.set_num_threads, (torch.get_num_threads(),)) as beside:
             following = beside.submit(sampled)
@@ -51,14 +51,14 @@ class Ahead:
         self._next = i, following
 
     def forget(self) -> None:
-        """What was sampled ahead is sampled again, by the weights of then: a resumed run has none that are older."""
+        """Drop episodes sampled ahead, to be sampled again with newer weights, as a resumed run does."""
         self._next = None
 
 
 def check_corrected(staleness: int, algorithm: Algorithm) -> None:
-    """Raises ValueError for turns older than the weights that learn from them, and an algorithm that does not mind."""
+    """Raise ValueError if turns would be older than the learning weights and the algorithm has no correction for it."""
     where, settings = "algorithm", algorithm.settings
-    if isinstance(settings.get("agents"), Mapping):  # those who speak learn by another one
+    if isinstance(settings.get("agents"), Mapping):  # of ``marlhf``: the algorithm of the policies that speak
         where, settings = "algorithm.agents", settings["agents"]
     if staleness and settings.get("mismatch", "none") == "none":
         raise ValueError(
@@ -68,8 +68,8 @@ def check_corrected(staleness: int, algorithm: Algorithm) -> None:
 
 
 def staleness_of(engine: Any) -> int:
-    """By how many updates the turns of an engine, which has its policies, may be older than the weights that learn from
-    them. Raises ValueError where it samples the weights that learn."""
+    """Return by how many updates an engine's turns may be older than the weights that learn from them; its policies are
+    published. Raises ValueError for staleness of an engine that samples the learning weights themselves."""
     found: int = getattr(engine, "staleness", 0)
     if found and getattr(engine, "overlapped", None) is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Who plays whom: a cast maps the step to role -> policy. Role exchange is a dictionary lookup, nothing moves.
+"""Casts: functions of the step that say which policy plays which role. A role exchange changes only this mapping.
 
 Optimiser, value head, KL coefficient and reward statistics belong to the policy and stay with it.
 """
@@ -14,19 +14,19 @@ from coevolve.settings import Count, checked_call
 from coevolve.types import Cast, PolicyName, Role
 
 Seats = Annotated[Mapping[Role, PolicyName], Field(min_length=1)]
-"""Who sits where at step 0."""
+"""role -> policy at step 0."""
 
 
 @checked_call("cast")
 def fixed(roles: Seats) -> Cast:
-    """The same policy in the same role at every step."""
+    """Keep the same policy in the same role at every step."""
     roles = dict(roles)
     return lambda step: roles
 
 
 @checked_call("cast")
 def rotate(roles: Seats, every: Count = 5) -> Cast:
-    """Every ``every`` steps each role goes to the next policy of the list, the last role to the first.
+    """Give each role to the next policy of the list every ``every`` steps, the last role to the first policy.
 
     CORY's T_REx (arXiv 2410.06101, section 3) for any number of agents: after the first N * every steps each policy has
     played each role. Raises ValueError for every < 1.
@@ -42,7 +42,7 @@ def rotate(roles: Seats, every: Count = 5) -> Cast:
 
 @checked_call("cast")
 def exchange(roles: Seats, every: Count = 5) -> Cast:
-    """Two roles swap their policies every ``every`` steps (CORY). Raises ValueError unless there are two roles."""
+    """Swap the policies of two roles every ``every`` steps (CORY). Raises ValueError unless there are two roles."""
     if len(roles) != 2:
         raise ValueError(f"cast 'exchange' swaps two roles, this team has {len(roles)}; use 'rotate' for more")
     return rotate(roles, every)

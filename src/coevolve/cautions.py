@@ -1,4 +1,4 @@
-"""What whoever trains should be told, once each: pay that cancels, turns or a critic that teach nothing."""
+"""Warnings about a training, each given once: rewards that cancel out, turns or a critic without a signal."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from coevolve.pay import alike
 from coevolve.types import Algorithm, Episode, Lesson, Metrics, PolicyName, Row, Sampling, Targets
 
 _MANY_ALONE = 0.25
-"""A share of turns without peers that is worth a warning."""
+"""The share of turns without peers above which to warn."""
 
 _DEAD = 20
-"""Steps in a row of a critic worse than none that are worth a warning."""
+"""The number of consecutive steps with a critic worse than none from which to warn."""
 
 _ENOUGH = 8
-"""Joints that say whether agents are paid against each other."""
+"""The fewest joints by which to judge whether agents are paid against each other."""
 
 
 class Cautions:
-    """Warnings of one training. said: what was said already."""
+    """The warnings of one training. said: the keys of those that were already given."""
 
     def __init__(self) -> None:
         self.said: set[tuple[str, ...]] = set()
         self.worse_than_nothing: Counter[PolicyName] = Counter()
-        """For how many steps in a row each critic has been."""
+        """For each policy, the number of consecutive steps in which its critic was worse than none."""
 
     def _say(self, text: str, *what: str) -> None:
-        """what: by which it is known again, the text with its numbers aside."""
+        """Warn, unless a warning with this key was given. what: the key, since the numbers in the text change."""
         if what not in self.said:
             self.said.add(what)
             warnings.warn(text, stacklevel=4)
 
     def of_settings(self, sampling: Sampling, algorithm: Algorithm) -> None:
-        """Of what is known before the first step."""
+        """Warn about settings, before the first step."""
         if sampling.truncated:
             self._say(
                 "top_k, top_p or repetition_penalty is on: tokens are drawn from another distribution than is scored, "
@@ -45,7 +45,7 @@ class Cautions:
             self._say(algorithm.caution, "algorithm")
 
     def of_problems(self, batch_size: int, members: int, problems: int) -> None:
-        """Of a step that has the same problem several times. problems: how many the task trains on."""
+        """Warn if a step has the same problem several times. problems: number of training problems of the task."""
         if batch_size > problems and members > 1:
             self._say(
                 f"batch_size is {batch_size} and the task has {problems} training problems: a problem comes several "
@@ -55,7 +55,7 @@ class Cautions:
             )
 
     def of_pay(self, episodes: Sequence[Episode], rows: Sequence[Row]) -> None:
-        """Of agents that are paid against each other."""
+        """Warn about agents that are paid against each other."""
         if averaged_away(episodes, rows):
             self._say(
                 "the task pays one agent what it takes from the others, and the credit pays them all alike, so that "
@@ -64,7 +64,7 @@ class Cautions:
             )
 
     def of_targets(self, lesson: Lesson, targets: Mapping[PolicyName, Targets]) -> None:
-        """Of policies that the algorithm left out."""
+        """Warn about policies without targets."""
         for name in lesson.batches:
             if name not in targets:
                 self._say(
@@ -76,7 +76,7 @@ class Cautions:
                 )
 
     def of_learning(self, name: PolicyName, metrics: Metrics) -> None:
-        """Of turns that taught nothing, and of values that have been worse than one number for all for many steps."""
+        """Warn about turns without peers, and about a critic worse than a constant for many steps."""
         if metrics.get("groups_of_one", 0.0) > _MANY_ALONE:
             self._say(
                 f"policy {name!r}: {metrics['groups_of_one']:.0%} of its turns have no peers to be compared with and "
@@ -97,10 +97,10 @@ class Cautions:
 
 
 def averaged_away(episodes: Sequence[Episode], rows: Sequence[Row]) -> bool:
-    """Does the task pay agents against each other, and the credit not tell them apart?
+    """Return whether the task pays agents against each other and the credit does not tell them apart.
 
-    True where every joint pays the same in all, what a seat is paid varies, and all turns have the same credit. A few
-    joints may do so by chance, and are not enough.
+    That is: the sum of rewards is the same in every joint, the reward of some agent varies, and all turns have the same
+    credit. False for fewer than ``_ENOUGH`` joints, which may be so by chance.
     """
     joints = [joint for episode in episodes for joint in episode.joints]
     size = max((abs(reward) for joint in joints for reward in joint.rewards), default=0.0)

@@ -1,4 +1,4 @@
-"""What people hand to a trainer, checked: its parts before anything is loaded, targets and states at every step."""
+"""Checks of what users pass to a trainer: its parts before anything is loaded, targets and states at every step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coevolve.types import Algorithm, Batch, Cast, Lesson, Metrics, PolicyName, 
 T = TypeVar("T")
 
 MOST_STEPS = 100_000
-"""Of which the cast is looked at before the first."""
+"""Number of first steps whose casts are checked before training."""
 GREEDY = "sampling.temperature is 0: training needs samples; greedy is for evaluation"
 ALL_FROZEN = "all policies are frozen, so nobody learns; give one other weights than frozen"
 
@@ -33,25 +33,25 @@ _PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "play": (callable, "an async function of a problem and its team, such as rounds()"),
     "cast": (callable, "a function of the step, such as fixed(roles)"),
 }
-"""What a trainer is made of: is it that, and what it should be."""
+"""Argument of the trainer -> (its check, what it should be)."""
 
 _LEARNER, _ENGINE = (
     [*kind.__annotations__, *(name for name, _ in inspect.getmembers(kind) if not name.startswith("_"))]
     for kind in (Learner, Engine)
 )
-"""What a learner and an engine have."""
+"""The names of the attributes that a learner and an engine need."""
 
 
 @checked_call("trainer")
 def numbers(
     *, steps: Count, batch_size: Count, members: Count, seed: CountFromZero, reset_every: Count | None
 ) -> tuple[int, int, int, int, int | None]:
-    """Those of a training, as they were given."""
+    """Return these settings of a training, checked by ``checked_call``."""
     return steps, batch_size, members, seed, reset_every
 
 
 def _yes_or_no(value: Any) -> Any:
-    if not isinstance(value, bool):  # not the path of a checkpoint, which would be taken for a yes
+    if not isinstance(value, bool):  # the path of a checkpoint would count as true
         raise ValueError(f"want True or False (a run is resumed from its newest checkpoint), found {shown(value)}")
     return value
 
@@ -60,11 +60,11 @@ def _yes_or_no(value: Any) -> Any:
 def check_run(
     *, resume: Annotated[bool, BeforeValidator(_yes_or_no)], save_every: Count, keep_last: Count, samples: CountFromZero
 ) -> None:
-    """Nothing but the check."""
+    """Check the arguments of ``Trainer.run``; ``checked_call`` raises ValueError for a wrong one."""
 
 
 def check_parts(engine: Any, **parts: Any) -> None:
-    """Raises ValueError for a part that is none: algorithm, sampling, play, cast."""
+    """Raise ValueError for an engine, algorithm, sampling, play or cast of a wrong type."""
     for label, part in parts.items():
         fits, want = _PARTS[label]
         if hasattr(part, "makes"):
@@ -78,31 +78,31 @@ def check_parts(engine: Any, **parts: Any) -> None:
 
 
 def _check_credit(credit: Any) -> None:
-    """Raises ValueError for a credit that cannot be called with a step's episodes and the reward."""
+    """Raise ValueError for a credit that cannot be called with a step's episodes and the reward."""
     name = getattr(credit, "__name__", type(credit).__name__)
     if hasattr(credit, "makes"):
         raise ValueError(f"algorithm.credit is the function {name}; call it: {name}(...)")
     try:
         inspect.signature(credit, follow_wrapped=False).bind((), None)
-    except TypeError as error:  # it is not callable, or not with two
+    except TypeError as error:  # not callable, or not with two arguments
         raise ValueError(
             f"algorithm.credit is {name}, which takes no (episodes, reward): {error}; if it makes a rule, call it: "
             f"{name}(...); if it is a rule for one episode, use by_episode({name})"
         ) from error
     except ValueError:
-        pass  # it does not say what it takes
+        pass  # a callable without a signature
 
 
 def check_engine(engine: Any) -> None:
-    """Raises ValueError for what is no engine."""
+    """Raise ValueError for an object without the attributes of an engine."""
     if missing := [part for part in _ENGINE if not hasattr(engine, part)]:
         raise ValueError(f"trainer: engine is {engine!r}, which has no {missing[0]}; want an engine")
 
 
 def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> None:
-    """Raises ValueError for a role that nobody can play, and for more turns a step than any machine could take.
+    """Raise ValueError for a role without a known policy, and for more turns per step than any machine can handle.
 
-    episodes: of a step.
+    episodes: number of a step.
     """
     check_names("policies", policies)
     if (turns := episodes * len(_cast_at(cast, 0))) > _MOST_TURNS:
@@ -120,7 +120,7 @@ def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episo
 
 
 def check_idle(policies: Iterable[PolicyName], busy: Iterable[PolicyName], roles: str) -> None:
-    """Raises ValueError for a policy that is not busy: in no role, and no critic or judge. roles: what names those."""
+    """Raise ValueError for a policy not in ``busy`` (in no role, no critic or judge). roles: the key, for messages."""
     if idle := set(policies) - set(busy):
         raise ValueError(f"policies.{min(idle)} plays no role; name it in {roles} or remove it")
 
@@ -134,11 +134,11 @@ def _cast_at(cast: Cast, step: int) -> Mapping[Role, PolicyName]:
 
 
 def check_task(task: Any) -> None:
-    """Raises ValueError for what is no task, and for problems that are none or cannot be told apart."""
+    """Raise ValueError for an object that is no task, for problems of another type, and for ids that occur twice."""
     for part in ("train", "test", "prompt", "reward"):
         if not hasattr(task, part):
             raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")
-    with blame("task"):  # it may read its data only now
+    with blame("task"):  # a task may read its data lazily, here
         len(task.train), len(task.test)
     for split in (task.train, task.test):
         if foreign := [problem for problem in split if not isinstance(problem, Problem)]:
@@ -156,7 +156,7 @@ def check_task(task: Any) -> None:
 
 
 def check_learner(name: PolicyName, given: Any, algorithm: Algorithm) -> None:
-    """Raises ValueError for a policy that is no learner, or none for this algorithm."""
+    """Raise ValueError for an object that is no learner, or one that lacks what this algorithm needs."""
     if lacking := [part for part in _LEARNER if not hasattr(given, part)]:
         raise ValueError(
             f"policies.{name} is {given!r}; want a model name, a PolicySpec or a learner, which has {lacking[0]}"
@@ -169,7 +169,7 @@ def check_learner(name: PolicyName, given: Any, algorithm: Algorithm) -> None:
 
 
 def returned(learner: Learner, call: str, found: T, kind: type, want: str) -> T:
-    """What a learner returned, where it is of this kind. Raises ValueError otherwise."""
+    """Return what a learner returned from a call. Raises ValueError if it is not of this type."""
     if not isinstance(found, kind):
         whose = f"policy {learner.name!r}: the learner {type(learner).__name__}"
         raise ValueError(f"{whose} returned {shown(found)} from {call}; want {want}")
@@ -177,7 +177,7 @@ def returned(learner: Learner, call: str, found: T, kind: type, want: str) -> T:
 
 
 def check_learning(policies: Mapping[PolicyName, Learner], critics: bool | tuple[PolicyName, ...]) -> None:
-    """Raises ValueError unless somebody learns, and so do those who are critics by name."""
+    """Raise ValueError unless some policy learns, and all policies that the algorithm names as critics do."""
     if not any(policy.trainable for policy in policies.values()):
         raise ValueError(ALL_FROZEN)
     for name in () if isinstance(critics, bool) else critics:
@@ -188,7 +188,7 @@ def check_learning(policies: Mapping[PolicyName, Learner], critics: bool | tuple
 
 
 def check_tokens(reader: PolicyName, speaker: PolicyName, policies: Mapping[PolicyName, Learner]) -> None:
-    """Raises ValueError unless the ids of the speaker's tokenizer mean the same to the reader."""
+    """Raise ValueError unless both policies' tokenizers have the same vocabulary."""
     if policies[reader].tokenizer.get_vocab() != policies[speaker].tokenizer.get_vocab():
         raise ValueError(
             f"policy {reader!r} is to read what policy {speaker!r} said, as token ids, and has another tokenizer; give "
@@ -197,17 +197,17 @@ def check_tokens(reader: PolicyName, speaker: PolicyName, policies: Mapping[Poli
 
 
 def checked(made: Any, lesson: Lesson) -> tuple[dict[PolicyName, Targets], State]:
-    """What an advantage made of a lesson: targets and the next state. Raises ValueError for anything else."""
+    """Return the targets and next state that an advantage returned. Raises ValueError for anything else."""
     if not isinstance(made, tuple) or len(made) != 2:
         raise ValueError(f"want the targets and the next state, found {type(made).__name__}")
     return checked_targets(made[0], lesson), plain_state(made[1])
 
 
 def checked_targets(found: Any, lesson: Lesson) -> dict[PolicyName, Targets]:
-    """The targets of every policy that is to learn, in the order of the batches.
+    """Return the targets of every policy to update, in the order of the batches.
 
-    Raises ValueError that names the policy and the tensor for a policy that has no batch, a tensor of another shape, or
-    an advantage that is not finite.
+    Raises ValueError, naming policy and tensor, for a policy without a batch, a tensor of another shape, or an
+    advantage that is not finite.
     """
     if not isinstance(found, Mapping) or not all(isinstance(aims, Targets) for aims in found.values()):
         raise ValueError(f"want a mapping from policies to Targets, found {type(found).__name__}")
@@ -232,20 +232,20 @@ def _check_tensors(name: PolicyName, aims: Targets, batch: Batch) -> None:
 
 
 def plain_metrics(name: PolicyName, given: Mapping[str, Any]) -> Metrics:
-    """Metrics of a policy, as a run can keep them. Raises ValueError for one that is no number."""
+    """Return a policy's metrics as plain numbers. Raises ValueError for one that is no number."""
     found: Metrics = {}
     for key, value in given.items():
         try:
             if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
                 raise TypeError
             found[key] = value if isinstance(value, int) and not isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, RuntimeError) as error:  # the latter is torch's, of a complex one
+        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a complex tensor
             raise ValueError(f"policy {name!r}: the metric {key!r} is {shown(value)}; want a number") from error
     return found
 
 
 def plain_state(state: Any) -> State:
-    """A copy of the state, as a checkpoint would give it back. Raises ValueError for what JSON does not hold."""
+    """Return the state as a checkpoint would restore it. Raises ValueError for values that JSON does not hold."""
     try:
         kept = json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError) as error:

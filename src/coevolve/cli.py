@@ -1,7 +1,7 @@
-"""The program ``coevolve``: one command of ``coevolve.commands``, and how it ends.
+"""The command line program ``coevolve``: runs one command of ``coevolve.commands``.
 
-Exit codes: 0 done, 1 the machine's fault (a full disk), 2 the user's (one line says what to change), 130 interrupted,
-143 terminated. Whatever ends a command is one line; ``COEVOLVE_DEBUG=1`` shows its traceback.
+Exit codes: 0 done, 1 a shortage of the machine (a full disk), 2 an error of the user (one line says what to change),
+130 interrupted, 143 terminated. Errors are printed in one line; ``COEVOLVE_DEBUG=1`` shows the traceback.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _no_command(word: str, commands: Iterable[str]) -> str:
-    """What to tell of a word that is no command."""
+    """Return the message for an unknown command."""
     from coevolve.recipe.inputs import did_you_mean
 
     return f"no command {word!r}{did_you_mean(word, commands)}; `coevolve --help` lists them"
 
 
 def _recipe_is_late(command: str, args: argparse.Namespace, rest: Sequence[str]) -> str:
-    """What to tell where an override stands before the recipe, and so in its place; empty if none does."""
+    """Return the message for an override that stands in the place of the recipe; empty if none does."""
     first = str(getattr(args, "recipe", None) or getattr(args, "run", ""))
     after = [*getattr(args, "overrides", ()), *rest]
     late = [word for word in after if "=" not in word and not word.startswith("-")]
@@ -115,7 +115,8 @@ def _recipe_is_late(command: str, args: argparse.Namespace, rest: Sequence[str])
 
 
 def as_overrides(words: Sequence[str], command: argparse.ArgumentParser | None) -> list[str]:
-    """``--key value`` and ``--key=value`` as ``key=value``, if the command takes overrides and has no such option."""
+    """Rewrite ``--key value`` and ``--key=value`` to ``key=value``, if the command takes overrides and has no such
+    option."""
     actions = [] if command is None else command._actions
     if not any(action.dest == "overrides" for action in actions):
         return list(words)
@@ -134,7 +135,7 @@ def as_overrides(words: Sequence[str], command: argparse.ArgumentParser | None) 
 
 
 def verdict(error: BaseException) -> tuple[str, int]:
-    """What to tell of an error that ends a command, and the exit code: 1 the machine's fault, 2 the user's."""
+    """Return the message and the exit code of an error that ends a command (see the module)."""
     if faults.is_interrupt(error):
         return str(error) or "stopped", 128 + getattr(error, "number", signal.SIGINT)
     if line := faults.lacking(error):
@@ -149,7 +150,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
 
 
 def _unread() -> bool:
-    """Whether standard output is a pipe that nobody reads any more (``| head``); if so, the rest of it is dropped."""
+    """Return whether standard output is a pipe whose reader has ended (``| head``); if so, discard further output."""
     try:
         number = sys.stdout.fileno()
         poll = select.poll()
@@ -157,25 +158,25 @@ def _unread() -> bool:
         if not any(event & select.POLLERR for _, event in poll.poll(0)):
             return False
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-    except (AttributeError, OSError, ValueError):  # none, no file, or no poll on this system
+    except (AttributeError, OSError, ValueError):  # no stdout, no file, or no poll on this system
         return False
     return True
 
 
 def _thread_ended(args: threading.ExceptHookArgs) -> None:
-    """One line for a thread of the user's that an error ended; nobody waits for it."""
+    """Print one line for an error that ended a thread of user code."""
     if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
         name = args.thread.name if args.thread else "?"
         say(f"warning: the thread {name} ended: {faults.raised(args.exc_value)}", error=True)
 
 
 def _warn(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
-    """One line, without the code that it came from."""
+    """Print a warning in one line, without its source line."""
     say(f"warning: {faults.one_line(message)}", error=True)
 
 
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser, and by name those of its commands."""
+    """Return the parser, and the parsers of its commands by name."""
     parser = argparse.ArgumentParser(prog="coevolve", description="Fine-tune several language models together.")
     parser.add_argument("--version", action="version", version=f"coevolve {version('coevolve')}")
     commands = parser.add_subparsers(required=True, metavar="command")

@@ -1,4 +1,4 @@
-"""Episodes -> rows with their credit -> one Batch per policy. Nothing else in the package pads training rows.
+"""Collation: episodes -> rows with their credit -> one Batch per policy. Only this module pads training rows.
 
 Letters: B turns, S positions of a row, T action tokens. The layout is drawn token by token in ``coevolve.types``.
 """
@@ -19,12 +19,12 @@ _LARGEST = torch.finfo(torch.float32).max
 
 
 def rows_of(episodes: Sequence[Episode], credit: Credit, reward: Reward) -> list[Row]:
-    """A row for every turn of a step, of all policies, in the order of the episodes.
+    """Return a row for every turn of a step, of all policies, in the order of the episodes.
 
-    credit is asked once, with all episodes. Raises ValueError, which names the problem, unless it returns one number
-    per turn of each that float32 can hold.
+    ``credit`` is called once, with all episodes. Raises ValueError, naming the problem, unless it returns one number
+    per turn, finite in float32.
     """
-    credits: Any = credit(episodes, reward)  # whatever a user's rule returns
+    credits: Any = credit(episodes, reward)  # a user's rule may return anything
     if not _listed(credits):
         raise ValueError(
             f"it returned {shown(credits)}; want a list of one number per turn for every episode: if it makes a rule, "
@@ -44,7 +44,7 @@ def rows_of(episodes: Sequence[Episode], credit: Credit, reward: Reward) -> list
 
 
 def _listed(found: Any) -> bool:
-    """Whether it is a list, or an array, which has a length and an order, too."""
+    """Return whether this is a list, an array or another sequence, but no text."""
     return hasattr(found, "__len__") and hasattr(found, "__getitem__") and not isinstance(found, Mapping | str)
 
 
@@ -56,7 +56,7 @@ def _check(episode: Episode, credits: Any) -> None:
         raise ValueError(f"{where}: {len(credits)} numbers for {len(episode.turns)} turns; want one per turn")
     for turn, worth in zip(episode.turns, credits, strict=True):
         try:
-            fits = bool(abs(worth) <= _LARGEST)  # not so of NaN, either
+            fits = bool(abs(worth) <= _LARGEST)  # False for NaN, too
         except (TypeError, ValueError):
             fits = False
         if not fits:
@@ -66,12 +66,12 @@ def _check(episode: Episode, credits: Any) -> None:
 
 
 def plain_rows(episodes: Sequence[Episode]) -> list[Row]:
-    """A row for every turn, for those who have no use for credit."""
+    """Return a row for every turn with credit 0, for uses that need no credit."""
     return [Row(turn, 0.0, number) for number, episode in enumerate(episodes) for turn in episode.turns]
 
 
 def _first_joints(episode: Episode) -> dict[int, int]:
-    """A turn, by identity, -> the position of the first joint it was part of."""
+    """Return id of a turn -> the position of the first joint that it is part of."""
     found: dict[int, int] = {}
     for number, joint in enumerate(episode.joints):
         for turn in joint.turns:
@@ -80,7 +80,7 @@ def _first_joints(episode: Episode) -> dict[int, int]:
 
 
 def collate(rows: Sequence[Row], policy: PolicyName) -> Batch:
-    """The rows of one policy as one Batch on the CPU, in their order. rows: of the whole step, all policies."""
+    """Return the rows of one policy as a Batch on the CPU, in order. rows: those of the whole step, all policies."""
     mine = [row for row in rows if row.turn.policy == policy]
     assert mine, f"policy {policy} took no turn in these episodes"
     episodes = len({row.episode for row in rows})
@@ -117,6 +117,6 @@ def _batch(rows: Sequence[Row], roles: tuple[str, ...], turns_per_episode: float
 
 
 def pad(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Tensor:
-    """Ragged rows as one tensor, filled with 0 on the right."""
+    """Return ragged rows as one tensor, padded with 0 on the right."""
     width = max(map(len, rows))
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=dtype)

@@ -1,8 +1,7 @@
-"""The way to the terminal, for everything that Coevolve prints: what models and files say can neither steer it nor be
-taken for markup.
+"""Terminal output of Coevolve, in which texts of models and files act neither as control codes nor as markup.
 
-Control characters could rename the window, rewrite lines or type; marks of direction show a text in another order than
-it is. They become U+FFFD. ``[red]`` stays ``[red]``.
+Control characters could rename the window, rewrite lines or type; bidirectional marks show a text in another order.
+Both become U+FFFD. ``[red]`` stays ``[red]``.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 WIDE = 120
-"""Columns of a table where there is no terminal to ask; rich's 80 would cut names."""
+"""Width of a table without a terminal; rich's 80 columns would cut names."""
 
 _LINES = "\n\t"
-_JOINERS = "\u200c\u200d"  # of letters and emoji: they only change how neighbours look
+_JOINERS = "\u200c\u200d"  # of letters and emoji: harmless, they only join the characters beside them
 
 
 def printable(text: str) -> str:
-    """The text without characters that a terminal would obey."""
+    """Return the text with control characters replaced by U+FFFD."""
     return "".join(c if _is_harmless(c) else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -35,7 +34,7 @@ def say(text: str, error: bool = False) -> None:
 
 
 def console(piped: int | None = None, **options: Any) -> Console:
-    """Standard output with tables, colours and live lines. piped: its width where it is no terminal.
+    """Return a rich console on standard output. piped: its width where that is no terminal.
 
     options: of rich's ``Console``.
     """
@@ -46,17 +45,17 @@ def console(piped: int | None = None, **options: Any) -> Console:
 
 
 class Plain(logging.Formatter):
-    """Notices as they may be printed."""
+    """A log formatter that replaces control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
 
 
 class _Console(Console):
-    """Replaces in every text that is drawn, however deep in a table; rich's own codes are in other segments."""
+    """A console that replaces control characters in every text, also in tables; rich's own codes are kept."""
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads on (``| head``), which ``cli`` says; rich would raise SystemExit(1)."""
+        """Raise BrokenPipeError, which ``cli`` handles (``| head``); rich would raise SystemExit(1)."""
         raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

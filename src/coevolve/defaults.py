@@ -1,4 +1,4 @@
-"""What a training does where nobody says: the defaults that ``Trainer`` and a recipe share, written here alone."""
+"""Default settings of a training, shared by ``Trainer`` and recipes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RESET_EVERY: int | None = None
 WORKERS: Workers = "auto"
 
 SAVE_EVERY = 20
-"""Steps from one checkpoint to the next."""
+"""Steps between checkpoints."""
 KEEP_LAST = 2
-"""How many checkpoints are kept, the newest."""
+"""Number of newest checkpoints that are kept."""
 SAMPLES = 4
-"""Problems whose episodes are written down."""
+"""Problems per step whose episodes are written to the run."""
 
 MAX_TOKENS = 1 << 16
-"""Positions that the local engine decodes at a time."""
+"""Positions (prompts, padding and new tokens) that the local engine decodes at a time."""
 SERVER_SECONDS = 600.0
-"""That a server has to start, to take weights over, and to answer one call."""
+"""Seconds within which a server must start, load weights, or answer one call."""

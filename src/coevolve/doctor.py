@@ -1,4 +1,4 @@
-"""What this machine has for Coevolve: ``coevolve doctor``."""
+"""The report of ``coevolve doctor``: what of Coevolve works on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_DEVELOPERS = ("dev", "docs", "peers")
 
 
 def doctor() -> list[str]:
-    """Lines of a report: versions, devices, how the sandbox would hold code at each level, data, optional packages."""
+    """Return the report's lines: versions, devices, backends, engines, sandbox levels, data, optional packages."""
     versions = [f"{name} {_version(name)}" for name in PACKAGES]
     return [
         f"versions: python {platform.python_version()}, {', '.join(versions)}",
@@ -54,13 +54,13 @@ def _devices() -> Iterator[str]:
 
 
 def _compute() -> str:
-    """What of the backends is here."""
+    """Return the available compute backends."""
     loops = f"cpu (numba {_version('numba')})" if _version("numba") != _LACKING else "no cpu (numba is missing)"
     return f"{loops}, torch, reference"
 
 
 def _engines() -> str:
-    """What can sample. A server that runs already needs nothing here."""
+    """Return the available engines. A server at a url needs no local program."""
     found = shutil.which("vllm")
     started = f"vllm started from here by {found}" if found else "no vllm to start (no program of that name on PATH)"
     return f"local; {started}; vllm, sglang or openai at a url"
@@ -76,7 +76,7 @@ def _data() -> str:
 
 
 def _extras() -> list[str]:
-    """Two lines: the optional extras whose packages are all here, with versions, and the others."""
+    """Return two lines: the extras whose packages are all installed, with versions, and the other extras."""
     try:
         needs = importlib.metadata.requires("coevolve") or []
     except importlib.metadata.PackageNotFoundError:

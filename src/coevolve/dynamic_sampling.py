@@ -1,8 +1,8 @@
-"""Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): other problems in place of those that teach nothing, since
-they were paid alike whatever was said.
+"""Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): play other problems in place of those without a signal, where
+all members have the same rewards.
 
-What was played first stays in the step, so that its metrics are of all that was sampled; that it does not count is the
-advantage's affair.
+The episodes of the first problems stay in the step, so that metrics cover all that was sampled; the advantage leaves
+them out (``drop_flat``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def with_others(
     seed: int,
     step: int,
 ) -> list[Episode]:
-    """The episodes of a step, then those of as many other ``problems`` as taught nothing, up to so many times.
+    """Return the episodes of a step, then those of as many other ``problems`` as had no signal, up to ``times`` times.
 
-    Which ones is drawn from (seed, step), without those that the step has had; there are no more where all were played.
+    They are drawn by (seed, step) from the problems that the step has not played, until none is left.
     """
     found, last, left = list(episodes), episodes, None
     for _ in range(times):
@@ -44,7 +44,7 @@ def with_others(
 
 
 def by_problem(episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
-    """The episodes of each problem, by its id."""
+    """Return the episodes of each problem, by its id."""
     found: dict[str, list[Episode]] = {}
     for episode in episodes:
         found.setdefault(episode.problem.id, []).append(episode)
@@ -52,8 +52,8 @@ def by_problem(episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
 
 
 def paid_alike(episodes: Sequence[Episode]) -> bool:
-    """Whether nothing that was said to a problem made a difference: all joints of a depth were paid the same, each
-    agent what it was paid in the others, and every member went as deep."""
+    """Return whether a problem's members have the same rewards: at each depth every agent was paid the same in all
+    joints, and all members have joints of the same depths."""
     paid: dict[tuple[int, int], list[float]] = {}
     for episode in episodes:
         for depth, joint in zip(episode.depths(), episode.joints, strict=True):

@@ -1,19 +1,19 @@
-"""Play without learning: the team, and each policy alone on the bare problem, greedy and sampled, on held-out problems.
+"""Evaluation on held-out problems: the team, and each policy alone on the bare problem, greedy and sampled.
 
-Every number is a row of its own, so that a data frame or ``jq`` reads ``eval.json`` without unpacking it:
+The result is a list of flat rows, which a data frame or ``jq`` reads from ``eval.json`` directly:
 
     weights    "start" before any update, "trained" from the checkpoint
-    setting    "team": the play with its cast; "alone": one policy in the first role, hearing nobody
+    setting    "team": the play with its cast; "alone": one policy in the first role, without partners
     role, policy, decoding ("greedy" or "sampled")
     turns, reward, reward_se (over problems), length, eos_rate, distinct_1, distinct_2, kl (where there is a reference)
 
-Where the task names components of its reward there is a row with role "all" too: reward of what the interaction came
-to, tokens sampled and seconds taken per problem and sample, and ``parts/<name>``.
+Where the task names components of its reward there is also a row with role "all": the reward at the end of the
+interaction, tokens and seconds per problem and sample, and ``parts/<name>``.
 
-With several samples of a problem, sampled rows have ``best@k/reward`` and ``best@k/parts/<name>`` too: the expected
+With several samples of a problem, sampled rows also have ``best@k/reward`` and ``best@k/parts/<name>``: the expected
 best of k samples, k = 1, 2, 4, ... For a reward of 0 or 1, or a part such as ``solved``, that is pass@k.
 
-Problems and random numbers are the same in all rows, so rows compare problem by problem.
+Problems and random numbers are the same in all rows, so that rows can be compared problem by problem.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from coevolve.types import Batch, Episode, Play, PolicyName, Problem, Role, Samp
 Row = dict[str, Any]
 
 PROBLEMS = 256
-"""Held-out problems of an evaluation that does not say how many; fewer where the task has fewer."""
+"""Default number of held-out problems; fewer if the task has fewer."""
 
 SEED = 0
-"""The same for every run unless asked: two runs are compared on the same problems with the same random numbers."""
+"""Default seed, so that two runs are compared on the same problems with the same random numbers."""
 
 
 class Describes(Protocol):
-    """What evaluation needs of a policy beyond its engine."""
+    """A policy as evaluation needs it, besides its engine."""
 
     def describe(self, batch: Batch) -> Batch: ...
 
@@ -62,12 +62,12 @@ def evaluate(
     alone: Sequence[PolicyName] | None = None,
     samples: int = 1,
 ) -> list[Row]:
-    """One row per role of the team and one per policy alone, each greedy and sampled; see the module.
+    """Return one row per role of the team and one per policy alone, each greedy and sampled; see the module.
 
-    cast_at: who plays whom. policies: by name, to ask for their KL. sampling: a range of lengths is played at its
-    longest; greedy changes the temperature only. alone: whom to try alone (None: every policy), nobody where the task
-    is not ``solo``. samples: how often each problem is played where turns are sampled; greedy is played once. Raises
-    ValueError as ``rollout`` does, and for samples below 1.
+    cast_at: role -> policy. policies: by name, for their KL. sampling: of a range of lengths the largest is used;
+    greedy changes the temperature only. alone: the policies to evaluate alone (None: all); none where the task is not
+    ``solo``. samples: episodes per problem in sampled rows; greedy rows have one. Raises ValueError as ``rollout``
+    does, and for samples below 1.
     """
     if samples < 1:
         raise ValueError(f"{samples} samples of a problem asked for; want at least 1")
@@ -92,7 +92,7 @@ def evaluate(
 def _whole(
     episodes: Sequence[Episode], cast: Mapping[Role, PolicyName], task: Task, seconds: float
 ) -> Iterator[tuple[Role, PolicyName, Row]]:
-    """What the team came to and what it cost, if the task names the components of its reward."""
+    """Yield the row of the whole team (role "all"), if the task names components of its reward."""
     parts = episode_parts(episodes, task)
     if any(parts):
         tokens = sum(len(turn.action_ids) for episode in episodes for turn in episode.turns)
@@ -114,9 +114,9 @@ def _whole(
 
 
 def _best(where: Sequence[str], values: Sequence[Mapping[str, float]]) -> Row:
-    """``best@k/<name>`` for k = 1, 2, 4, ... where problems have several samples: the mean over problems.
+    """Return ``best@k/<name>`` for k = 1, 2, 4, ..., the mean over problems, if these have several samples.
 
-    where: the problem id of each of the values.
+    where: the problem id of each element of ``values``.
     """
     drawn: dict[str, dict[str, list[float]]] = {}
     for problem, value in zip(where, values, strict=True):
@@ -136,7 +136,7 @@ def _best(where: Sequence[str], values: Sequence[Mapping[str, float]]) -> Row:
 def _by_role(
     episodes: Sequence[Episode], cast: Mapping[Role, PolicyName], policies: Mapping[PolicyName, Describes]
 ) -> Iterator[tuple[Role, PolicyName, Row]]:
-    """The numbers of each role that spoke."""
+    """Yield (role, policy, row) for each role with turns."""
     kl: dict[int, float] = {}
     for name in dict.fromkeys(cast.values()):
         if name in policies:
@@ -154,14 +154,14 @@ def _by_role(
 
 
 def _per_episode(episodes: Sequence[Episode], role: Role) -> tuple[list[str], list[dict[str, float]]]:
-    """The problem ids and mean rewards of the episodes in which this role was scored."""
+    """Return problem ids and mean rewards of the episodes in which this role was scored."""
     scored = [e for e in episodes if any(t.role == role and t.reward is not None for t in e.turns)]
     paid = [mean_reward(turn for turn in e.turns if turn.role == role) for e in scored]
     return [e.problem.id for e in scored], [{"reward": mean} for mean in paid]
 
 
 def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Describes) -> dict[int, float]:
-    """id(turn) -> nats against the reference, of the turns of this policy; empty where there is no reference."""
+    """Return id(turn) -> KL to the reference in nats, for this policy's turns; empty without a reference."""
     turns = [turn for episode in episodes for turn in episode.turns if turn.policy == name]
     if not turns:
         return {}
@@ -170,7 +170,8 @@ def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Describes) -> dic
 
 
 def _standard_error(paid: Sequence[tuple[str, float]]) -> float:
-    """Of the mean of (problem id, reward), with the problem as the unit: its turns are not independent. NaN for one."""
+    """Return the standard error of the mean reward, from means per problem, whose turns are not independent; NaN for
+    one problem. paid: (problem id, reward) pairs."""
     by_problem: dict[str, list[float]] = {}
     for problem, reward in paid:
         by_problem.setdefault(problem, []).append(reward)
@@ -179,7 +180,7 @@ def _standard_error(paid: Sequence[tuple[str, float]]) -> float:
 
 
 def choose(task: Task, problems: int | None) -> list[Problem]:
-    """This many held-out problems (None: PROBLEMS, or all if there are fewer), the same ones every time."""
+    """Return this many held-out problems (None: PROBLEMS, or all if there are fewer), always the same ones."""
     available = len(task.test)
     wanted = min(PROBLEMS, available) if problems is None else problems
     if not 1 <= wanted <= available:

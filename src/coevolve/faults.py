@@ -1,4 +1,4 @@
-"""Whose fault an exception is, and the line that says so: the user's code, the machine's want, or a signal."""
+"""The causes of exceptions, and their messages in one line: user code, a shortage of the machine, or a signal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROCESSES = (
     "raise the limit (ulimit -u, or that of the container), or end what holds them",
 )
 
-_LONGEST = 300  # characters of what a library says
+_LONGEST = 300  # characters of a library's message
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 
@@ -56,21 +56,21 @@ _WORDS = {
     "can't start new thread": _PROCESSES,
     "resource temporarily unavailable": _PROCESSES,
 }
-"""What libraries that do not raise an OSError say, in lower case; "unexpected pos" is torch's, whose file is shorter
-than what was written to it."""
+"""Messages of libraries that do not raise an OSError, in lower case; "unexpected pos" is torch's, for a file that is
+shorter than what was written to it."""
 
 
 class ShortageError(OSError):
-    """The machine lacks something: memory, disk, files, processes. One line with where and what to do."""
+    """A shortage of the machine: memory, disk, files, processes. The message is one line: where, and what to do."""
 
 
 class RanksLostError(ShortageError):
-    """Processes that learn one policy together died, or did not answer in time; what they learnt since the last
-    checkpoint is gone with them."""
+    """Ranks that train one policy together died, or did not answer in time; what they learnt since the last checkpoint
+    is lost."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked this process to end. number: which; a shell sees 128 more as the exit code."""
+    """A signal that asks this process to end. number: the signal; the exit code is 128 + number."""
 
     def __init__(self, number: int, said: str = "") -> None:
         super().__init__(said or f"stopped by {signal.Signals(number).name}")
@@ -79,12 +79,12 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def signals() -> Iterator[None]:
-    """In here what asks the process to end raises ``Interrupted``, so that it ends like one that Ctrl-C stops.
+    """Let SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in this context, so that all end the process like Ctrl-C.
 
-    A signal that is ignored (``nohup``, a shell's background jobs) or handled by somebody stays so.
+    A signal that is ignored (``nohup``, a shell's background jobs) or has a handler keeps it.
     """
     before = {}
-    if threading.current_thread() is threading.main_thread():  # nobody else may say
+    if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
         for name in _ENDING:
             number = getattr(signal, name, None)
             if number and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -102,7 +102,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """What is called in here (``ray.init``) may not leave signal handlers of its own in the place of ours."""
+    """Restore the signal handlers after this context, for calls that install their own (``ray.init``)."""
     before = {number: signal.getsignal(number) for name in _ENDING if (number := getattr(signal, name, None))}
     try:
         yield
@@ -113,15 +113,15 @@ def handlers_kept() -> Iterator[None]:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether somebody asked this process to end. A plain KeyboardInterrupt may be that, or be raised by user code:
-    the latter where ``signals`` would have made another of the former, or where Ctrl-C is ignored."""
+    """Return whether this process was asked to end. A plain KeyboardInterrupt was raised by user code if ``signals`` is
+    active, which raises ``Interrupted`` instead, or if Ctrl-C is ignored."""
     if isinstance(error, Interrupted):
         return True
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) not in (_interrupt, signal.SIG_IGN)
 
 
 def lacking(error: BaseException) -> str | None:
-    """What the machine lacked and what to do, if that is what the error says: memory, disk, open files, processes."""
+    """Return what the machine lacked (memory, disk, open files, processes) and what to do; None for other errors."""
     if isinstance(error, ShortageError):
         return str(error)
     found = _shortage(error)
@@ -129,11 +129,11 @@ def lacking(error: BaseException) -> str | None:
 
 
 def _shortage(error: BaseException) -> tuple[str, str] | None:
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is torch's
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # OutOfMemoryError: torch's
         return _MEMORY
     if isinstance(error, OSError) and error.errno is not None:
         return _ERRNOS.get(error.errno)
-    if isinstance(error, ValueError | TypeError | LookupError):  # of people, who may say anything
+    if isinstance(error, ValueError | TypeError | LookupError):  # from user code, whose messages may say anything
         return None
     said = one_line(error).lower()
     return next((what for words, what in _WORDS.items() if words in said), None)
@@ -141,7 +141,7 @@ def _shortage(error: BaseException) -> tuple[str, str] | None:
 
 @contextmanager
 def during(where: str) -> Iterator[None]:
-    """Say where the machine lacked something: ``step 3: policy 'ann': out of memory``. Other errors pass."""
+    """Add the place to a shortage error: ``step 3: policy 'ann': out of memory``. Other errors pass unchanged."""
     try:
         yield
     except Exception as error:
@@ -151,16 +151,17 @@ def during(where: str) -> Iterator[None]:
 
 
 def _kind(error: BaseException) -> type[ShortageError]:
-    """What a shortage is raised as: ranks that were lost stay that, for a training goes on without them."""
+    """Return the class to raise a shortage as: that of a ShortageError itself, since training recovers from lost ranks
+    (``RanksLostError``)."""
     return type(error) if isinstance(error, ShortageError) else ShortageError
 
 
 @contextmanager
 def blame(where: str) -> Iterator[None]:
-    """Turn whatever user code raises, ``sys.exit()`` too, into one line that says where and at which line of its file.
+    """Turn any exception of user code, also ``sys.exit()``, into a ValueError of one line with place, file and line.
 
-    The original stays attached as the cause. What passes as it is: an interrupt; what becomes a ``ShortageError``: the
-    machine's want of memory, disk, files or processes.
+    The original is its cause. An interrupt passes unchanged, and a shortage of memory, disk, open files or processes
+    becomes a ``ShortageError``.
     """
     try:
         yield
@@ -169,21 +170,20 @@ def blame(where: str) -> Iterator[None]:
             raise
         if lack := lacking(error):
             raise _kind(error)(f"{where}: {lack}") from error
-        if isinstance(error, ValueError):  # its message is for people
+        if isinstance(error, ValueError):  # its message is written for users
             line = user_line(error)
             raise ValueError(f"{where}: {error}{f' ({line})' if line else ''}") from error
         raise ValueError(f"{where}: raised {raised(error)}") from error
 
 
 def raised(error: BaseException) -> str:
-    """``KeyError: 'x' (/home/me/reward.py, line 12)``, in one line: an exception and where user code raised it."""
+    """Return an exception and where user code raised it: ``KeyError: 'x' (/home/me/reward.py, line 12)``."""
     said, place = one_line(error), user_line(error)
     return "".join([type(error).__name__, f": {said}" if said else "", f" ({place})" if place else ""])
 
 
 def one_line(said: object) -> str:
-    """What an exception, or anything, says, without its line breaks; nothing if it cannot: user code may raise
-    anything."""
+    """Return the text of an exception or other object without line breaks; empty if its ``__str__`` fails."""
     try:
         return " ".join(str(said).split())
     except BaseException:  # noqa: BLE001
@@ -191,7 +191,7 @@ def one_line(said: object) -> str:
 
 
 def user_line(error: BaseException) -> str | None:
-    """``/home/me/reward.py, line 12``: the last place that the error passed in code of the user's own."""
+    """Return the innermost line of user code in a traceback, ``/home/me/reward.py, line 12``; None without one."""
     found = [
         f"{frame.filename}, line {frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -201,14 +201,14 @@ def user_line(error: BaseException) -> str | None:
 
 
 class Closeable(Protocol):
-    """What has processes, servers or files to end."""
+    """An object with processes, servers or files to close."""
 
     def close(self) -> None: ...
 
 
 @contextmanager
 def closed_after(things: Sequence[Closeable]) -> Iterator[None]:
-    """Closes all of them behind it, whichever fails to; an error from inside is not replaced by one of that."""
+    """Close all objects after this context, even if one fails to; an error inside it is not replaced by theirs."""
     with ExitStack() as stack:
         for one in things:
             stack.callback(one.close)

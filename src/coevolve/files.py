@@ -1,4 +1,4 @@
-"""Text and JSON files read strictly: every mistake is a ValueError of one line that names the file and the place."""
+"""Strict readers of text and JSON files. Each error is a ValueError of one line that names the file and the place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATH = 300  # characters of a path
 
 
 def read_text(file: Path, content: bytes | None = None) -> str:
-    """The text of a UTF-8 file, or of this much of it. Raises ValueError naming the line and byte that is none."""
+    """Return the text of a UTF-8 file (or of ``content``). Raises ValueError naming line and byte that are invalid."""
     content = file.read_bytes() if content is None else content
     try:
         return content.decode("utf-8-sig")
@@ -23,29 +23,29 @@ def read_text(file: Path, content: bytes | None = None) -> str:
 
 
 def check_place(file: Path, key: str) -> None:
-    """Raises ValueError, which begins with the key, for a file that cannot be written because a folder has its name or
-    a file has that of a folder above it."""
+    """Raise ValueError, which begins with the key, for a file that cannot be written, because its path is a folder or
+    one of its parents is a file."""
     if file.is_dir():
         raise ValueError(f"{key} {file} is a folder; name a file")
     check_folder(file.parent, key)
 
 
 def check_folder(folder: Path, key: str) -> None:
-    """Raises ValueError, which begins with the key, for a folder whose name, or that of one above it, a file has."""
+    """Raise ValueError, which begins with the key, if the folder or one of its parents is a file."""
     for one in (folder, *folder.parents):
         if one.exists() and not one.is_dir():
             raise ValueError(f"{key}: {one} is a file; choose another folder")
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises ValueError, naming file and line, for no file and for anything else in it."""
+    """Return the JSON object in a file. Raises ValueError, naming file and line, for no file and for other content."""
     if not file.is_file():
         raise ValueError(f"{file} does not exist; check the path")
     return parse_json(read_text(file), str(file))
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:
-    """The JSON object in a text. Raises ValueError that begins with ``where``."""
+    """Return the JSON object in a text. Raises ValueError that begins with ``where``."""
     value = parse_any_json(text, where, "a JSON object")
     if not isinstance(value, dict):
         raise ValueError(f"{where}: {kind_of(value)}; want a JSON object such as {{...}}")
@@ -53,9 +53,9 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_any_json(text: str, where: str, want: str) -> Any:
-    """Whatever JSON is in a text. Raises ValueError that begins with ``where``. want: what should be there.
+    """Return the JSON value in a text. Raises ValueError that begins with ``where``. want: the value expected there.
 
-    Strict as the standard is: no NaN and infinities, no key twice, no number that a float cannot hold.
+    Strict: no NaN or infinities, no key twice, no number that a float cannot hold.
     """
     try:
         return json.loads(
@@ -71,24 +71,24 @@ def parse_any_json(text: str, where: str, want: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as a message repeats it: what Python would write, cut if it is long."""
+    """Return the repr of a value for a message, cut if it is long."""
     if isinstance(value, int) and value.bit_length() > 1000:  # Python prints no more than 4,300 digits
         return f"a whole number of {value.bit_length()} bits"
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # such a number in a list; lists in lists in lists
+    except (ValueError, RecursionError):  # such a number in a list; deeply nested lists
         return kind_of(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def cut(path: str | Path) -> str:
-    """A path as a message repeats it: not all of a long one, and its line breaks written as ``\\n``."""
+    """Return a path for a message: cut if it is long, line breaks written as ``\\n``."""
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path)[:_PATH])
     return text if len(str(path)) <= _PATH else f"{text}... ({len(str(path))} characters)"
 
 
 def kind_of(value: Any) -> str:
-    """``a list``, ``nothing`` for None."""
+    """Return the type of a value in words: ``a list``, ``an int``, ``nothing`` for None."""
     name = type(value).__name__
     return "nothing" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 

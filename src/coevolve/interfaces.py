@@ -1,6 +1,6 @@
-"""The doors between rooms, as protocols, and nothing else: what tasks, engines, learners and backends are to others.
+"""Protocols of the parts that can be replaced: tasks, engines, learners and compute backends.
 
-Letters: B rows, U distinct prompts, N the action tokens of all rows in one line, W hidden size, V vocabulary.
+Letters: B rows, U distinct prompts, N the action tokens of all rows, concatenated, W hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """Problems, what each role is told, and what turns are worth.
+    """A data set with its prompts and its reward: problems, the prompt of each role, and the rewards of turns.
 
     A task may also have ``feedback(p, turns) -> list[str]``, one text per turn for plays of several turns;
-    ``referee(p, turns)``, who speaks next and what they are told (``play.Referee``), for the play ``refereed``;
+    ``referee(p, turns)``, the roles that speak next and their texts (``play.Referee``), for the play ``refereed``;
     ``parts(cases) -> list[dict[str, float]]``, named components of each case, which are logged and never trained on;
-    ``solo = False`` where one policy alone cannot be paid, so that an evaluation does not try; and ``asks``, the
-    columns that its prompts are made of, with ``feedback_asks``, those that the feedback needs besides, for a team
-    that is played after training (``coevolve.teams.team``).
+    ``solo = False`` where one policy alone cannot be rewarded, so that an evaluation does not try; and ``asks``, the
+    columns that its prompts need, with ``feedback_asks``, those that the feedback needs besides, for a team that is
+    used after training (``coevolve.teams.team``).
     """
 
     train: Sequence[Problem]
@@ -56,12 +56,12 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Published:
-    """One version of a policy's weights, and what an engine has to know to sample it.
+    """One version of a policy's weights, with all that an engine needs to sample from it.
 
     version: the number of the training step that these weights are for. tokenizer: with its chat template. context:
-    positions the model has. eos: ids that end a turn. save: writes the weights into a folder that transformers or peft
-    loads alone; until the policy's next update. policy: the ``models.policy.Policy`` itself where its weights are in
-    this process, else None.
+    the model's context length. eos: ids that end a turn. save: writes the weights into a folder that transformers or
+    peft can load; valid until the policy's next update. policy: the ``models.policy.Policy`` itself where its weights
+    are in this process, else None.
     """
 
     name: PolicyName
@@ -75,32 +75,32 @@ class Published:
 
 
 class TurnSource(Protocol):
-    """What a play is answered by. It may also have ``context(policy)``, the positions of the policy's model or None, by
-    which plays know what still fits (``play.Roles.fits``)."""
+    """A source of turns for plays. It may also have ``context(policy)``, the context length of the policy's model or
+    None, for plays that ask whether a prompt still fits (``play.Roles.fits``)."""
 
     def encode(self, policy: PolicyName, prompt: Asked) -> Sequence[int]:
-        """Token ids of a prompt."""
+        """Return the token ids of a prompt."""
         ...
 
     def generate(self, says: Mapping[PolicyName, Sequence[Say]]) -> Mapping[PolicyName, list[Turn]]:
-        """One turn per say, in the order given, with the version it was sampled at.
+        """Return one turn per request, in the order given, each with the version of the weights that sampled it.
 
-        Of all policies at once: they wait for each other, so devices can work side by side.
+        All policies are sampled in one call, so that their devices can work at the same time.
         """
         ...
 
 
 def context(engine: TurnSource, policy: PolicyName) -> int | None:
-    """Positions of a policy's model, None where the engine does not say (``TurnSource``)."""
+    """Return the context length of a policy's model, None where the engine does not say (``TurnSource``)."""
     found = getattr(engine, "context", None)
     return None if found is None else found(policy)
 
 
 class Overlapping(Protocol):
-    """``engine.overlapped``, of an engine that can answer a turn while it samples others; an engine may have none.
+    """The type of ``engine.overlapped``, an optional method of engines that return turns one by one (servers).
 
-    ``with engine.overlapped(inbox) as ask``: ``ask(say, then)`` returns at once, and when the turn is there, what calls
-    ``then(turn)``, or raises why there is none, is put into the inbox, whose reader calls it.
+    ``with engine.overlapped(inbox) as ask``: ``ask(say, then)`` returns at once. When the turn is done, a callable that
+    calls ``then(turn)``, or raises the error of the request, is put into the inbox, and its reader calls it.
     """
 
     def __call__(
@@ -109,32 +109,33 @@ class Overlapping(Protocol):
 
 
 class Engine(TurnSource, Protocol):
-    """What samples turns. It knows policies by name and published weights, never a learner.
+    """An inference engine, which samples turns. It knows policies by name and published weights, never a learner.
 
-    ``engines.base.BaseEngine`` is all of it but the sampling. One that can answer a turn while it samples others
-    (``Overlapping``), and samples weights of its own, may have ``staleness``: 1 has it sample the next step's turns
-    while this step is learnt from, by weights that are then one update older than those that learn from them.
+    ``engines.base.BaseEngine`` implements all but the sampling. An engine with ``overlapped`` (``Overlapping``) that
+    has its own copy of the weights may have ``staleness``: at 1 it samples the next step's turns during the update of
+    this step, with weights that are then one update older than those that learn from them.
     """
 
     def publish(self, news: Sequence[Published]) -> None:
-        """Returns when every later turn of these policies is of these weights."""
+        """Load these weights. Returns once all later turns of these policies will be sampled with them."""
         ...
 
     def rest(self) -> None:
-        """Learners work now: memory can be given back until the next call."""
+        """Free memory if possible: the learners work now, and the engine is idle until its next call."""
         ...
 
     def close(self) -> None:
-        """End what was started (processes, servers); a later call may start it again."""
+        """End the processes and servers that the engine started; a later call may start them again."""
         ...
 
 
 class Learner(Protocol):
-    """What a policy is to the trainer: weights that say something about a batch, and learn from it.
+    """A policy as the trainer sees it: weights that evaluate a batch and learn from it.
 
-    trainable: False if frozen. place: learners of several places work side by side. compute, about: the backend, as
-    recipes say it and in a line. A learner may also have ``logps(batch) -> logp_BT``, the log-probabilities of the
-    action tokens by its weights of now, on the CPU, for algorithms that ask (``Algorithm.logp_old``, ``follow``).
+    trainable: False if frozen. place: learners at different places (devices) work at the same time. compute: the name
+    of the backend as in recipes; about: one line about it. A learner may also have ``logps(batch) -> logp_BT``, the
+    log-probabilities of the action tokens under its current weights, on the CPU, for algorithms that need them
+    (``Algorithm.logp_old``, ``follow``).
     """
 
     name: PolicyName
@@ -152,27 +153,27 @@ class Learner(Protocol):
     def about(self) -> str: ...
 
     def describe(self, batch: Batch) -> Batch:
-        """The batch with kl_BT and logp_ref_BT if there is a reference, value_BT if there is a critic."""
+        """Return the batch with kl_BT and logp_ref_BT if there is a reference, value_BT if there is a critic."""
         ...
 
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
-        """Learn from the batch, behind the gate (``learners.gate``)."""
+        """Update the weights on the batch, after the checks of ``learners.gate``; returns metrics."""
         ...
 
     def published(self, version: int) -> Published:
-        """The weights of now, which are this version from now on."""
+        """Return the current weights under this version number."""
         ...
 
     def save(self, folder: Path) -> None:
-        """A folder that transformers or peft loads alone, with whatever else of the weights ``load`` wants."""
+        """Write a folder that transformers or peft can load, with any further weights that ``load`` needs."""
         ...
 
     def training_state(self) -> dict[str, Any]:
-        """What a resumed run needs beyond that folder: the optimiser, as whole tensors."""
+        """Return what a resumed run needs besides that folder: the optimiser state, as unsharded tensors."""
         ...
 
     def load(self, folder: Path, training_state: dict[str, Any]) -> None:
-        """Continue as the learner that wrote them, bit for bit."""
+        """Restore a saved learner, to continue bit for bit as it would have."""
         ...
 
     def reset_optimizer(self) -> None:
@@ -180,7 +181,7 @@ class Learner(Protocol):
         ...
 
     def close(self) -> None:
-        """End its processes, if it has any; a later call starts them again."""
+        """End the learner's processes, if it has any; a later call starts them again."""
         ...
 
 
@@ -189,58 +190,58 @@ LMHead = Callable[[Tensor], Tensor]
 
 
 class Reference(NamedTuple):
-    """What a policy's distributions are compared with: the last hidden states of another one where each action token is
-    predicted, [N, W], and how its logits are made of them."""
+    """The reference of a KL: its last hidden states at the positions that predict the action tokens, [N, W], and the LM
+    head that makes logits of them."""
 
     hidden_NW: Tensor
     logits: LMHead
 
 
 class KVCache(Protocol):
-    """The keys and values of a rollout. hidden_UW: the last hidden state of every prompt.
+    """The KV cache of a rollout. hidden_UW: the last hidden state of every prompt.
 
-    dead_share: finished rows leave once they are one in so many.
+    dead_share: finished rows are removed once they are 1 / dead_share of all rows.
     """
 
     hidden_UW: Tensor
     dead_share: int
 
     def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
-        """Feed one token a row; the last hidden states, [B, W]."""
+        """Feed one token per row; returns the last hidden states, [B, W]."""
         ...
 
     def keep(self, order_B: Tensor, holes: Tensor) -> None:
-        """Row b becomes what row ``order_B[b]`` was, and rows behind leave; they differ at ``holes`` only."""
+        """Move row ``order_B[b]`` to row b and drop the rows after the last b; only rows ``holes`` change."""
         ...
 
 
 class Sampler(Protocol):
-    """What rollouts compute with while the weights do not change."""
+    """The computations of a rollout, during which the weights must not change."""
 
     def session(
         self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
     ) -> KVCache:
-        """Feed prompts for rows that continue them by at most ``steps`` tokens.
+        """Feed the prompts (prefill) for rows that continue them by at most ``steps`` tokens.
 
-        speaker_U: whose each prompt is, as a number of the sampler's adapters, non-decreasing. prompt_B: each row's
-        prompt.
+        speaker_U: the number of each prompt's adapter among those of the sampler, non-decreasing. prompt_B: the number
+        of each row's prompt.
         """
         ...
 
     def logits(self, hidden_BW: Tensor) -> Tensor:
-        """[B, V] in float32."""
+        """Return the logits, [B, V] in float32."""
         ...
 
     def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> Draw:
-        """One token a row (``compute.draw``)."""
+        """Sample one token per row (``compute.draw``)."""
         ...
 
 
 class Backend(Protocol):
-    """What computes for one model in memory (``models.weights.Base``), chosen once when that is loaded.
+    """The compute backend of one model in memory (``models.weights.Base``), chosen when the model is loaded.
 
-    name: as recipes say it. about: what it is here, in a line. uses_prefix_tree: whether what rows have in common at
-    their beginning is computed once, so that micro-batches count it once.
+    name: as in recipes. about: one line about it on this machine. uses_prefix_tree: whether prefixes that rows share
+    are computed once, so that micro-batches count their tokens once.
     """
 
     @property
@@ -253,20 +254,20 @@ class Backend(Protocol):
     def uses_prefix_tree(self) -> bool: ...
 
     def sampler(self, adapters: Adapters, dtype: torch.dtype) -> AbstractContextManager[Sampler]:
-        """For rows of these adapters; the weights must not change inside."""
+        """Return a context with a sampler for rows of these adapters; inside, the weights must not change."""
         ...
 
     def hidden(self, batch: Batch) -> Tensor:
-        """Last hidden states where each action token is predicted, [N, W], rows in order; differentiable."""
+        """Return the last hidden states that predict the action tokens, [N, W], rows in order; differentiable."""
         ...
 
     def logprobs(
         self, hidden_NW: Tensor, action_N: Tensor, temperature_N: Tensor, reference: Reference | None = None
     ) -> tuple[Tensor, ...]:
-        """log pi of each action token and the entropy of its distribution in nats; with a reference also KL(pi ||
-        reference) over the vocabulary, at the same temperature. [N] each; differentiable."""
+        """Return log pi of each action token and the entropy of its distribution in nats; with a reference also KL(pi
+        || reference) over the vocabulary, at the same temperature. [N] each; differentiable."""
         ...
 
     def lm_head(self, dtype: torch.dtype) -> LMHead:
-        """The output layer while its weights do not change; products are of numbers in dtype."""
+        """Return the LM head, for as long as its weights do not change; it multiplies in dtype."""
         ...

@@ -1,8 +1,8 @@
-"""torch, imported when something is first asked of it.
+"""A stand-in for torch, which is imported at the first use of one of its attributes.
 
-Importing it takes seconds, and who mistyped a recipe, wants help or a report needs none of it. What these pass through
-says ``from coevolve.late import Tensor, torch``, and asks torch for nothing while it is imported; everybody else
-imports torch itself.
+Importing torch takes seconds, which a mistyped recipe, a help text or a report does not need. The modules that such
+commands import use ``from coevolve.late import Tensor, torch``, and use no attribute of torch at import time; all other
+modules import torch itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
 
     class _Torch:
-        """Stands for the module."""
+        """The stand-in for the torch module."""
 
         def __getattr__(self, name: str) -> Any:
             import torch
@@ -32,9 +32,10 @@ else:
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Where much is made that stays, as in importing: looking for garbage among it would take a sixth of the time.
+    """Switch garbage collection off in this context, for code that creates many long-lived objects, such as imports, of
+    which it would take a sixth of the time.
 
-    Nor is it looked at again, if this is the first time in this process.
+    At the first exit in a process all objects are frozen, so that later collections skip them, too.
     """
     before = gc.isenabled()
     gc.disable()

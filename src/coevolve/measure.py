@@ -1,8 +1,8 @@
-"""What one step is measured by: team-level and per-policy numbers, means over this step's turns.
+"""Metrics of a step: numbers of the team and of each policy, means over the step's turns.
 
 KL is in nats per turn (summed over its tokens), the objective is reward - eta * KL, lengths are in tokens. The team's
-KL and objective are means over the policies that speak and learn, its reward is over all turns: they differ in which
-turns count where policies speak unequally often or somebody is frozen.
+KL and objective are means over the policies that speak and learn, its reward is over all turns: so they weigh turns
+differently if policies speak unequally often or some are frozen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PRICED = ("kl", "objective")
 
 
 class Clock:
-    """Seconds by phase: ``with clock("reward"): ...`` adds up."""
+    """A timer of phases: ``with clock("reward"): ...`` adds to the seconds of this phase."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -43,10 +43,10 @@ class Clock:
 
 
 def spoken(turns: Sequence[Turn]) -> Metrics:
-    """What the turns themselves say: how many, reward, length, share that ended by itself, diversity.
+    """Return metrics of turns: their number, reward, length, share that ended with an end of sequence, diversity.
 
-    Under truncated sampling also excess: nats per token between what was drawn from and what is scored. Where results
-    of tools were heard also tool_errors: the share of them that are reasons why there is none.
+    Under truncated sampling also excess: nats per token between the distribution sampled from and the one scored. With
+    tool results in prompts also tool_errors: the share of failed calls.
     """
     actions = [turn.action_ids for turn in turns]
     tokens = sum(len(ids) for ids in actions)
@@ -65,27 +65,27 @@ def spoken(turns: Sequence[Turn]) -> Metrics:
 
 
 def mean_reward(turns: Iterable[Turn]) -> float:
-    """Over the turns that somebody scored."""
+    """Return the mean reward of the turns that were scored."""
     return fmean(turn.reward for turn in turns if turn.reward is not None)
 
 
 def learnt(batch: Batch, targets: Targets) -> Metrics:
-    """What the described batch says before its update: KL and objective, of all turns and by role (``kl/pioneer``), how
-    good the critic was."""
+    """Return metrics of a described batch before its update: KL and objective, of all turns and by role
+    (``kl/pioneer``), and the explained variance of the critic."""
     metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
-    said_B = ~batch.extra_B  # extra: not sampled from its prompt
+    said_B = ~batch.extra_B  # extra rows were not sampled from their prompts
     metrics |= _priced(batch, said_B, targets.eta)
     for number, role in enumerate(batch.roles):
         of_role = _priced(batch, said_B & (batch.role_B == number), targets.eta)
         metrics |= {f"{name}/{role}": value for name, value in of_role.items()}
     if batch.value_BT is not None and targets.return_BT is not None:
         found = float(explained_variance(batch.value_BT, targets.return_BT, batch.mask_BT))
-        metrics.setdefault("explained_variance", found)  # a rule may know better which of its values count
+        metrics.setdefault("explained_variance", found)  # an algorithm may have computed it over the right values only
     return metrics
 
 
 def _priced(batch: Batch, rows_B: Tensor, eta: float) -> Metrics:
-    """KL, and reward less the weighted KL, of some rows. A judge or critic that only reads says nothing."""
+    """Return KL and objective (reward - eta * KL) of some rows; empty for a judge or critic, which samples no turns."""
     if batch.kl_BT is None or not bool(rows_B.any()):
         return {}
     kl = float(batch.kl_BT.sum(1)[rows_B].mean())
@@ -94,7 +94,7 @@ def _priced(batch: Batch, rows_B: Tensor, eta: float) -> Metrics:
 
 
 def interaction(episodes: Sequence[Episode]) -> Metrics:
-    """What the joints say: the reward of each turn of the interaction, and the means of the episodes' parts."""
+    """Return metrics of joints: the reward at each depth, if there are several, and the means of ``Episode.parts``."""
     levels: dict[int, list[float]] = {}
     for episode in episodes:
         for depth, joint in zip(episode.depths(), episode.joints, strict=True):
@@ -104,16 +104,16 @@ def interaction(episodes: Sequence[Episode]) -> Metrics:
 
 
 def means(some: Sequence[Mapping[str, float]]) -> Metrics:
-    """Of each name, the mean over those that have it: a part of a reward need not be one of every problem."""
+    """Return each name's mean over the mappings that have it: some problems may lack a part of the reward."""
     names = dict.fromkeys(name for one in some for name in one)
     return {name: fmean(one[name] for one in some if name in one) for name in names}
 
 
 def endings(episode: Episode) -> list[tuple[Joint, float]]:
-    """What the interaction came to: the joints that nothing continues, and how much each counts, 1 in all.
+    """Return the final joints, which no other continues, with their weights, which sum to 1.
 
-    The continuations of one joint share its weight evenly. Where one of several was chosen to go on without answering
-    for what follows (``best_of``), the others led nowhere and do not count.
+    The continuations of a joint share its weight evenly. Where one of several joints was chosen to continue, without
+    the later reward in its return (``best_of``), the others do not count.
     """
     below: dict[int | None, list[int]] = {}
     for number, joint in enumerate(episode.joints):
@@ -133,20 +133,20 @@ def endings(episode: Episode) -> list[tuple[Joint, float]]:
 
 
 def outcome(episode: Episode) -> float:
-    """The return: what the endings paid, the mean over the agents of each."""
+    """Return the episode's outcome: the weighted mean of its final joints' rewards, each the mean over its roles."""
     return sum(fmean(joint.by_role().values()) * share for joint, share in endings(episode))
 
 
 def note_parts(episodes: Sequence[Episode], task: Task) -> None:
-    """Write down in every episode what it came to."""
+    """Set ``parts`` of every episode to the task's components of its reward."""
     for episode, parts in zip(episodes, episode_parts(episodes, task), strict=True):
         episode.parts = parts
 
 
 def episode_parts(episodes: Sequence[Episode], task: Task) -> list[Metrics]:
-    """``parts/<name>`` of every episode: each of the task's components, weighed over the endings that have it.
+    """Return ``parts/<name>`` of every episode: the task's components, weighted over the final joints that have them.
 
-    Raises ValueError, which names the problem, for parts that are no mapping from names to finite numbers.
+    Raises ValueError, naming the problem, for parts that are no mapping from names to finite numbers.
     """
     if not episodes or not hasattr(task, "parts"):
         return [{} for _ in episodes]
@@ -179,10 +179,10 @@ def _checked_parts(cases: Sequence[Case], parts: Any, task: str) -> Sequence[Map
 
 
 def step_metrics(episodes: Sequence[Episode], updates: Mapping[PolicyName, Metrics], clock: Clock) -> Metrics:
-    """One flat line: the team first, then each role's reward, KL and objective, each policy's numbers under
-    agents/<policy>/, times.
+    """Return the metrics of a step: of the team, then each role's reward, KL and objective, each policy's numbers under
+    agents/<policy>/, and times.
 
-    updates: what each policy's update said.
+    updates: the metrics of each policy's update.
     """
     turns = [turn for episode in episodes for turn in episode.turns]
     agents = _by_policy(turns, updates)
@@ -199,13 +199,13 @@ def step_metrics(episodes: Sequence[Episode], updates: Mapping[PolicyName, Metri
     for policy, metrics in agents.items():
         line |= {f"agents/{policy}/{name}": value for name, value in metrics.items() if name not in of_roles}
     line |= {f"time/{phase}": seconds for phase, seconds in clock.seconds.items()}
-    if clock.seconds["step"] > 0:  # a clock may stand still for a short step; then nobody knows how fast it was
+    if clock.seconds["step"] > 0:  # 0 for a step shorter than the clock's resolution
         line["tokens_per_second"] = sum(len(turn.action_ids) for turn in turns) / clock.seconds["step"]
     return line
 
 
 def _by_policy(turns: Sequence[Turn], updates: Mapping[PolicyName, Metrics]) -> dict[PolicyName, Metrics]:
-    """What each policy said, and what its update did. Who was cast and did not speak is in neither."""
+    """Return the metrics of each policy's turns and update. A policy that neither spoke nor learnt is left out."""
     said: dict[PolicyName, list[Turn]] = {}
     for turn in turns:
         said.setdefault(turn.policy, []).append(turn)

@@ -1,4 +1,4 @@
-"""Names become folders, columns and lines on a terminal, so they are letters, digits and ``-_.``, and no paths."""
+"""Checks of names, which become folders, columns and terminal lines: letters, digits and ``-_.``, no paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
 
 def check_names(key: str, names: Iterable[object]) -> None:
-    """Raises ValueError for a name of a policy or a role that could be a path or disturb a line. key: for messages."""
+    """Raise ValueError for a name of a policy or role that could be a path or break a line. key: for messages."""
     for name in names:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ValueError(
@@ -21,8 +21,8 @@ def check_names(key: str, names: Iterable[object]) -> None:
 
 
 def check_run(name: str) -> None:
-    """Raises ValueError for a name of a run's folder. Sweeps write settings in them: ``=`` and ``+`` may be, and 200
-    characters."""
+    """Raise ValueError for a bad name of a run's folder. Sweeps put settings into these names, so ``=`` and ``+`` are
+    allowed, and 200 characters."""
     if not _RUN.fullmatch(name):
         raise ValueError(
             f"the name {name[:80]!r} of a run cannot be; want letters, digits and -_.=+ (no dot first), at most 200"
@@ -30,12 +30,12 @@ def check_run(name: str) -> None:
 
 
 def run_name(folder: Path) -> str:
-    """What a run in this folder, which its user may have renamed, is called where others read it."""
+    """Return the name of the run in this folder for reports; a folder that was renamed may need replacements."""
     return _OTHER.sub("-", folder.resolve().name).lstrip(".=+")[:200] or "run"
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of a file that a manifest or a team names. Raises ValueError if it leads out of the folder."""
+    """Return the path of a file named in a manifest or a team. Raises ValueError if it leads out of the folder."""
     if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
         raise ValueError(f"{folder} names {name[:80]!r}, which is not in it; it was not written by coevolve")
     return folder / name

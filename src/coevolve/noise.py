@@ -1,8 +1,8 @@
-"""Randomness as a function of names, not of history.
+"""Stateless random numbers, each a hash of its name.
 
-Every random number of a run is a hash of what it is for: a token's uniform of (seed, step, problem, member, role,
-round, position), a shuffle of (seed, epoch), a length of (seed, step). So a sample does not depend on the batch it was
-drawn in, a resumed run needs no generator state, and a second device draws the same turns up to float rounding.
+The name is what the number is for: (seed, step, problem, member, role, round, position) for a token's uniform, (seed,
+epoch) for a shuffle, (seed, step) for a length. So a sample does not depend on the batch it was drawn in, a resumed run
+needs no generator state, and a second device draws the same turns up to float rounding.
 
 Letters: B rows.
 """
@@ -22,26 +22,26 @@ _MIX2 = 0x94D049BB133111EB - (1 << 64)
 
 
 def key(*parts: Hashable) -> int:
-    """A signed 64-bit hash of ``repr`` of the parts: stable across processes, machines and Python versions."""
+    """Return a signed 64-bit hash of ``repr`` of the parts: stable across processes, machines and Python versions."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def integer(low: int, high: int, *parts: Hashable) -> int:
-    """A uniform integer in [low, high] that belongs to ``parts``."""
+    """Return a uniform integer in [low, high], determined by ``parts``."""
     return random.Random(key(*parts)).randint(low, high)
 
 
 def permutation(n: int, *parts: Hashable) -> list[int]:
-    """A uniform shuffle of range(n) that belongs to ``parts``."""
+    """Return a uniform shuffle of range(n), determined by ``parts``."""
     order = list(range(n))
     random.Random(key(*parts)).shuffle(order)
     return order
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the global generators, which Coevolve itself never draws from, for the user's tasks and plays that do."""
-    import numpy as np  # as late as torch
+    """Seed the global generators for tasks and plays of users; Coevolve itself never draws from them."""
+    import numpy as np  # imported late, like torch
 
     number = key(seed, "global") & 0xFFFFFFFF
     random.seed(number)
@@ -50,12 +50,12 @@ def seed_everything(seed: int) -> None:
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift (torch shifts signed integers arithmetically)."""
+    """Return the logical right shift (torch shifts signed integers arithmetically)."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def uniform(key_B: Tensor, position: int | Tensor) -> Tensor:
-    """One float32 in [0, 1) per row for this token position: splitmix64 of key + position, its top 24 bits.
+    """Return one float32 in [0, 1) per row for this token position: the top 24 bits of splitmix64 of key + position.
 
     key_B: int64, on any device. Integer arithmetic only, so every device gives the same bits.
     """
@@ -68,5 +68,5 @@ def uniform(key_B: Tensor, position: int | Tensor) -> Tensor:
 
 
 def _wrap(x: int) -> int:
-    """A Python integer as the signed 64-bit number with the same low bits."""
+    """Return the signed 64-bit integer with the same low bits as a Python integer."""
     return (x + (1 << 63)) % (1 << 64) - (1 << 63)

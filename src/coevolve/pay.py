@@ -1,7 +1,7 @@
-"""Which numbers a task may pay.
+"""The range of rewards that a task may pay.
 
-What is paid is summed over turns and tokens, squared and summed again, in float32, which ends at 3e38. So there is a
-largest reward, far above any that means something: float32 has the next one 65,536 above it.
+Rewards are summed over turns and tokens, squared and summed again, in float32, whose largest number is 3e38. So there
+is a largest reward, far above any useful one: the next float32 after it is 65,536 larger.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, cast
 LARGEST = 1e12
 
 _ALIKE = 1e-6
-"""Numbers closer than this part of the largest reward are the same."""
+"""Rewards closer than this fraction of the largest reward count as equal."""
 
 
 def is_payable(value: Any) -> bool:
-    """True for a real number that is neither NaN nor larger than LARGEST."""
+    """Return whether this is a real number, not NaN, and at most LARGEST in size."""
     return isinstance(value, Real) and bool(abs(cast(float, value)) <= LARGEST)
 
 
 def alike(rewards: Iterable[float], largest: float) -> bool:
-    """Whether all are the same but for rounding. largest: the size of the largest reward there is."""
+    """Return whether all rewards are equal up to rounding. largest: the size of the largest reward."""
     found = list(rewards)
     return max(found) - min(found) <= _ALIKE * largest

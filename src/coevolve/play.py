@@ -1,13 +1,13 @@
-"""What a play may await: the effects of an interaction. ``rollout`` answers them.
+"""The effects that a play may await. ``rollout`` answers them.
 
 A play is ``async def play(problem, team)`` and awaits three effects and nothing else:
 
-    turn    = await team[role](*heard)        # say: sample a turn of this role, which heard these turns or texts
-    rewards = await score(team, turns)        # score: let the task pay these turns, a joint action
+    turn    = await team[role](*heard)        # say: sample a turn of this role, shown these turns or texts
+    rewards = await score(team, turns)        # score: let the task reward these turns, a joint action
     result  = await do(function, *args)       # do: call Python, blocking or async
 
-``await together(a, b, ...)`` waits for several of them at once. There is no event loop: awaiting an effect parks the
-coroutine, and whoever drives it sends the answer.
+``await together(a, b, ...)`` waits for several of them at once. There is no event loop: awaiting an effect suspends the
+coroutine until ``rollout`` sends the answer.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from coevolve.types import Play, Problem, Role, Turn
 
 Feedback = Callable[[Problem, Sequence[Turn]], list[str]]
 Referee = Callable[[Problem, Sequence[Turn]], Sequence[tuple[Role, str]]]
-"""(problem, what was said so far) -> who speaks next, all at once, and what each is told; nobody where it is over."""
+"""(problem, turns so far) -> (role, text) for each role that speaks next, all at once; empty at the end."""
 
 
 def speaks_once(play: Play) -> Play:
-    """A play in which no role speaks twice: whatever a role says is its answer, also while it is still being said.
+    """Mark a play in which no role speaks twice, so that each turn is its role's final answer; returns the play.
 
-    Who streams answers (``teams.serve``) need not wait for the end of such a play.
+    A server that streams answers (``teams.serve``) need not wait for the end of such a play.
     """
     play.once = True  # type: ignore[attr-defined]
     return play
@@ -66,7 +66,7 @@ EFFECTS = (Saying, Scoring, Doing)
 
 @dataclass(frozen=True)
 class _Parked:
-    """Awaiting this yields its effects to the driver and returns their answers, in order."""
+    """An awaitable that yields its effects to the rollout and returns their answers, in order."""
 
     effects: list[Any]
 
@@ -79,12 +79,11 @@ class Roles:
 
     ``team[role](*heard, peers=node, weight=w)``: the turn is compared with this episode's turns of the same role and
     node (else with the turns of the same role and round of all members), and counts w times (see ``Turn.weight``).
-    ``tools=schemas``: the chat template tells of these functions; a role that heard its own turn and then results of
-    tools (``ToolResult``) goes on behind them, and the task is not asked.
+    ``tools=schemas``: functions that the chat template describes; a role that heard its own turn and then tool results
+    (``ToolResult``) continues after them, without a new prompt of the task.
     ``team.fits(role, *heard, tools=schemas)``: whether the model's context has room for such a turn.
-    ``team.seed``: a number from 0 on that is this episode's own at this step, for a play that draws random numbers.
-    ``team.feedback`` is the task's feedback function, ``team.referee`` who it says speaks next; asking for what the
-    task does not have is an error.
+    ``team.seed``: a number >= 0 for this episode at this step, for a play that draws random numbers.
+    ``team.feedback``, ``team.referee``: the task's functions of these names; ValueError if the task has none.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Roles:
         return len(self._roles)
 
     def fits(self, role: Role, *heard: Turn | str, tools: Sequence[Mapping[str, Any]] = ()) -> bool:
-        """Whether this role could hear this and speak; True where the engine does not say how long its context is."""
+        """Return whether this prompt and a turn fit into the model's context; True where its length is unknown."""
         _check_heard(role, heard)
         return self._fits(Saying(role, heard, None, 1.0, tuple(tools)))
 
@@ -136,7 +135,7 @@ class Roles:
                 hash(peers)
             except TypeError as error:
                 raise ValueError(f"role {role!r}: peers is {peers!r}; want what can be a key of a dict") from error
-            given: Any = weight  # whatever it was said to be
+            given: Any = weight  # the caller may pass any type
             if not isinstance(given, Real) or not 0 <= float(given) < math.inf:
                 raise ValueError(f"role {role!r}: weight is {weight!r}; want a number from 0 on")
             return cast(Turn, (await _Parked([Saying(role, heard, peers, weight, tuple(tools))]))[0])
@@ -145,10 +144,10 @@ class Roles:
 
 
 def _check_heard(role: Role, heard: Sequence[Any]) -> None:
-    """Raises ValueError for what is neither a turn nor a text."""
+    """Raise ValueError for a part that is neither a turn nor a text."""
     for part in heard:
         if inspect.iscoroutine(part):
-            part.close()  # it will not run, and Python need not say so, too
+            part.close()  # else Python also warns that it was never awaited
             raise ValueError(f"role {role!r} was to hear a coroutine; write `await` before what makes it")
         if isinstance(part, list | tuple):
             raise ValueError(f"role {role!r} was to hear a {type(part).__name__}; write `team[role](*heard)`, with a *")
@@ -159,11 +158,11 @@ def _check_heard(role: Role, heard: Sequence[Any]) -> None:
 async def score(
     team: Roles, turns: Sequence[Turn], after: Sequence[Turn] | None = None, answered: bool = True
 ) -> list[float]:
-    """Let the task pay these turns as one joint action; returns one number per turn, as ``Turn.reward`` will say.
+    """Let the task reward these turns as one joint action; returns one number per turn.
 
     after: the turns of the joint that this one continues; None: the joint scored last in this episode, if any, an error
-    where several were scored at once; ``()``: none, this is a beginning. answered: that joint's return has this one's
-    in it (see ``credit.team_return``).
+    where several were scored at once; ``()``: none, this is a first joint. answered: whether the return of that joint
+    includes the return of this one (see ``credit.team_return``).
     """
     if not turns:
         raise ValueError("score was given no turns; want those that are paid together")
@@ -175,17 +174,17 @@ async def score(
 
 
 async def do(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call Python between turns, blocking or async: a tool, a checker, an external model.
+    """Call a Python function between turns, blocking or async: a tool, a checker, an external model.
 
-    Calls that are waited for at the same time run side by side, in threads, so that many requests take as long as the
-    slowest one. A function that draws random numbers takes them from its arguments or ``noise``: which call comes first
-    is chance. An async function has an event loop of its own for each call.
+    Calls that are awaited at the same time run in parallel threads, so that many requests take as long as the slowest
+    one. Their order is arbitrary, so a function that draws random numbers should take them from its arguments or
+    ``noise``. Each call of an async function has its own event loop.
     """
     return (await _Parked([Doing(function, args, kwargs)]))[0]
 
 
 def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What a function returns; an async one is run to its end, in this thread."""
+    """Call a function and return its result; an async one is run to its end, in this thread."""
     found = function(*args, **kwargs)
     return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 
@@ -195,7 +194,7 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 class _Together:
-    """Several awaitables advanced in lockstep: all that any of them waits for is asked for at once."""
+    """Several awaitables advanced in lockstep: the effects that they wait for are yielded together."""
 
     def __init__(self, awaitables: Sequence[Awaitable[Any]]) -> None:
         self._awaitables = awaitables
@@ -224,12 +223,12 @@ class _Together:
 
 
 async def together(*awaitables: Awaitable[Any]) -> list[Any]:
-    """Await several effects or coroutines at once; results in the order of the arguments."""
+    """Await several effects or coroutines at once; returns their results in the order of the arguments."""
     return await _Together(awaitables)
 
 
 def check_effects(parked: Any) -> list[Any]:
-    """What a play yielded, if it is effects. Raises ValueError that names anything else (an asyncio future, say)."""
+    """Return the list of effects that a play yielded. Raises ValueError for anything else (an asyncio future, say)."""
     if isinstance(parked, list) and all(isinstance(e, EFFECTS) for e in parked):
         return parked
     what = "a bare yield, as of asyncio.sleep(0)" if parked is None else repr(parked)

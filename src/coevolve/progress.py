@@ -1,4 +1,4 @@
-"""Progress on the terminal: one live line, or, where the output is none, ten plain lines and one a minute at least."""
+"""Training progress: one live line on a terminal; elsewhere ten plain lines, and at least one per minute."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from coevolve.console import console
 
 Listener = Callable[[Mapping[str, Any]], None]
 
-_LINES = 10  # of a training, spread evenly
-_SILENCE = 60.0  # seconds after which a step is told whatever its number
+_LINES = 10  # per training, spread evenly
+_SILENCE = 60.0  # seconds without a line after which the next step is printed
 
 _SHOWN = {"reward": "reward", "kl": "KL", "objective": "r-eta*KL", "tokens_per_second": "tok/s"}
 
 
 @contextmanager
 def progress(steps: int, out: Console | None = None) -> Iterator[Listener]:
-    """A listener that shows each step of ``steps``; out is standard output unless given."""
+    """Yield a listener that shows the progress of ``steps`` steps on ``out``, by default standard output."""
     out = out or console()
     if not out.is_terminal:
         yield _plain(steps, out)
@@ -34,7 +34,7 @@ def progress(steps: int, out: Console | None = None) -> Iterator[Listener]:
 
 
 def _plain(steps: int, out: Console) -> Listener:
-    told: list[tuple[int, float]] = []  # the first step of this process, which says nothing about time, and the last
+    told: list[tuple[int, float]] = []  # the first step (from which time is counted) and the last one printed
     every = -(-steps // _LINES)
 
     def show(line: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The public names, which ``coevolve`` has as its own."""
+"""The public names, which can be imported from ``coevolve``."""
 
 from coevolve.algorithms import (
     a2c,

@@ -1,12 +1,12 @@
-"""Plays driven to episodes: in lockstep, or each episode at its own pace.
+"""Rollouts: run plays until they return, and collect their episodes.
 
-Every episode advances until its play waits for something. What all of them wait for is answered in one batch, and so
-on: model calls per step equal the sequential depth of the play, rewards are batched the same way, and an episode that
-returns early simply leaves.
+All episodes run at the same time. Each advances until its play awaits effects, and the effects of all episodes are
+answered in one batch. So the number of model calls per step is the sequential depth of the play, and rewards are
+batched the same way. An episode whose play returns early leaves the batch.
 
-An engine that can answer one turn while it samples others (a server: ``interfaces.Overlapping``) is driven without
-batches: an episode goes on as soon as its own turns are back, and is paid while others still speak. Plays, random
-numbers and episodes are the same.
+An engine that can return one turn while it samples others (a server: ``interfaces.Overlapping``) is used without
+batches: an episode continues as soon as its own turns are back, and is scored while others are still sampled. Plays,
+random numbers and episodes are the same.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from coevolve.types import (
 )
 
 _CALLS = 64
-"""Calls of ``do`` at a time."""
+"""Most calls of ``do`` at the same time."""
 
 Timer = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Everything that answers effects: who plays whom, the task, the engine and the names of the noise."""
+    """What a rollout needs to answer effects: cast, task, engine, sampling, and the names of its random numbers."""
 
     cast: Mapping[Role, PolicyName]
     task: Task
@@ -62,20 +62,20 @@ class Stage:
     step: int | str = 0
     timer: Timer = lambda phase: nullcontext()
     named: int | str | None = None
-    """The step under whose name random numbers are drawn, where that is another one (``reset_every``)."""
+    """The step under whose name random numbers are drawn, if not ``step`` (``reset_every``)."""
 
     def key(self, episode: Episode, *names: object) -> int:
-        """A number that is this episode's own, for these names."""
+        """Return the random key of this episode for these names."""
         step = self.step if self.named is None else self.named
         return noise.key(self.seed, step, episode.problem.id, episode.member, *names)
 
 
 def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: int = 1) -> list[Episode]:
-    """Play every problem ``members`` times, all episodes side by side.
+    """Play every problem ``members`` times, all episodes at the same time.
 
     Returns the episodes problem by problem, member by member. A problem that occurs twice gets further members, so that
-    no two episodes of a step share their random numbers. Raises ValueError that names the problem (and the
-    role) if the play, the task or the reward misbehaves.
+    no two episodes of a step share their random numbers. Raises ValueError, naming the problem (and the role), for an
+    error in the play, the task or the reward.
     """
     live, episodes = [], []
     seen: Counter[str] = Counter()
@@ -108,7 +108,7 @@ def rollout(play: Play, problems: Sequence[Problem], stage: Stage, *, members: i
 
 
 def _begun(play: Play, episode: Episode, stage: Stage) -> Coroutine[Any, Any, None]:
-    problem, seed = episode.problem, abs(stage.key(episode, "play"))  # NumPy takes no negative one, Random its size
+    problem, seed = episode.problem, abs(stage.key(episode, "play"))  # NumPy needs >= 0; Random ignores the sign
     coroutine = play(problem, Roles(tuple(stage.cast), stage.task, partial(_fits, problem, stage), seed))
     if not inspect.iscoroutine(coroutine):
         raise ValueError(f"a play is an async function of (problem, team); {play!r} returned {coroutine!r}")
@@ -126,21 +126,21 @@ def _fits(problem: Problem, stage: Stage, effect: Saying) -> bool:
 
 @dataclass
 class _Live:
-    """An episode that still runs, its coroutine, and the effects it is parked on."""
+    """A running episode, its coroutine, and the effects that it waits for."""
 
     episode: Episode
     coroutine: Coroutine[Any, Any, None]
     parked: list[Any] = field(default_factory=list)
     rounds: Counter[Role] = field(default_factory=Counter)
     joints: dict[tuple[int, ...], int] = field(default_factory=dict)
-    """The turns of a joint, by identity, -> its position in the episode."""
+    """ids of the turns of a joint -> its position in the episode."""
     scored: list[int] = field(default_factory=list)
-    """The joints that were scored last, at once, by position."""
+    """Positions of the joints of the last call of score (several, if scored together)."""
     paid: dict[int, list[float]] = field(default_factory=dict)
-    """A turn, by identity, -> what each of its joints paid it."""
+    """id of a turn -> its rewards, one per joint."""
 
     def advance(self, answers: list[Any] | None) -> bool:
-        """Run to the next effect. False when the play has returned."""
+        """Run the play to its next effects; returns False once it has returned."""
         with blame(f"the play, on problem {self.episode.problem.id!r}"):
             try:
                 self.parked = check_effects(self.coroutine.send(answers))
@@ -149,8 +149,8 @@ class _Live:
         return True
 
     def parent(self, effect: Scoring) -> int | None:
-        """The position of the joint that this one continues. Raises ValueError if there is no such joint, and for
-        turns that were not spoken in this episode: whoever learns from it would not see their pay."""
+        """Return the position of the joint that this one continues, if any. Raises ValueError if that was not scored,
+        and for turns that are not of this episode, whose reward would be lost to training."""
         spoken = {id(turn) for turn in self.episode.turns}
         if strange := [turn.role for turn in effect.turns if id(turn) not in spoken]:
             raise ValueError(
@@ -167,7 +167,7 @@ class _Live:
         return found
 
     def check_rewards(self, turns: Sequence[Turn]) -> None:
-        """Raises ValueError for a reward that is not what the task paid: nobody would learn from it."""
+        """Raise ValueError for a ``Turn.reward`` that the play has changed: training would not use it."""
         for turn in turns:
             if turn.reward != (paid := self.reward(turn)):
                 raise ValueError(
@@ -177,12 +177,12 @@ class _Live:
                 )
 
     def reward(self, turn: Turn) -> float | None:
-        """What the task paid a turn so far, the mean over its joints."""
+        """Return a turn's reward so far, the mean over its joints; None if it was not scored."""
         paid = self.paid.get(id(turn))
         return sum(paid) / len(paid) if paid else None
 
     def join(self, joint: Joint) -> None:
-        """Write down a joint that was just paid. Raises ValueError if it was scored before."""
+        """Add a joint with its rewards to the episode. Raises ValueError if it was scored before."""
         key = tuple(map(id, joint.turns))
         if key in self.joints:
             roles = ", ".join(turn.role for turn in joint.turns)
@@ -202,7 +202,8 @@ def _play_in_lockstep(waiting: list[_Live], stage: Stage) -> None:
 
 
 def _answers(waiting: Sequence[_Live], stage: Stage) -> dict[int, list[Any]]:
-    """What every episode waits for, by its identity: one generation for all says, then one call for all scores."""
+    """Return the answers to the effects of every episode, by its id: one ``generate`` for all turns, then one call of
+    the reward for all scores, then the calls of ``do``."""
     answers = {id(one): [None] * len(one.parked) for one in waiting}
     for kind, reply in _REPLIES:
         parked = [(one, slot, e) for one in waiting for slot, e in enumerate(one.parked) if isinstance(e, kind)]
@@ -227,8 +228,8 @@ def _speak(asked: list[tuple[_Live, Saying]], stage: Stage) -> list[Turn]:
 
 
 def _note(one: _Live, effect: Saying, turn: Turn) -> None:
-    """Write a turn down in its episode, with whom it is compared with."""
-    alone = effect.peers is None  # then members are compared, round by round
+    """Add a turn to its episode and set the key of its peers, its weight and what it heard."""
+    alone = effect.peers is None  # then the members' turns of one round are compared
     inside = (turn.round,) if alone else (one.episode.member, effect.peers)
     turn.peers = (turn.problem.id, turn.role, *inside)
     turn.weight = effect.weight
@@ -247,18 +248,18 @@ def _say(one: _Live, effect: Saying, stage: Stage) -> Say:
 
 
 def _prompt(problem: Problem, effect: Saying, stage: Stage) -> Asked:
-    """What the task writes; behind results of tools, the turn that called them and they."""
+    """Return the task's prompt, or, after tool calls, the turn that called with the results."""
     goes_on = bool(effect.heard) and isinstance(effect.heard[-1], ToolResult)
     prompt = effect.heard if goes_on else stage.task.prompt(problem, effect.role, effect.heard)
     return WithTools(prompt, effect.tools) if effect.tools and not isinstance(prompt, WithTools) else prompt
 
 
 def _pay(asked: list[tuple[_Live, Scoring]], stage: Stage) -> list[list[float]]:
-    parents = []  # of all joints before any is written down: those of one call do not continue each other
+    parents = []  # found before any joint is added: joints of one call do not continue each other
     for one, effect in asked:
         with blame(f"the play, on problem {one.episode.problem.id!r}"):
             parents.append(one.parent(effect))
-            one.check_rewards(effect.turns)  # before the task is asked, which may write down in them what it pays
+            one.check_rewards(effect.turns)  # before the task's reward, which may set Turn.reward itself
     cases = [
         Case(one.episode.problem, effect.turns, one.episode.history(parent))
         for (one, effect), parent in zip(asked, parents, strict=True)
@@ -273,7 +274,7 @@ def _pay(asked: list[tuple[_Live, Scoring]], stage: Stage) -> list[list[float]]:
 
 
 def pay(cases: Sequence[Case], stage: Stage) -> list[list[float]]:
-    """What the task pays, one number per turn of each case. Raises ValueError that says where it is anything else."""
+    """Return the task's rewards, one number per turn of each case. Raises ValueError for any other result."""
     with stage.timer("reward"), blame(f"the reward of {type(stage.task).__name__}, step {stage.step}"):
         paid = stage.task.reward(cases)
     if not isinstance(paid, Sequence) or len(paid) != len(cases):
@@ -304,7 +305,7 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 
 def _call(asked: list[tuple[_Live, Doing]], stage: Stage) -> list[Any]:
-    """The results in the order of the asking, whichever came first; of several errors the first in that order."""
+    """Run calls of ``do`` in threads; returns the results in order, or raises the first error in that order."""
     threads = _threads(min(len(asked), _CALLS))
     with stage.timer("do"):
         try:
@@ -327,24 +328,24 @@ _REPLIES: tuple[tuple[type, Callable[[list[tuple[_Live, Any]], Stage], Sequence[
     (Scoring, _pay),
     (Doing, _call),
 )
-"""What answers all effects of a kind, in this order."""
+"""The function that answers all effects of a type, in this order."""
 
 
 class _Overlap:
-    """Drives each episode at its own pace: what it is parked on is answered as it comes, in this thread.
+    """A rollout without batches: each episode continues as soon as its own effects are answered, in this thread.
 
-    What happens elsewhere, the end of a request or of a call of ``do``, comes through ``inbox`` as what to do about it.
+    When a request or a call of ``do`` ends in another thread, a callable that handles its result is put into ``inbox``.
     """
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.live: dict[int, tuple[_Live, dict[int, Any]]] = {}
-        """The episodes that are parked, by identity, and the answers that are there, by the effect's position."""
+        """id of a waiting episode -> the episode, and the answers so far by the position of the effect."""
         self.unpaid: list[tuple[_Live, int, Scoring]] = []
 
     def play(self, waiting: Sequence[_Live], overlapped: Overlapping) -> None:
-        """Until every play has returned."""
+        """Run until every play has returned."""
         self.threads = _threads(_CALLS)
         try:
             with overlapped(self.inbox) as self.ask:
@@ -361,7 +362,7 @@ class _Overlap:
             self.threads.shutdown(cancel_futures=True)
 
     def _park(self, one: _Live) -> None:
-        """See to all that an episode waits for."""
+        """Start all requests that an episode waits for."""
         self.live[id(one)] = one, {}
         for slot, effect in enumerate(one.parked):
             if isinstance(effect, Saying):
@@ -373,7 +374,7 @@ class _Overlap:
                 call.add_done_callback(self._later(one, slot, effect))
 
     def _later(self, one: _Live, slot: int, effect: Doing) -> Callable[[Future[Any]], None]:
-        """What tells this thread that a call of ``do`` has ended."""
+        """Return the callback that puts the end of a call of ``do`` into the inbox."""
 
         def handle(call: Future[Any]) -> None:
             self._answer(one, slot, _result(call, effect, one.episode.problem))
@@ -381,7 +382,7 @@ class _Overlap:
         return lambda call: self.inbox.put(partial(handle, call))
 
     def _answer(self, one: _Live, slot: int, answer: Any) -> None:
-        """Note an answer; the last one that an episode waits for lets it go on."""
+        """Store an answer; after the last one that an episode waits for, continue it."""
         answers = self.live[id(one)][1]
         answers[slot] = answer
         if len(answers) == len(one.parked):
@@ -389,14 +390,14 @@ class _Overlap:
 
     def _go_on(self, one: _Live) -> None:
         _, answers = self.live.pop(id(one))
-        for slot, effect in enumerate(one.parked):  # in the order of the asking, whichever came first
+        for slot, effect in enumerate(one.parked):  # in the order of the effects, whichever was answered first
             if isinstance(effect, Saying):
                 _note(one, effect, answers[slot])
         if one.advance([answers[slot] for slot in range(len(one.parked))]):
             self._park(one)
 
     def _pay(self) -> None:
-        """All that wait for it, in one call; requests go on meanwhile."""
+        """Score all waiting cases in one call; requests continue meanwhile."""
         asked, self.unpaid = self.unpaid, []
         paid = _pay([(one, effect) for one, _, effect in asked], self.stage)
         for (one, slot, _), rewards in zip(asked, paid, strict=True):

@@ -1,7 +1,7 @@
-"""What a setting may be, said by its type, and checked alike in Python and in a recipe.
+"""Types of settings with their ranges, checked the same way in Python calls and in recipes.
 
-A factory's signature and a dataclass's fields name their ranges (``gamma: Fraction``); a recipe is checked against them
-before anything is built (``components``), a call when it is made. Either way a mistake is one line that names the key.
+The ranges stand in the signatures of factories and the fields of dataclasses (``gamma: Fraction``). A recipe is checked
+before anything is built (``components``), a call when it is made. Both raise one line that names the key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, Strict
 from coevolve.recipe.components import checked
 
 _BITS = 63
-"""Of a whole number. Larger ones fit no counter, and Python does not even print those of 5,000 digits."""
+"""Most bits of a whole number. Larger ones fit no counter, and Python cannot print those of 5,000 digits."""
 
 
 def _number(value: Any) -> Any:
@@ -33,7 +33,7 @@ def _number(value: Any) -> Any:
 _NUMBER = BeforeValidator(_number)
 
 Count = Annotated[int, Field(ge=1), _NUMBER]
-"""A whole number from 1 on."""
+"""A whole number >= 1."""
 CountFromZero = Annotated[int, Field(ge=0), _NUMBER]
 Finite = Annotated[float, Field(allow_inf_nan=False), _NUMBER]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), _NUMBER]
@@ -42,22 +42,23 @@ Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), _NUMBER]
 """From 0 to 1, both included."""
 PositiveFraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), _NUMBER]
 BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _NUMBER]
-"""From 0 on, but less than 1."""
+"""From 0, included, to 1, excluded."""
 Workers = Annotated[bool, Strict()] | Literal["auto"]
-"""Whether policies on the CPU compute in worker processes, one a core; "auto": where they pay."""
+"""Whether policies on the CPU compute in worker processes, one per core; "auto": where this is faster."""
 
 Folder = Annotated[Path, BeforeValidator(lambda given: os.path.expanduser(given) if isinstance(given, str) else given)]
-"""The path of a folder, in which ``~`` is the home directory as it is in a shell."""
+"""The path of a folder; ``~`` is expanded to the home directory."""
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
 
 def checked_call(where: str) -> Callable[[Callable[Given, Made]], Callable[Given, Made]]:
-    """A factory that checks its arguments as a recipe's are checked. where: the recipe's key ("algorithm", "play").
+    """Return a decorator for factories that checks their arguments like a recipe's settings. where: the key in the
+    recipe ("algorithm", "play").
 
-    The factory raises ValueError of one line, also where Python's own TypeError would be for an argument that is
-    unknown, missing or there twice.
+    The factory raises ValueError with one line, also for an argument that is unknown, missing or given twice, where
+    Python would raise TypeError.
     """
 
     def over(factory: Callable[Given, Made]) -> Callable[Given, Made]:
@@ -72,23 +73,23 @@ def checked_call(where: str) -> Callable[[Callable[Given, Made]], Callable[Given
                 raise ValueError(f"{where}: {error}") from error
             found = checked(factory, {**settings, **given}, where, ())
             result = factory(**found)  # type: ignore[call-arg]
-            if inspect.isfunction(result):  # such as a play, of which nothing else says how it was made
+            if inspect.isfunction(result):  # such as a play, whose settings are stored nowhere else
                 whole = signature.bind_partial(**found)
                 whole.apply_defaults()
                 result.settings = dict(whole.arguments)  # type: ignore[attr-defined]
             return result
 
-        made.makes = where  # type: ignore[attr-defined]  # so that one can be told from what it makes
+        made.makes = where  # type: ignore[attr-defined]  # tells a factory from the functions that it makes
         return made
 
     return over
 
 
 def check_idle(factory: Callable[..., Any], settings: Mapping[str, Any], name: str, without: str) -> None:
-    """Raises ValueError for a setting of a value that is not its default, where nothing looks at it. without: the
-    setting that would have it looked at.
+    """Raise ValueError for an unused setting whose value is not its default. without: the setting that would make it
+    used.
 
-    A default that somebody wrote down cannot be told from one that nobody did, and misleads nobody.
+    A default that is set explicitly cannot be told from one left out, and does no harm.
     """
     if settings[name] != inspect.signature(factory).parameters[name].default:
         raise ValueError(f"algorithm: {name} is {settings[name]}, and nothing looks at it without {without}; set "
@@ -96,7 +97,7 @@ def check_idle(factory: Callable[..., Any], settings: Mapping[str, Any], name: s
 
 
 def check_fields(made: Any, where: str) -> None:
-    """For a frozen dataclass's ``__post_init__``: its fields are as their types say, or ValueError of one line."""
+    """Check and convert the fields of a frozen dataclass by their types, for ``__post_init__``. Raises ValueError."""
     fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
     for name, value in checked(type(made), fields, where, ()).items():
         object.__setattr__(made, name, value)

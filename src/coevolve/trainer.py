@@ -1,4 +1,4 @@
-"""The training step, and the loop around it. The trainer knows no algorithm, play or task by name."""
+"""The training step and the training loop, for any algorithm, play and task."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ from coevolve.types import (
 T = TypeVar("T")
 
 _CAST_WINDOW = 64
-"""Steps of the cast that identify a run: long enough to see when it changes."""
+"""Number of first steps whose casts are part of a run's identity: enough to tell when roles change."""
 
 _NUMBERS = ("steps", "batch_size", "members", "seed", "reset_every")
 
 
 class Trainer:
-    """A team that learns a task.
+    """The training of a team on a task.
 
-    policies: name -> model name, PolicySpec, or a learner (``interfaces.Learner``), one of ours or of the user's. cast:
-    step -> role -> policy. batch_size: problems per step; members: times each is played. reset_every: the control that
-    rebuilds everything at each exchange as the released CORY script does (optimiser, KL weight, reward statistics, and
-    the noise starts over). workers: policies on the CPU sample and learn in worker processes, one a core; "auto": where
-    a step is long enough for them to pay (``runtime.placement``). threads: of PyTorch in this process
-    (``learners.build``); neither concerns learners that are built already. engine: what samples
-    (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: told of the events of every ``run``
+    policies: name -> model name, PolicySpec, or a learner (``interfaces.Learner``). cast: step -> role -> policy.
+    batch_size: problems per step; members: episodes per problem. reset_every: as a control, reset optimiser, KL
+    weight and reward statistics, and start the random numbers over, every so many steps, as the released CORY script
+    does at each exchange. workers: whether policies on the CPU sample and learn in worker processes, one per core;
+    "auto": where steps are long enough for this to be faster (``runtime.placement``). threads: PyTorch threads of this
+    process (``learners.build``); neither setting affects learners that are already built. engine: the inference engine
+    (``interfaces.Engine``), ``LocalEngine`` if None. callbacks: called at the events of every ``run``
     (``runs.callbacks``).
-    Raises ValueError for a cast that names an unknown policy, a policy that plays no role, an empty task, or a team of
-    which nobody learns.
+    Raises ValueError for a cast that names an unknown policy, a policy that plays no role, an empty task, or a team
+    without a policy that learns.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Trainer:
         checks.check_parts(self.engine, algorithm=algorithm, sampling=sampling, play=play, cast=cast)
         checks.check_cast(cast, policies, self.steps, self.batch_size * self.members)
         self.speakers = _speakers(self, policies)
-        """Who is cast at some step."""
+        """Policies that play a role at some step."""
         checks.check_task(task)
         check_corrected(getattr(self.engine, "staleness", 0), algorithm)  # before models are loaded and servers started
         self.policies = _built(self, policies, workers, threads)
@@ -110,28 +110,28 @@ class Trainer:
         self.cautions.of_settings(sampling, algorithm)
         self.cautions.of_problems(self.batch_size, self.members, len(task.train))
         self.made_here = [one for name, one in self.policies.items() if one is not policies[name]]
-        """Learners that were not given, whose processes end when a run does."""
+        """Learners that this trainer built; their processes end with a run."""
         self.versions = dict[PolicyName, int]()
-        """Of what every policy was published with last."""
+        """The version under which each policy was last published."""
         self.publish(self.policies, 0)
         self.ahead = Ahead(self.sampled, staleness_of(self.engine))
         self._begin()
 
     def _begin(self) -> None:
-        """What steps leave behind, before the first one."""
+        """Initialise the attributes that steps change."""
         self.state: State = checks.plain_state(self.algorithm.start)
-        """What the algorithm carries from step to step."""
+        """The algorithm's state between steps."""
         self.read: set[tuple[PolicyName, PolicyName]] = set()
-        """Who reads whom, where their tokenizers were compared."""
+        """(reader, speaker) pairs whose tokenizers were compared."""
         self.episodes: list[Episode] = []
         """The episodes of the last step."""
         self.lessons: Lessons = {}
-        """What each policy learnt from at the last step."""
+        """Each policy's batch and targets of the last step."""
         self.begun: int | None = None
-        """The last step of which an update has begun, whether or not it came to its end."""
+        """The last step whose update has begun, finished or not."""
 
     def step(self, i: int) -> Metrics:
-        """Play, pay, and update every trained policy of this step's cast from its own turns."""
+        """Run step i: sample episodes, score them, update each trained policy on its own turns; returns metrics."""
         clock = Clock()
         with clock("step"), during(f"step {i}"):
             if self.reset_every and i % self.reset_every == 0:
@@ -145,7 +145,7 @@ class Trainer:
         return step_metrics(self.episodes, updates, clock)
 
     def sampled(self, i: int, clock: Clock) -> list[Episode]:
-        """The episodes of step i by the weights that are published."""
+        """Return the episodes of step i, sampled with the published weights."""
 
         def played(problems: Sequence[Problem]) -> list[Episode]:
             return rollout(self.play, problems, self.stage(i, clock), members=self.members)
@@ -154,22 +154,22 @@ class Trainer:
         return with_others(episodes, self.task.train, played, self.algorithm.resample, self.seed, i)
 
     def publish(self, names: Iterable[PolicyName], version: int) -> None:
-        """Have the engine sample these policies as they are now; version: the step that these weights are for.
+        """Publish the current weights of these policies to the engine; version: the step that they are for.
 
-        Who never speaks, a critic or a judge, has the version too, but the engine is not told: a server would load it.
+        A policy that never speaks (a critic, a judge) gets the version too, but not the engine: a server would load it.
         """
         try:
             news = [self.policies[name].published(version) for name in names]
             self.versions |= {new.name: version for new in news}
             self.engine.publish([new for new in news if new.name in self.speakers])
         except ShortageError:
-            raise  # which says it all
+            raise  # its message is complete
         except OSError as error:
             where = f"the engine {type(self.engine).__name__} could not be given version {version} of the weights"
             raise OSError(f"{where}: {error}") from error
 
     def learn(self, i: int, clock: Clock) -> dict[PolicyName, Metrics]:
-        """One update of every policy that the algorithm has targets for. Devices learn side by side."""
+        """Update every policy that the algorithm has targets for, devices at the same time; returns their metrics."""
         with clock("describe"):
             lesson, targets, state = self.lesson(i, clock), dict[PolicyName, Targets](), self.state
             if lesson.batches:
@@ -189,7 +189,7 @@ class Trainer:
     def _updated(
         self, i: int, lesson: Lesson, targets: Mapping[PolicyName, Targets], state: State
     ) -> tuple[dict[PolicyName, Metrics], State]:
-        """Every policy that has targets after its update, side by side or in turn; the metrics, and the next state."""
+        """Update every policy that has targets, in parallel or one by one; returns metrics and the next state."""
         objective = dataclasses.replace(self.algorithm.objective, staleness=self.ahead.staleness)
         follow = self.algorithm.follow
 
@@ -212,7 +212,7 @@ class Trainer:
         return updated, state
 
     def _side_by_side(self, names: Sequence[PolicyName], work: Callable[[PolicyName], T]) -> dict[PolicyName, T]:
-        """What ``work`` finds for each policy."""
+        """Return what ``work`` returns for each policy; policies at different places run at the same time."""
 
         def there(some: Sequence[PolicyName]) -> dict[PolicyName, T]:
             found = {}
@@ -224,20 +224,20 @@ class Trainer:
         return side_by_side(self.policies, names, there, _place)
 
     def lesson(self, i: int, clock: Clock) -> Lesson:
-        """What there is to learn: the step's turns with their credit and what the algorithm adds, described."""
+        """Return the lesson of a step: the described batches of its rows, those that the algorithm adds included."""
         rows = self.rows(i, clock)
         speakers = dict.fromkeys((*self.cast(i).values(), *self.policies))
         names = [n for n in speakers if self.policies[n].trainable and any(row.turn.policy == n for row in rows)]
         return Lesson(self.episodes, self._side_by_side(names, lambda n: self._described(n, collate(rows, n))))
 
     def _described(self, name: PolicyName, batch: Batch) -> Batch:
-        """What the policy says of its batch."""
+        """Return the batch as its policy describes it (``Learner.describe``)."""
         policy = self.policies[name]
         found = checks.returned(policy, "describe", policy.describe(batch), Batch, "the batch, or a changed copy")
         return found.replace(logp_old_BT=policy.logps(batch)) if self.algorithm.logp_old else found  # type: ignore[attr-defined]
 
     def rows(self, i: int, clock: Clock) -> list[Row]:
-        """The step's turns with their credit, then what the algorithm adds."""
+        """Return the step's turns with their credit, then the rows that the algorithm adds."""
         with blame(f"the credit, step {i}"):
             rows = rows_of(self.episodes, self.algorithm.credit, partial(pay, stage=self.stage(i, clock)))
         self.cautions.of_pay(self.episodes, rows)
@@ -256,20 +256,21 @@ class Trainer:
     def _reads(
         self, rows: Sequence[Row], more: Sequence[Row], cast: Mapping[Role, PolicyName]
     ) -> set[tuple[PolicyName, PolicyName]]:
-        """(reader, speaker): critics by name read whom they value, and others who never speak everybody."""
+        """Return (reader, speaker) pairs: critics that the algorithm names read those whose turns they value, other
+        policies that never speak (judges) read all speakers."""
         if not isinstance(self.algorithm.critic, bool):
             return {(row.turn.policy, cast[row.turn.role]) for row in more}
         speakers = {row.turn.policy for row in rows}
         return {(row.turn.policy, speaker) for row in more if row.turn.policy not in speakers for speaker in speakers}
 
     def stage(self, i: int, clock: Clock) -> Stage:
-        """Who answers the play at step i, and under which names its random numbers are drawn."""
+        """Return the rollout's settings at step i, with the names of its random numbers."""
         named = i % self.reset_every if self.reset_every else i
         length = noise.integer(*self.sampling.length_range, self.seed, "length", named)
         return Stage(self.cast(i), self.task, self.engine, self.sampling.at_length(length), self.seed, i, clock, named)
 
     def reset(self) -> None:
-        """Fresh optimisers and the algorithm's start state; weights, value heads and what belongs to them stay."""
+        """Reset the optimisers and the algorithm's state; weights, value heads and their state (``kept``) stay."""
         kept = {} if self.algorithm.kept is None else self.algorithm.kept(self.state)
         self.state = checks.plain_state({**self.algorithm.start, **kept})
         for policy in self.policies.values():
@@ -290,25 +291,25 @@ class Trainer:
     ) -> Path:
         """Train to the last step, writing a run directory (``runs.folder``); returns its path.
 
-        save_every: steps between checkpoints (the last step always saves). samples: problems whose episodes are
-        written per step, and held-out problems played at the start and at every checkpoint. listeners: called with the
-        metrics of every step; None is progress on the terminal. callbacks: further ones, of this run. recipe: the
-        resolved recipe, kept for ``coevolve eval`` and compared on resume. Raises ValueError if the directory holds a
-        run and resume is off, no run and resume is on, a run of another recipe or beyond the last step, anything else,
-        while another process trains there, and for what a callback raises.
+        save_every: steps between checkpoints (the last step always saves). keep_last: checkpoints that are kept.
+        samples: problems whose episodes are written per step, and held-out problems played at the start and at every
+        checkpoint. listeners: called with the metrics of every step; None shows progress on the terminal. callbacks:
+        further ones, for this run only. recipe: the resolved recipe, kept for ``coevolve eval`` and compared on resume.
+        Raises ValueError if the directory holds a run and resume is off, no run and resume is on, a run of another
+        recipe or beyond the last step, or other files; while another process trains there; if a callback raises.
         """
         checks.check_run(resume=resume, save_every=save_every, keep_last=keep_last, samples=samples)
         run = RunDir(Path(output_dir))
-        place = RunDir(run.path.absolute())  # code of the user's may change the working directory
+        place = RunDir(run.path.absolute())  # user code may change the working directory
         identity = dict(recipe) if recipe is not None else self.identity()
-        run.check(self.steps, resume)  # before the lock, which is a file: nothing is written where no run belongs
+        run.check(self.steps, resume)  # before the lock, which is a file in the directory
         args = Arguments(str(run.path), self.steps, save_every, self.seed)
         with alone(run.path), _told(listeners, self.steps) as told, closed_after(self.made_here):
             self._check_fresh(bool(resume and run.checkpoints()))
             start = checkpoint.resume(self, run, identity, keep_last) if resume else run.create()
             self.ahead.forget()
             if start:
-                for version in sorted(set(self.versions.values())):  # who did not learn last is of an earlier one
+                for version in sorted(set(self.versions.values())):  # not all steps update all policies
                     self.publish([name for name, its in self.versions.items() if its == version], version)
             run = place
             run.begin(identity, self.seed, self.computing(), self.settings(), fresh=start == 0)
@@ -338,7 +339,7 @@ class Trainer:
         return Path(output_dir)
 
     def _check_fresh(self, restored: bool) -> None:
-        """Raises ValueError where a run is to begin, and the weights are those of updates that were begun before."""
+        """Raise ValueError if a new run would begin with weights that were already updated."""
         learnt = max(self.versions.values())
         if not restored and (learnt or self.begun is not None):
             what = f"{learnt} steps" if learnt else f"a part of step {self.begun}"
@@ -348,7 +349,7 @@ class Trainer:
             )
 
     def _sample(self, run: RunDir, step: int, n: int) -> list[dict[str, Any]]:
-        """What the team says on held-out problems, written down."""
+        """Sample the team on held-out problems, write the records to the run and return them."""
         found = self.sample(n)
         run.append_samples(step, found)
         return found
@@ -356,20 +357,20 @@ class Trainer:
     def _save(
         self, run: RunDir, step: int, samples: int, identity: Mapping[str, Any], keep_last: int
     ) -> tuple[list[dict[str, Any]], Path]:
-        """What the team says on held-out problems, and a checkpoint, before anybody is told of either and can fail."""
+        """Sample held-out problems and write a checkpoint, before callbacks hear of either and can fail."""
         found = self._sample(run, step, samples)
         saved = checkpoint.save(self, run, step, identity, keep_last)
         self.ahead.forget()
         return found, saved
 
     def close(self) -> None:
-        """End the processes and servers of learners and engine, those that were given too: for who has made them."""
+        """End the processes and servers of all learners and the engine, also of those that were given."""
         with closed_after([*self.policies.values(), self.engine]):
             pass
 
     def sample(self, n: int) -> list[dict[str, Any]]:
-        """Records of the team as it starts (step 0's cast) on n held-out problems, the same with the same noise always,
-        with the KL of its tokens where there is a reference."""
+        """Return records of the team (with step 0's cast) on n held-out problems, always the same ones with the same
+        random numbers; with the KL of each token where there is a reference."""
         stage = dataclasses.replace(self.stage(0, Clock()), step="sample", named=None)
         chosen = noise.permutation(len(self.task.test), "sample")[:n]
         episodes = rollout(self.play, [self.task.test[i] for i in chosen], stage)
@@ -380,7 +381,7 @@ class Trainer:
         return records(episodes, self.tokenizers(), found, prompts=True)
 
     def computing(self) -> dict[str, Any]:
-        """What computes: for every policy, what samples, threads of this process, those of large products of loops."""
+        """Return what computes: each policy's backend, the engine, PyTorch threads, threads of large products."""
         return {
             "policies": {name: policy.about for name, policy in self.policies.items()},
             "engine": getattr(self.engine, "about", type(self.engine).__name__),
@@ -389,15 +390,15 @@ class Trainer:
         }
 
     def settings(self) -> dict[str, Any]:
-        """Of algorithm and play, the defaults too: a recipe has those that it names."""
+        """Return all settings of algorithm and play, defaults included: a recipe holds only those it sets."""
         return component_settings(self.algorithm, self.play)
 
     def tokenizers(self) -> dict[PolicyName, Any]:
-        """Each policy's."""
+        """Return each policy's tokenizer."""
         return {name: policy.tokenizer for name, policy in self.policies.items()}
 
     def identity(self) -> dict[str, Any]:
-        """What identifies this training, for a run that was built without a recipe."""
+        """Return the settings that identify this training, for a run without a recipe."""
         return {
             "task": type(self.task).__name__,
             "problems": len(self.task.train),
@@ -417,7 +418,7 @@ def _place(learner: Learner) -> object:
 
 @contextmanager
 def _told(listeners: Sequence[Listener] | None, steps: int) -> Iterator[Sequence[Listener]]:
-    """The listeners; by default the one that shows progress on the terminal."""
+    """Yield the listeners; by default the one that shows progress on the terminal."""
     if listeners is not None:
         yield listeners
         return
@@ -428,8 +429,8 @@ def _told(listeners: Sequence[Listener] | None, steps: int) -> Iterator[Sequence
 def _tell_of(
     line: dict[str, Any], listeners: Sequence[Listener], tell: Told, save: Callable[[], object] | None
 ) -> None:
-    """Everybody who hears of a step that is learnt. save: writes the checkpoint that is due now, which is not lost for
-    what others make of the step. It comes after them where none fails: what they draw and change is in it."""
+    """Call the listeners and callbacks of a finished step. save: writes the checkpoint that is due; called here only if
+    one of them fails, so that it is not lost. Else it is saved after them, with the changes that they make."""
     try:
         for listener in listeners:
             listener(line)
@@ -444,7 +445,7 @@ def _tell_of(
 
 
 def batch_of(problems: Sequence[Problem], step: int, n: int, seed: int) -> list[Problem]:
-    """The n problems of a step: consecutive pieces of one shuffle per epoch, a function of (seed, step) alone."""
+    """Return the n problems of a step: consecutive pieces of one shuffle per epoch, determined by (seed, step)."""
     return [
         problems[_shuffle(len(problems), seed, position // len(problems))[position % len(problems)]]
         for position in range(step * n, (step + 1) * n)
@@ -459,7 +460,7 @@ def _shuffle(n: int, seed: int, epoch: int) -> list[int]:
 def _built(
     trainer: Trainer, policies: Mapping[PolicyName, str | PolicySpec | Learner], workers: Workers, threads: int | None
 ) -> dict[PolicyName, Learner]:
-    """Policies as given, the others loaded together so that equal start models share one reference."""
+    """Return learners as given; the others are loaded together, so that equal start models share one reference."""
     specs, given = dict[PolicyName, PolicySpec](), dict[PolicyName, Learner]()
     for name, value in policies.items():
         if isinstance(value, str | PolicySpec):
@@ -476,8 +477,8 @@ def _built(
 
 
 def _speakers(trainer: Trainer, policies: Iterable[PolicyName]) -> set[PolicyName]:
-    """Who is cast at some step; everybody where the steps are too many to look at them all. Raises ValueError for a
-    policy that never is, unless the algorithm may have something for it to learn."""
+    """Return the policies that play a role at some step, or all where there are too many steps to check. Raises
+    ValueError for a policy that never does, unless it is a critic or the algorithm adds rows."""
     if trainer.steps > checks.MOST_STEPS:
         return set(policies)
     steps = range(max(trainer.steps, _CAST_WINDOW))

@@ -1,4 +1,4 @@
-"""Every data carrier of Coevolve, before any behaviour.
+"""The data types of Coevolve, from a problem to an update, and the signatures of its functions.
 
     problems -> play -> Episode of Turns -> credit -> Rows -> collate -> Batch -> describe -> Lesson -> advantage
              -> Targets -> loss -> one update
@@ -8,7 +8,7 @@ Letters in tensor names: B turns (rows), S positions of a whole row (prompt, the
 
 A worked example: one episode of the chain ``(pioneer, observer)``, prompt "The film" = ``[5, 6]``, end of sequence = 0.
 
-    pioneer hears nothing:    prompt_ids [5, 6]              samples [7, 0]     Turn.finished (it sampled the 0)
+    pioneer hears nothing:    prompt_ids [5, 6]              samples [7, 0]     finished (it sampled the 0)
     observer hears "bad":     prompt_ids [9, 5, 6, 7, 5, 6]  samples [8, 3, 4]  not finished (cut at three tokens)
 
 If one policy had played both roles, its Batch (B=2, S=9, T=3) would be
@@ -16,8 +16,8 @@ If one policy had played both roles, its Batch (B=2, S=9, T=3) would be
     ids_BS      5 6 7 0 . . . . .        start_B  2     mask_BT  1 1 0     action_BT  7 0 .
                 9 5 6 7 5 6 8 3 4                 6              1 1 1                8 3 4
 
-The end of sequence an agent sampled is trained; padding (shown as a dot) never is, and nothing ever tests a padding
-*id*: lengths alone say where a row ends, so a prompt may contain any id.
+A sampled end of sequence is trained on; padding (shown as a dot) never is. Rows end where their lengths say, no code
+tests for a padding *id*, so a prompt may contain any id.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ Role = str
 PolicyName = str
 Metrics = dict[str, float]
 State = Mapping[str, Any]
-"""What a rule carries from step to step: KL weights, running moments, moving baselines. Plain data that JSON holds, so
-that a checkpoint does; never changed in place."""
+"""The state of an algorithm between steps: KL weights, running moments, moving baselines. Plain JSON data, so that a
+checkpoint can hold it; never changed in place."""
 
 
 class Message(TypedDict):
-    """One chat message, as in every chat template."""
+    """One chat message, as chat templates take it."""
 
     role: str
     content: str
 
 
 class Instruction(str):
-    """A prompt for any model: a user message where the policy speaks through a chat template, plain text elsewhere."""
+    """A prompt for any model: a user message where the policy uses its chat template, plain text elsewhere."""
 
     __slots__ = ()
 
 
 class ToolResult(str):
-    """What a called tool returned: a message of the role ``tool``. tool: the name of the function. failed: it was not
-    there or it raised, and this is the reason."""
+    """The result of a tool call, for the prompt a message of the role ``tool``. tool: the name of the function. failed:
+    the function does not exist or raised, and the text is the reason."""
 
     tool = ""
     failed = False
@@ -67,28 +67,28 @@ class ToolResult(str):
 
 
 def whole_characters(text: str) -> str:
-    """The text with "?" in place of halves of characters, which JSON can escape and no tokenizer reads."""
+    """Return the text with "?" in place of lone surrogates, which JSON can escape but tokenizers reject."""
     return text.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One row of a task. ``id`` is unique within the task's split; ``data`` holds the row's columns."""
+    """One row of a task's data. ``id`` is unique within its split; ``data`` holds the row's columns."""
 
     id: str
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
 _COLDEST = 1e-6
-"""Less is as good as greedy, and the least that float32 holds makes logits infinite."""
+"""The lowest temperature above 0. Below it sampling is as good as greedy, and logits / temperature may overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How turns are sampled. Defaults are the untouched distribution of the model.
+    """Sampling parameters of all turns. The defaults sample from the model's own distribution.
 
-    max_new_tokens: tokens at most, the end of sequence included; a pair (low, high) draws one length per step, both
-    ends included (CORY, section 4). temperature: 0 is greedy. top_k: 0 is off. top_p: 1.0 is off.
+    max_new_tokens: most tokens of a turn, the end of sequence included; a pair (low, high) draws one such limit per
+    step, both ends included (CORY, section 4). temperature: 0 is greedy. top_k: 0 is off. top_p: 1.0 is off.
     repetition_penalty: 1.0 is off. Raises ValueError for a number out of range.
     """
 
@@ -112,28 +112,28 @@ class Sampling:
         return (tokens, tokens) if isinstance(tokens, int) else (tokens[0], tokens[1])
 
     def at_length(self, tokens: int) -> Sampling:
-        """The same with one fixed length."""
+        """Return a copy whose ``max_new_tokens`` is this one number."""
         return dataclasses.replace(self, max_new_tokens=tokens)
 
     @property
     def truncated(self) -> bool:
-        """True if tokens are drawn from another distribution than the log-probabilities describe."""
+        """Whether tokens are drawn from another distribution than the log-probabilities describe."""
         return self.top_k > 0 or self.top_p < 1 or self.repetition_penalty != 1.0
 
 
 @dataclass(slots=True)
 class Turn:
-    """One role spoke once: the unit of training, with exactly the ids it was fed and the ids it sampled.
+    """One completion by one role: the unit of training, with exactly the token ids of its prompt and those it sampled.
 
     logps[t] is the log-probability of action_ids[t] under the distribution it was drawn from (temperature included,
-    truncation not). ``text`` is the decoded action without special tokens. ``finished``: it ended by itself, and then
-    action_ids[-1] is the end of sequence. ``round`` counts the turns of this role in this episode from 0. ``reward`` is
-    what the task paid, None until it was scored; the mean where the turn is part of several joints. ``temperature`` is
-    what logps were taken at (1 when greedy). ``excess`` is what truncated sampling (top-k, top-p, repetition penalty)
-    added to the log-probabilities, in nats. ``peers`` names the turns it is compared with. ``weight`` is how much it
-    counts in its episode: 1, or less where a play sampled several continuations of one state (1 / their number, along
-    the whole path), so that deep levels of a tree do not outweigh its root. ``heard``: what the play told it.
-    ``version``: of the weights that it was sampled with.
+    truncation not). ``text`` is the decoded action without special tokens. ``finished``: the turn ended by itself, so
+    action_ids[-1] is an end of sequence. ``round`` counts the turns of this role in this episode from 0. ``reward`` is
+    the task's reward, None until the turn is scored; the mean where the turn is part of several joints. ``temperature``
+    is that of logps (1 when greedy). ``excess`` is what truncated sampling (top-k, top-p, repetition penalty) added to
+    the log-probabilities, in nats. ``peers`` is the key of the group that the turn is compared in. ``weight`` is how
+    much the turn counts in its episode: 1, or less where a play sampled several continuations of one state (1 / their
+    number, along the whole path), so that deep levels of a tree do not outweigh its root. ``heard``: the turns and
+    texts that the play showed the role. ``version``: that of the weights which sampled the turn.
     """
 
     role: Role
@@ -157,10 +157,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """What the task judged together: the turns of one joint action, what each was paid, and what it continues.
+    """One joint action: turns that the task rewarded together, their rewards, and the joint that they continue.
 
-    after: the position in ``Episode.joints`` of the joint that led here, None for a beginning. answered: that joint
-    answers for this one, so its return has this one's in it.
+    after: the position in ``Episode.joints`` of the joint that this one continues, None for a first one. answered:
+    whether the return of that joint includes the return of this one.
     """
 
     turns: tuple[Turn, ...]
@@ -169,7 +169,7 @@ class Joint:
     answered: bool = True
 
     def by_role(self) -> dict[Role, float]:
-        """What each role was paid. Of several turns the mean: each of them was paid for the whole joint."""
+        """Return each role's reward, the mean over its turns: each of them was paid for the whole joint."""
         paid: dict[Role, list[float]] = {}
         for turn, reward in zip(self.turns, self.rewards, strict=True):
             paid.setdefault(turn.role, []).append(reward)
@@ -178,9 +178,9 @@ class Joint:
 
 @dataclass(slots=True)
 class Episode:
-    """All turns on one problem by one member of its group, and its joints, in the order they were spoken and scored.
+    """One member's interaction on one problem: its turns and joints, in the order they were sampled and scored.
 
-    parts: the task's components of what it came to, once they were asked for (``measure.note_parts``).
+    parts: the task's named components of the episode's reward, once ``measure.note_parts`` has asked for them.
     """
 
     problem: Problem
@@ -190,14 +190,14 @@ class Episode:
     parts: Metrics = field(default_factory=dict)
 
     def depths(self) -> list[int]:
-        """How many joints led to each joint."""
+        """Return the depth of each joint: how many joints it continues, directly or through others."""
         found: list[int] = []
         for joint in self.joints:
             found.append(0 if joint.after is None else found[joint.after] + 1)
         return found
 
     def history(self, last: int | None) -> tuple[tuple[Turn, ...], ...]:
-        """The turns of the joint at this position and of those that it continues, the first one first."""
+        """Return the turns of the joint at this position and of all joints that it continues, the earliest first."""
         found: list[tuple[Turn, ...]] = []
         while last is not None:
             found.append(self.joints[last].turns)
@@ -207,10 +207,10 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """A request for one turn: these ids in, an action out. ``key`` (64 bit) alone decides the random numbers.
+    """A request for one turn: a prompt as token ids. ``key`` (64 bit) alone determines the random numbers.
 
-    told: called with each token id as it is sampled, by engines that sample token by token in this process (the local
-    one); others are silent until the turn is whole. What is sampled is the same.
+    told: a callback that is given each token id as it is sampled, by engines that sample token by token in this process
+    (the local one); other engines never call it. The sampled tokens do not depend on it.
     """
 
     role: Role
@@ -232,7 +232,7 @@ class Say:
         excess: float = 0.0,
         version: int = 0,
     ) -> Turn:
-        """The turn that this request became."""
+        """Return the turn that answers this request."""
         return Turn(
             role=self.role,
             policy=self.policy,
@@ -252,25 +252,25 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a reward judges: turns on one problem, and the joints before them. It returns one number per turn."""
+    """One input of a task's reward: turns to score on one problem, and the turns of the joints before them."""
 
     problem: Problem
     turns: tuple[Turn, ...]
     history: tuple[tuple[Turn, ...], ...] = ()
 
     def said(self) -> dict[Role, str]:
-        """What each role said, the last of several turns."""
+        """Return the text of each role, that of its last turn if it has several."""
         return {turn.role: turn.text for turn in self.turns}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A turn to be learnt from: what it is held responsible for, and where it stands in the step.
+    """A turn to learn from, with its credit and its place in the step.
 
-    episode: its position among the step's episodes. joint: that of the joint it was part of (the first one, of several)
-    among all joints of the step; -1 if it was part of none. extra: a rule added it (``Rows``), and nobody sampled it
-    from this prompt. paid: the size of what its credit was summed from, so that a credit of nothing but rounding can be
-    told: the episode's rewards without their signs.
+    episode: the position of its episode among those of the step. joint: the position of its joint (the first one, of
+    several) among all joints of the step; -1 if it is part of none. extra: the algorithm added this row (``Rows``), so
+    it was not sampled from this prompt. paid: the sum of the absolute rewards of the episode, by which a credit that is
+    only a rounding error can be told.
     """
 
     turn: Turn
@@ -283,15 +283,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Batch:
-    """The turns of one policy, ready for a model. See the module's example.
+    """The turns of one policy as padded tensors. See the module's example.
 
     ids_BS long; start_B long, prompt length; length_B long, prompt + action; action_BT long (0 where padded);
-    mask_BT bool; logp_BT float, as sampled; credit_B float; reward_B float, the turn's own pay (NaN: nobody scored
-    it); peers_B long, equal numbers are compared with each other; temperature_B float, what the row was sampled at (1
-    for greedy); weight_B float, ``Turn.weight`` times turns per episode, so that the mean of weight_B * x_B over rows
-    is the mean over episodes of the sum over an episode's turns of weight * x; role_B long, which of ``roles`` (of the
-    whole step) spoke; episode_B and joint_B long, extra_B bool, paid_B float, as in ``Row``; version_B long, of the
-    weights that sampled the row (None: nobody knows, and nobody compares).
+    mask_BT bool; logp_BT float, as sampled; credit_B float; reward_B float, the turn's own reward (NaN: not scored);
+    peers_B long, turns of equal numbers are compared with each other; temperature_B float, of sampling (1 for greedy);
+    weight_B float, ``Turn.weight`` times turns per episode, so that the mean of weight_B * x_B over rows is the mean
+    over episodes of the sum over an episode's turns of weight * x; role_B long, an index into ``roles`` (those of the
+    whole step); episode_B and joint_B long, extra_B bool, paid_B float, as in ``Row``; version_B long, of the weights
+    that sampled the row (None: unknown, and not compared).
     ``Learner.describe`` adds, where an algorithm needs them: kl_BT, KL(policy || reference) over the whole vocabulary;
     logp_ref_BT; value_BT, the critic's estimate *before* each token. All zero outside the mask. logp_old_BT is
     ``Learner.logps`` before the update, where ``Algorithm.logp_old`` asks for it.
@@ -324,7 +324,7 @@ class Batch:
         return int(self.ids_BS.shape[0])
 
     def select(self, rows_B: Tensor) -> Batch:
-        """The named rows, with S and T cut to what these rows need."""
+        """Return the rows of these numbers, with S and T cut to the longest of them."""
         steps = int((self.length_B - self.start_B)[rows_B].max())
         width = int(self.length_B[rows_B].max())
         cut = {"S": width, "T": steps}
@@ -336,7 +336,7 @@ class Batch:
         return self.replace(**{name: take(name, value) for name, value in self.tensors().items()})
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors that are there, by name."""
+        """Return the fields that are tensors, by name."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: value for name, value in fields.items() if isinstance(value, torch.Tensor)}
 
@@ -349,7 +349,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a step has to teach: all its episodes, and the batch of every policy that learns, described."""
+    """The input of an advantage: all episodes of a step, and the described batch of every policy that learns."""
 
     episodes: Sequence[Episode]
     batches: Mapping[PolicyName, Batch]
@@ -357,10 +357,10 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Targets:
-    """What the loss aims at: adv_BT for the policy, return_BT for the critic (None without one).
+    """The targets of one policy's loss: adv_BT for the policy, return_BT for the critic (None without one).
 
-    eta: weight of the KL penalty, wherever the rule has it. columns: anything else that a loss wants to know of every
-    row, by a name that ends in _B or _BT. metrics: what the advantage has to say about the batch, to be logged.
+    eta: weight of the KL penalty, in the reward or in the loss. columns: further tensors that the loss needs, by names
+    that end in _B or _BT. metrics: numbers about the batch that are logged.
     """
 
     adv_BT: Tensor
@@ -370,7 +370,7 @@ class Targets:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     def select(self, rows_B: Tensor, steps: int) -> Targets:
-        """The named rows, cut to ``steps`` action tokens (the T of the matching ``Batch.select``)."""
+        """Return the rows of these numbers, cut to ``steps`` action tokens (the T of the matching ``Batch.select``)."""
         return self._mapped(lambda x: x[rows_B] if x.ndim == 1 else x[rows_B, :steps])
 
     def to(self, device: torch.device | str) -> Targets:
@@ -383,15 +383,15 @@ class Targets:
 
 
 def _placed(x: Tensor, device: torch.device | str) -> Tensor:
-    """On the device, through pinned memory, which a GPU reads while the CPU goes on."""
+    """Return the tensor on the device; to a GPU it is copied asynchronously, from pinned memory."""
     return (x.pin_memory() if str(device).startswith("cuda") else x).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What one forward says about the actions, differentiable: logp_BT; value_BT, where there is a critic; entropy_BT,
-    of the distribution each token was drawn from, in nats; kl_BT, KL(policy || reference) over the whole vocabulary,
-    where the objective wants it."""
+    """Differentiable outputs of one forward pass: logp_BT of the action tokens; value_BT, where there is a critic;
+    entropy_BT, of the distribution each token was drawn from, in nats; kl_BT, KL(policy || reference) over the whole
+    vocabulary, where ``Objective.kl`` asks for it."""
 
     logp_BT: Tensor
     value_BT: Tensor | None = None
@@ -400,56 +400,56 @@ class Outputs:
 
 
 Play = Callable[[Problem, Any], Coroutine[Any, Any, None]]
-"""(problem, team) -> the interaction; team is a ``play.Roles``."""
+"""(problem, team) -> a coroutine, the interaction of one episode; team is a ``play.Roles``."""
 Cast = Callable[[int], Mapping[Role, PolicyName]]
 Reward = Callable[[Sequence[Case]], list[list[float]]]
-"""What the task would pay these cases, one number per turn of each."""
+"""cases -> the task's reward for each of them, one number per turn."""
 Credit = Callable[[Sequence[Episode], Reward], list[list[float]]]
-"""(all episodes of a step, the task's reward for anything else that might have been said) -> for each episode, one
-number per turn: what it is held responsible for."""
+"""(all episodes of a step, the task's reward, for cases that were not played) -> for each episode, one number per
+turn, its credit."""
 Rows = Callable[[Sequence[Episode], Sequence[Row]], Sequence[Row]]
-"""(all episodes of a step, a row for each of their turns) -> further rows to learn from."""
+"""(all episodes of a step, a row for each of their turns) -> additional rows to learn from."""
 Advantage = Callable[[Lesson, State], tuple[Mapping[PolicyName, Targets], State]]
-"""(everybody's batches and all episodes, state) -> (targets of every policy that is to learn, the next state)."""
+"""(the lesson of a step, state) -> (targets of every policy that is to be updated, the next state)."""
 Follow = Callable[
     [Lesson, PolicyName, Tensor, Mapping[PolicyName, Targets], State], tuple[Mapping[PolicyName, Targets], State]
 ]
-"""(everybody's batches, who has just learnt, its log-probabilities since, [B, T], all targets, state) -> (the targets
-from here on, the next state)."""
+"""(lesson, the policy just updated, its log-probabilities after the update, [B, T], all targets, state) -> (the targets
+of the updates that follow, the next state)."""
 LossAggregation = Callable[[Batch], Tensor]
-"""(mini-)batch -> weight_BT: how much each token counts; the loss of a batch is the weighted *sum* over its tokens."""
+"""(mini-)batch -> weight_BT, the weight of each token; the loss of a batch is the weighted *sum* over its tokens."""
 Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
 """(outputs, batch, targets, weight_BT) -> (scalar, detached metrics); both add up over micro-batches.
 
-Metrics named ``loss/...`` are terms of the scalar, those that end in ``/max`` the largest of something; others are
-weighted sums over tokens, reported as weighted means.
+Metrics named ``loss/...`` are terms of the scalar, those that end in ``/max`` maxima; others are weighted sums over
+tokens, reported as weighted means.
 """
 
 
 Prompt = str | Sequence[Message] | Sequence[Turn | str]
-"""What a role is told: text; chat messages; or its own last Turn followed by new text, spliced as exact token ids."""
+"""A role's prompt: text; chat messages; or its own last Turn followed by new text, spliced as exact token ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithTools:
-    """A prompt of a role that may call functions. tools: what the chat template is told of them, as JSON schemas."""
+    """A prompt of a role that may call functions. tools: their JSON schemas, for the chat template."""
 
     prompt: Prompt
     tools: tuple[Mapping[str, Any], ...]
 
 
 Asked = Prompt | WithTools
-"""What an engine makes token ids of."""
+"""The input of ``TurnSource.encode``."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What an update minimises, and in how many steps.
+    """The loss of an update, and its optimiser steps.
 
     epochs: passes over each batch. minibatch: rows per optimiser step (None: all). together: ``peers`` never splits
     turns that are compared with each other, for losses of several rows; ``row`` splits anywhere. kl: the loss
-    differentiates ``Outputs.kl_BT``, for which every pass has a forward of the reference, too. staleness: updates by
-    which turns may be older than the weights that learn, 0 or 1 (``Engine``'s). Policies that learn side by side call
+    differentiates ``Outputs.kl_BT``, for which every pass runs the reference, too. staleness: by how many updates turns
+    may be older than the weights that learn from them, 0 or 1 (``Engine``'s). Policies that learn at the same time call
     the loss from several threads.
     """
 
@@ -464,18 +464,18 @@ class Objective:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A training rule as a value. The trainer runs it and knows no algorithm by name.
+    """A training algorithm as a value, which the trainer runs without knowing its name.
 
-    credit: what each turn is held responsible for. advantage: (lesson, state) -> targets and the next state. objective:
-    what the update minimises. start: the state at step 0. reference: needs a frozen start policy (KL). critic: needs a
-    value head, on every policy, or on those of these names. logp_old: batches have the learner's own log-probabilities,
-    where a sampler's differ and a batch is used more than once. rows: what else is learnt from. follow: with one,
-    policies learn in turn, in an order drawn for each step, and it says what follows from each update for the others.
-    resample: how many times a step plays other problems in place of those that have nothing to teach it
-    (``dynamic_sampling``). caution: what whoever trains with it should know, said once. kept: what of the state stays
-    at a ``reset`` of the trainer, as weights and value heads do. warmup: first steps, in which it is no mistake that
-    the advantage leaves policies out. A rule that draws random
-    numbers takes them from ``noise``.
+    credit: the rule that gives each turn its credit. advantage: (lesson, state) -> targets and the next state.
+    objective: the loss of an update and its steps. start: the state at step 0. reference: whether a frozen copy of the
+    start policy is needed (KL). critic: whether a value head is needed, on every policy or on those of these names.
+    logp_old: whether batches hold the learner's own log-probabilities, needed where the sampler's differ and a batch is
+    used more than once. rows: adds rows to learn from. follow: if given, policies are updated one after the other, in
+    an order drawn for each step, and ``follow`` adapts the targets after each update. resample: how many times a step
+    plays other problems in place of those without a signal (``dynamic_sampling``). caution: a warning for users, given
+    once. kept: returns the part of the state that survives a ``reset`` of the trainer, as weights and value heads do.
+    warmup: number of first steps in which the advantage may leave policies out without a warning. A rule that draws
+    random numbers takes them from ``noise``.
     """
 
     credit: Credit
@@ -492,8 +492,8 @@ class Algorithm:
     kept: Callable[[State], State] | None = None
     warmup: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What it was made with: a checkpoint belongs to one algorithm."""
+    """The arguments that the algorithm was made with: a checkpoint belongs to one algorithm."""
 
     def has_critic(self, name: PolicyName) -> bool:
-        """Whether this policy needs a value head."""
+        """Return whether this policy needs a value head."""
         return self.critic if isinstance(self.critic, bool) else name in self.critic

@@ -1,4 +1,4 @@
-"""Training rules as values: credit + advantage + loss + KL rule. One file each, with its deviations from the paper."""
+"""Training algorithms as values: credit + advantage + loss + KL rule. Each file lists its deviations from papers."""
 
 from collections.abc import Callable
 

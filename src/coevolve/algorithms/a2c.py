@@ -1,4 +1,4 @@
-"""A2C and REINFORCE++: PPO's parts with other settings. Deviations from papers are numbered in docs/objectives.md."""
+"""A2C and REINFORCE++: PPO with other defaults. Deviations from the papers are numbered in docs/objectives.md."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Actors and critics over turns: IAC, every agent's critic of what it was told itself, and MAAC, one critic of what all
-were told (CoLLM-DC and CoLLM-CC, arXiv 2601.21972; in CoMLRL ``IACTrainer`` and ``MAACTrainer``).
+"""Actor-critic over turns: IAC, a critic per agent that reads the agent's own prompt, and MAAC, one critic that reads
+all prompts (CoLLM-DC and CoLLM-CC, arXiv 2601.21972; in CoMLRL ``IACTrainer`` and ``MAACTrainer``).
 
-A turn is one action, all its tokens have one advantage, and a critic says one value a turn, before the turn's first
-token. What it reads is a row of its own (``Algorithm.rows``): the agent's prompt, or the prompts of all that act
-together, and with ``value: q`` what was answered, too. The critic is the agent's own head, that of any other policy, or
-a policy that never speaks. Deviations from CoMLRL are numbered in docs/iac.md.
+A turn is one action: all its tokens have one advantage, and the critic gives one value per turn, before the turn's
+first token. The critic's input is a row of its own (``Algorithm.rows``): the agent's prompt, or the prompts of all that
+act together, and with ``value: q`` also the answers. The critic is the value head of the agent itself, of another
+policy, or of a policy that never speaks. Deviations from CoMLRL are numbered in docs/iac.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from coevolve.settings import Count, Fraction, NotNegative, Positive, checked_ca
 from coevolve.types import Algorithm, Episode, Objective, PolicyName, Role, Row, Turn
 
 Reads = Callable[[Turn, Sequence[Turn]], list[int]]
-"""(a turn, those it was judged together with) -> the ids that its critic reads."""
+"""(a turn, all turns of its joint) -> the token ids that its critic reads."""
 
 
 @checked_call("algorithm")
@@ -42,16 +42,16 @@ def iac(
     epochs: Count = 1,
     minibatch: Count | None = None,
 ) -> Algorithm:
-    """Independent actor-critic: the advantage of a turn over what the agent's own history was worth.
+    """IAC, independent actor-critic: the advantage of a turn is its return less the value of the agent's own prompt.
 
-    critic: policy -> the policy whose head is its critic, for all that speak; None is everybody's own head. value: of
-    what was told (v), or of that and the answer (q, with which the advantage is how much better it went than is usual
-    after this answer). credit: whose return; its discount is ``gamma``. lam: 0 is one turn of reward and then the
-    critic, 1 the whole return. whiten: advantages to mean 0, variance 1 over the policy's turns of one role and place
-    at a step; that of a turn which is the only one of these stays as it is. value_coef: of half the squared error,
-    which is cut off ``value_clip`` away from the value before the update (None: nowhere). value_norm: values, and
-    ``value_clip``, in standard deviations of the returns so far. clip, epochs, minibatch: as in ``group_relative``.
-    Raises ValueError for settings out of range.
+    critic: policy -> the policy whose value head is its critic, for all that speak; None: each policy's own head.
+    value: of the prompt (v), or of prompt and answer (q, where the advantage is how much better the outcome was than
+    usual after this answer). credit: the return, discounted by ``gamma``. lam: of GAE over turns; 0 bootstraps from the
+    critic after one turn, 1 is the whole return. whiten: scale advantages to mean 0, variance 1 over the policy's turns
+    of one role and round at a step; the only turn of its kind keeps its advantage. value_coef: weight of half the
+    squared value error, clipped ``value_clip`` away from the value before the update (None: not clipped). value_norm:
+    values, and ``value_clip``, are in standard deviations of the returns so far. clip, epochs, minibatch: as in
+    ``group_relative``. Raises ValueError for settings out of range.
     """
     settings = dict(locals())
 
@@ -82,10 +82,10 @@ def maac(
     epochs: Count = 1,
     minibatch: Count | None = None,
 ) -> Algorithm:
-    """Actors with one critic of what all of them were told.
+    """MAAC, multi-agent actor-critic: all agents share one critic, which reads the prompts of all.
 
-    critic: the policy whose head it is, which may play a role or none. It reads the agents' own token ids, so it has
-    their tokenizer. Everything else as in ``iac``.
+    critic: the policy whose value head is the critic; it may play a role or none. It reads the agents' token ids, so it
+    must have their tokenizer. All other settings as in ``iac``.
     """
     return _actor_critic(lambda name: critic, (critic,), joint_history(value == "q"), dict(locals()))
 
@@ -93,7 +93,7 @@ def maac(
 def _actor_critic(
     critic_of: CriticOf, named: tuple[PolicyName, ...] | None, reads: Reads, s: Mapping[str, Any]
 ) -> Algorithm:
-    """s: the settings of ``iac``. named: the policies that have a head, None for all."""
+    """Build the algorithm. s: the settings of ``iac``. named: the policies with a value head, None for all."""
     check_reuse(s["clip"], s["epochs"], s["minibatch"])
     advantage = against_turn_values(critic_of, s["gamma"], s["lam"], whiten=s["whiten"])
     return Algorithm(
@@ -113,15 +113,15 @@ def _actor_critic(
 
 
 def own_history(answers: bool) -> Reads:
-    """The turn's own prompt. answers: and what it answered."""
+    """Return a function to the turn's prompt, with answers=True followed by its action."""
     return lambda turn, together: [*turn.prompt_ids, *(turn.action_ids if answers else ())]
 
 
 def joint_history(answers: bool) -> Reads:
-    """The prompts of all that were judged together, one after the other, and (answers) what all of them answered.
+    """Return a function to the prompts of all turns of the joint, concatenated, with answers=True then all actions.
 
-    Without answers it is a baseline, which may not know what the turn itself said: so prompts of partners that quote
-    one of these turns are left out, as it was said or as it was heard (``misheard``), itself or in an earlier turn.
+    Without answers the value is a baseline and must not depend on the turn's own action. So prompts of partners that
+    heard a turn of this joint are left out, whether directly, through another turn, or changed (``misheard``).
     """
 
     def reads(turn: Turn, together: Sequence[Turn]) -> list[int]:
@@ -134,7 +134,7 @@ def joint_history(answers: bool) -> Reads:
 
 
 def _heard(turn: Turn) -> set[tuple[Role, int]]:
-    """Whose turns of which round a turn has heard, and those have."""
+    """Return (role, round) of all turns that a turn has heard, directly or through others."""
     found, waiting = set[tuple[Role, int]](), [*turn.heard]
     while waiting:
         part = waiting.pop()
@@ -145,7 +145,7 @@ def _heard(turn: Turn) -> set[tuple[Role, int]]:
 
 
 def critic_rows(episodes: Sequence[Episode], rows: Sequence[Row], *, critic_of: CriticOf, reads: Reads) -> list[Row]:
-    """For every turn a row of its critic, which says what it is worth where the row's one action token would begin."""
+    """Return a row for the critic of every turn; its value is that before the row's single action token."""
     together = {id(turn): joint.turns for e in episodes for joint in reversed(e.joints) for turn in joint.turns}
     found = []
     for row in rows:

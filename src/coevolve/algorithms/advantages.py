@@ -1,4 +1,4 @@
-"""Advantages, and what they are made of: from everybody's batches to what each policy is pushed by.
+"""Advantages and their building blocks: functions from the batches of all policies to their targets.
 
 Letters: B turns, T action tokens.
 """
@@ -16,19 +16,19 @@ from coevolve.maths.moments import Moments
 from coevolve.types import Advantage, Batch, Lesson, LossAggregation, PolicyName, State, Targets
 
 Rule = Callable[[Batch, float], Targets]
-"""(one policy's batch, weight of its KL penalty) -> its targets."""
+"""(the batch of one policy, weight of its KL penalty) -> its targets."""
 
 Adapt = Callable[[float, float, int], float]
 """(weight of the KL penalty, KL per turn, turns) -> the next weight."""
 
 Rescale = Callable[[Tensor, Moments], Tensor]
-"""(credit_B, the policy's credits so far, these included) -> credit_B."""
+"""(credit_B, moments of the policy's credits so far, these included) -> rescaled credit_B."""
 
 
 def per_policy(rule: Rule, eta: float = 0.0, adapt: Adapt | None = None) -> Advantage:
-    """A rule that looks at one policy's batch at a time, as an advantage.
+    """Return an advantage that applies a rule to the batch of each policy.
 
-    eta: weight of the KL penalty that the rule is given; with ``adapt`` each policy's own, in ``state["kl"]``.
+    eta: weight of the KL penalty, passed to the rule; with ``adapt`` each policy has its own, in ``state["kl"]``.
     """
 
     def advantage(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
@@ -51,7 +51,7 @@ def _kl_per_turn(batch: Batch) -> float:
 
 
 def rescaled(advantage: Advantage, rescale: Rescale) -> Advantage:
-    """The advantage of credits that were rescaled by each policy's running statistics, ``state["moments"]``."""
+    """Return the advantage on credits rescaled by each policy's running statistics, ``state["moments"]``."""
 
     def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
         before = state.get("moments", {})
@@ -69,17 +69,17 @@ def _noted(targets: Targets, **metrics: float) -> Targets:
 
 
 def log_ratio(batch: Batch) -> Tensor:
-    """log pi(a) - log pi_0(a) of the sampled tokens, 0 outside the mask; its mean is the KL, its gradient as a reward
-    that of the KL."""
+    """Return log pi(a) - log pi_0(a) of the sampled tokens, 0 outside the mask. Its mean is the KL; as a reward it has
+    the gradient of the KL."""
     assert batch.logp_ref_BT is not None, "a KL penalty needs a reference"
     return (batch.logp_BT - batch.logp_ref_BT).masked_fill(~batch.mask_BT, 0.0)
 
 
 def against_peers(baseline: Compare, scale: groups.Scale, penalty: Callable[[Tensor], Tensor] | None = None) -> Rule:
-    """Every token of a turn the difference of its credit to its peers' (``algorithms.baselines``).
+    """Return a rule: every token's advantage is its turn's credit less a baseline, divided by a scale.
 
-    penalty: a function of log-ratios (``kl.ESTIMATORS``) that comes off the credit, times the KL weight, before it is
-    compared. A turn without peers gets 0; whether anybody has some is for ``baselines.check_peers`` to say.
+    penalty: a function of log-ratios (``kl.ESTIMATORS``) that is subtracted from the credit, times the KL weight,
+    before the baseline. A turn without peers gets 0; ``baselines.check_peers`` checks that some turns have peers.
     """
 
     def rule(batch: Batch, eta: float) -> Targets:
@@ -93,34 +93,34 @@ def against_peers(baseline: Compare, scale: groups.Scale, penalty: Callable[[Ten
 
 
 def _signal(batch: Batch) -> dict[str, float]:
-    """Which share of the turns had nobody to be compared with, and which only equals: neither teaches anything."""
+    """Return the shares of turns without peers and of turns with only equal peers: neither have a signal."""
     alone_B = groups.size(batch.peers_B) == 1
     flat_B = groups.flat(batch.credit_B, batch.peers_B, batch.paid_B) & ~alone_B
     return {"groups_of_one": float(alone_B.float().mean()), "groups_flat": float(flat_B.float().mean())}
 
 
 def full_kl(batch: Batch) -> Tensor:
-    """KL(policy || reference) where each token was drawn, the same for any token.
+    """Return KL(policy || reference) at the position of each token, which is the same whatever token is drawn there.
 
-    So as a reward it steers only which states come next; the policy gradient does not feel the KL of its own state.
+    So as a reward it affects only which positions come next; it has no gradient for the KL of its own position.
     """
     assert batch.kl_BT is not None, "the KL penalty needs a reference"
     return batch.kl_BT
 
 
 def without_critic(rule: Rule) -> Rule:
-    """The rule with a critic that says 0: an advantage is what is still to come, and nothing is learnt of values."""
+    """Return the rule with all values 0 and no target for a critic: the advantage is the reward to go."""
     return lambda batch, eta: dataclasses.replace(
         rule(batch.replace(value_BT=torch.zeros_like(batch.logp_BT)), eta), return_BT=None
     )
 
 
 def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
-    """The rule as if turns without a signal were not in the batch, as in DAPO (arXiv 2503.14476, section 3.2), which
-    samples others in their place (``dynamic_sampling``).
+    """Return the rule as if turns without a signal were not in the batch, as in DAPO (arXiv 2503.14476, section 3.2),
+    which samples others in their place (``dynamic_sampling``).
 
-    They get no advantage, and the others have that of a batch of their own, in whose loss they would count for more: by
-    as much it grows.
+    Their advantage is 0. The other turns get the advantage that they have in a batch of their own, multiplied by the
+    ratio of their loss weights in that batch and in the whole one, since they would weigh more in a smaller batch.
     """
 
     def kept(batch: Batch, eta: float) -> Targets:
@@ -137,10 +137,10 @@ def where_it_differs(rule: Rule, loss_aggregation: LossAggregation) -> Rule:
 
 
 def _of_their_own(batch: Batch, rows_B: Tensor) -> Batch:
-    """These rows as if the step had no others: groups numbered without gaps, weights by the turns of an episode now."""
+    """Return these rows as a batch of their own: groups renumbered, weights for the new number of turns per episode."""
     alone = batch.select(rows_B)
     before, left = (len(torch.unique(one.episode_B)) for one in (batch, alone))
-    turns_per_episode = (len(alone) * before) / (len(batch) * left)  # of what it was
+    turns_per_episode = (len(alone) * before) / (len(batch) * left)  # as a fraction of the whole batch's
     peers_B = torch.unique(alone.peers_B, return_inverse=True)[1]
     return alone.replace(peers_B=peers_B, weight_B=alone.weight_B * turns_per_episode)
 
@@ -148,10 +148,10 @@ def _of_their_own(batch: Batch, rows_B: Tensor) -> Batch:
 def against_critic(
     penalty: Callable[[Batch, float], Tensor], gamma: float, lam: float, *, whiten: bool, whiten_rewards: bool
 ) -> Rule:
-    """Generalised advantage estimation over tokens: -eta * penalty at every token, the credit at the last one.
+    """Return a rule of GAE over tokens, with reward -eta * penalty at every token and the credit at the last one.
 
-    whiten: advantages to mean 0, variance 1 over the batch's tokens. whiten_rewards: rewards to variance 1, around
-    their mean.
+    whiten: scale advantages to mean 0, variance 1 over the batch's tokens. whiten_rewards: scale rewards to variance 1,
+    keeping their mean.
     """
 
     def rule(batch: Batch, eta: float) -> Targets:

@@ -1,7 +1,7 @@
-"""Baselines and scales by name: what a turn's credit is compared with, and what the difference is divided by.
+"""Baselines and scales by name: what is subtracted from a turn's credit, and what the difference is divided by.
 
-The formulas are in ``maths.groups``; here is which columns of a batch they look at, and the two that look further than
-one policy's batch: a mean over past steps, and one scale for the whole team. Letters: B turns.
+The formulas are in ``maths.groups``; this module passes them the columns of a batch. It also has the two that need more
+than one policy's batch: a mean over past steps, and one scale for the whole team. Letters: B turns.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def _max(credit_B: Tensor, batch: Batch) -> Tensor:
 
 
 def as_it_is(credit_B: Tensor, batch: Batch) -> Tensor:
-    """The credit: nobody to compare with."""
+    """Return the credit itself, without a baseline."""
     return groups.as_it_is(credit_B, batch.peers_B)
 
 
 def _by_length(credit_B: Tensor, batch: Batch) -> Tensor:
-    """The tokens of a turn for the squared length of its score (``groups.less_weighted``)."""
+    """Return the credit less a mean weighted by turn length, a proxy for the squared score (``less_weighted``)."""
     return groups.less_weighted(credit_B, batch.peers_B, batch.mask_BT.sum(1))
 
 
@@ -51,15 +51,15 @@ BASELINES: dict[str, Compare] = {
     "none": as_it_is,
     "length": _by_length,
     "shrunk": _shrunk,
-    "moving": as_it_is,  # ``less_moving`` has been there before
+    "moving": as_it_is,  # ``less_moving`` has already subtracted it
 }
 WITHOUT_PEERS = ("none", "moving")
-"""Baselines that no peer is in: so a group of equal returns has an advantage, however large beside its spread."""
+"""Baselines without peers: with them groups of equal returns have advantages, which may far exceed their spread."""
 SCALES: dict[str, groups.Scale] = {
     "none": groups.no_scale,
     "group": groups.group_std,
     "agent": groups.agent_std,
-    "team": groups.no_scale,  # ``over_team`` comes after it
+    "team": groups.no_scale,  # ``over_team`` divides afterwards
 }
 
 
@@ -78,23 +78,23 @@ def _elsewhere(credit_B: Tensor, batch: Batch, weight_B: Tensor) -> Tensor:
 WITHIN_ROLES: dict[str, Compare] = BASELINES | {
     "loo": _other_episodes,
     "length": _other_episodes_by_length,
-    "shrunk": _other_episodes,  # nobody to be drawn towards
+    "shrunk": _other_episodes,  # a role is one group, so there are no others to shrink towards
 }
-"""The same where a group is all of a role's turns. An episode may have several of them, and what a turn has led to must
-not be in its baseline: the others are those of other episodes."""
+"""Baselines by name where a group is all turns of a role. An episode may have several of these, and the baseline of a
+turn must not contain what the turn has caused, so the others are those of other episodes."""
 OF_OTHER_EPISODES = ("loo", "length", "shrunk")
-"""Those of them that want turns of other episodes."""
+"""Baselines of ``WITHIN_ROLES`` that need turns of other episodes."""
 
 
 def within_roles(batch: Batch) -> Batch:
-    """The batch with all turns of a role for one group: a policy's turns in that role, in all episodes of the step."""
+    """Return the batch with one group per role: the policy's turns in that role, in all episodes of the step."""
     return batch.replace(peers_B=torch.unique(batch.role_B, return_inverse=True)[1])
 
 
 def check_peers(batches: Collection[Batch]) -> None:
-    """Raises ValueError where nobody of the team has a peer, or nobody that has spoken in every episode. A policy that
-    spoke in some only, and has no peer, is so by chance: it learns nothing from this step, and the metric
-    ``groups_of_one`` says so."""
+    """Raise ValueError if no turn of the team has a peer, or no turn of a policy that spoke in every episode. A policy
+    that spoke in some episodes only may lack peers by chance: it learns nothing from this step, which the metric
+    ``groups_of_one`` shows."""
     lonely = [batch for batch in batches if bool((groups.size(batch.peers_B[~batch.extra_B]) == 1).all())]
     episodes = max(_episodes(batch) for batch in batches)
     if len(lonely) == len(batches) or any(_episodes(batch) == episodes for batch in lonely):
@@ -110,13 +110,13 @@ def _episodes(batch: Batch) -> int:
 
 
 def check_roles(batches: Collection[Batch]) -> None:
-    """The same where all turns of a role are one group."""
+    """Raise ValueError as ``check_peers`` does, with all turns of a role as one group."""
     check_peers([within_roles(batch) for batch in batches])
 
 
 def check_other_episodes(batches: Collection[Batch]) -> None:
-    """The same of a baseline that a turn itself, and its episode, is not in. Of whole batches: where turns are left
-    out, those that are left may well be of one episode."""
+    """Raise ValueError as ``check_roles`` does, and if each policy's turns are all of one episode, for baselines of
+    other episodes. batches: whole ones; after ``drop_flat`` the turns may well be of one episode."""
     if all(bool((batch.episode_B == batch.episode_B[0]).all()) for batch in batches):
         raise ValueError(
             "group: role compares a turn with those of other episodes, and all turns of a policy at this step are "
@@ -126,7 +126,7 @@ def check_other_episodes(batches: Collection[Batch]) -> None:
 
 
 def with_peers(advantage: Advantage, check: Callable[[Collection[Batch]], None]) -> Advantage:
-    """The advantage of a team that has passed the check, of everybody's batches, before any is looked at alone."""
+    """Return the advantage preceded by a check of all policies' batches together."""
 
     def wrapped(lesson: Lesson, state: State) -> tuple[Mapping[PolicyName, Targets], State]:
         check(lesson.batches.values())
@@ -136,17 +136,17 @@ def with_peers(advantage: Advantage, check: Callable[[Collection[Batch]], None])
 
 
 def alone_in_role(batch: Batch) -> Tensor:
-    """True for turns whose role spoke in no other episode of the step, so that they have nobody to be compared with."""
+    """Return True for turns whose role spoke in no other episode of the step, so that they have no peers; shape B."""
     peers_B = within_roles(batch).peers_B
     return groups.size(peers_B) == groups.size(groups.pairs(peers_B, batch.episode_B))
 
 
 def less_moving(advantage: Advantage, decay: float) -> Advantage:
-    """The advantage of credits less what the policy was credited with in the same role at earlier steps.
+    """Return the advantage on credits less a moving average of the policy's credits in the same role.
 
     Role-conditioned advantage estimation (arXiv 2506.24119): b <- decay b + (1 - decay) mean credit of the step, for
-    every policy and role, in ``state["moving"]``. It is b / (1 - decay^steps) that comes off, so that the first steps
-    are not compared with the 0 that b begins with. Past steps alone are in it: unbiased.
+    every policy and role, in ``state["moving"]``. Subtracted is b / (1 - decay^steps), which corrects for the start
+    of b at 0. It has past steps only, so it is unbiased.
     """
 
     def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
@@ -168,10 +168,10 @@ def less_moving(advantage: Advantage, decay: float) -> Advantage:
 
 
 def over_team(advantage: Advantage) -> Advantage:
-    """The advantage divided by one number for all policies of the step, the standard deviation of all their turns'.
+    """Return the advantage divided by one number for all policies: the standard deviation over all turns of the step.
 
-    Whole batches are normalised so in REINFORCE++ (arXiv 2501.03262); that agents of other means and spreads then get
-    gradients of other sizes is what arXiv 2602.08847 has against it, and ``std: agent`` for.
+    REINFORCE++ (arXiv 2501.03262) normalises whole batches like this. arXiv 2602.08847 objects that agents with other
+    means and spreads then get gradients of other sizes, and proposes ``std: agent``.
     """
 
     def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
@@ -181,7 +181,7 @@ def over_team(advantage: Advantage) -> Advantage:
         credits = [(b.credit_B, torch.zeros_like(b.peers_B), b.paid_B) for b in batches]
         flat = all(bool(groups.flat(*one).all()) for one in credits)
         std = float(found_B.std(correction=0))
-        if flat or std <= max(float(groups.tolerance(*one).max()) for one in credits):  # as small as rounding
+        if flat or std <= max(float(groups.tolerance(*one).max()) for one in credits):  # only rounding errors
             std = 1.0
         return {n: dataclasses.replace(aims, adv_BT=aims.adv_BT / std) for n, aims in targets.items()}, state
 

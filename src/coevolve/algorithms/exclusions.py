@@ -1,4 +1,4 @@
-"""Settings that exclude each other, or that nothing looks at beside others, told before anything is made of them."""
+"""Checks for settings that exclude each other or that other settings make unused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coevolve.settings import check_idle
 
 
 def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
-    """Of ``group_relative``: which turns are left out of a step, beside how they are compared. Raises ValueError."""
+    """Raise ValueError if ``group_relative``'s drop_flat, resample or decay do not fit its other settings."""
     if s["baseline"] != "moving":
         check_idle(factory, s, "decay", "baseline: moving")
     if s["drop_flat"] and (s["baseline"] in WITHOUT_PEERS or (s["baseline"], s["group"]) == ("shrunk", "peers")):
@@ -25,7 +25,7 @@ def check_left_out(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
 
 
 def uncentred(std: str, baseline: str) -> str:
-    """A caution where returns are divided by their spread and not centred; empty if they are."""
+    """Return a caution if returns are divided by their spread but not centred, else an empty text."""
     if std == "none" or baseline not in WITHOUT_PEERS:
         return ""
     return (
@@ -36,10 +36,10 @@ def uncentred(std: str, baseline: str) -> str:
 
 
 def unfelt(s: Mapping[str, Any]) -> str:
-    """A caution, of ``group_relative``'s settings, where a KL has no gradient, or hardly one near the start; empty if
-    there is none."""
+    """Return a caution if the KL of ``group_relative``'s settings has no gradient, or hardly one near the start model,
+    else an empty text."""
     paid, k1 = s["kl"] == "reward", s["estimator"] == "k1"
-    if s["beta"] == 0 or paid == k1:  # k1 is felt where it is paid, the others where they are in the loss
+    if s["beta"] == 0 or paid == k1:  # k1 has its gradient as a reward, the others in the loss
         return ""
     if not paid:
         return (
@@ -53,8 +53,7 @@ def unfelt(s: Mapping[str, Any]) -> str:
 
 
 def check_critic(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
-    """Of ``ppo``: what is of a critic where there is none, and of a weight of the KL that adapts where it does not.
-    Raises ValueError."""
+    """Raise ValueError for critic settings of ``ppo`` without a critic, or settings of an adaptive KL without one."""
     if s["value_norm"] and not s["critic"]:
         raise ValueError("algorithm: value_norm is of a critic's values, and critic is false; leave one of them out")
     if not s["critic"]:

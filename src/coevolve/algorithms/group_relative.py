@@ -1,7 +1,7 @@
-"""Policy gradients from a group of returns: the common builder of MAGRPO and its variants, GRPO, RLOO and REINFORCE.
+"""Group-relative policy gradients: the common builder of MAGRPO and its variants, GRPO, RLOO and REINFORCE.
 
-A turn's credit is compared with its peers' (``maths.groups``), every token of the turn gets the difference as its
-advantage, and one loss follows: plain REINFORCE, or a clipped ratio where a batch is reused.
+A turn's credit is compared with that of its peers (``maths.groups``), and the difference is the advantage of all its
+tokens. The loss is plain REINFORCE, or has a clipped ratio where a batch is reused.
 """
 
 from __future__ import annotations
@@ -66,30 +66,30 @@ def group_relative(
     resample: CountFromZero = 0,
     mismatch: Literal["none", "tis", "icepop", "sequence"] = "none",
 ) -> Algorithm:
-    """A group-relative policy gradient as a value.
+    """A group-relative policy gradient: returns less a baseline of their group.
 
-    baseline: what a return is compared with: the mean of its group, that of the others (loo, and by their length:
-    length, or drawn towards the other groups' means: shrunk), the largest, nothing, or what the policy was credited
-    with in that role before (moving, of which each step keeps ``decay``). std: divide by the standard deviation of the
-    returns, of the group or of all the agent's turns, or by that of the advantages of all the team's. group: the turns
-    that are compared: those of one problem, role and turn (of one node in a tree), or all of the policy's in a role at
-    a step. credit: a rule of ``coevolve.credit``; the team's return, or each agent its own (``own_return``). clip:
-    PPO's clipped ratio, one number or (below, above); it is needed where ``epochs`` or ``minibatch`` reuse a batch.
-    ratio: of each token; of the turn, the mean of its tokens' (GSPO); or detached, as a weight of the log-probability
-    that has no gradient (CISPO). loss_aggregation: see ``maths.loss_aggregation``. beta: weight of the KL to the start
-    model, none at 0; kl: as a term of the loss, or taken from the return before it is compared; estimator:
-    ``maths.kl``, or exact, over the whole vocabulary, in the loss only. entropy: weight of a bonus in the loss.
-    drop_flat: the policy gradient is as if groups of equal returns were not in the batch (DAPO), for baselines of the
-    group; their KL and entropy count where these are in the loss. resample: how many times a step plays other problems
-    in place of those that were paid alike whatever was said (``dynamic_sampling``). mismatch: what makes up for a
-    sampler whose numbers differ from the learner's (``maths.mismatch``).
+    baseline: what is subtracted from a return: the mean of its group; the mean of the others (loo; length: weighted by
+    their lengths; shrunk: drawn towards the other groups' means); the largest (max); nothing (none); or a moving
+    average of the policy's earlier credits in that role (moving, with decay rate ``decay``). std: divide by the
+    standard deviation of the returns in the group, of all the agent's turns, or of the advantages of the whole team.
+    group: the turns that are compared: those of one problem, role and round (of one node in a tree), or all of the
+    policy's in a role at a step. credit: a rule of ``coevolve.credit``: the team's return, or each agent's own
+    (``own_return``). clip: PPO's clipped ratio, one number or (below, above); needed where ``epochs`` or ``minibatch``
+    reuse a batch. ratio: per token; per turn, the geometric mean of its tokens' (GSPO); or detached, as a weight
+    without gradient of the log-probability (CISPO). loss_aggregation: see ``maths.loss_aggregation``. beta: weight of
+    the KL to the start model, none at 0; kl: as a term of the loss, or subtracted from the return (reward); estimator:
+    ``maths.kl``, or exact, over the whole vocabulary, in the loss only. entropy: weight of an entropy bonus in the
+    loss. drop_flat: leave groups of equal returns out of the policy gradient (DAPO), for baselines of the group; their
+    KL and entropy in the loss still count. resample: how many times a step plays other problems in place of those whose
+    members were paid the same (``dynamic_sampling``). mismatch: correction for a sampler whose log-probabilities differ
+    from the learner's (``maths.mismatch``).
     Raises ValueError for settings out of range, and for two that exclude each other.
     """
     return _group_relative({**locals(), "credit": credit_name(credit)}, credit_of(credit))
 
 
 def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
-    """s: the settings of ``group_relative``."""
+    """Build the algorithm. s: the settings of ``group_relative``."""
     check_reuse(s["clip"], s["epochs"], s["minibatch"])
     check_left_out(group_relative, s)
     if s["clip"] is None and RATIOS[s["ratio"]] is not clipped_policy:
@@ -110,17 +110,17 @@ def _group_relative(s: Mapping[str, Any], credit: Credit) -> Algorithm:
 
 
 def _paid(s: Mapping[str, Any]) -> bool:
-    """Is a KL taken from the return, and not a term of the loss?"""
+    """Return whether the KL is subtracted from the return, not a term of the loss."""
     return bool(s["kl"] == "reward")
 
 
 def _whole(s: Mapping[str, Any]) -> bool:
-    """Is there a KL, and is it that over the whole vocabulary?"""
+    """Return whether there is a KL over the whole vocabulary."""
     return s["beta"] > 0 and s["estimator"] not in ESTIMATORS
 
 
 def _advantage(s: Mapping[str, Any]) -> Advantage:
-    """The credit, less a KL that is paid, compared and divided."""
+    """Return the advantage: credit, less a KL in the reward, less the baseline, divided by the scale."""
     penalty = ESTIMATORS.get(s["estimator"]) if _paid(s) else None
     baselines = BASELINES if s["group"] == "peers" else WITHIN_ROLES
     rule = against_peers(baselines[s["baseline"]], SCALES[s["std"]], penalty)
@@ -133,7 +133,7 @@ def _advantage(s: Mapping[str, Any]) -> Advantage:
 
 
 def _check(s: Mapping[str, Any]) -> Callable[[Collection[Batch]], None]:
-    """What raises ValueError where nobody has anybody to be compared with."""
+    """Return the check that turns have peers for this baseline; it raises ValueError."""
     if s["group"] == "peers":
         return check_peers
     if s["baseline"] in OF_OTHER_EPISODES:
@@ -142,11 +142,11 @@ def _check(s: Mapping[str, Any]) -> Callable[[Collection[Batch]], None]:
 
 
 def _among_roles(rule: Rule) -> Rule:
-    """The rule with all turns of a role for one group, in which those of the same episode are no peers."""
+    """Return the rule with all turns of a role as one group, in which turns of the same episode are no peers."""
 
     def among(batch: Batch, eta: float) -> Targets:
         targets = rule(within_roles(batch), eta)
-        if "groups_of_one" not in targets.metrics:  # nobody is compared with anybody
+        if "groups_of_one" not in targets.metrics:  # a baseline without peers
             return targets
         alone = float(alone_in_role(batch).float().mean())
         return dataclasses.replace(targets, metrics={**targets.metrics, "groups_of_one": alone})
@@ -155,7 +155,7 @@ def _among_roles(rule: Rule) -> Rule:
 
 
 def _objective(s: Mapping[str, Any]) -> Objective:
-    """Plain or clipped, with what is added to it: entropy, and a KL that is not paid."""
+    """Return the objective: the plain or clipped loss, plus entropy and a KL in the loss if asked for."""
     loss = with_mismatch(policy_gradient(s["clip"], RATIOS[s["ratio"]]), BOUNDS[s["mismatch"]])
     loss = with_entropy(loss, s["entropy"])
     if _whole(s):

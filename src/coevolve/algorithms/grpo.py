@@ -1,7 +1,7 @@
-"""Single-agent GRPO and what came after it, RLOO and REINFORCE: a play of one role with ``members`` samples a problem.
+"""Single-agent GRPO and its successors, RLOO and REINFORCE: a play of one role with ``members`` samples per problem.
 
-They are MAGRPO's parts with other settings, and may be given to a team just as well. Deviations from their papers are
-numbered in docs/grpo.md, objectives.md, rloo.md, reinforce.md.
+They are ``group_relative`` with other defaults, and work for teams as well. Deviations from their papers are numbered
+in docs/grpo.md, objectives.md, rloo.md, reinforce.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HAPPO: policies that learn one after the other, each beside what the others have become.
+"""HAPPO: policies are updated one after the other, each given the updates before it.
 
 Deviations from the paper are numbered in docs/objectives.md. Letters: B turns, T action tokens, J joints.
 """
@@ -34,11 +34,11 @@ def happo(
     penalty: Literal["full", "sampled", "exact"] = "sampled",
     entropy: NotNegative = 0.0,
 ) -> Algorithm:
-    """HAPPO: PPO whose agents learn in turn, each knowing how the others have moved (arXiv 2109.11251, equation 11).
+    """HAPPO: PPO whose policies are updated in turn, each given the updates before it (arXiv 2109.11251, equation 11).
 
-    In an order drawn for each step; an agent's advantages are multiplied by the ratio pi / pi_before of what those
-    before it said in the same joint. Settings are ``ppo``'s. For plays in which every turn is part of one joint
-    (``chain``, ``rounds``). Raises ValueError for another play, and for a setting out of range.
+    The order is drawn for each step. A policy's advantages are multiplied by the ratio pi / pi_before of the turns that
+    the policies before it have in the same joint. Settings are ``ppo``'s. For plays in which every turn is part of one
+    joint (``chain``, ``rounds``). Raises ValueError for another play, and for a setting out of range.
     """
     made = ppo(**locals())
     advantage = partial(_advantage, inner=made.advantage)
@@ -47,7 +47,7 @@ def happo(
 
 
 def _advantage(lesson: Lesson, state: State, *, inner: Advantage) -> tuple[Mapping[PolicyName, Targets], State]:
-    """PPO's, where a turn's partners are those of one joint."""
+    """Return PPO's targets. Raises ValueError unless every turn is part of exactly one joint."""
     for episode in lesson.episodes:
         joints = Counter(id(turn) for joint in episode.joints for turn in joint.turns)
         if others := [turn for turn in episode.turns if joints[id(turn)] != 1]:
@@ -62,7 +62,7 @@ def _advantage(lesson: Lesson, state: State, *, inner: Advantage) -> tuple[Mappi
 def joint_ratio(
     lesson: Lesson, name: PolicyName, logp_BT: Tensor, targets: Mapping[PolicyName, Targets], state: State
 ) -> tuple[Mapping[PolicyName, Targets], State]:
-    """What follows from an update in HAPPO: the others' advantages, by joint, times pi / pi_before of what was said."""
+    """Multiply the other policies' advantages, by joint, by pi / pi_before of the turns of the updated policy."""
     batch = lesson.batches[name]
     known_B = (batch.joint_B >= 0) & ~batch.extra_B
     count = 1 + max(int(one.joint_B.max()) for one in lesson.batches.values())
@@ -70,7 +70,7 @@ def joint_ratio(
     ratio_J = torch.zeros(count + 1, dtype=apart_B.dtype).index_add(0, batch.joint_B[known_B], apart_B).exp()
 
     def moved(other: PolicyName, aims: Targets) -> Targets:
-        ratio_B = ratio_J[lesson.batches[other].joint_B]  # of joint -1 the last, which is 1
+        ratio_B = ratio_J[lesson.batches[other].joint_B]  # joint -1 takes the last element, which is 1
         return aims if other == name else dataclasses.replace(aims, adv_BT=aims.adv_BT * ratio_B[:, None])
 
     return {other: moved(other, aims) for other, aims in targets.items()}, state

@@ -1,20 +1,20 @@
-"""Hindsight: whatever was said after hearing somebody is learnt as an answer to nobody's hint, too.
+"""Hindsight: answers given after hearing a partner are also learnt as answers to the prompt without the partner.
 
-A turn that read another one is sampled behind a longer prompt than the one that the policy is asked with later, alone.
-So it becomes a second row, behind the bare prompt: that of a turn of the same episode and policy that heard nothing. It
-was sampled from mu, the policy behind the longer prompt, so it counts by its importance weight min(pi / mu, cap), pi
-and mu of the whole answer (truncated importance sampling; Ionides 2008, J. Comput. Graph. Stat. 17(2)). Without the cap
-the row's gradient is that of answering alone; with it, it is off by what the largest weights would have said
+A turn that heard another one is sampled after a longer prompt than the one that the policy gets later, alone. So the
+turn becomes a second row with the bare prompt: that of a turn of the same episode and policy that heard nothing. The
+answer was sampled from mu, the policy given the longer prompt, so the row has the importance weight min(pi / mu, cap),
+pi and mu of the whole answer (truncated importance sampling; Ionides 2008, J. Comput. Graph. Stat. 17(2)). Without the
+cap the row's gradient is that of answering alone; the cap biases it by the part of the weights that it cuts off
 (docs/hindsight.md has by how much).
 
-With ``chain``, one policy in both roles and own rewards this is CORY (arXiv 2410.06101) repaired: what is different is
+With ``chain``, one policy in both roles and own rewards this is a repaired CORY (arXiv 2410.06101), with these changes:
 
-1. each answer is paid by its own reward, not by the sum of both, which to either agent is its partner's luck;
-2. its baseline is the mean of the others on the same problem (leave-one-out), not a critic;
-3. one set of weights has both roles, so there is nothing to exchange;
-4. the observer's answers teach the policy that is asked alone.
+1. each answer's credit is its own reward, not the sum of both, in which the partner's reward is noise;
+2. the baseline is the mean of the others on the same problem (leave-one-out), not a critic;
+3. one set of weights plays both roles, so there is nothing to exchange;
+4. the observer's answers also train the policy for being asked alone.
 
-With ``hinted`` it is MAGRPO that learns from answers which knew the partners' ones.
+With ``hinted`` it is MAGRPO that also learns from answers given with knowledge of the partners' answers.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def hindsight(
     minibatch: Count | None = None,
     beta: NotNegative = 0.0,
 ) -> Algorithm:
-    """Leave-one-out policy gradients in which answers that heard somebody are learnt behind the bare prompt, too.
+    """Leave-one-out policy gradients in which answers that heard a partner are also learnt after the bare prompt.
 
-    For plays in which somebody reads (``chain``, ``hinted``), with at least two ``members``. cap: the largest
-    importance weight of such a row; 0 adds none, which leaves ``marloo``. credit: the pay of a row is that of its turn.
-    clip, epochs, minibatch: as in ``magrpo``; the rows behind the bare prompt have no ratio of tokens to clip, their
-    weight follows the policy. beta: weight of the KL to the start model, ``k2`` in the loss of the turns as they were
-    sampled. Raises ValueError for a play in which nobody reads, and where a policy has spoken only after having heard
-    somebody, so that there is no bare prompt.
+    For plays in which some role hears another (``chain``, ``hinted``), with at least two ``members``. cap: the largest
+    importance weight of a row with the bare prompt; 0 adds no such rows, which leaves ``marloo``. credit: an added row
+    has that of its turn. clip, epochs, minibatch: as in ``magrpo``; added rows have no ratio per token to clip, their
+    importance weight follows the policy. beta: weight of the KL to the start model, ``k2`` in the loss of the turns as
+    they were sampled. Raises ValueError for a play in which no role hears another, and if a policy spoke only after
+    hearing others, so that there is no bare prompt.
     """
     settings = {**locals(), "credit": credit_name(credit)}
     made = group_relative(
@@ -69,7 +69,7 @@ def hindsight(
 
 
 def answers_alone(episodes: Sequence[Episode], rows: Sequence[Row]) -> list[Row]:
-    """A row for every turn that heard another one, with the prompt and the peers of the turn that it stands in for."""
+    """Return a row for every turn that heard another role, with prompt and peers of a turn that heard nothing."""
     heard = [
         row for row in rows if any(isinstance(part, Turn) and part.role != row.turn.role for part in row.turn.heard)
     ]
@@ -79,7 +79,7 @@ def answers_alone(episodes: Sequence[Episode], rows: Sequence[Row]) -> list[Row]
 
 
 def _alone(turn: Turn, episode: Episode) -> Turn:
-    """The turn behind the prompt that the same role, else the same policy, was asked with when it had heard nothing."""
+    """Return the turn after the prompt of a turn that heard nothing, of the same role, else of the same policy."""
     bare = [one for one in episode.turns if one.policy == turn.policy and not one.heard]
     if not bare:
         raise ValueError(
@@ -91,16 +91,14 @@ def _alone(turn: Turn, episode: Episode) -> Turn:
 
 
 def _against_sampled(batch: Batch, eta: float) -> Targets:
-    """Leave-one-out by episode: a turn, and an answer of another prompt, against what the other members said there.
-
-    So nobody's baseline has a pay in it that the turn itself may have changed.
-    """
+    """Return leave-one-out advantages; an added row's baseline is the mean over its group's sampled turns of other
+    episodes, so that no baseline contains a reward that the turn itself may have changed."""
     said_B = ~batch.extra_B
     said = against_peers(BASELINES["loo"], SCALES["none"])(batch.select(said_B.nonzero()[:, 0]), eta)
     place_B = batch.peers_B * (int(batch.episode_B.max()) + 1) + batch.episode_B
 
     def others(of_B: Tensor) -> Tensor:
-        """The sum over the turns of the row's group that were sampled there in other episodes."""
+        """Return for each row the sum over its group's sampled turns of other episodes."""
         whole, mine = (
             torch.bincount(key_B, torch.where(said_B, of_B, 0.0).double())[key_B] for key_B in (batch.peers_B, place_B)
         )
@@ -116,7 +114,7 @@ def _against_sampled(batch: Batch, eta: float) -> Targets:
 def _weighed(
     out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, most: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of the turns as they were sampled, and REINFORCE times min(pi / mu, cap) on the rows that were not."""
+    """Return the loss of the sampled turns, plus REINFORCE weighted by min(pi / mu, cap) on the added rows."""
     extra_BT = batch.extra_B[:, None] & batch.mask_BT
     total, metrics = loss(out, batch, targets, weight_BT * ~extra_BT)
     log_B = ((out.logp_BT - batch.logp_BT).detach() * batch.mask_BT).sum(1)

@@ -1,6 +1,6 @@
 """Losses, and terms that are added to them. Letters: B turns, T action tokens.
 
-Each is a function of a module with its settings bound, so that learners in other processes can be sent it.
+Each is a ``partial`` of a module-level function, so that it can be pickled for learners in other processes.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ Found = tuple[Tensor, dict[str, Tensor]]
 
 
 def policy_gradient(clip: Clip | None = None, surrogate: Surrogate = clipped_policy) -> Loss:
-    """REINFORCE on the advantages; with ``clip`` PPO's clipped ratio, or another surrogate (``maths.losses.RATIOS``),
-    for batches that are used several times."""
+    """Return the policy gradient loss: REINFORCE, or with ``clip`` PPO's clipped ratio or another surrogate
+    (``maths.losses.RATIOS``), for batches that are used several times."""
     return _score_function if clip is None else partial(_clipped_ratio, clip=clip, surrogate=surrogate)
 
 
 def reused(epochs: int, minibatch: int | None) -> bool:
-    """Whether a batch is learnt from in several steps."""
+    """Return whether a batch is used in several optimiser steps."""
     return epochs > 1 or minibatch is not None
 
 
 def check_reuse(clip: Clip | None, epochs: int, minibatch: int | None) -> None:
-    """Raises ValueError if a batch would be used again without a ratio."""
+    """Raise ValueError if a batch would be used several times without a ratio."""
     if clip is None and reused(epochs, minibatch):
         raise ValueError("algorithm: epochs and minibatch take several steps on one batch; set clip, PPO's ratio, too")
 
 
 def with_value(loss: Loss, clip: float, coef: float) -> Loss:
-    """The loss plus coef times the clipped error of the critic."""
+    """Return the loss plus coef times the clipped value loss."""
     return partial(_with_value, loss=loss, clip=clip, coef=coef)
 
 
 def with_turn_value(loss: Loss, clip: float | None, coef: float) -> Loss:
-    """The loss plus coef times half the squared error of a critic of whole turns, at the rows that a rule added.
+    """Return the loss plus coef times half the squared error of a critic of whole turns, on the added rows only.
 
-    Values are those before the rows' first token. clip: as in ``with_value``, or none.
+    Values are those before the rows' first token. clip: as in ``with_value``, or None.
     """
     return partial(_with_turn_value, loss=loss, clip=math.inf if clip is None else clip, coef=coef)
 
 
 def with_kl(loss: Loss, estimator: Callable[[Tensor], Tensor]) -> Loss:
-    """The loss plus ``Targets.eta`` times the KL to the reference. estimator: one of ``kl.ESTIMATORS``."""
+    """Return the loss plus ``Targets.eta`` times the KL to the reference. estimator: one of ``kl.ESTIMATORS``."""
     return partial(_with_kl, loss=loss, estimator=estimator)
 
 
 def with_full_kl(loss: Loss) -> Loss:
-    """The loss plus a weight times the KL to the reference over the whole vocabulary, its gradient included.
+    """Return the loss plus a weight times the KL to the reference over the whole vocabulary, its gradient included.
 
     The weight is ``Targets.columns["kl_weight_B"]`` where the advantage gives one, else ``Targets.eta``. For an
     ``Objective`` with ``kl``.
@@ -63,23 +63,23 @@ def with_full_kl(loss: Loss) -> Loss:
 
 
 def with_trust(loss: Loss) -> Loss:
-    """The loss plus ``Targets.columns["trust_B"]`` times the KL of the policy that sampled from what it is now, an
-    estimate from what was sampled (``kl.k3``)."""
+    """Return the loss plus ``Targets.columns["trust_B"]`` times KL(sampling policy || current policy), estimated from
+    the sampled tokens (``kl.k3``)."""
     return partial(_with_trust, loss=loss)
 
 
 def with_mismatch(loss: Loss, bound: mismatch.Bound | None) -> Loss:
-    """The loss of turns that were sampled with other numbers than the learner's: each token's weight times the bounded
-    ratio between the two (``maths.mismatch``), and ratios within the loss against the learner's own log-probabilities.
+    """Return the loss corrected for a sampler whose log-probabilities differ from the learner's: token weights are
+    multiplied by a bounded ratio (``maths.mismatch``), and ratios in the loss are to the learner's log-probabilities.
 
-    Those are ``Batch.logp_old_BT``; without, what the learner says now, which is the same in a batch's only step. None
-    is the loss itself.
+    These are ``Batch.logp_old_BT`` or, without it, the current ones, which are the same in the only step on a batch.
+    bound: None returns the loss itself.
     """
     return loss if bound is None else partial(_with_mismatch, loss=loss, bound=bound)
 
 
 def with_entropy(loss: Loss, coef: float) -> Loss:
-    """The loss less coef times the entropy of the tokens' distributions, in nats; at 0 the loss itself."""
+    """Return the loss less coef times the entropy of the tokens' distributions, in nats; at 0 the loss itself."""
     return partial(_with_entropy, loss=loss, coef=coef) if coef > 0 else loss
 
 
@@ -108,7 +108,7 @@ def _with_turn_value(
     out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, clip: float, coef: float
 ) -> Found:
     total, metrics = loss(out, batch, targets, weight_BT)
-    if out.value_BT is None or batch.value_BT is None:  # this policy is nobody's critic
+    if out.value_BT is None or batch.value_BT is None:  # this policy is no critic
         return total, dict(metrics)
     assert targets.return_BT is not None
     asked_BT = weight_BT * batch.extra_B[:, None]

@@ -1,17 +1,17 @@
 """MADPO: direct preference optimisation of a team, from preferences between joint responses.
 
-Of the members of a problem some joint responses are preferred to others: by the task's reward, or by whatever the
-credit says (``credit: {name: compared, by: file.py:Name}``). The likelihood of a joint response is the product of its
-agents', so DPO's margin (arXiv 2305.18290, equation 7) is a sum over agents; an agent moves its own part and takes the
-others' as they were when the step began, which together is the gradient of the joint loss. New responses are sampled
-at every step, so the preferences are those between what the team says now.
+Among the members of a problem, joint responses are preferred to others by their credit: the task's reward, or another
+rule (``credit: {name: compared, by: file.py:Name}``). The likelihood of a joint response is the product of its agents',
+so DPO's margin (arXiv 2305.18290, equation 7) is a sum over agents. Each agent differentiates its own term and keeps
+the others' at their values from the start of the step, which together is the gradient of the joint loss. New responses
+are sampled at every step, so the preferences are between responses of the current team.
 
-Beside MADPO of CoMLRL 1.4.3 (docs/from-comlrl.md has the defaults):
+Differences from MADPO of CoMLRL 1.4.3 (docs/from-comlrl.md has the defaults):
 
-1. There is a reference, the start model, as in DPO; ``reference: false`` is without, as there.
-2. Preferences are sampled anew at every step; its MADPO samples once before training, MADPOIter a few times.
-3. The loss is a mean over problems of the mean over a problem's pairs; there, over pairs. With one pair each it is the
-   same.
+1. There is a reference, the start model, as in DPO; CoMLRL has none (``reference: false``).
+2. Preferences are sampled anew at every step; CoMLRL's MADPO samples once before training, MADPOIter a few times.
+3. The loss is a mean over problems of the mean over a problem's pairs; CoMLRL's is a mean over pairs. With one pair per
+   problem they are the same.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ def madpo(
 ) -> Algorithm:
     """DPO on pairs of joint responses to the same problem; with one agent it is DPO.
 
-    For plays of one joint response (``rounds``, ``chain``), with at least two ``members``. beta: strength of the pull
-    to the start model. margin: of the whole team, or of the agent's own response alone. pairs: of a problem, those of
-    the largest difference in credit; None: all that differ. reference: whether likelihoods are compared with the start
-    model's. credit: what a response is preferred by. minibatch: turns per optimiser step, whole groups; None: all.
+    For plays of one joint response (``rounds``, ``chain``), with at least two ``members``. beta: DPO's beta, the
+    strength of the pull to the start model. margin: of the whole team, or of the agent's own response alone. pairs: how
+    many pairs per problem, those of the largest difference in credit; None: all that differ. reference: whether
+    likelihoods are relative to the start model's. credit: the rule by whose values responses are preferred. minibatch:
+    turns per optimiser step, whole groups; None: all.
     Raises ValueError for a play of several joint responses, and where every turn is alone in its group.
     """
     settings = {**locals(), "credit": credit_name(credit)}
@@ -66,9 +67,9 @@ def madpo(
 def _advantage(
     lesson: Lesson, state: State, *, joint: bool, pairs: int | None, reference: bool
 ) -> tuple[dict[PolicyName, Targets], State]:
-    """The columns others_B, what the other agents' log-ratios of the same episode add up to, and paired_B.
+    """Return targets with the columns others_B, the sum of the other agents' log-ratios in the episode, and paired_B.
 
-    adv_BT, which is only logged: by how much the turn's credit is above its group's mean.
+    adv_BT is only logged: the turn's credit less the mean of its group.
     """
     check_joint(lesson.episodes, "madpo")
     check_peers(lesson.batches.values())
@@ -80,7 +81,7 @@ def _advantage(
             f"madpo without a reference weighs what policy {unheard[0]!r} said by its log-probabilities, and its "
             "engine has none; set reference: true"
         )
-    # Who does not learn is its own reference; without one its likelihood counts as it was sampled.
+    # A frozen policy equals its reference (log-ratio 0); without one its likelihood is the sampled one.
     team_E = torch.tensor(
         [0.0 if reference else math.fsum(x for turn in turns for x in turn.logps) for turns in frozen]
     )
@@ -95,7 +96,7 @@ def _advantage(
 
 
 def check_joint(episodes: Sequence[Episode], rule: str) -> None:
-    """Raises ValueError, naming the rule, unless every episode is one joint response of all its turns."""
+    """Raise ValueError, naming the rule, unless every episode is one joint response of all its turns."""
     for episode in episodes:
         if len(episode.joints) != 1 or len(episode.turns) != len(episode.joints[0].turns):
             raise ValueError(
@@ -105,7 +106,7 @@ def check_joint(episodes: Sequence[Episode], rule: str) -> None:
 
 
 def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:
-    """log(pi / pi_0) of whole responses, or log pi; [B]."""
+    """Return log(pi / pi_0) of whole responses, or log pi without a reference; [B]."""
     if reference:
         assert batch.logp_ref_BT is not None, "madpo asked for a reference"
         logp_BT = logp_BT - batch.logp_ref_BT
@@ -113,7 +114,7 @@ def _log_ratio(logp_BT: Tensor, batch: Batch, reference: bool) -> Tensor:
 
 
 def _paired(batch: Batch, pairs: int | None) -> Tensor:
-    """How much of the batch's weight is of groups that have pairs: one number, for every row."""
+    """Return the share of the batch's weight in groups that have pairs: the same number for every row."""
     first_B = preferred(batch.credit_B, batch.peers_B, pairs).any(1).long()
     weight_B = _per_response(batch).sum(1)
     share = weight_B[group_max(first_B, batch.peers_B) > 0].sum() / weight_B.sum().clamp(min=TINY)
@@ -121,7 +122,8 @@ def _paired(batch: Batch, pairs: int | None) -> Tensor:
 
 
 def _per_response(batch: Batch) -> Tensor:
-    """Every response alike, however long; those of one episode, of a policy in several roles, add up."""
+    """Return token weights under which all responses count the same, whatever their length; the responses of a policy
+    with several roles in an episode add up."""
     each_B = batch.weight_B / batch.mask_BT.sum(1).clamp(min=1) / len(batch)
     return batch.mask_BT * each_B[:, None]
 
@@ -129,8 +131,8 @@ def _per_response(batch: Batch) -> Tensor:
 def _preference(
     out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, beta: float, pairs: int | None, reference: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of all pairs; preferred, where there are some: the share of them whose margin has the right sign (about
-    that, as of all metrics of an update, where mini-batches are of unequal size)."""
+    """Return the loss of all pairs, and as metric ``preferred``, if there are pairs, the share whose margin has the
+    right sign (approximate, like all metrics of an update, if mini-batches differ in size)."""
     score_B = beta * (_log_ratio(out.logp_BT, batch, reference) + targets.columns["others_B"])
     better_BB = preferred(batch.credit_B, batch.peers_B, pairs)
     weight_B = pair_weights(better_BB, batch.peers_B, weight_BT.sum(1))
@@ -138,5 +140,5 @@ def _preference(
     metrics, paired_B = {"loss/preference": total.detach()}, targets.columns["paired_B"]
     if bool(paired_B.any()):
         right = ((score_B[:, None] > score_B) & better_BB).to(weight_B.dtype) * weight_B[:, None]
-        metrics["preferred"] = (right.sum() / paired_B[0]).detach()  # it is a mean over all rows that comes of it
+        metrics["preferred"] = (right.sum() / paired_B[0]).detach()  # divided, since metrics become means over all rows
     return total, metrics

@@ -1,8 +1,8 @@
-"""MAGRPO: N agents act at once and learn from one joint return (arXiv 2508.04652), and its three sister baselines.
+"""MAGRPO: N agents act at once and learn from one joint return (arXiv 2508.04652); also its variants by baseline.
 
-Who acts when is the play (``rounds``, ``tree``, ``best_of``); here is what each agent learns: R_t = sum of the team's
-rewards from turn t on, A = R - mean over the group, and the gradient of A log pi(response), summed over the response.
-No standard deviation, ratio, clipping, KL or discount unless asked for.
+The order of turns is set by the play (``rounds``, ``tree``, ``best_of``). Each agent learns from R_t = sum of the
+team's rewards from turn t on, with A = R - mean over the group and the gradient of A log pi(response), summed over the
+response. No standard deviation, ratio, clipping, KL or discount unless asked for.
 
 Deviations from the paper and its released code are numbered in docs/magrpo.md, marloo.md, maremax.md, mareinforce.md.
 """

@@ -1,18 +1,18 @@
 """MARLHF: a team learns from a reward model, which learns from comparisons of joint responses.
 
-The reward model is a policy that never speaks, the ``judge``: it reads what the team said and its value head scores it.
-At every step the judge learns from pairs of joint responses to the same problem (Bradley-Terry, as in Ouyang et al.
-2022, arXiv 2203.02155, equation 1), and the agents learn by any other algorithm, whose credit is the judge's score of
-their joint response, as it was when the step began. The task's reward is measured as ever; agents never see it but
-through the comparisons.
+The reward model is a policy that never speaks, the ``judge``: it reads the team's joint response and its value head
+scores it. At every step the judge learns from pairs of joint responses to the same problem (Bradley-Terry, as in Ouyang
+et al. 2022, arXiv 2203.02155, equation 1), and the agents learn by any other algorithm, whose credit is the judge's
+score of their joint response, from before the update. The task's reward is measured as always, but reaches the agents
+only through the comparisons.
 
-Beside MARLHF of CoMLRL 1.4.3 (docs/from-comlrl.md has the defaults):
+Differences from MARLHF of CoMLRL 1.4.3 (docs/from-comlrl.md has the defaults):
 
-1. The judge goes on learning while the agents do, from what they say now; there, it is trained once and fixed. For
-   ``warmup`` steps only the judge learns, which is that first phase.
-2. It reads the first agent's prompt and then all responses, as token ids; there, one text with headings. So judge and
-   agents must have one tokenizer.
-3. Ties are no pairs, here as there.
+1. The judge keeps learning during the training of the agents, from their current responses; CoMLRL trains it once and
+   then fixes it. For ``warmup`` steps only the judge learns, which is that first phase.
+2. The judge reads the first agent's prompt and then all responses, as token ids; in CoMLRL, one text with headings. So
+   judge and agents must have the same tokenizer.
+3. Ties are no pairs, as in CoMLRL.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ _GROUPS = (magrpo, marloo, maremax, mareinforce, grpo, dr_grpo, dapo, gspo, cisp
 AGENTS: dict[str, Callable[..., Algorithm]] = {
     made.__name__: made for made in (*_GROUPS, ppo, cory, a2c, reinforce_pp, iac)
 }
-"""What agents can learn by: whatever learns from a number for each turn."""
+"""Algorithms that agents can use, which need only one credit per turn."""
 
 
 @checked_call("algorithm")
 def marlhf(
     *, judge: PolicyName, agents: Any = "magrpo", warmup: CountFromZero = 0, pairs: Count | None = None
 ) -> Algorithm:
-    """Any algorithm on the scores of a reward model, which is a policy that plays no role and learns from comparisons.
+    """An algorithm on the scores of a reward model, which is a policy that plays no role and learns from comparisons.
 
-    For plays of one joint response (``rounds``, ``chain``), with at least two ``members``. agents: what the agents
-    learn by, as ``algorithm`` would be given it (``magrpo``, ``{name: ppo, eta: 0.02}``, an ``Algorithm``); its credit
-    is what a response is preferred by, as the mean over its turns: the task's reward, or ``{name: compared, by:
-    file.py:name}``. judge: the policy that scores; its model has the agents' tokenizer. warmup: first steps, in which
-    the judge learns alone. pairs: as in ``madpo``. Raises ValueError for a play of several joint responses, and a judge
-    that plays a role or does not learn.
+    For plays of one joint response (``rounds``, ``chain``), with at least two ``members``. judge: the policy that is
+    the reward model; it must have the agents' tokenizer. agents: the agents' algorithm, as ``algorithm`` in a recipe
+    (``magrpo``, ``{name: ppo, eta: 0.02}``) or an ``Algorithm``. Its credit, the mean over the turns of a response, is
+    what responses are compared by: the task's reward, or ``{name: compared, by: file.py:name}``. warmup: number of
+    first steps in which only the judge learns. pairs: as in ``madpo``. Raises ValueError for a play of several joint
+    responses, and a judge that plays a role or does not learn.
     """
     inner = _algorithm(agents)
     if inner.follow is not None or not isinstance(inner.critic, bool):
@@ -98,16 +98,15 @@ def _algorithm(spec: Any) -> Algorithm:
 
 
 def _kept(state: State, *, inner: Algorithm) -> State:
-    """The judge has warmed up for good; of the agents what their algorithm keeps."""
+    """Return the state that survives a reset: the step count of the warmup, and what the agents' algorithm keeps."""
     kept = {} if inner.kept is None else inner.kept(state["agents"])
     return {"step": state["step"], "agents": {**inner.start, **kept}}
 
 
 def _rows(episodes: Sequence[Episode], rows: Sequence[Row], *, judge: PolicyName, more: Rows | None) -> list[Row]:
-    """What the algorithm of the agents adds, and a row of the judge for every joint response.
+    """Return the rows that the agents' algorithm adds, and a row of the judge for every joint response.
 
-    The judge has read all of its prompt when it scores; the one token behind it, which nobody said, is there because a
-    row has one.
+    The judge's score is its value after the whole prompt. The single action token only fills the row, which needs one.
     """
     check_joint(episodes, "marlhf")
     if roles := [row.turn.role for row in rows if row.turn.policy == judge]:
@@ -118,7 +117,7 @@ def _rows(episodes: Sequence[Episode], rows: Sequence[Row], *, judge: PolicyName
     read = []
     for number, together in said.items():
         row, turns = together[0], episodes[number].turns
-        # Everybody's pay counts. Exact, so that who is paid what of a sum makes no preference, and equal pay stays.
+        # The mean over all turns, exact: equal sums give equal credits however they are divided among the turns.
         credit = mean(float(one.credit) for one in together)
         ids = [*turns[0].prompt_ids, *(token for turn in turns for token in turn.action_ids)]
         peers = ("judged", row.turn.problem.id)
@@ -144,7 +143,7 @@ def _advantage(
         if name != judge
     }
     targets, later = dict[PolicyName, Targets](), state["agents"]
-    if agents and state["step"] >= warmup:  # a judge may read a team of which nobody learns, at a step or ever
+    if agents and state["step"] >= warmup:  # there may be no agents that learn, at this step or at all
         found, later = inner.advantage(dataclasses.replace(lesson, batches=agents), later)
         targets = dict(found)
     better_BB = preferred(read.credit_B, read.peers_B, pairs)
@@ -157,7 +156,7 @@ def _advantage(
 def _loss(
     out: Outputs, batch: Batch, targets: Targets, weight_BT: Tensor, *, loss: Loss, pairs: int | None
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Of the judge its pairs'; of an agent its algorithm's."""
+    """Return the judge's Bradley-Terry loss, or for an agent the loss of its algorithm."""
     if "judged_B" not in targets.columns:
         return loss(out, batch, targets, weight_BT)
     assert out.value_BT is not None, "marlhf asked for value heads"

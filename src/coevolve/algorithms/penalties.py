@@ -1,4 +1,4 @@
-"""What a KL penalty takes from a token's reward, and what of it stands in the loss instead.
+"""KL penalties: the part that is subtracted from a token's reward, and the part that is in the loss instead.
 
 Letters: B turns, T action tokens.
 """
@@ -16,20 +16,21 @@ from coevolve.types import Batch, Targets
 
 
 def later_kl(batch: Batch, gamma: float) -> Tensor:
-    """At each token gamma times the full KL of the position behind it, 0 at the last: what a token can still do
-    something about. gamma: the discount, by which whatever is paid a token later counts less.
+    """Return at each token gamma times the full KL of the next position, 0 at the last: the KL that the token affects.
+    gamma: the discount per token.
 
-    The KL of its own position, which no token changes, belongs in the loss (``with_full_kl``, ``beside_kl``): the two
-    together are the gradient of the turn's whole KL, sum_t grad KL_t + grad log pi(a_t) sum_{s>t} KL_s in the mean.
+    The KL of a token's own position, which the token does not change, belongs in the loss (``with_full_kl``,
+    ``beside_kl``): both together have the gradient of the turn's KL, in expectation sum_t grad KL_t + grad log pi(a_t)
+    sum_{s>t} KL_s.
     """
     return gamma * torch.nn.functional.pad(full_kl(batch)[:, 1:], (0, 1))
 
 
 def beside_kl(rule: Rule, whiten: bool) -> Rule:
-    """The rule beside a loss that has the KL of each token's own position: columns["kl_weight_B"] is its weight there.
+    """Return the rule for a loss that has the KL of each token's own position, with weight columns["kl_weight_B"].
 
-    whiten: advantages to mean 0, and both they and the weight divided by the root of the advantages' variance plus the
-    mean square of the penalty: one divisor, so the direction stays, and a KL among equal advantages does not explode.
+    whiten: advantages to mean 0; advantages and weight are divided by the root of the advantages' variance plus the
+    mean square of the penalty. One divisor keeps the gradient's direction, and the KL of equal advantages stays finite.
     """
 
     def beside(batch: Batch, eta: float) -> Targets:
@@ -46,10 +47,10 @@ def beside_kl(rule: Rule, whiten: bool) -> Rule:
 
 
 class Penalty(NamedTuple):
-    """How a KL to the reference is held against a policy.
+    """A KL penalty against the reference.
 
-    paid: what the weight multiplies in the reward of each token, by the discount. in_loss: the rest of it is a term of
-    the loss. caution: ``Algorithm.caution``.
+    paid: (batch, gamma) -> the penalty in the reward of each token, before the weight. in_loss: whether the rest of the
+    KL is a term of the loss. caution: ``Algorithm.caution``.
     """
 
     paid: Callable[[Batch, float], Tensor]

@@ -6,11 +6,12 @@ early TRL:
 
 1. A mini-batch whose mean ratio exceeds 10 is trained on like any other; that code silently replaces its loss by 0.
 2. The value head starts at zero, so the first advantages are rewards to go, discounted by gamma lambda.
-3. Ratios are taken against the distribution that was sampled; a repetition penalty is off unless asked for.
+3. Ratios are to the distribution that was sampled from; a repetition penalty is off unless asked for.
 4. eta is fixed unless ``target_kl`` is given. That code always adapts it (target 6), by at most 0.5 % an iteration.
 5. ``whiten_rewards`` leaves padding at 0. That code adds the mean to padding as well, from where it leaks into the
    advantages. ``score_clip`` is TRL's (``PPOConfig`` and ``PPOTrainer.step`` of releases up to 0.11): after scaling.
-6. A token's own KL is in the loss (``penalty: exact``); as a reward (``full``, the paper) it has no gradient.
+6. The KL of a token's own position is in the loss (``penalty: exact``); as a reward (``full``, as in the paper) it has
+   no gradient.
 """
 
 from __future__ import annotations
@@ -73,21 +74,21 @@ def ppo(
     critic: bool = True,
     mismatch: Literal["none", "tis", "icepop", "sequence"] = "none",
 ) -> Algorithm:
-    """PPO as a value. Defaults are the IMDB column of the paper's table 1.
+    """PPO with a KL penalty per token. Defaults are the IMDB column of table 1 of the CORY paper.
 
-    eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. lam: GAE's, None is
-    0.95 with a critic and 1 without. clip: of the ratio, one number or (below, above); None: no ratio, for one pass
-    over each batch (A2C). value_norm: values, and ``value_clip``, in standard deviations of the returns so far.
-    minibatch: turns per optimiser step, all of them if None. whiten: advantages to mean 0, variance 1 over the batch's
-    tokens. credit: what a turn is paid, a rule of ``coevolve.credit``. rescale: credit divided by its running standard
-    deviation ("normalise" also centres it). score_clip: credit, rescaled or not, is at most this far from 0.
-    whiten_rewards: the tokens' rewards, KL included, divided by their standard deviation over the batch around their
-    mean, which stays. loss_aggregation: does every token count alike, or every turn. penalty: what eta multiplies at
-    each token: exact, the KL over the vocabulary of later positions, and that of its own in the loss, for a forward of
-    the reference in every pass; the log-ratio of the sampled token, with the same expected gradient and more variance;
-    or full (the paper), the KL of its own position as a reward, which has no gradient where it stands. entropy: weight
-    of a bonus in the loss. critic: False has no value head, so that an advantage is what is still to come,
-    discounted by ``gamma``. mismatch: what makes up for a sampler whose numbers differ from the learner's
+    eta: weight of the KL penalty; with target_kl (nats per turn) it adapts over ``horizon`` turns. gamma, lam: of GAE
+    over tokens; lam None is 0.95 with a critic and 1 without. clip: of the ratio, one number or (below, above); None:
+    no ratio, for one pass over each batch (A2C). value_norm: values, and ``value_clip``, are in standard deviations of
+    the returns so far. minibatch: turns per optimiser step, all of them if None. whiten: scale advantages to mean 0,
+    variance 1 over the batch's tokens. credit: a rule of ``coevolve.credit``. rescale: divide credit by its running
+    standard deviation ("normalise" also centres it). score_clip: clip credit, after rescaling, to this distance from 0.
+    whiten_rewards: divide the tokens' rewards, KL included, by their standard deviation over the batch, keeping their
+    mean. loss_aggregation: whether every token or every turn has the same weight. penalty: the KL that eta multiplies:
+    exact, over the vocabulary, with later positions in the reward and a token's own in the loss, which takes a forward
+    of the reference in every pass; sampled, the log-ratio of the sampled token, with the same expected gradient and
+    more variance; or full (the paper), the KL of a token's own position as a reward, which has no gradient there.
+    entropy: weight of an entropy bonus in the loss. critic: False has no value head; advantages are rewards to go,
+    discounted by ``gamma``. mismatch: correction for a sampler whose log-probabilities differ from the learner's
     (``maths.mismatch``).
     Raises ValueError for a setting out of range, and for two that exclude each other.
     """
@@ -95,8 +96,8 @@ def ppo(
 
 
 def _lam(lam: float | None, critic: bool) -> float:
-    """Lambda weighs what a critic says against what came of it; of a critic that says 0 it would be a second discount,
-    by which the first of 20 tokens had .38 of the credit."""
+    """Return GAE's lambda. It weighs values against returns; without a critic, all values 0, it would be a second
+    discount, under which the first of 20 tokens had .38 of the credit."""
     if lam is None:
         return 0.95 if critic else 1.0
     if lam != 1 and not critic:
@@ -106,7 +107,7 @@ def _lam(lam: float | None, critic: bool) -> float:
 
 
 def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
-    """s: the settings of ``ppo``."""
+    """Build the algorithm. s: the settings of ``ppo``."""
     check_reuse(s["clip"], s["epochs"], s["minibatch"])
     held = PENALTIES[s["penalty"]]
     in_loss = held.in_loss and s["eta"] > 0
@@ -130,7 +131,7 @@ def _ppo(s: Mapping[str, Any], credit: Credit) -> Algorithm:
 
 
 def _advantage(s: Mapping[str, Any], penalty: Callable[[Batch, float], Tensor], in_loss: bool) -> Advantage:
-    """GAE against the critic, or what is still to come; of credits that were rescaled, if so asked."""
+    """Return the advantage: GAE, or the reward to go without a critic; on rescaled credits if asked for."""
     whiten = s["whiten"] and not in_loss
     rule = against_critic(penalty, s["gamma"], s["lam"], whiten=whiten, whiten_rewards=s["whiten_rewards"])
     rule = rule if s["critic"] else without_critic(rule)
@@ -142,7 +143,7 @@ def _advantage(s: Mapping[str, Any], penalty: Callable[[Batch, float], Tensor], 
 
 
 def _objective(s: Mapping[str, Any], in_loss: bool) -> Objective:
-    """The clipped surrogate with what is added to it: entropy, the KL of a token's own position, the value loss."""
+    """Return the objective: the clipped surrogate plus entropy, the KL of own positions and the value loss."""
     loss = with_entropy(with_mismatch(policy_gradient(s["clip"]), BOUNDS[s["mismatch"]]), s["entropy"])
     loss = with_full_kl(loss) if in_loss else loss
     return Objective(

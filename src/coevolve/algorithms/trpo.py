@@ -35,11 +35,11 @@ def trpo(
     penalty: Literal["full", "sampled", "exact"] = "sampled",
     entropy: NotNegative = 0.0,
 ) -> Algorithm:
-    """A trust region in TRPO's spirit: a KL to the policy that sampled, in the loss, in place of PPO's clipping.
+    """A trust region as in TRPO, by a KL to the sampling policy in the loss in place of PPO's clipping.
 
-    Its weight is doubled after a step that moved the policy by more than 1.5 times ``trust`` (nats a token), and halved
-    after one of less than trust / 1.5 (PPO's adaptive KL penalty, arXiv 1707.06347, section 4). Other settings are
-    ``ppo``'s. Raises ValueError for a setting out of range.
+    Its weight is doubled after a step that moved the policy by more than 1.5 times ``trust`` (nats per token), and
+    halved after one of less than trust / 1.5 (PPO's adaptive KL penalty, arXiv 1707.06347, section 4). Other settings
+    are ``ppo``'s. Raises ValueError for a setting out of range.
     """
     given = {name: value for name, value in locals().items() if name != "trust"}
     made = ppo(**given, clip=_UNCLIPPED)
@@ -61,7 +61,7 @@ def trpo(
 
 
 _UNCLIPPED = (1.0, 1e9)
-"""Bounds that no ratio reaches."""
+"""Clip bounds that no ratio reaches."""
 
 
 def adapted_trust(
@@ -73,7 +73,7 @@ def adapted_trust(
     *,
     target: float,
 ) -> tuple[Mapping[PolicyName, Targets], State]:
-    """What follows from an update in a trust region: the next weight of the KL, by how far the policy has moved."""
+    """Set the next weight of the KL in the state, by how far the update has moved the policy."""
     batch = lesson.batches[name]
     apart_BT = (batch.logp_BT - logp_BT).masked_fill(~batch.mask_BT, 0.0)
     moved = float(k3(apart_BT).sum() / batch.mask_BT.sum())

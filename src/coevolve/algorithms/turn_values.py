@@ -1,4 +1,4 @@
-"""Advantages of whole turns over what a critic says before each: the arithmetic of IAC and MAAC.
+"""Advantages of whole turns over the critic's value before each: the arithmetic of IAC and MAAC.
 
 Letters: B rows, T action tokens.
 """
@@ -14,15 +14,15 @@ from coevolve.maths.masked import explained_variance
 from coevolve.types import Advantage, Lesson, PolicyName, State, Targets, Turn
 
 CriticOf = Callable[[PolicyName], PolicyName]
-"""A policy that speaks -> the one whose head says what its turns are worth."""
+"""A policy that speaks -> the policy whose value head is its critic."""
 
 
 def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten: bool) -> Advantage:
-    """Generalised advantage estimation over an agent's turns; the credit is the return that ``lam: 1`` is."""
+    """Return the advantage of GAE over an agent's turns; the credit is the return itself (``lam`` 1)."""
 
     def advantage(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
         spoken = [turn for episode in lesson.episodes for turn in episode.turns]
-        # Of what the critics read, for turns of partners that do not learn are worth something, too.
+        # From the critics' rows, since turns of partners that do not learn have values, too.
         credit = _by_turn(lesson, spoken, critic_of, "credit_B")
         value = _by_turn(lesson, spoken, critic_of, "value_BT")
         target = {k: v for e in lesson.episodes for k, v in over_turns(e, credit, value, gamma, lam).items()}
@@ -50,8 +50,8 @@ def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten
 
 
 def _by_turn(lesson: Lesson, spoken: Sequence[Turn], critic_of: CriticOf, column: str) -> dict[int, float]:
-    """A turn, by identity, -> its number in the batch of its critic, among the rows that were added for it; these are
-    in the order of the turns. Turns of critics that do not learn are left out."""
+    """Return id of a turn -> its number in this column of its critic's batch, from the rows added for the critic, which
+    are in the order of the turns. Turns whose critic does not learn are left out."""
     found: dict[int, float] = {}
     for name, batch in lesson.batches.items():
         x: Tensor | None = getattr(batch, column)
@@ -63,11 +63,11 @@ def _by_turn(lesson: Lesson, spoken: Sequence[Turn], critic_of: CriticOf, column
 
 
 def _whitened(adv_B: Tensor, turns: Sequence[Turn]) -> Tensor:
-    # Several samples of one turn (tree, best_of) are each other's peers, and of one round: that of the first of them.
+    # Several samples of one turn (tree, best_of) are peers, and count as one round: that of the first of them.
     rounds: dict[object, int] = {}
     kinds = [(t.role, rounds.setdefault((t.problem.id, t.member, t.role, t.peers), t.round)) for t in turns]
     numbers: dict[object, int] = {}
     kind_B = torch.tensor([numbers.setdefault(kind, len(numbers)) for kind in kinds])
     whitened_B = groups.less_mean(adv_B, kind_B) / groups.group_std(adv_B, kind_B)
-    # Less its own mean nothing would be left of a turn that is alone; it has its critic for a baseline.
+    # A turn that is alone would be 0 less its own mean; its baseline is the critic.
     return torch.where(groups.size(kind_B) == 1, adv_B, whitened_B)

@@ -1,4 +1,4 @@
-"""Values in units of the returns seen so far, so that a critic need not find out how large rewards are.
+"""Value normalisation: values in units of the returns seen so far, so that a critic need not learn their scale.
 
 MAPPO's value normalisation (arXiv 2103.01955, section 5.1). Letters: B rows, T action tokens.
 """
@@ -13,12 +13,12 @@ from coevolve.types import Advantage, Batch, Lesson, PolicyName, State, Targets
 
 
 def in_units(advantage: Advantage, *, of_turns: bool = False) -> Advantage:
-    """The advantage against heads that say by how many standard deviations a return is above the mean.
+    """Return the advantage for value heads whose outputs are normalised: (return - mean) / standard deviation.
 
-    Of all returns that a policy's head was to say at earlier steps, ``state["values"]``; nothing seen yet, a value is
-    as the head says it. What the head is to say next is in units that have this step's returns in them, too. Only past
-    steps make values of what it says, so they are baselines as before. of_turns: heads are asked at the rows that a
-    rule added for the critic and at no others, so a policy may have nobody to value at a step.
+    Mean and deviation are of all targets of a policy's head at earlier steps, ``state["values"]``; before the first
+    ones outputs are taken as they are. The new targets are in units that include this step's returns. Values are
+    converted with past steps only, so they remain valid baselines. of_turns: only rows added for the critic have
+    values, so a policy may have none at a step.
     """
 
     def wrapped(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
@@ -43,7 +43,7 @@ def in_units(advantage: Advantage, *, of_turns: bool = False) -> Advantage:
 
 
 def units(state: State) -> State:
-    """What of the state belongs to value heads: in which units they say values."""
+    """Return the part of the state that belongs to value heads: the units of their outputs."""
     return {"values": state["values"]} if "values" in state else {}
 
 

@@ -1,4 +1,4 @@
-"""An algorithm that is another one with other defaults, as a function with a signature and a docstring of its own."""
+"""Algorithms that are another one with other defaults, as functions with their own signature and docstring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevolve.types import Algorithm
 
 
 def variant(name: str, of: Callable[..., Algorithm], about: str, **defaults: Any) -> Callable[..., Algorithm]:
-    """``of`` with these defaults. about: the first line of its docstring; the settings' description is ``of``'s."""
+    """Return ``of`` with these defaults. about: the docstring's first line; the rest, on settings, is ``of``'s."""
     signature = inspect.signature(of)
     assert defaults.keys() <= signature.parameters.keys(), defaults
 

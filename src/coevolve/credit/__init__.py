@@ -1,7 +1,6 @@
-"""What a turn is held responsible for: one registry, each name one meaning, for the ``credit`` of any algorithm.
+"""Credit rules: functions that give each turn the number it is trained on, for the ``credit`` of any algorithm.
 
-A rule that does not say what it costs asks for no reward and no turn besides those of the play; one that does not say
-which plays it is for is for any.
+Unless its docstring says otherwise, a rule needs no rewards or turns besides those of the play, and works for any play.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,11 +38,11 @@ CREDITS: dict[str, Callable[..., Credit]] = {
 }
 
 CreditSpec = str | Mapping[str, Any] | Callable[..., Any]
-"""A name of ``CREDITS`` or ``file.py:Name``; that with settings, ``{"name": "to_go", "gamma": 0.9}``; or the rule."""
+"""A name of ``CREDITS`` or ``file.py:Name``; a name with settings, ``{"name": "to_go", "gamma": 0.9}``; or a rule."""
 
 
 def credit_of(spec: CreditSpec) -> Credit:
-    """The rule. Raises ValueError for an unknown name or setting."""
+    """Return the rule. Raises ValueError for an unknown name or setting."""
     if not callable(spec):
         return component(spec, CREDITS, "algorithm.credit")
     if hasattr(spec, "makes"):
@@ -52,7 +51,7 @@ def credit_of(spec: CreditSpec) -> Credit:
 
 
 def credit_name(spec: CreditSpec) -> Any:
-    """What a recipe would call it; a rule of Python's by its function, which no recipe names."""
+    """Return the specification as in a recipe; for a Python function ``module:name``, which recipes do not know."""
     return f"{spec.__module__}:{getattr(spec, '__qualname__', type(spec).__name__)}" if callable(spec) else spec
 
 

@@ -1,7 +1,8 @@
-"""What the rules need that ask for the pay of joint responses nobody gave: plays where all speak at once, once.
+"""Helpers of credit rules that score joint responses which were not sampled, for plays in which all agents speak once,
+at the same time.
 
-Nobody has heard anybody there (``rounds``), so whatever one agent said might stand beside whatever the others said in
-any episode of the same problem, or beside nothing.
+There (``rounds``) no agent has heard another, so an agent's response can be combined with the responses that others
+gave in any episode of the same problem, or with none.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from coevolve.types import Case, Episode, Problem, Reward, Turn
 Key = TypeVar("Key")
 
 Responses = tuple[Turn, ...]
-"""What every agent said, always in the same order."""
+"""The turns of all agents, in the same order in every episode."""
 
 
 def responses_of(episodes: Sequence[Episode], rule: str) -> list[Responses]:
-    """Of every episode, in the order of its turns. Raises ValueError, naming the rule, for a play it is not for."""
+    """Return the turns of each episode. Raises ValueError, naming the rule, for a play in which agents do not all speak
+    once and at the same time."""
     for episode in episodes:
         problem = f"credit {rule}: problem {episode.problem.id!r}"
         if len(episode.joints) != 1 or len(episode.turns) != len(episode.joints[0].turns):
@@ -33,7 +35,7 @@ def responses_of(episodes: Sequence[Episode], rule: str) -> list[Responses]:
 
 
 def groups_of(episodes: Sequence[Episode]) -> list[list[int]]:
-    """The numbers of the episodes of every problem."""
+    """Return the positions of the episodes of each problem."""
     found: dict[str, list[int]] = {}
     for number, episode in enumerate(episodes):
         found.setdefault(episode.problem.id, []).append(number)
@@ -41,11 +43,11 @@ def groups_of(episodes: Sequence[Episode]) -> list[list[int]]:
 
 
 def paid(episode: Episode) -> float:
-    """What the team was paid: the mean over its agents."""
+    """Return the team's reward: the mean over its agents."""
     return fmean(episode.joints[0].rewards)
 
 
 def would_be_paid(reward: Reward, asked: Mapping[Key, tuple[Problem, Responses]]) -> dict[Key, float]:
-    """What the team would be paid for these joint responses."""
+    """Return the team's reward, the mean over its agents, for these joint responses, by key."""
     rewards = reward([Case(problem, turns) for problem, turns in asked.values()])
     return {key: fmean(found) for key, found in zip(asked, rewards, strict=True)}

@@ -1,4 +1,4 @@
-"""Credit that looks at one episode at a time, and what such rules read there: the turns' own rewards.
+"""Credit rules for one episode at a time, and the rewards that they use.
 
 A turn's reward is ``Turn.reward``, the mean where the turn is part of several joints.
 """
@@ -13,7 +13,7 @@ from coevolve.types import Credit, Episode, Reward
 
 
 def by_episode(rule: Callable[[Episode], list[float]]) -> Credit:
-    """A rule that looks at one episode at a time, as a rule for all of a step. rule: episode -> one number per turn."""
+    """Return a credit rule that applies ``rule`` to each episode of a step. rule: episode -> one number per turn."""
 
     @functools.wraps(rule)
     def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
@@ -23,13 +23,13 @@ def by_episode(rule: Callable[[Episode], list[float]]) -> Credit:
 
 
 def paid(episode: Episode) -> list[float]:
-    """Rewards in spoken order; a turn nobody scored was paid 0."""
+    """Return the rewards of the turns in the order they were sampled, 0 for a turn that was not scored."""
     return [turn.reward or 0.0 for turn in episode.turns]
 
 
 def to_be_added(episode: Episode, rule: str) -> list[float]:
-    """The same, to be added up. Raises ValueError where rewards of a role do not add up: in joint responses that
-    continue the same one, and for several turns of one joint, each of which is paid for all of it."""
+    """Return the rewards as ``paid`` does, for sums. Raises ValueError where a role's rewards do not add up: in several
+    joints that continue the same one, and for several turns of one joint, each of which is paid for all of it."""
     places = [(joint.after, turn.role) for joint in episode.joints for turn in joint.turns]
     if again := [role for (_, role), count in Counter(places).items() if count > 1]:
         raise ValueError(

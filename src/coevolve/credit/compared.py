@@ -1,4 +1,4 @@
-"""Credit by comparisons: which of two joint responses to a problem is better, asked of whoever can tell."""
+"""Credit by comparisons: a function says which of two joint responses to a problem is better."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from coevolve.settings import checked_call
 from coevolve.types import Case, Credit, Episode, Reward
 
 Comparator = Callable[[Mapping[str, Any], Mapping[str, str], Mapping[str, str]], Any]
-"""(the problem's columns, role -> text, role -> text of another joint response) -> how much better the first one is."""
+"""(the problem's columns, role -> text, role -> text of another joint response) -> > 0 if the first is better."""
 
 
 @checked_call("algorithm.credit")
 def compared(*, by: str | Callable[..., Any]) -> Credit:
-    """By how many of the other joint responses to its problem a turn's own is better, less those that are better.
+    """The number of joint responses to the same problem that are worse than the turn's own, less those that are better.
 
-    by: a function, or ``file.py:name``, ``(problem, first, second) -> number``: problem the columns, first and second
-    what each role said last; above 0 the first is better, below 0 the second, 0 a tie. It is asked for every pair in
-    both orders, G (G - 1) times for G members, and has to answer the second as the first. For ``madpo``, and for
-    whatever learns from the order alone. For plays of one joint response, with at least two ``members``. Raises
-    ValueError, in one line, for a comparator that contradicts itself or returns no number, and for another play.
+    by: a function, or ``file.py:name``, ``(problem, first, second) -> number``: problem has the columns, first and
+    second map each role to its last text; above 0 the first is better, below 0 the second, 0 is a tie. Every pair is
+    compared in both orders, G (G - 1) calls for G members, and the answers must agree. For ``madpo``, and algorithms
+    that use only the order. For plays of one joint response, with at least two ``members``. Raises ValueError, in one
+    line, for a comparator that contradicts itself or returns no number, and for another play.
     """
     compare = from_file(by, (), "algorithm.credit.by") if isinstance(by, str) else by
     if not callable(compare):
@@ -54,7 +54,7 @@ def _case(episode: Episode) -> Case:
 
 
 def _asked(compare: Comparator, one: Case, other: Case) -> int:
-    """1 if the first is better, -1 if the second is, 0 for a tie; in both orders."""
+    """Compare in both orders; returns 1 if the first is better, -1 if the second is, 0 for a tie."""
     forth, back = _sign(compare, one, other), _sign(compare, other, one)
     if forth != -back:
         raise ValueError(
@@ -75,7 +75,7 @@ def _sign(compare: Comparator, one: Case, other: Case) -> int:
 
 
 def _number(found: Any) -> Any:
-    """The number that an array or a tensor of one holds; anything else as it is."""
+    """Return the number in an array or tensor of one element; any other value unchanged."""
     try:
         return found.item() if hasattr(found, "item") else found
     except (RuntimeError, ValueError):  # it holds several

@@ -1,4 +1,4 @@
-"""Credit against what the agent said in other episodes: its partners' responses stay, its own is another one."""
+"""Counterfactual credit: the reward less the mean reward with other responses of the agent, its partners' fixed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from coevolve.types import Credit, Episode, Reward
 
 @checked_call("algorithm.credit")
 def counterfactual() -> Credit:
-    """The pay of a joint response less its mean pay with the agent's other responses to the same problem in place of
-    this one, the partners' fixed (COMA's baseline, arXiv 1705.08926, by samples instead of a critic).
+    """The reward of a joint response less its mean reward with the agent's other responses to the same problem in place
+    of this one, the partners' fixed (COMA's baseline, arXiv 1705.08926, by samples instead of a critic).
 
-    The baseline is in it and is unbiased, so the algorithm wants none: ``mareinforce``. For plays where all speak at
-    once, once (``rounds``). Nothing more is sampled; of G members and N agents N G (G - 1) further joint responses are
-    paid. With pay mu + A_i + B_j + C_ij its variance has no B, but C is not averaged out as ``crossed`` does: the
-    variance is A + C times G / (G - 1). Raises ValueError for another play, and where a problem has one member.
+    It includes its baseline, which is unbiased, so use an algorithm without one: ``mareinforce``. For plays in which
+    all speak at once, once (``rounds``). Samples no further turns; with G members and N agents the reward is called for
+    N G (G - 1) further joint responses. With reward mu + A_i + B_j + C_ij the variance has no B, but C is not averaged
+    out as in ``crossed``: it is A + C times G / (G - 1). Raises ValueError for another play, and for a problem with one
+    member.
     """
 
     def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""Credit from all pairings of a group's responses: each one's mean pay beside every response of the partners."""
+"""Crossed credit: a response's mean reward over combinations with all of the partners' responses in its group."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from coevolve.settings import Count, checked_call
 from coevolve.types import Credit, Episode, Reward
 
 MOST = 4096
-"""Joint responses of a problem that are paid at most."""
+"""Most joint responses of a problem that are scored."""
 
 
 @checked_call("algorithm.credit")
 def crossed(*, shifts: Count | None = None) -> Credit:
-    """A response's mean pay over the partners' responses to the same problem, not over the ones beside it alone.
+    """A response's mean reward over all the partners' responses to the same problem, not only those of its own episode.
 
-    With the baseline ``loo`` (``marloo``) this is crossed leave-one-out: unbiased, and the partners' luck is averaged
-    out, which with pay mu + A_i + B_j + C_ij leaves of its variance A + C / G instead of A + B + C. For plays where all
-    speak at once, once (``rounds``). Nothing more is sampled. Of G members and N agents all G^N joint responses are
-    paid, G^N - G of them further ones; with ``shifts`` G times as many as it says: agent n's response stands beside
-    those that are s (n' - n) members further on, for s below it. Raises ValueError for another play, for more than
-    4,096 joint responses of a problem, and for more shifts than members.
+    With the baseline ``loo`` (``marloo``) this is crossed leave-one-out: unbiased, and the noise of the partners is
+    averaged out: with reward mu + A_i + B_j + C_ij the variance is A + C / G instead of A + B + C. For plays in which
+    all speak at once, once (``rounds``). Samples no further turns. With G members and N agents all G^N joint responses
+    are scored, G^N - G of them further ones; with ``shifts`` only G * shifts: agent n's response is combined with those
+    of agents n' that are s (n' - n) members further on, for s from 0 to shifts - 1. Raises ValueError for another play,
+    for more than 4,096 joint responses of a problem, and for more shifts than members.
     """
 
     def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
@@ -46,8 +46,8 @@ def crossed(*, shifts: Count | None = None) -> Credit:
 
 
 def _alike(groups: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
-    """The groups; of a problem that a step has several times, as where an epoch ends in it, each time for itself, by
-    what stands one after the other."""
+    """Yield the groups, with one group for each time that a step has the same problem (as where an epoch ends in it),
+    told apart by runs of consecutive episodes."""
     runs = [run for group in groups for run in _runs(group)]
     size = min(map(len, runs), default=1)
     if size == 1 or any(len(run) % size for run in runs):
@@ -58,13 +58,13 @@ def _alike(groups: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
 
 
 def _runs(group: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Consecutive numbers."""
+    """Yield the runs of consecutive numbers."""
     ends = [i for i in range(1, len(group)) if group[i] != group[i - 1] + 1]
     return (group[start:end] for start, end in itertools.pairwise([0, *ends, len(group)]))
 
 
 def _joints(group: Sequence[int], agents: int, shifts: int | None) -> Iterator[tuple[int, ...]]:
-    """Whose responses stand beside each other: of every agent an episode's number."""
+    """Yield the joint responses to score, each as one episode number per agent."""
     size = len(group)
     count = size**agents if shifts is None else size * shifts
     if count > MOST:

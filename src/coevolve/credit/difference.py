@@ -1,4 +1,4 @@
-"""Credit by what the team would have lost without the agent: difference rewards."""
+"""Difference rewards: the team's reward less its reward without the agent's response."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from coevolve.types import Credit, Episode, Reward
 
 @checked_call("algorithm.credit")
 def difference(*, default: str = "") -> Credit:
-    """The pay of a joint response less its pay with ``default`` in place of what the agent said (Wolpert and Tumer,
-    2001, "Optimal payoff functions for members of collectives").
+    """The reward of a joint response less its reward with ``default`` in place of the agent's response (Wolpert and
+    Tumer, 2001, "Optimal payoff functions for members of collectives").
 
-    What is taken off does not depend on the agent's own response, so the gradient is that of the team's pay; any
-    baseline may follow. For plays where all speak at once, once (``rounds``). A joint response of N agents has N
-    further ones paid. default: a response that the task can judge; nothing, if it is not said. Raises ValueError for
+    What is subtracted does not depend on the agent's own response, so the gradient is that of the team's reward; any
+    baseline may follow. For plays in which all speak at once, once (``rounds``). For each joint response of N agents,
+    N further ones are scored. default: a text that the task can score, empty unless given. Raises ValueError for
     another play.
     """
 
@@ -38,6 +38,6 @@ def difference(*, default: str = "") -> Credit:
 
 
 def without(turns: Responses, absent: Sequence[int], default: str) -> Responses:
-    """The responses, with the default, which nobody sampled, in place of those at these positions."""
+    """Return the responses with the default text, as turns without tokens, at these positions."""
     said = [dataclasses.replace(turn, text=default, action_ids=(), logps=()) for turn in turns]
     return tuple(said[n] if n in absent else turn for n, turn in enumerate(turns))

@@ -1,4 +1,4 @@
-"""What the team was paid for the first joint response that a turn was part of."""
+"""The team's reward for the first joint response that a turn is part of."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from coevolve.types import Credit, Episode
 
 @checked_call("algorithm.credit")
 def first_joint() -> Credit:
-    """The team's pay of the first joint that a turn was part of, the mean over its agents, and of nothing else.
+    """The team's reward for the first joint that a turn is part of, the mean over its agents.
 
-    For plays that put a turn into further joints to find out what *another* one is worth (``resampled``, ``hinted``):
-    there the gradient of a turn's first joint is that of the team's pay, and what its partners' other turns came to is
-    noise, or, where they had heard it, theirs to answer for. Raises ValueError for a turn that nobody scored.
+    For plays that put a turn into further joints to evaluate *another* one (``resampled``, ``hinted``): there the
+    gradient of a turn's first joint is that of the team's reward. The rewards of its partners' other turns are noise
+    for it, or, where these had heard it, their own credit. Raises ValueError for a turn that was not scored.
     """
 
     def credit(episode: Episode) -> list[float]:

@@ -1,4 +1,4 @@
-"""Returns of joints: what one is worth and what follows from it, discounted, up a tree if there is one."""
+"""Returns of joints: the worth of a joint plus the discounted worth of the joints after it, also in trees."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevolve.types import Credit, Episode, Joint, Role
 
 
 def along_joints(gamma: float, worth: Callable[[Role, Joint], float]) -> Credit:
-    """Every turn the mean return of its joints. worth: what a joint is worth to a role, before what follows it."""
+    """Return a rule: each turn's credit is the mean return of its joints. worth: (role, joint) -> its own reward."""
 
     def credit(episode: Episode) -> list[float]:
         roles = dict.fromkeys(turn.role for turn in episode.turns)
@@ -23,7 +23,7 @@ def along_joints(gamma: float, worth: Callable[[Role, Joint], float]) -> Credit:
 
 
 def _returns(joints: list[Joint], gamma: float, worth: Callable[[Joint], float]) -> list[float]:
-    """R of every joint; a joint stands after the one it continues."""
+    """Return R of every joint. A joint is later in the list than the one that it continues."""
     returns = [0.0] * len(joints)
     later: dict[int, list[float]] = {}
     for number in reversed(range(len(joints))):
@@ -36,7 +36,7 @@ def _returns(joints: list[Joint], gamma: float, worth: Callable[[Joint], float])
 
 
 def _joints_of(episode: Episode) -> Mapping[int, list[int]]:
-    """A turn, by identity, -> the numbers of its joints, or of the joint that it led to."""
+    """Return id of a turn -> the positions of its joints, or, if it was not scored, of the joint it answers for."""
     position = {id(turn): number for number, turn in enumerate(episode.turns)}
     found: dict[int, list[int]] = {key: [] for key in position}
     for number, joint in enumerate(episode.joints):

@@ -1,4 +1,4 @@
-"""What the agent itself was paid from a joint response on."""
+"""The return of the agent's own rewards from a joint response on."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from coevolve.types import Credit
 
 @checked_call("algorithm.credit")
 def own_return(gamma: Fraction = 1.0) -> Credit:
-    """Each agent its own return, independent learners: ``team_return`` of what the role itself was paid."""
+    """Each agent's own return, for independent learners: ``team_return`` with the role's own rewards."""
     return along_joints(gamma, lambda role, joint: joint.by_role().get(role, 0.0))  # 0 where it took no part

@@ -1,4 +1,4 @@
-"""Each turn its own reward."""
+"""Credit that is each turn's own reward."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from coevolve.types import Credit
 
 @checked_call("algorithm.credit")
 def own_reward() -> Credit:
-    """Each turn its own reward: independent learners."""
+    """Each turn's own reward, for independent learners."""
     return by_episode(paid)

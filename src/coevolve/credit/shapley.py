@@ -1,4 +1,4 @@
-"""Credit by an agent's mean contribution over the orders in which the team could have come together."""
+"""Shapley values: an agent's mean contribution over all orders in which agents can join the team."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from coevolve.settings import checked_call
 from coevolve.types import Credit, Episode, Reward
 
 _MOST = 8
-"""Agents of a team at most."""
+"""Most agents of a team."""
 
 
 @checked_call("algorithm.credit")
 def shapley(*, default: str = "") -> Credit:
-    """Each agent's Shapley value of the joint response: what the team is paid more when it joins, in the mean over all
-    orders; whoever is not there yet says ``default`` (Shapley 1953).
+    """Each agent's Shapley value of the joint response: the gain in the team's reward when the agent joins, averaged
+    over all orders of joining; agents that have not joined say ``default`` (Shapley 1953).
 
-    The values add up to the pay less what the team of defaults is paid. So this divides the pay, and its gradient is
-    not that of the team's pay: an agent is also paid for what it would have earned beside defaults. For plays where all
-    speak at once, once (``rounds``). A joint response of N agents has 2^N - 1 further ones paid. Raises ValueError for
-    another play, and for more than eight agents.
+    The values sum to the reward less the reward of a team of defaults. So they divide the reward, and the gradient is
+    not that of the team's reward: an agent is also credited for its contribution beside defaults. For plays in which
+    all speak at once, once (``rounds``). For each joint response of N agents, 2^N - 1 further ones are scored. Raises
+    ValueError for another play, and for more than eight agents.
     """
 
     def credit(episodes: Sequence[Episode], reward: Reward) -> list[list[float]]:
@@ -45,7 +45,8 @@ def shapley(*, default: str = "") -> Credit:
 
 
 def _value(known: dict[tuple[int, ...], float], number: int, n: int, agents: int) -> float:
-    """The mean over orders, a set of others at a time: all orders in which just these come later."""
+    """Return the Shapley value of agent n: a sum over sets of others, each weighted by the share of orders in which
+    exactly these join later."""
     others = [other for other in range(agents) if other != n]
     total = 0.0
     for count in range(agents):

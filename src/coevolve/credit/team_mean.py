@@ -1,4 +1,4 @@
-"""The mean over the team."""
+"""The mean of the team's rewards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coevolve.types import Credit, Episode
 
 @checked_call("algorithm.credit")
 def team_mean() -> Credit:
-    """Every turn the mean over the turns that were scored: team_sum on the scale of one reward, for the same plays."""
+    """The mean reward of the scored turns, for every turn: team_sum on the scale of one reward, for the same plays."""
 
     def credit(episode: Episode) -> list[float]:
         scored = sum(turn.reward is not None for turn in episode.turns)

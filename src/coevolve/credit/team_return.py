@@ -1,4 +1,4 @@
-"""MAGRPO's return: what the team was paid from a joint response on."""
+"""MAGRPO's return: the team's rewards from a joint response on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from coevolve.types import Credit
 
 @checked_call("algorithm.credit")
 def team_return(gamma: Fraction = 1.0) -> Credit:
-    """The team's return: a joint is worth the mean over its agents, the team's reward itself where all are paid that.
+    """The team's return, where r(j), the reward of joint j, is the mean over its agents.
 
-    R(j) = r(j) + gamma * mean of R over the joints that j answers for is the return of every turn of joint j. With one
-    continuation each this is MAGRPO's return (arXiv 2508.04652, algorithm 1); with several it is the tree's. A turn of
-    several joints is paid their mean, so the number of partners it met does not scale its step. A turn that nobody
-    scored answers for the first joint of somebody who heard it, himself or through others, else for the next joint
-    scored after it, and for nothing if there is none.
+    R(j) = r(j) + gamma * mean of R over the joints that j answers for (its continuations) is the return of every turn
+    of joint j. With one continuation each this is MAGRPO's return (arXiv 2508.04652, algorithm 1); with several it is
+    that of a tree. A turn of several joints gets their mean, so the number of its partners does not scale its gradient.
+    A turn that was not scored gets the return of the first later joint with a turn that heard it, directly or through
+    others, else of the next joint scored after it, else 0.
     """
     return along_joints(gamma, lambda role, joint: fmean(joint.by_role().values()))

@@ -1,4 +1,4 @@
-"""A turn answers for what was paid from it on."""
+"""The reward to go: the rewards from a turn on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from coevolve.types import Credit, Episode
 
 @checked_call("algorithm.credit")
 def to_go(gamma: Fraction = 1.0) -> Credit:
-    """Each turn its own reward and those of the turns after it, discounted by gamma per turn.
+    """The turn's own reward plus those of the turns after it, discounted by gamma per turn.
 
-    Where no later role changes an earlier reward, as in CORY's tasks, which score every answer by itself, this has the
-    same expected gradient as team_sum and less variance: the observer is paid r2 alone, the pioneer r1 + r2. For the
-    same plays.
+    If no later role changes an earlier reward, as in CORY's tasks, which score every answer by itself, this has the
+    same expected gradient as team_sum and less variance: the observer's credit is r2 alone, the pioneer's r1 + r2. For
+    the same plays.
     """
 
     def credit(episode: Episode) -> list[float]:

@@ -1,1 +1,1 @@
-"""Credit, advantages, losses and their parts: pure functions over tensors. No models, no configuration."""
+"""The formulas of advantages, losses and metrics: pure functions over tensors, without models or configuration."""

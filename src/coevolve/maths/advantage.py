@@ -1,4 +1,4 @@
-"""From credit to what the policy is pushed by: GAE over tokens, or over turns. Letters: B turns, T action tokens."""
+"""Generalised advantage estimation over tokens and over turns. Letters: B turns, T action tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevolve.types import Episode
 
 
 def at_last_token(credit_B: Tensor, mask_BT: Tensor) -> Tensor:
-    """The turn's credit on its last action token, 0 elsewhere: the whole response is paid when it is complete."""
+    """Return the turn's credit at its last action token, 0 elsewhere: a response is rewarded when it is complete."""
     check_BT(mask_BT)
     assert credit_B.shape == mask_BT.shape[:1], (credit_B.shape, mask_BT.shape)
     last_B = mask_BT.sum(1) - 1
@@ -21,13 +21,13 @@ def at_last_token(credit_B: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def token_rewards(credit_B: Tensor, kl_BT: Tensor, mask_BT: Tensor, eta: float) -> Tensor:
-    """-eta * KL at every token, plus the credit at the last one (CORY, arXiv 2410.06101, section 3)."""
+    """Return -eta * KL at every token, plus the credit at the last one (CORY, arXiv 2410.06101, section 3)."""
     check_BT(mask_BT, kl_BT)
     return at_last_token(credit_B, mask_BT) - eta * kl_BT * mask_BT
 
 
 def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimation (arXiv 1506.02438, equation 16): (adv_BT, return_BT), 0 outside the mask.
+    """Return GAE's (adv_BT, return_BT), 0 outside the mask (arXiv 1506.02438, equation 16).
 
     delta_t = r_t + gamma V_{t+1} - V_t and A_t = delta_t + gamma lam A_{t+1}; return_t = A_t + V_t. A turn is terminal
     after its last token: V and A are 0 there. mask_BT must be a prefix of each row.
@@ -53,12 +53,12 @@ def over_turns(
     gamma: float,
     lam: float,
 ) -> dict[int, float]:
-    """The lambda-return of every turn that has a value; turns are keys by identity (``id``).
+    """Return the lambda-return of every turn that has a value; the keys of all mappings are ``id(turn)``.
 
     G_t = r_t + gamma ((1 - lam) V_{t+1} + lam G_{t+1}), where t + 1 is the role's turn in the joint that follows, the
-    mean over these where a tree has several; so G - V is GAE (arXiv 1506.02438). credit: the return R_t, which is r_t
-    and gamma times the mean of R_{t+1}: so r_t need not be known, and lam 1 is R_t itself, whatever credit that is. A
-    turn that nobody scored, and one that nothing follows, keeps its return.
+    mean over these where a tree has several; so G - V is GAE (arXiv 1506.02438). credit: the return R_t = r_t + gamma *
+    mean of R_{t+1}, so r_t need not be known, and with lam 1 G_t is R_t for any credit. A turn that was not scored, and
+    one that nothing follows, keeps its return.
     """
     after: dict[int, list[int]] = {}
     for number, joint in enumerate(episode.joints):

@@ -1,4 +1,4 @@
-"""The best of k samples, from n of them."""
+"""The expected best of k samples, estimated from n samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import comb
 
 
 def best_at(values: Sequence[float], k: int) -> float:
-    """The expected largest of k values drawn without replacement from these n, an unbiased estimate of the best of k.
+    """Return the expected maximum of k of these n values drawn without replacement, an unbiased estimate of best of k.
 
     The i-th smallest is the largest of comb(i - 1, k - 1) of the comb(n, k) draws. For values of 0 and 1, c of them 1,
     it is pass@k = 1 - comb(n - c, k) / comb(n, k) (Chen et al. 2021, arXiv 2107.03374, equation 1). Raises ValueError
@@ -17,6 +17,6 @@ def best_at(values: Sequence[float], k: int) -> float:
     n = len(values)
     if not 1 <= k <= n:
         raise ValueError(f"the best of {k} of {n} samples; want 1 <= k <= {n}")
-    # In fractions, since of a thousand samples there are more draws than a float can count.
+    # In fractions: with a thousand samples the number of draws exceeds the range of a float.
     largest = (comb(i - 1, k - 1) * Fraction(float(value)) for i, value in enumerate(sorted(values), 1))
     return float(sum(largest) / comb(n, k))

@@ -1,4 +1,4 @@
-"""distinct-n: the collapse alarm. A policy that repeats itself shows here before the reward does."""
+"""distinct-n, a metric of diversity: it shows a policy that repeats itself earlier than the reward does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 
 def distinct(sequences: Sequence[Sequence[Hashable]], n: int) -> float:
-    """Different n-grams / all n-grams over all sequences together (arXiv 1510.03055, section 5.2).
+    """Return different n-grams / all n-grams over all sequences together (arXiv 1510.03055, section 5.2).
 
     NaN if no sequence is n long. It falls with the number of sequences, so compare equal batches only.
     """

@@ -1,4 +1,4 @@
-"""Turns compared with their peers: baselines and scales per group. Letters: B turns, N groups.
+"""Baselines and scales per group of peers. Letters: B turns, N groups.
 
 peers_B numbers the group of each turn, 0 to N - 1; G is the size of a turn's group.
 """
@@ -10,34 +10,34 @@ from collections.abc import Callable
 from coevolve.late import Tensor, torch
 
 _SINGLE = 4 * 2.0**-23
-"""Credits of a group closer than this share of the largest differ by rounding to float32, of themselves or of a reward
-that a model computed: 1e6 and 1e6 + 1 differ, 1e6 and 1e6 + 1/4 do not."""
+"""Credits of a group that are closer than this fraction of the largest differ only by rounding to float32, their own or
+that of a model's reward: 1e6 and 1e6 + 1 differ, 1e6 and 1e6 + 1/4 do not."""
 
 _DOUBLE = 4096 * 2.0**-52
-"""Credits closer than this share of the rewards they were summed from, signs aside, differ by the order of summing:
-0.1 + 0.2 - 0.3 is 6e-17 and 0.2 - 0.3 + 0.1 is 3e-17, where both are 0. Enough for sums of some thousand terms."""
+"""Credits closer than this fraction of the absolute rewards that they sum differ only by the order of summation: 0.1 +
+0.2 - 0.3 is 6e-17 and 0.2 - 0.3 + 0.1 is 3e-17, where both are 0. Enough for sums of some thousand terms."""
 
 
 def size(peers_B: Tensor) -> Tensor:
-    """G of each turn's group; shape B."""
+    """Return G of each turn's group; shape B."""
     return torch.bincount(peers_B)[peers_B]
 
 
 def pairs(peers_B: Tensor, place_B: Tensor) -> Tensor:
-    """A number for each pair of group and place: those who share both have the same; shape B."""
+    """Return a number for each turn, the same for turns with the same group and the same place; shape B."""
     number_B: Tensor = torch.unique(torch.stack([peers_B, place_B]), dim=1, return_inverse=True)[1]
     return number_B
 
 
 def group_mean(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """Mean credit of each turn's group, in float64: what is left of a large mean is often small; shape B."""
+    """Return the mean credit of each turn's group, in float64, as differences to a large mean may be small; shape B."""
     assert credit_B.shape == peers_B.shape and credit_B.ndim == 1, (credit_B.shape, peers_B.shape)
     zero_N = torch.zeros(int(peers_B.max()) + 1, dtype=torch.float64, device=credit_B.device)
     return zero_N.index_add(0, peers_B, credit_B.double())[peers_B] / size(peers_B)
 
 
 def group_max(x_B: Tensor, peers_B: Tensor) -> Tensor:
-    """The largest of each turn's group; shape B."""
+    """Return the maximum of each turn's group; shape B."""
     assert x_B.shape == peers_B.shape and x_B.ndim == 1, (x_B.shape, peers_B.shape)
     lowest = -torch.inf if x_B.is_floating_point() else torch.iinfo(x_B.dtype).min
     most_N = torch.full((int(peers_B.max()) + 1,), lowest, dtype=x_B.dtype, device=x_B.device)
@@ -45,30 +45,30 @@ def group_max(x_B: Tensor, peers_B: Tensor) -> Tensor:
 
 
 def less_mean(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """R - mean: MAGRPO (arXiv 2508.04652, equation 1). In expectation (G - 1) / G of the gradient."""
+    """Return R - mean (MAGRPO, arXiv 2508.04652, equation 1). In expectation (G - 1) / G of the gradient."""
     return (credit_B - group_mean(credit_B, peers_B)).to(credit_B.dtype)
 
 
 def less_others(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """R - mean of the others: leave-one-out (arXiv 2402.14740). Unbiased. A turn alone in its group gets 0."""
+    """Return R - mean of the others: leave-one-out (arXiv 2402.14740). Unbiased. A turn alone in its group gets 0."""
     size_B = size(peers_B)
     return less_mean(credit_B, peers_B) * size_B / (size_B - 1).clamp(min=1)
 
 
 def less_max(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """R - max: never positive, so the best of a group is kept and the others are pushed away."""
+    """Return R - max: 0 for the best of a group and negative for the others."""
     return credit_B - group_max(credit_B, peers_B)
 
 
 def less_weighted(credit_B: Tensor, peers_B: Tensor, weight_B: Tensor, place_B: Tensor | None = None) -> Tensor:
-    """R - weighted mean of the others. Unbiased. A turn without others gets 0. weight_B: positive.
+    """Return R - weighted mean of the others. Unbiased. A turn without others gets 0. weight_B: positive.
 
-    place_B: turns of the same number, the turn itself among them, are no others: those of its episode, where one has
-    several in a group, whose returns the turn may have changed. None: it alone is left out.
+    place_B: turns with the same number as the turn are not among its others: for several turns of one episode in a
+    group, whose returns the turn may have changed. None: only the turn itself is left out.
 
-    With the squared length of each turn's score, grad log pi, for a weight it is, but for leaving the turn itself out,
-    the constant of least variance, E[|s|^2 R] / E[|s|^2]. arXiv 2505.23585 takes the turn's tokens for it: right where
-    the scores of tokens are as long as each other and at right angles.
+    With the squared norm of each turn's score s = grad log pi as weight, this is (but for leaving the turn out) the
+    constant of least variance, E[|s|^2 R] / E[|s|^2]. arXiv 2505.23585 uses the number of tokens for it, which is right
+    if the scores of tokens have equal norms and are orthogonal.
     """
     weight_B, credit = weight_B.double(), credit_B.double()
     place_B = torch.arange(len(peers_B), device=peers_B.device) if place_B is None else place_B
@@ -84,20 +84,21 @@ def less_weighted(credit_B: Tensor, peers_B: Tensor, weight_B: Tensor, place_B: 
 
 
 def less_shrunk(credit_B: Tensor, peers_B: Tensor, kind_B: Tensor, block_B: Tensor) -> Tensor:
-    """R - (1 - l) (mean of the others) - l (mean of other groups' means): leave-one-out, drawn towards the batch.
+    """Return R - (1 - l) (mean of the others) - l (mean of other groups' means): leave-one-out, shrunk to the batch.
 
-    James and Stein's estimate of many means at once, as a baseline (arXiv 2511.03710). l = v / (v + t): v is how far
-    the mean of the others is off by chance, the pooled variance within groups / (G - 1), and t how much groups differ,
-    the variance of their means less chance. Both, and the mean, are of groups of the same kind in other blocks, so that
-    nothing of the turn's own doing is in its baseline: unbiased. With fewer than two such groups l is 0.
+    The James-Stein estimate of many means as a baseline (arXiv 2511.03710). l = v / (v + t): v is the variance of the
+    mean of the others, the pooled variance within groups / (G - 1), and t the variance between groups, that of their
+    means less the part due to chance. These, and the mean, are of groups of the same kind in other blocks, so that the
+    baseline does not depend on the turn: unbiased. With fewer than two such groups l is 0.
 
-    kind_B: what makes groups alike (a role). block_B: numbers of turns that do not depend on each other (``blocks``).
+    kind_B: groups of one kind (a role) are shrunk to each other. block_B: turns of different blocks are independent
+    (``blocks``).
     """
     first_N = torch.stack([(peers_B == n).nonzero()[0, 0] for n in range(int(peers_B.max()) + 1)])
     size_N, mean_N = size(peers_B)[first_N].double(), group_mean(credit_B, peers_B)[first_N]
     squares_N = size_N * group_mean(less_mean(credit_B, peers_B).double().square(), peers_B)[first_N]
     kind_N, block_N = kind_B[first_N], block_B[first_N]
-    # Of a group of one nobody knows how far off it is.
+    # A group of one has no variance estimate.
     others_NN = ((kind_N[:, None] == kind_N) & (block_N[:, None] != block_N) & (size_N > 1)).double()
     count_N = others_NN.sum(1)
     prior_N = others_NN @ mean_N / count_N.clamp(min=1)
@@ -114,7 +115,7 @@ def less_shrunk(credit_B: Tensor, peers_B: Tensor, kind_B: Tensor, block_B: Tens
 
 
 def blocks(peers_B: Tensor, episode_B: Tensor) -> Tensor:
-    """The same number for turns that share a group or an episode, themselves or through others; shape B."""
+    """Return the same number for turns that share a group or an episode, directly or through others; shape B."""
     block_B = peers_B
     while True:
         least_B = -group_max(-block_B, episode_B)
@@ -125,28 +126,28 @@ def blocks(peers_B: Tensor, episode_B: Tensor) -> Tensor:
 
 
 def as_it_is(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """R: REINFORCE without a baseline."""
+    """Return R: REINFORCE without a baseline."""
     return credit_B
 
 
 def no_scale(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
-    """1 everywhere."""
+    """Return 1 for every turn."""
     return torch.ones_like(credit_B)
 
 
 def group_std(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
-    """Standard deviation (over G) of the credits of each turn's group, as in GRPO (arXiv 2402.03300); 1 where flat."""
+    """Return the standard deviation (over G) of each turn's group, as in GRPO (arXiv 2402.03300); 1 where flat."""
     std_B = group_mean(less_mean(credit_B, peers_B).double().square(), peers_B).sqrt().to(credit_B.dtype)
     return torch.where(flat(credit_B, peers_B, paid_B), torch.ones_like(std_B), std_B)
 
 
 def agent_std(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
-    """One number for the policy: root mean square distance of its turns to their group's mean; 1 if all are flat.
+    """Return one number for the policy: root mean square distance of turns to their group's mean; 1 if all are flat.
 
-    Turns alone in their group have no distance to count.
+    Turns alone in their group are not counted.
 
-    Normalising by agent instead of by group keeps the weight of groups that differ little small (arXiv 2602.08847
-    normalises by agent too, around the agent's mean).
+    Normalising by agent, not by group, keeps the weight of groups with little spread small (arXiv 2602.08847 also
+    normalises by agent, around the agent's mean).
     """
     within_B = less_mean(credit_B, peers_B)
     if bool(flat(credit_B, peers_B, paid_B).all()):
@@ -156,19 +157,19 @@ def agent_std(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -
 
 
 def flat(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
-    """True for turns whose group has no spread beyond rounding, so no signal; shape B. paid_B: as in ``Batch``."""
+    """Return True for turns whose group has no spread beyond rounding (no signal); shape B. paid_B: as in ``Batch``."""
     spread_B = group_max(credit_B, peers_B) + group_max(-credit_B, peers_B)
     return spread_B <= tolerance(credit_B, peers_B, paid_B)
 
 
 def tolerance(credit_B: Tensor, peers_B: Tensor, paid_B: Tensor | None = None) -> Tensor:
-    """What is nothing but rounding in a difference to one of its group, that of summing included; shape B."""
+    """Return the largest difference in each turn's group that may be rounding, that of sums included; shape B."""
     rounding_B = rounding(credit_B, peers_B)
     return rounding_B if paid_B is None else rounding_B + _DOUBLE * group_max(paid_B, peers_B)
 
 
 def rounding(credit_B: Tensor, peers_B: Tensor) -> Tensor:
-    """The largest difference to one of its group that is rounding to float32, of each turn; shape B."""
+    """Return the largest difference in each turn's group that may be rounding to float32; shape B."""
     return _SINGLE * group_max(credit_B.abs(), peers_B) + torch.finfo(torch.float32).tiny
 
 

@@ -1,4 +1,7 @@
-"""The KL penalty: exact over the vocabulary or from samples, and its weight. Letters: N positions, V vocabulary."""
+"""KL divergences, exact over the vocabulary or from samples, and weights of KL penalties that adapt.
+
+Letters: N positions, V vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from coevolve.late import Tensor, torch
 
 
 def full(logp_NV: Tensor, ref_NV: Tensor) -> Tensor:
-    """KL(pi || pi_0) = sum_v pi(v) (log pi(v) - log pi_0(v)) at each position, from log-probabilities; shape N.
+    """Return KL(pi || pi_0) = sum_v pi(v) (log pi(v) - log pi_0(v)) at each position, from log-probabilities; shape N.
 
     CORY's token penalty (arXiv 2410.06101, section 2): the whole vocabulary, not the log-ratio of the sampled token.
     """
@@ -18,17 +21,17 @@ def full(logp_NV: Tensor, ref_NV: Tensor) -> Tensor:
 
 
 def k1(log_ratio: Tensor) -> Tensor:
-    """log pi - log pi_0 of the sampled token: its mean is the KL; differentiated, its mean gradient is 0."""
+    """Return log pi - log pi_0 of the sampled token: its mean is the KL; its mean gradient is 0."""
     return log_ratio
 
 
 def k2(log_ratio: Tensor) -> Tensor:
-    """Half the squared log-ratio: biased in value, but differentiated it has the gradient of the KL."""
+    """Return half the squared log-ratio: its mean is a biased KL; its mean gradient is that of the KL."""
     return 0.5 * log_ratio.square()
 
 
 def k3(log_ratio: Tensor) -> Tensor:
-    """pi_0 / pi - 1 - log(pi_0 / pi) >= 0: its mean is the KL; differentiated, the mean gradient of KL(pi_0 || pi)."""
+    """Return pi_0 / pi - 1 - log(pi_0 / pi) >= 0: its mean is the KL; its mean gradient is that of KL(pi_0 || pi)."""
     return torch.expm1(-log_ratio) + log_ratio
 
 
@@ -37,17 +40,17 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k
 
 
 def halved_or_doubled(coef: float, observed: float, target: float) -> float:
-    """The next weight of a trust region's KL (arXiv 1707.06347, section 4): half below target / 1.5, double above 1.5
-    target. It stays within 1e-4 and 1e4, from where it comes back."""
+    """Return the next weight of a trust region's KL (arXiv 1707.06347, section 4): half for a KL below target / 1.5,
+    double above 1.5 target. Kept within 1e-4 and 1e4, from where it can recover."""
     factor = 0.5 if observed < target / 1.5 else 2.0 if observed > 1.5 * target else 1.0
     return min(max(coef * factor, 1e-4), 1e4)
 
 
 def adapted(coef: float, observed: float, n: int, *, target: float, horizon: int) -> float:
-    """The next weight of the penalty, which follows the observed KL (arXiv 1909.08593, section 2.2).
+    """Return the next weight of the penalty, adapted to the observed KL (arXiv 1909.08593, section 2.2).
 
-    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon. A step of
-    more turns than the horizon counts as one of the horizon, lest the weight become negative and reward a distance.
+    After n turns of mean KL ``observed``: coef *= 1 + clip(observed / target - 1, -0.2, 0.2) * n / horizon. n is at
+    most the horizon, or the weight could become negative and reward a larger KL.
     """
     error = min(max(observed / target - 1, -0.2), 0.2)
     return coef * (1 + error * min(n, horizon) / horizon)

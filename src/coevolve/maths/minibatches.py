@@ -1,4 +1,4 @@
-"""Which rows take an optimiser step together. Letters: B rows."""
+"""The split of a batch into mini-batches, one per optimiser step. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from coevolve import noise
 def mini_batches(
     peers_B: Tensor, size: int | None, together: Literal["row", "peers"], *names: Hashable
 ) -> Iterator[Tensor]:
-    """The numbers of the rows of each mini-batch, shuffled by the noise of these names; all rows at once if they fit.
+    """Yield the row numbers of each mini-batch, shuffled by ``noise`` under these names; all rows at once if they fit.
 
-    size: rows of a mini-batch. together: ``row`` cuts anywhere; ``peers`` only between groups of rows with the same
-    peers_B: as many groups as fit, one at least, so that a mini-batch may be smaller, and larger where a group is.
+    size: rows per mini-batch. together: ``row`` splits anywhere; ``peers`` only between groups of rows with the same
+    peers_B: as many groups as fit, but at least one, so a mini-batch may be smaller, or larger for a large group.
     """
     rows = len(peers_B)
     if size is None or size >= rows:

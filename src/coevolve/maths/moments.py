@@ -1,4 +1,4 @@
-"""Running mean and variance of a policy's credit, and the two ways of rescaling with them. Letters: B turns."""
+"""Running mean and variance of a policy's credit, and two ways to rescale with them. Letters: B turns."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from coevolve.late import Tensor, torch
 
 _SCRIPT = 1e-8
-"""What the released script adds to a standard deviation."""
+"""The epsilon that the released CORY script adds to a standard deviation."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and sum of squared deviations of everything seen so far, as an immutable value."""
+    """Count, mean and sum of squared deviations of all values so far; immutable."""
 
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
 
     def after(self, x_B: Tensor) -> Moments:
-        """With these values too: the parallel update of Chan et al. (1979)."""
+        """Return the moments with these values included: the parallel update of Chan et al. (1979)."""
         assert x_B.ndim == 1, x_B.shape
         x_B = x_B.double()
         n, mean = len(x_B), float(x_B.mean())
@@ -30,22 +30,22 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """Unbiased standard deviation; 0 before the second value."""
+        """The unbiased standard deviation; 0 before the second value."""
         return (self.squares / (self.count - 1)) ** 0.5 if self.count > 1 else 0.0
 
     @property
     def unit(self) -> float:
-        """The standard deviation; 1 where what was seen differs by rounding only, and nobody knows how much is much."""
+        """The standard deviation as a divisor; 1 if the values differ by rounding only."""
         return self.std if self.std > 4 * torch.finfo(torch.float32).eps * abs(self.mean) else 1.0
 
 
 def scale(credit_B: Tensor, seen: Moments) -> Tensor:
-    """credit / std: the released CORY script's score scaling. Credits that were all equal so far are not divided."""
+    """Return credit / std: the released CORY script's score scaling. Credits all equal so far are not divided."""
     assert credit_B.ndim == 1, credit_B.shape
     return credit_B / (seen.unit + _SCRIPT)
 
 
 def normalise(credit_B: Tensor, seen: Moments) -> Tensor:
-    """(credit - mean) / std: the released CORY script's score normalisation."""
+    """Return (credit - mean) / std: the released CORY script's score normalisation."""
     assert credit_B.ndim == 1, credit_B.shape
     return (credit_B - seen.mean) / (seen.unit + _SCRIPT)

@@ -1,4 +1,4 @@
-"""Pairs of turns, one of which is preferred to the other, and losses of pairs. Letters: B turns."""
+"""Preferences between pairs of turns, and losses over pairs. Letters: B turns."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from coevolve.maths import groups
 
 
 def preferred(credit_B: Tensor, peers_B: Tensor, most: int | None) -> Tensor:
-    """Which pairs are compared, [B, B] bool: the row's turn was worth more than the column's, in the same group.
+    """Return the preference pairs, [B, B] bool: the row's turn has more credit than the column's, in the same group.
 
-    most: only so many pairs of a group, those of the largest difference (of equal ones the first); None: all. A pair
-    that differs by rounding only is a tie, and none.
+    most: the number of pairs per group, those of the largest difference (among equal ones the first); None: all. Turns
+    whose credit differs by rounding only are a tie and no pair.
     """
     gap_BB = credit_B[:, None].double() - credit_B.double()
     same_BB = peers_B[:, None] == peers_B
@@ -29,16 +29,16 @@ def preferred(credit_B: Tensor, peers_B: Tensor, most: int | None) -> Tensor:
 
 
 def pair_weights(better_BB: Tensor, peers_B: Tensor, weight_B: Tensor) -> Tensor:
-    """How much a pair counts, by the row of its preferred turn: the weight of the turns of its group, shared by the
-    group's pairs; shape B."""
+    """Return the weight of a pair, by the row of its preferred turn: the total weight of its group's turns divided by
+    the number of the group's pairs; shape B."""
     same_BB = (peers_B[:, None] == peers_B).to(weight_B.dtype)
     pairs_B = same_BB @ better_BB.sum(1).to(weight_B.dtype)
     return (same_BB @ weight_B) / pairs_B.clamp(min=1)
 
 
 def bradley_terry(score_B: Tensor, better_BB: Tensor, weight_B: Tensor) -> Tensor:
-    """-sum w log sigmoid(score of the preferred - score of the other) over pairs: the negative log-likelihood of the
-    preferences if a turn is preferred by the logistic function of the difference (Bradley and Terry 1952).
+    """Return -sum w log sigmoid(score of the preferred - score of the other) over pairs: the negative log-likelihood of
+    the preferences if their probability is the logistic function of the difference (Bradley and Terry 1952).
 
     With scores beta log(pi / pi_0) it is DPO's loss (arXiv 2305.18290, equation 7). weight_B: of the row's pairs.
     """

@@ -1,4 +1,4 @@
-"""Who speaks when, hearing what. A play is a coroutine of a few lines; see ``coevolve.play``."""
+"""The plays: protocols of who speaks when, and hears what. Each is a short coroutine; see ``coevolve.play``."""
 
 from collections.abc import Callable
 

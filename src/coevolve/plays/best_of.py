@@ -1,4 +1,4 @@
-"""Only the best joint response goes on: MAGRPO's multi-turn rollout in its first release, and best-of-k sampling."""
+"""Only the best of k joint responses is continued: MAGRPO's first multi-turn rollout, and best-of-k sampling."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from coevolve.types import Play, Problem, Turn
 
 @checked_call("play")
 def best_of(n: Count, k: Several, feedback: bool | Feedback = False, weights: list[Positive] | None = None) -> Play:
-    """n turns; at each, every agent samples k responses, and the best of the k joints is what all hear next.
+    """Play n joint turns; at each, every agent samples k responses, and the best of the k joints is continued.
 
-    Every turn is paid its own joint only (a return would credit the chosen one with a future that the others were not
-    given). weights: how much each turn's gradient counts, 1 each if None; the first release had [1.2, 0.8]. feedback:
-    as in ``rounds``. ``members`` are further interactions, each compared within itself only. Raises ValueError for
-    n < 1, k < 2, or another number of weights.
+    A turn's return has the reward of its own joint only (later rewards would credit the chosen joint with a future that
+    the others did not have). weights: the weight of each of the n turns in the gradient, 1 each if None; MAGRPO's first
+    release had [1.2, 0.8]. feedback: as in ``rounds``. ``members`` are further episodes, each compared within itself
+    only. Raises ValueError for n < 1, k < 2, or another number of weights.
     """
     if weights is not None and len(weights) != n:
         raise ValueError(f"play: weights are {weights}; want {n}, one per turn")

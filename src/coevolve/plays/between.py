@@ -1,4 +1,4 @@
-"""What happens between two turns of a play: is it over, and what is each agent told?"""
+"""Helpers between two turns of a play: whether it ends, and what each agent hears next."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from coevolve.settings import Count
 from coevolve.types import Problem, Role, Turn
 
 Done = Callable[[Sequence[float]], bool]
-"""The rewards of a joint -> whether its interaction ends here."""
+"""The rewards of a joint -> whether the interaction ends after it."""
 
 Heard = dict[Role, tuple[Turn | str, ...]]
-"""Every agent's own history: its turns, each followed by the note on it."""
+"""Each role's own history: its turns, each followed by the note on it."""
 
 
 def silence(team: Roles) -> Heard:
-    """What everybody has heard before the first turn."""
+    """Return the history before the first turn: empty for each role."""
     return {role: () for role in team}  # noqa: C420  (fromkeys would be typed as a dict of empty tuples)
 
 
 Threshold = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-"""A mean reward; ``done: true`` in a recipe is none."""
+"""A mean reward. Strict, so that ``done: true`` in a recipe is an error."""
 
 Several = Annotated[Count, Field(ge=2)]
-"""How many responses are compared with each other."""
+"""A number of responses that are compared with each other."""
 
 
 def stops(done: Threshold | Done | None) -> Done:
-    """``done`` as a function: None never stops, a number stops where the mean reward is above it."""
+    """Return ``done`` as a function: None never stops, a number stops if the mean reward is above it."""
     if done is None:
         return lambda rewards: False
     if callable(done):
@@ -42,14 +42,14 @@ def stops(done: Threshold | Done | None) -> Done:
 
 
 async def best_scored(team: Roles, joints: Sequence[tuple[Turn, ...]], after: Sequence[Turn]) -> tuple[Turn, ...]:
-    """The joint that was paid most in the mean, of those that the task judges now. after: what each of them continues,
-    whose return has nothing of theirs."""
+    """Score these joints and return the one with the largest mean reward. after: the joint that all of them continue;
+    its return does not include theirs."""
     paid = await together(*(score(team, acts, after=after, answered=False) for acts in joints))
     return max(zip(paid, joints, strict=True), key=lambda one: fmean(one[0]))[1]
 
 
 async def notes(feedback: bool | Feedback, team: Roles, p: Problem, acts: Sequence[Turn]) -> Sequence[str]:
-    """One text per act: of the task's feedback (True), of the given function, or empty (False)."""
+    """Return one text per turn: from the task's feedback (True), from the given function, or empty (False)."""
     if feedback is False:
         return [""] * len(acts)
     told = await do(team.feedback if feedback is True else feedback, p, acts)
@@ -59,5 +59,5 @@ async def notes(feedback: bool | Feedback, team: Roles, p: Problem, acts: Sequen
 
 
 def heard_next(heard: Heard, acts: Sequence[Turn], told: Sequence[str]) -> Heard:
-    """Every agent's own history, longer by its act and the note on it."""
+    """Return each role's history, extended by its turn and the note on it."""
     return {act.role: (*heard[act.role], act, note) for act, note in zip(acts, told, strict=True)}

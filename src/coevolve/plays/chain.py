@@ -1,4 +1,4 @@
-"""One after the other, each hearing all before: one role is PPO, (pioneer, observer) is CORY, N roles a chain."""
+"""Roles speak one after the other, each hearing all before: with (pioneer, observer) it is CORY, with one role PPO."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from coevolve.types import Play, Problem, Turn
 
 @checked_call("play")
 def chain(transfer: bool = True) -> Play:
-    """Roles speak in order and are scored together at the end.
+    """Let roles speak in order, each hearing all turns before, and score them together at the end.
 
-    transfer=False is CORY's ablation "no knowledge transfer" (arXiv 2410.06101, section 4.3): nobody hears anybody.
+    transfer=False is CORY's ablation "no knowledge transfer" (arXiv 2410.06101, section 4.3): no role hears another.
     """
 
     @speaks_once

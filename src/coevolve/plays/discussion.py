@@ -1,4 +1,4 @@
-"""Everybody answers, then revises having read everybody: the paper's discussion baseline, trainable here."""
+"""All roles answer, then revise having heard all answers: MAGRPO's discussion baseline, here also for training."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from coevolve.types import Play, Problem, Turn
 
 @checked_call("play")
 def discussion(n: Count = 1) -> Play:
-    """A round of answers and n rounds of revision, in each of which an agent hears the last turns of all, its own too.
+    """Play a round of answers and n rounds of revision, before each of which a role hears the last turns of all roles.
 
-    The last round is scored, and all rounds answer for it (``credit.team_return``). n=1 is the paper's one-round
-    discussion (arXiv 2508.04652, baselines). Raises ValueError for n < 1.
+    Only the last round is scored, and its return is that of all rounds (``credit.team_return``). n=1 is the one-round
+    discussion of MAGRPO's paper (arXiv 2508.04652, baselines). Raises ValueError for n < 1.
     """
 
     async def play(p: Problem, team: Roles) -> None:

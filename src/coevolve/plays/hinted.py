@@ -1,4 +1,4 @@
-"""Everybody answers alone, then once more having read the others: knowledge transfer for training only."""
+"""All roles answer alone, then again having heard the others: knowledge transfer for training only."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from coevolve.types import Play, Problem
 
 @checked_call("play")
 def hinted() -> Play:
-    """All act at once without seeing each other, as in ``rounds``; then each answers again, having heard what the
-    others said, and stands beside just that.
+    """Let all roles answer at once, as in ``rounds``, then each again having heard the others' first answers; a second
+    answer is scored together with the others' first ones.
 
     CORY's knowledge transfer (arXiv 2410.06101) for agents that act alone when they are used (MAGRPO, arXiv
-    2508.04652): a second answer knows what it has to go with, and ``hindsight`` learns it behind the prompt without the
-    others' answers, where its expected gradient is that of acting alone. Only joints of first answers say what the team
-    is worth alone: ``coevolve eval RUN --play rounds``. N agents say 2 N turns and are paid N + 1 joints. For credit
-    use ``first_joint``: a first answer is not to be paid for what the others made of it. Raises ValueError for a
-    team of one role.
+    2508.04652): a second answer knows the answers it is combined with, and ``hindsight`` learns it after the prompt
+    without these, where its expected gradient is that of acting alone. Only joints of first answers measure the team
+    acting alone: ``coevolve eval RUN --play rounds``. N agents have 2 N turns and N + 1 joints. For credit use
+    ``first_joint``: a first answer should not get the rewards of others' second answers. Raises ValueError for a team
+    of one role.
     """
 
     async def play(p: Problem, team: Roles) -> None:

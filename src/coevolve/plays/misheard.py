@@ -1,4 +1,4 @@
-"""A chain of two whose second role sometimes hears other numbers than were said: what a wrong reference costs."""
+"""A chain of two roles whose second sometimes hears wrong numbers: it measures what a wrong reference costs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from coevolve.types import Play, Problem, Turn
 
 @checked_call("play")
 def misheard(rate: Fraction) -> Play:
-    """Like ``chain``, but with this probability every digit that the second role hears is another one.
+    """Play ``chain`` with two roles, but with this probability replace every digit that the second role hears.
 
     CORY claims that a reference helps although it is sometimes wrong (arXiv 2410.06101, section 3.3): rate 0 is
-    ``chain``, and with rate 1 no number is ever heard as it was said. For tasks whose answers are numbers. Raises
-    ValueError for other than two roles.
+    ``chain``, and with rate 1 no number is ever heard unchanged. For tasks whose answers are numbers. Raises ValueError
+    unless there are two roles.
     """
 
     @speaks_once
@@ -33,7 +33,7 @@ def misheard(rate: Fraction) -> Play:
 
 
 def _heard(turn: Turn, rate: float, rng: Random) -> Turn:
-    """The turn, or one with other digits."""
+    """Return the turn, or with probability ``rate`` a copy in which every digit is another one."""
     if rng.random() >= rate:
         return turn
     text = re.sub("[0-9]", lambda digit: str((int(digit[0]) + rng.randint(1, 9)) % 10), turn.text)

@@ -1,4 +1,4 @@
-"""One speaks, and another one answers several times having heard it: the expected reward of a partner, by samples."""
+"""One role speaks and a second answers several times: samples of the partner's reward, to estimate its expectation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from coevolve.types import Play, Problem
 
 @checked_call("play")
 def observers(m: Several) -> Play:
-    """A chain of two whose second role answers m times, each answer paid together with the first one's.
+    """Play a chain of two roles whose second answers m times, each answer scored together with the first role's turn.
 
-    With ``credit: team_return`` the pioneer answers for the mean over its observers instead of one of them, an estimate
-    of E[r2 | a1] with a variance of a sample / m; the observers, who share what they heard, are each other's peers: a
-    frozen context in which one turn is said again. It costs m answers where ``chain`` costs one. With a pioneer's
-    credit of variance s1, s2 of which is the observer's luck, as many answers say most at m = sqrt(s2 / (s1 - s2)),
-    which was 1.04 and 0.34 where it was measured, so one observer (docs/choosing.md). Raises ValueError for m < 2 and
-    for other than two roles.
+    With ``credit: team_return`` the pioneer's credit is the mean over m answers, an estimate of E[r2 | a1] with 1 / m
+    of the variance of a single one. The answers, which share their prompt, are each other's peers: one turn resampled
+    in a frozen context. It costs m answers where ``chain`` costs one. If the pioneer's credit has variance s1, of which
+    s2 comes from the observer's sampling, a fixed number of answers is used best at m = sqrt(s2 / (s1 - s2)), which was
+    1.04 and 0.34 where it was measured, so one observer (docs/choosing.md). Raises ValueError for m < 2 and unless
+    there are two roles.
     """
 
     async def play(p: Problem, team: Roles) -> None:

@@ -1,4 +1,4 @@
-"""Games: the task says who moves next and what they see, until it says that the game is over."""
+"""Games: the task says which roles move next and what they see, until the game is over."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from coevolve.types import Play, Problem, Turn
 
 @checked_call("play")
 def refereed() -> Play:
-    """Whom the task's ``referee`` names speaks, those of one time without hearing each other; a role hears its own last
-    turn and what the referee tells it. All turns are scored together at the end: a turn is paid what its role came to.
+    """Let the roles speak that the task's ``referee`` names, several at once without hearing each other; a role hears
+    its own last turn and the referee's text. All turns are scored together at the end: a turn gets its role's result.
     """
 
     async def play(p: Problem, team: Roles) -> None:

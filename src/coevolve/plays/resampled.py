@@ -1,4 +1,4 @@
-"""An agent's turn said several times beside the same turns of the others: groups of one agent's turn."""
+"""Each agent's response is resampled with the others' fixed: groups that differ in one agent's turn only."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from coevolve.types import Play, Problem, Turn
 
 @checked_call("play")
 def resampled(k: Several, n: Count = 1, feedback: bool | Feedback = False) -> Play:
-    """n turns; at each, every agent samples k responses, and the best joint that was paid is what all hear next.
+    """Play n joint turns; at each, every agent samples k responses, and the best of the scored joints is continued.
 
-    The first responses of all are one joint. In the others one agent's response is another one and its partners' are
-    the same, so that an agent's k responses differ in pay by what it said alone: with a leave-one-out baseline
-    (``marloo``) and ``credit: first_joint`` the counterfactual credit of a frozen context (C3, arXiv 2603.06859), and
-    over several turns sampling by agent and turn with the best going on (AT-GRPO, arXiv 2510.11062), for agents that
-    act at once. N agents say N k turns at each, and N (k - 1) + 1 joints are paid. Each turn is paid its own joint
-    only, as in ``best_of``; feedback: as in ``rounds``. ``members`` are further interactions, each compared within
-    itself only. Raises ValueError for n < 1 or k < 2.
+    The first responses of all agents are one joint. In each other joint one agent's response is replaced by another of
+    its k, with its partners' the same, so that the rewards of an agent's k responses differ by its own response only:
+    with a leave-one-out baseline (``marloo``) and ``credit: first_joint`` this is the counterfactual credit of a frozen
+    context (C3, arXiv 2603.06859), and with several turns sampling per agent and turn with the best continued (AT-GRPO,
+    arXiv 2510.11062), for agents that act at once. Per joint turn N agents sample N k turns, and N (k - 1) + 1 joints
+    are scored. A return has the reward of its own joint only, as in ``best_of``; feedback: as in ``rounds``.
+    ``members`` are further episodes, each compared within itself only. Raises ValueError for n < 1 or k < 2.
     """
 
     async def play(p: Problem, team: Roles) -> None:
@@ -37,7 +37,7 @@ def resampled(k: Several, n: Count = 1, feedback: bool | Feedback = False) -> Pl
 
 
 def _one_changed(by_role: list[tuple[Turn, ...]]) -> list[tuple[Turn, ...]]:
-    """The first turn of every role; then, role by role, each of its other turns in place of its first."""
+    """Return the joint of all first turns; then, role by role, that joint with each of the role's other turns."""
     first = tuple(turns[0] for turns in by_role)
     changed = ((*first[:n], other, *first[n + 1 :]) for n, turns in enumerate(by_role) for other in turns[1:])
     return [first, *changed]

@@ -10,11 +10,11 @@ from coevolve.types import Play, Problem
 
 @checked_call("play")
 def rounds(n: Count = 1, feedback: bool | Feedback = False, done: Threshold | Done | None = None) -> Play:
-    """n joint turns, each scored. Side by side the ``members`` of a problem are the group.
+    """Play n joint turns, each scored. The ``members`` of a problem are the group in which turns are compared.
 
-    An agent hears its own turns and, after each, a note: the task's feedback (True), your function's
-    ``(problem, turns) -> texts``, or nothing (""). done: a mean reward above which, or a function of the joint's
-    rewards by which, the rest is skipped. Raises ValueError for n < 1.
+    An agent hears its own turns and, after each, a note. feedback: where notes come from: the task's feedback (True), a
+    function ``(problem, turns) -> texts``, or empty notes (False). done: a mean reward above which, or a function of
+    the joint's rewards by which, the episode ends early. Raises ValueError for n < 1.
     """
     is_done = stops(done)
 

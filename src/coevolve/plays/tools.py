@@ -1,4 +1,4 @@
-"""Agents that call Python functions before they answer, by the model's own template for tools."""
+"""Agents call Python functions before they answer, by the model's own chat template for tools."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from coevolve.settings import Count, checked_call
 from coevolve.types import Play, Problem, Role, ToolResult, Turn
 
 _LONGEST = 4000
-"""Characters of a result that an agent is told."""
+"""Most characters of a result in the agent's prompt."""
 
 _MOST = 16
-"""Calls of a turn that are made."""
+"""Most calls of a turn that are executed."""
 
 _FULL = (
     "role {role!r}, policy {policy!r}: what its tools returned exceeds the model's context; it is left out, and the "
@@ -31,27 +31,27 @@ _FAILED = (
 )
 
 _SAID = 300
-"""Characters of it that a warning repeats."""
+"""Most characters of a tool's error in a warning."""
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
 
 
 @checked_call("play")
 def tools(functions: list[str | Callable[..., Any]], turns: Count = 4) -> Play:
-    """Roles speak in order, each hearing what those before answered; one that calls functions is told what they
-    returned and speaks again, until it calls none. The answers are scored together.
+    """Let roles speak in order, each hearing the answers before it; a role that calls functions gets their results and
+    speaks again, until it makes no call. The answers are scored together.
 
-    functions: Python functions, or ``file.py:name``, async ones too, with type hints and a docstring whose ``Args:``
-    say what each parameter is; the model's chat template tells of them. turns: how often an agent may go on after a
-    call; what it says then is its answer. A call is a JSON object with ``name`` and ``arguments`` (or ``parameters``),
-    between ``<tool_call>`` tags where there are any. Results are spliced behind the turn that called as the template
-    writes messages of tools. They are part of the next turn's prompt, so that nothing is trained on them. A call that
-    cannot be made, or that raises, is answered with the reason (and warned of, once a function). Where the results and
-    another turn would exceed the model's context they are dropped, with a warning, and the turn that called is the
-    answer, as in TRL.
+    functions: Python functions, or ``file.py:name``, also async ones, with type hints and a docstring whose ``Args:``
+    describe each parameter, for the model's chat template. turns: how often an agent may continue after calls; its turn
+    after the last time is its answer. A call is a JSON object with ``name`` and ``arguments`` (or ``parameters``),
+    between ``<tool_call>`` tags if there are any. Results are appended to the calling turn as the template writes tool
+    messages. They are part of the next turn's prompt, so they are not trained on. For a call that fails the result is
+    the reason (with a warning, once per function). If the results and another turn would exceed the model's context,
+    they are dropped, with a warning, and the calling turn is the answer, as in TRL.
 
-    A turn that called answers for the joint of whoever heard it; it is compared with the other members' turns of the
-    same number. Raises ValueError for no functions, two of one name, and one that no schema can be made of.
+    A calling turn is not scored; ``team_return`` gives it the return of the joint whose turns heard it. It is compared
+    with the other members' turns of the same round. Raises ValueError for no functions, two of the same name, and one
+    without a valid schema.
     """
     known = _named(functions)
     schemas, warned = [_schema(function) for function in known.values()], set[str]()
@@ -81,7 +81,7 @@ def tools(functions: list[str | Callable[..., Any]], turns: Count = 4) -> Play:
 
 
 def calls_in(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(name, arguments) of the calls in what a model said."""
+    """Yield (name, arguments) of the tool calls in a model's text."""
     made = 0
     for piece in _TAGGED.findall(text) or [text]:
         for found in _objects(piece):
@@ -93,7 +93,7 @@ def calls_in(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text, not those inside of another."""
+    """Yield the JSON objects in a text, without those inside others."""
     decoder, place = json.JSONDecoder(), text.find("{")
     for _ in range(_MOST * 4):
         if place < 0:
@@ -107,7 +107,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _decoded(arguments: Any) -> Any:
-    """Arguments that are JSON in a text, as OpenAI writes them, as what they say."""
+    """Return arguments parsed from JSON text, as OpenAI's format has them; others unchanged, None if invalid."""
     try:
         return json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):
@@ -115,20 +115,20 @@ def _decoded(arguments: Any) -> Any:
 
 
 def _result(known: Mapping[str, Callable[..., Any]], name: str, arguments: Mapping[str, Any]) -> ToolResult:
-    """What the function returned, as text, or why it did not."""
+    """Call the function and return its result as text, or the error as a failed result."""
     if name not in known:
         return ToolResult.of(name, f"error: there is no tool {name!r}; there are {', '.join(known)}", failed=True)
     failed = False
     try:
         value = called(known[name], **arguments)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    except Exception as error:  # noqa: BLE001  (the model chose the arguments: it is told, and the run goes on)
+    except Exception as error:  # noqa: BLE001  (the model chose the arguments: it gets the error, and the run goes on)
         text, failed = f"error: {type(error).__name__}: {error}", True
     return ToolResult.of(name, text[:_LONGEST], failed)
 
 
 def _warn_of_failed(results: Sequence[ToolResult], known: Collection[str], warned: set[str]) -> None:
-    """Say once of each tool that it failed: one that always does would look like agents that err."""
+    """Warn once of each tool that failed, since a broken tool would look like wrong calls of the agents."""
     for result in results:
         if result.failed and result.tool in known and result.tool not in warned:
             warned.add(result.tool)
@@ -137,7 +137,7 @@ def _warn_of_failed(results: Sequence[ToolResult], known: Collection[str], warne
 
 
 def _named(functions: Sequence[str | Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """name -> function."""
+    """Return name -> function. Raises ValueError for no functions, or two of the same name."""
     known: dict[str, Callable[..., Any]] = {}
     for given in functions:
         function = from_file(given, (), "play.functions") if isinstance(given, str) else given
@@ -157,6 +157,6 @@ def _schema(function: Callable[..., Any]) -> Mapping[str, Any]:
 
     try:
         return get_json_schema(function)
-    except Exception as error:  # DocstringParsingException and TypeHintParsingException, which have no base of theirs
+    except Exception as error:  # DocstringParsingException, TypeHintParsingException: they share no base class
         name = getattr(function, "__name__", function)
         raise ValueError(f"play.functions, {name}: {one_line(error)}") from error

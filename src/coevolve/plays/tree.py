@@ -1,4 +1,4 @@
-"""Every joint response spawns continuations of its own: MAGRPO's multi-turn rollout since its second release."""
+"""Every joint response is continued several times: MAGRPO's multi-turn rollout since its second release."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def tree(
     feedback: bool | Feedback = False,
     done: Threshold | Done | None = None,
 ) -> Play:
-    """n turns; at every node each agent samples k responses, which are each other's peers.
+    """Play a tree of n joint turns; at every node each agent samples k responses, which are each other's peers.
 
-    joint: ``aligned`` makes the j-th responses of all agents the j-th joint (k of them), ``cross`` every combination
-    (k^N of N agents; a response is then paid the mean over its partners). Every joint is scored and becomes the node of
-    its own continuations, unless ``done``. feedback, done: as in ``rounds``. ``members`` are further trees, each
-    compared within itself only. Raises ValueError for n < 1 or k < 2.
+    joint: ``aligned`` combines the j-th responses of all agents to the j-th joint (k joints); ``cross`` has every
+    combination (k^N joints of N agents; a response's reward is then the mean over its partners). Every joint is scored
+    and is the node of its own continuations, unless ``done``. feedback, done: as in ``rounds``. ``members`` are further
+    trees, each compared within itself only. Raises ValueError for n < 1 or k < 2.
     """
     is_done = stops(done)
     combine = {"aligned": zip, "cross": itertools.product}[joint]

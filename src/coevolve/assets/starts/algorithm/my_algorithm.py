@@ -1,4 +1,4 @@
-"""A training rule: one of ours with a part replaced. Named by my_algorithm.yaml."""
+"""An algorithm: one of Coevolve's with its advantage replaced. Named in my_algorithm.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,14 +10,14 @@ from coevolve import Algorithm, Lesson, Targets, magrpo
 
 
 def my_algorithm(*, largest: float = 2.0, credit: str = "team_return") -> Algorithm:
-    """Each turn against the mean of its peers, and no advantage beyond ``largest``.
+    """MAGRPO, each turn against the mean of its peers, with advantages clipped to ``largest``.
 
     Keyword arguments are keys of the recipe: algorithm: {name: my_algorithm.py:my_algorithm, largest: 1.0}
     """
 
     def advantage(lesson: Lesson, state: Mapping[str, Any]) -> tuple[dict[str, Targets], Mapping[str, Any]]:
-        """What every token of every policy is to be made more or less likely by; and the state of the next step, which
-        checkpoints hold. Names end in their axes: B turns, T tokens of the longest."""
+        """Return the advantage of every token of every policy, and the state of the next step, which checkpoints hold.
+        Names end in their axes: B turns, T tokens of the longest."""
         targets = {}
         for name, batch in lesson.batches.items():
             adv_B = torch.zeros_like(batch.credit_B)
@@ -29,5 +29,5 @@ def my_algorithm(*, largest: float = 2.0, credit: str = "team_return") -> Algori
             targets[name] = Targets(cut_B[:, None] * batch.mask_BT, metrics={"share_cut": share})
         return targets, state
 
-    made = magrpo(credit=credit)  # its loss, and whatever else is not replaced
+    made = magrpo(credit=credit)  # its loss and all else that is not replaced
     return replace(made, advantage=advantage, settings={**made.settings, "largest": largest})
