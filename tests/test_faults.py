@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import site
 import subprocess
 import sys
 from functools import partial
@@ -12,8 +13,9 @@ import pytest
 import torch
 from toy import RECIPE
 
+import coevolve
 from coevolve import cli, faults
-from coevolve.faults import blame
+from coevolve.faults import blame, user_line
 from coevolve.runs.folder import RunDir
 
 TOY = Path(__file__).with_name("toy.py")
@@ -222,6 +224,21 @@ def test_an_unforeseen_error_is_our_fault_and_says_so(monkeypatch, capsys):
     err = capsys.readouterr().err
     assert "this is a fault of coevolve; COEVOLVE_DEBUG=1 shows where" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "whose"),
+    [
+        (Path(coevolve.__file__).parent / "x.py", "test_faults.py"),
+        (Path(f"{Path(coevolve.__file__).parent}_mine") / "reward.py", "coevolve_mine"),
+        (Path(site.getusersitepackages()) / "library.py", "test_faults.py"),
+    ],
+)
+def test_the_line_is_the_users(file, whose):
+    """Not that of this package, of a folder whose name begins alike, or of what pip installed for the user."""
+    with pytest.raises(KeyError) as error:
+        exec(compile("{}['a']", file, "exec"))
+    assert whose in user_line(error.value)
 
 
 def test_an_error_without_a_text_has_a_line_too():

@@ -44,6 +44,14 @@ def test_the_objective_of_turns_that_nobody_scored_is_not_there():
     assert scored["objective"] == pytest.approx(2.0 - 0.5 * scored["kl"])
 
 
+def test_rows_that_nobody_sampled_are_not_in_the_mean_credit():
+    extra = torch.tensor([False, True, False, True])
+    batch = make_batch(4, 3).replace(credit_B=torch.tensor([1.0, 50.0, 3.0, 70.0]), extra_B=extra)
+    targets = Targets(torch.zeros(batch.mask_BT.shape))
+    assert learnt(batch, targets)["credit"] == 2.0
+    assert "credit" not in learnt(batch.replace(extra_B=torch.ones(4, dtype=torch.bool)), targets)
+
+
 def test_kl_and_objective_are_known_by_role_where_one_policy_plays_both():
     batch = make_batch(4, 3)
     kl_BT = torch.zeros(batch.mask_BT.shape)

@@ -14,6 +14,7 @@ from toy import Lucky, toy
 
 from coevolve import Team, Trainer, chain, cli, cory
 from coevolve.names import check_names, check_run, inside, run_name
+from coevolve.recipe.packaged import packaged
 from coevolve.recipe.schema import load_recipe
 from coevolve.recipe.trust import code_in
 from coevolve.runs import signature
@@ -182,13 +183,16 @@ def test_nothing_is_pre_trained_unasked(own: Path, tmp_path: Path, capsys: pytes
 def test_what_counts_as_code(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
     settings = {
-        "name": "a.py:B", "deep": [{"x": ("../b.py:C",)}], "w": "http://c.py:d", "expert": {}, "z": "a.txt",
+        "name": "a.py:B", "deep": [{"x": ("../b.py:C",)}], "w": "http://c.py:d", "feedback": {"expert": {}},
+        "z": "a.txt",
         "model": str(tmp_path / "a.yaml"), "other": "left-behind.yaml", "colon": "d.py:two words",
     }  # fmt: skip
     assert code_in(settings) == sorted(
         ["a.py", "../b.py", "http://c.py", "feedback by an expert", str(tmp_path / "a.yaml"), "d.py"]
     )
     assert code_in({"name": "imdb", "reward_model": "lexicon", "n": 3, "x": None}) == []
+    assert code_in({"roles": {"novice": "ann", "expert": "bob"}, "feedback": "levels"}) == []
+    assert code_in({"reward_model": str(packaged()["pretrain-imdb-classifier"])}) == []  # nobody else wrote it
     assert not code_in({"model": "a" * 5000 + ".yaml", "m": "\0.yaml"})
 
 

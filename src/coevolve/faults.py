@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
+import site
 import sysconfig
 import threading
 import traceback
@@ -12,8 +14,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-_HERE = str(Path(__file__).parent)
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_PLACES = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+_LIBRARIES = tuple(
+    place + os.sep
+    for place in {str(Path(__file__).parent), *_PLACES, *site.getsitepackages(), site.getusersitepackages()}
+)
+"""Folders whose code is not the user's: this package, Python's own, and what was installed for all or for the user."""
 
 _MEMORY = (
     "out of memory",
@@ -195,7 +201,7 @@ def user_line(error: BaseException) -> str | None:
     found = [
         f"{frame.filename}, line {frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_HERE, "<", *_LIBRARIES))
+        if not frame.filename.startswith(("<", *_LIBRARIES))
     ]
     return found[-1] if found else None
 

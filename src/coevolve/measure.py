@@ -72,8 +72,9 @@ def mean_reward(turns: Iterable[Turn]) -> float:
 def learnt(batch: Batch, targets: Targets) -> Metrics:
     """Return metrics of a described batch before its update: KL and objective, of all turns and by role
     (``kl/pioneer``), and the explained variance of the critic."""
-    metrics = {"credit": float(batch.credit_B.mean()), "eta": targets.eta, **targets.metrics}
     said_B = ~batch.extra_B  # extra rows were not sampled from their prompts
+    credit = {"credit": float(batch.credit_B[said_B].mean())} if bool(said_B.any()) else {}
+    metrics = {**credit, "eta": targets.eta, **targets.metrics}
     metrics |= _priced(batch, said_B, targets.eta)
     for number, role in enumerate(batch.roles):
         of_role = _priced(batch, said_B & (batch.role_B == number), targets.eta)

@@ -46,7 +46,14 @@ BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _NUMBER]
 Workers = Annotated[bool, Strict()] | Literal["auto"]
 """Whether policies on the CPU compute in worker processes, one per core; "auto": where this is faster."""
 
-Folder = Annotated[Path, BeforeValidator(lambda given: os.path.expanduser(given) if isinstance(given, str) else given)]
+
+def _path(value: Any) -> Any:
+    if isinstance(value, int | float):
+        raise ValueError(f"want a path, found the number {value}; write ./{value}")
+    return os.path.expanduser(value) if isinstance(value, str) else value
+
+
+Folder = Annotated[Path, BeforeValidator(_path)]
 """The path of a folder; ``~`` is expanded to the home directory."""
 
 Given = ParamSpec("Given")
@@ -77,6 +84,7 @@ def checked_call(where: str) -> Callable[[Callable[Given, Made]], Callable[Given
                 whole = signature.bind_partial(**found)
                 whole.apply_defaults()
                 result.settings = dict(whole.arguments)  # type: ignore[attr-defined]
+                result.factory = factory.__name__  # type: ignore[attr-defined]
             return result
 
         made.makes = where  # type: ignore[attr-defined]  # tells a factory from the functions that it makes

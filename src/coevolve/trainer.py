@@ -391,7 +391,7 @@ class Trainer:
 
     def settings(self) -> dict[str, Any]:
         """Return all settings of algorithm and play, defaults included: a recipe holds only those it sets."""
-        return component_settings(self.algorithm, self.play)
+        return component_settings(algorithm=self.algorithm, play=self.play)
 
     def tokenizers(self) -> dict[PolicyName, Any]:
         """Return each policy's tokenizer."""
@@ -406,6 +406,7 @@ class Trainer:
             "play": getattr(self.play, "__qualname__", type(self.play).__name__),
             "play_settings": self.settings()["play"],
             "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
+            "cast_settings": component_settings(cast=self.cast)["cast"],
             "algorithm": dict(self.algorithm.settings),
             "sampling": dataclasses.asdict(self.sampling),
             **{key: getattr(self, key) for key in _NUMBERS},

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lesson_cases import lesson, paid, spoke
 
-from coevolve.algorithms import ALGORITHMS, maac, magrpo, marlhf
+from coevolve.algorithms import ALGORITHMS, dapo, maac, magrpo, marlhf
 from coevolve.algorithms.marlhf import AGENTS
 from coevolve.recipe.components import component
 from coevolve.types import Lesson, Outputs
@@ -178,6 +178,10 @@ def scored_with_reference(rule, episodes, scores):
     zero = {n: torch.zeros_like(b.logp_BT) for n, b in given.batches.items()}
     batches = {n: b.replace(logp_ref_BT=b.logp_BT, kl_BT=zero[n]) for n, b in given.batches.items()}
     return Lesson(given.episodes, batches)
+
+
+def test_problems_are_not_played_again_by_what_the_agents_do_not_learn_from():
+    assert dapo().resample > 0 == marlhf(judge="judge", agents="dapo").resample
 
 
 def test_what_it_is_not_for():

@@ -3,6 +3,7 @@
 from parlour import Paid, coin, scene
 
 from coevolve.diagnose import crossplay
+from coevolve.report.findings import verdicts
 
 
 def accent(say, words):
@@ -47,6 +48,20 @@ def test_three_teams():
     found = rows(lambda a, b: float(a == b), "ab", ["x", "y", "z"])
     assert [row["setting"] for row in found] == ["self"] * 3 + ["cross"] * 6 + ["mean"]
     assert (found[-1]["reward"], found[-1]["difference"]) == (0, -1)
+
+
+def test_a_mixed_team_that_the_task_refuses_is_a_reason_and_not_the_end():
+    def worth(a, b):
+        if (a, b) == ("x", "y"):
+            raise ValueError("no such pair")
+        return float(a == b)
+
+    found = rows(worth, "ab", ["x", "y"])
+    assert ["no such pair" in row.get("reason", "") for row in found] == [False, False, True, False, False]
+    assert (found[3]["difference"], found[4]["difference"]) == (-1, -1)  # of the other one alone
+    refused = rows(lambda a, b: worth("x", "y") if a != b else 1.0, "ab", ["x", "y"])
+    assert [row["setting"] for row in refused] == ["self", "self", "cross", "cross"]
+    assert verdicts.cross_play(refused).startswith("No mixed team could be compared: a: cannot be played (")
 
 
 def test_teams_that_do_not_differ():

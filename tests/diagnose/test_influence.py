@@ -8,6 +8,7 @@ from parlour import CAST, Paid, Parlour, coin, scene
 
 from coevolve import Problem, Sampling
 from coevolve.diagnose import influence
+from coevolve.report.findings import verdicts
 from coevolve.types import Say
 
 ENDS = {"ann": [0], "bob": [0]}
@@ -49,6 +50,23 @@ def test_how_hard_a_problem_is_does_not_count():
     anew = np.array([[2.0, 0.0], [3.0, 1.0]])
     harder = np.array([[0.0], [100.0]])
     assert influence.total_effects(base + harder, (anew + harder)[None]) == influence.total_effects(base, anew[None])
+
+
+def test_a_role_whose_other_turns_the_task_refuses_is_a_reason_and_not_the_end():
+    calls = []
+
+    def worth(a, b):
+        calls.append(a)
+        if len(calls) > 64 * 16 * 2:  # from the second role's turns on
+            raise ValueError("enough")
+        return float(a)
+
+    rows = found(worth)
+    assert "effect" not in rows["a", "redrawn"]
+    assert rows["a", "redrawn"]["reward"] > 0
+    assert "enough" in rows["b", "redrawn"]["reason"]
+    said = verdicts.influence(list(rows.values()))
+    assert said.startswith("Whose choices move the return cannot be told: with the turns of b drawn anew it cannot be")
 
 
 def test_only_the_first_counts():

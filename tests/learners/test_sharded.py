@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from coevolve.faults import RanksLostError
 from coevolve.learners import fsdp
 from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
+from coevolve.learners.shard import evenly
 from coevolve.learners.sharded import ShardedLearner
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.runtime import ranks as running
@@ -280,6 +282,29 @@ def test_what_no_rank_uses_stays_as_it_is(synchronous: Twins, tmp_path: Path) ->
     assert distance(a, b) == 0 < distance(before, a)
     heads = [key for key in before if "value" in key]
     assert heads and all(bool(before[key].any()) and torch.equal(before[key], b[key]) for key in heads)
+
+
+def critic_of_some_rows(out: Outputs, batch: Batch, targets: Targets, weight_BT: torch.Tensor) -> Any:
+    """The critic learns from the turns of one role; a micro-batch may have none."""
+    assert out.value_BT is not None
+    loss, metrics = policy_alone(out, batch, targets, weight_BT)
+    rows_B = batch.role_B == 1
+    return loss + ((out.value_BT - 1).square() * weight_BT)[rows_B].sum() if bool(rows_B.any()) else loss, metrics
+
+
+def test_what_the_last_micro_batch_leaves_out_is_gathered_anew(synchronous: Twins, tmp_path: Path) -> None:
+    """Its weights of before the step would be computed with from there on."""
+    one, _ = synchronous
+    batch = rows_of(one, 4)
+    first = evenly(partial(one._fitting, batch, "row"), one.micro_tokens, 2)[:2]
+    batch.role_B.index_fill_(0, torch.cat(first), 1)
+    rule = {"loss": critic_of_some_rows, "epochs": 2}
+    metrics = [learn(learner, batch, 1, **rule) for learner in synchronous]
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-4, abs=1e-6)
+    values = [learner.describe(batch).value_BT for learner in synchronous]
+    assert torch.allclose(*values, rtol=1e-4, atol=1e-5)
+    a, b = (saved(learner, tmp_path / name) for learner, name in zip(synchronous, "ab", strict=True))
+    assert distance(a, b) <= 1e-4 * distance(a, saved_in(tmp_path / "same"))
 
 
 def test_a_killed_rank_is_told_and_not_waited_for(twins: Twins, tmp_path: Path) -> None:

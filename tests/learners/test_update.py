@@ -373,10 +373,12 @@ def test_a_value_head_has_a_learning_rate_of_its_own(build_policy: Build) -> Non
 
 
 def test_rows_too_long_for_the_model_are_told(build_policy: Build) -> None:
+    for needs in ({"critic": True}, {"critic": False, "reference": False}):
+        policy = build_policy(**needs)
+        policy.context = 6
+        with pytest.raises(ValueError, match=r"would read \d+ tokens, and its model has 6 positions"):
+            policy.describe(make_batch(8, seed=1))
     policy = build_policy(critic=True)
-    policy.context = 6
-    with pytest.raises(ValueError, match=r"would read \d+ tokens, and its model has 6 positions"):
-        policy.describe(make_batch(8, seed=1))
     whole = make_batch(8, seed=1)
     policy.context = int(whole.length_B.max()) - 1  # the last token is not read
     assert policy.describe(whole).value_BT is not None

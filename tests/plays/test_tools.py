@@ -60,6 +60,9 @@ def message(call: Callable[[], Any]) -> str:
         (f"I will look. {CALL % 'a'}\n{CALL % 'b'}", [("look", {"coin": "a"}), ("look", {"coin": "b"})]),
         ('<tool_call>{"name": "f", "arguments": {}}', [("f", {})]),  # cut before it ended
         ('<tool_call>{"name": "f", "argu', []),
+        ('<tool_call>{"name": "now"}</tool_call>', [("now", {})]),  # a function without parameters
+        ('{"name": "now", "arguments": null}', [("now", {})]),
+        ('<tool_call>{"name": "f", "arguments": "{x"}</tool_call>', []),
         ('{"name": "f", "parameters": {"x": {"y": 1}}}', [("f", {"x": {"y": 1}})]),  # Llama
         ('[{"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": {}}]', [("f", {"x": 1}), ("g", {})]),
         ('{"function": {"name": "f", "arguments": "{\\"x\\": 1}"}}', [("f", {"x": 1})]),  # OpenAI

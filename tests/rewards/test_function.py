@@ -160,6 +160,24 @@ def test_a_batched_function_receives_lists() -> None:
     ]
 
 
+def test_what_partial_has_set_no_column_changes() -> None:
+    weighed = Problem("p3", {"weight": 7})
+
+    def reward(texts: Any, weight: int = 1, **columns: Any) -> float:
+        return float(weight * 10 + len(columns))
+
+    assert user_reward(partial(reward, weight=2))([case(weighed, short="a")]) == [[20.0]]
+    assert user_reward(reward)([case(weighed, short="a")]) == [[70.0]]
+
+
+def test_a_role_called_completion_is_not_verifiers() -> None:
+    def feedback(completion: str, subreddit: str) -> dict[str, str]:
+        return {"completion": subreddit}
+
+    assert user_feedback(feedback, ["completion"])[1] == ("subreddit",)
+    assert user_feedback(feedback, ["short"])[1] == ()  # verifiers' name for what was said
+
+
 def test_a_mark_survives_partial_and_methods() -> None:
     class Judge:
         @batched

@@ -163,6 +163,14 @@ def test_without_a_file_a_process_remembers(endpoint: Endpoint) -> None:
         ("1,250/2,000", 1250.0),
         ("3 of 5 rules hold: 6/10,7", 7.0),
         ("Out of 10.", None),
+        ("8 on a 10-point scale", 8.0),
+        ("I rate this 7 on a scale of 10.", 7.0),
+        ("Score: 8 (on a 1-10 scale)", 8.0),
+        ("7.5 on a 1 to 10 scale", 7.5),
+        ("8 (out of a possible 10)", 8.0),
+        ("4 out of a maximum of 5", 4.0),
+        ("Rating: 8 (max 10)", 8.0),
+        ("At a maximum 3", 3.0),
     ],
 )
 def test_the_last_number_is_read_as_it_is_written(said: str, want: float | None) -> None:

@@ -33,6 +33,14 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("6*7=42", 42),
         ("<<6*7=42>>42", 42),
         ("x = -5", -5),
+        ("-\\$5", -5),  # Markdown
+        ("_-5_", -5),
+        ("x_1-5", 5),
+        ("\\frac{-1}{2}", Fraction(-1, 2)),
+        ("x = \\dfrac{\u22123}{4}", Fraction(-3, 4)),
+        ("\\frac12", Fraction(1, 2)),
+        ("2\\frac12", Fraction(5, 2)),
+        ("\\frac{a}{2}", 2),
         ("--5", -5),
         ("-$5", -5),
         ("- 5", 5),  # the dash of a list

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,3 +183,20 @@ def test_the_parts_of_one_step_do_not_forget_the_next() -> None:
     assert len(rewards._known) == 2
     parts(CASES[1:])
     assert not rewards._known
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_waits_for_async_rewards_too() -> None:
+    """Its parent's event loop has no thread there, and would never answer."""
+
+    async def one(solver):
+        return 2.0
+
+    case = Case(Problem("p"), (Turn("solver", "a", Problem("p"), 0, 0, (), [1], (), "x", True),))
+    reward = rewards_of(one)
+    assert reward([case]) == [[2.0]]
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(0 if reward([case]) == [[2.0]] else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -18,14 +18,15 @@ from forked import FORKING
 from safetensors.torch import load_file, save_file
 from toy import Lucky, toy, without_times
 
-from coevolve import PolicySpec, Trainer, chain, cli, cory, fixed, marlhf, rounds
+from coevolve import PolicySpec, Trainer, chain, cli, cory, exchange, fixed, magrpo, marlhf, rounds
 from coevolve.commands.train import _run as train_or_go_on
+from coevolve.credit import own_return, team_return
 from coevolve.faults import RanksLostError
 from coevolve.plays import tools
 from coevolve.recipe.inputs import load_yaml
 from coevolve.runs import checkpoint
 from coevolve.runs.environment import starts
-from coevolve.runs.folder import RunDir, read_lines
+from coevolve.runs.folder import RunDir, plain, read_lines
 from coevolve.runs.identity import same_recipe
 
 
@@ -223,9 +224,38 @@ def test_another_setting_of_the_play_is_another_recipe(micro_model, run):
     assert toy(micro_model, play=tools([weather], turns=1)).identity()["play_settings"]["functions"] == ["weather"]
 
 
+def test_a_discount_of_one_is_none_at_all_and_no_other_recipe(tmp_path):
+    written = {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 1.0}}}
+    same_recipe(tmp_path, written, written)
+    same_recipe(tmp_path, written, {"algorithm": {"name": "magrpo", "credit": "team_return"}})
+    with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
+        same_recipe(
+            tmp_path, written, {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 0.5}}}
+        )
+
+
+def test_python_tells_credits_and_casts_apart_as_recipes_do(micro_model, run):
+    def identity(credit=None, every=5):
+        rule = magrpo() if credit is None else magrpo(credit=credit)
+        return plain(
+            toy(micro_model, algorithm=rule, cast=exchange({"pioneer": "ann", "observer": "bob"}, every)).identity()
+        )
+
+    one = identity(team_return())
+    same_recipe(run, one, identity("team_return"))
+    same_recipe(run, one, identity())
+    for other in (team_return(gamma=0.5), own_return(), own_return(gamma=0.5)):
+        with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
+            same_recipe(run, one, identity(other))
+    assert identity(every=100)["cast"] == identity(every=200)["cast"]
+    with pytest.raises(ValueError, match=r"another recipe: cast_settings.every is 100 there and 200 here"):
+        same_recipe(run, identity(every=100), identity(every=200))
+
+
 def test_a_run_from_before_plays_had_settings_goes_on(tmp_path):
     made = {"play": "chain.<locals>.play", "play_settings": {"transfer": True}}
     same_recipe(tmp_path, {"play": "chain.<locals>.play"}, made)
+    same_recipe(tmp_path, {"cast": []}, {"cast": [], "cast_settings": {"every": 5}})  # likewise casts
     with pytest.raises(ValueError, match="another recipe: play is"):
         same_recipe(tmp_path, {"play": "rounds.<locals>.play"}, made)
 

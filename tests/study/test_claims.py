@@ -96,6 +96,7 @@ def test_the_html_says_the_same(book):
         (lambda t: t["claims"]["K1"]["comparisons"][0].update(than="a"), "compares an arm with itself"),
         (lambda t: t["seeds"].update(quick=13), "seeds.quick is 13, more than seeds.full, 12"),
         (lambda t: t["claims"]["K1"]["comparisons"][0].update(arm=["a"], than=["b"]), "for the measure hypervolume"),
+        (lambda t: t["claims"]["K1"]["comparisons"][0].update(than_measure="hypervolume"), "compared with itself"),
         (lambda t: t["claims"]["K1"]["comparisons"][0].update(matched="kl", measure="mean reward"), "matched on kl"),
         (lambda t: t["claims"]["K1"]["comparisons"][0].update(matched="kl", than_measure="mean kl"), "matched on kl"),
         (

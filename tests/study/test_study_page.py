@@ -111,6 +111,9 @@ def test_a_curve_has_no_points_where_a_seed_does_not_know(book):
     for draws, x, y in (("curve", [1.0], [1.0]), ("runs", [0.5, 1.0, 1.0, 1.0], [0.0, 1.0, None, 1.0])):
         (found,) = drawn(with_figure(book, draws=draws, lines=lines), {"p": {"a": {0: one, 1: two}}})
         assert (found.plot.series[0].x, found.plot.series[0].y) == (x, y)
+    one.curves["kl"] = [None, None]
+    (found,) = drawn(with_figure(book, draws="runs", lines=lines), {"p": {"a": {0: one, 1: two}}})
+    assert (found.plot.series[0].x, found.plot.series[0].y) == ([1.0], [1.0])  # of the run that knows any
 
 
 def test_a_figure_is_of_the_processor_that_made_most_of_it_and_says_so_where_others_made_the_rest(book):

@@ -46,6 +46,11 @@ def test_where_problems_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_bounds_are_of_ids_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, *(MBPP | {"task_id": id} for id in (14, 600, 11, 13, 12)))
+    assert [problem.id for problem in Mbpp(train=(1, 4), test=(0, 1)).train] == ["12", "13", "14"]
+
+
 def test_a_problem_holds_its_row_and_what_was_read_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     [problem] = humaneval(monkeypatch).train
     assert problem.id == "HumanEval/900"

@@ -83,6 +83,11 @@ def test_what_the_reward_takes_for_no_python_is_none_for_the_notes(monkeypatch: 
         assert notes(squares(monkeypatch, feedback=mode), aux="return 5", main=MAIN)[0] == note
 
 
+def test_no_code_has_no_syntax(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = notes(squares(monkeypatch, feedback="levels"), aux="I do not know.", main=MAIN)[0]
+    assert note.startswith("Defined: no. Syntax: no. ")
+
+
 def test_the_message_of_an_exception_is_for_the_author_of_its_line(task: HumanEval) -> None:
     raising = "import math\ndef aux(n):\n    if n >= 0:\n        raise ValueError('SECRET')\n    return n"
     aux, main = notes(task, aux=raising, main="import os\ndef squares(n):\n    return [aux(n)]")

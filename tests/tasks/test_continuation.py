@@ -100,6 +100,13 @@ def test_a_text_shorter_than_its_query_is_taken_whole(words: str) -> None:
     assert _task(words, 8, 8).train[0].data["query"] == SOUP
 
 
+def test_a_query_may_be_longer_than_what_is_looked_at_first(words: str) -> None:
+    text = " ".join(f"w{i}" for i in range(500))  # 512 characters are some 110 words
+    long, short = _task(words, 300, 300, only=text), _task(words, 5, 5, only=text)
+    assert long.train[0].data["query"] == " ".join(text.split()[:300])
+    assert short.train[0].data["query"] == "w0 w1 w2 w3 w4"
+
+
 def test_queries_end_between_characters(letters: str) -> None:
     """Each byte of "é" is a token here, and half of it would be no text: the query ends after the letter."""
     assert _task(letters, 1, 1, only="éa").train[0].data["query"] == "é"

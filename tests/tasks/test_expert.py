@@ -121,6 +121,15 @@ def test_half_a_character_in_an_edit_is_a_question_mark() -> None:
     assert (found, found.tool) == ("hi ?", "look?")
 
 
+def test_braces_around_the_edits_are_passed_over() -> None:
+    edits = '{"aux": "a", "main": "b {x}"}'
+    for text in (f"Use {{x}} here. {edits}", f"{edits} Not {{'x': 1}}.", f'As in {{"y": {{}}}}: {edits}', f"{{{edits}"):
+        assert read_edits(text, ["aux", "main"]) == {"aux": "a", "main": "b {x}"}
+    assert read_edits('{"aux": "draft", "main": ""} Better: {"aux": "last", "main": ""}', ["aux", "main"]) == {
+        "aux": "last"
+    }
+
+
 @pytest.mark.parametrize(
     "text", ["", "no idea", "{", "[1, 2]", '{"aux": "x"}', '{"aux": "x", "main": 3}', "{" * 50_000 + "}", '{"a": NaN,}']
 )

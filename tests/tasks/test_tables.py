@@ -45,6 +45,13 @@ def message(source: Any) -> str:
     return str(error.value)
 
 
+def test_the_home_directory_is_found_as_in_a_shell(put: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    put("rows.json", json.dumps(ROWS))
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    assert load("~/rows.json", "train") == load(Path("~/rows.json"), "train") == ROWS
+    assert anchored({"data": "~/rows.json"}, Path("elsewhere")) == {"data": str(Path.cwd() / "rows.json")}
+
+
 def test_every_kind_of_file_gives_the_same_rows(put: Callable[..., str]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow

@@ -210,6 +210,16 @@ def test_a_base_of_the_hub_is_named(quick: Path, tmp_path: Path) -> None:
     assert "license" not in about  # only the hub knows
 
 
+def test_the_hub_does_not_license_what_it_does_not_know(quick: Path, tmp_path: Path) -> None:
+    """A push names the licence of the hub's models in a card that has none, and there is a model of elsewhere."""
+    run = shutil.copytree(quick, tmp_path / "quick")
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["policies"]["ann"]["model"] = "someone/some-model-1b"
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+    about = front_matter((export(run, tmp_path / "team") / "README.md").read_text())
+    assert (about["base_model"], about["license"]) == (["someone/some-model-1b"], "other")
+
+
 @pytest.mark.parametrize(
     ("readme", "licence"),
     [

@@ -214,6 +214,8 @@ def test_what_a_request_may_choose(client: Any, team: tuple[Team, str]) -> None:
     assert all(turn["tokens"] == 2 for turn in ask(client, max_completion_tokens=2).choices[0].coevolve["turns"])
     several = [choice.message.content for choice in ask(client, n=3).choices]
     assert several == [episode.turns[-1].text for episode in team[0].play_many([QUERY] * 3, seed=3)]
+    harmless = {"reasoning_effort": "none", "parallel_tool_calls": True, "stop": []}
+    assert ask(client, **harmless).choices[0].message.content == ask(client).choices[0].message.content
     said = [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "so"}]
     last = [{"role": "user", "content": [{"type": "text", "text": QUERY}]}]
     after = client.chat.completions.create(model="opinions", messages=said + last, seed=3)
@@ -233,6 +235,7 @@ def test_what_a_request_may_choose(client: Any, team: tuple[Team, str]) -> None:
          "BadRequestError", "is no text"),
         ({"top_p": 0.5}, "BadRequestError", "top_p: a team is sampled as it was trained"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "BadRequestError", "tools: "),
+        ({"reasoning_effort": "high"}, "BadRequestError", "reasoning_effort: "),
         ({"temperature": -1}, "BadRequestError", "temperature is -1"),
         ({"max_tokens": 0}, "BadRequestError", "max_tokens is 0"),
         ({"n": 2, "stream": True}, "BadRequestError", "one choice at a time"),

@@ -86,6 +86,7 @@ def marlhf(
         warmup=warmup + inner.warmup,
         critic=True,
         rows=partial(_rows, judge=judge, more=inner.rows),
+        resample=0,  # which goes by the task's rewards, where the judge's scores may differ
         settings={"agents": dict(inner.settings), "judge": judge, "warmup": warmup, "pairs": pairs},
     )
 

@@ -51,8 +51,13 @@ def credit_of(spec: CreditSpec) -> Credit:
 
 
 def credit_name(spec: CreditSpec) -> Any:
-    """Return the specification as in a recipe; for a Python function ``module:name``, which recipes do not know."""
-    return f"{spec.__module__}:{getattr(spec, '__qualname__', type(spec).__name__)}" if callable(spec) else spec
+    """Return the specification as in a recipe; for a user's function ``module:name``, which recipes do not know."""
+    if not callable(spec):
+        return spec
+    if factory := getattr(spec, "factory", None):  # one of ``CREDITS`` (``checked_call``)
+        settings = getattr(spec, "settings", {})
+        return {"name": factory, **settings} if settings else factory
+    return f"{spec.__module__}:{getattr(spec, '__qualname__', type(spec).__name__)}"
 
 
 __all__ = [

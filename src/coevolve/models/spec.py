@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -85,6 +86,7 @@ class PolicySpec:
         if not isinstance(self.chat, bool | dict | None):
             raise ValueError(f"chat is {shown(self.chat)}; want true, false, none, or keywords for the chat template")
         check_fields(self, "policy")
+        object.__setattr__(self, "model", os.path.expanduser(self.model))
         if not _DEVICE.fullmatch(self.device):
             raise ValueError(f"device {shown(self.device)} is unknown; use auto, cpu, cuda, or cuda:1")
         if self.load_in_4bit and self.weights == "full":

@@ -82,14 +82,23 @@ def tools(functions: list[str | Callable[..., Any]], turns: Count = 4) -> Play:
 
 def calls_in(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (name, arguments) of the tool calls in a model's text."""
-    made = 0
-    for piece in _TAGGED.findall(text) or [text]:
+    made, tagged = 0, _TAGGED.findall(text)
+    for piece in tagged or [text]:
         for found in _objects(piece):
             found = found.get("function", found)
-            arguments = _decoded(found.get("arguments", found.get("parameters"))) if isinstance(found, dict) else None
+            arguments = _arguments(found, bool(tagged)) if isinstance(found, dict) else None
             if isinstance(arguments, dict) and isinstance(found.get("name"), str) and made < _MOST:
                 made += 1
                 yield found["name"], arguments
+
+
+def _arguments(call: Mapping[str, Any], tagged: bool) -> Any:
+    """Return the arguments of a call, {} for null. A call without the key has none if it is tagged as a call; other
+    JSON with a name may be anything."""
+    given = [call[key] for key in ("arguments", "parameters") if key in call]
+    if not given:
+        return {} if tagged else None
+    return {} if given[0] is None else _decoded(given[0])
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:

@@ -52,7 +52,7 @@ def beside(file: str, folder: Path) -> Path:
     If there is no such file, but a packaged recipe of exactly that name, return the latter: a recipe that was copied
     out of the package names others of the package.
     """
-    path = (folder / file).absolute()
+    path = (folder / os.path.expanduser(file)).absolute()
     ours = None if os.path.exists(path) else packaged().get(file.removesuffix(".yaml"))
     return ours if ours is not None and ours.name == file else path
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.models.names import is_recipe
+from coevolve.recipe.packaged import packaged
 from coevolve.rewards.judge import JUDGE
 from coevolve.runs.signature import files_in
 from coevolve.tasks.coding import EXPERT
@@ -16,11 +17,12 @@ from coevolve.tasks.coding import EXPERT
 def code_in(settings: Any) -> list[str]:
     """Return everything in these settings that needs the user's trust, each item once.
 
-    That is: Python files, which ``components.from_file`` would run; pre-training recipes that would be run; an expert
-    or a judge, whose server is sent the key in an environment variable that the settings name; and a server that is
-    started with flags, some of which load code.
+    That is: Python files, which ``components.from_file`` would run; pre-training recipes that would be run, other than
+    the packaged ones; an expert or a judge, whose server is sent the key in an environment variable that the settings
+    name; and a server that is started with flags, some of which load code.
     """
     files = [file for file in files_in(settings) if not is_recipe(file) or os.path.isfile(file)]
+    files = [file for file in files if Path(file) not in packaged().values()]
     return sorted({*files, *_experts(settings), *_servers(settings)})
 
 

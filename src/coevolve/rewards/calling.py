@@ -64,7 +64,7 @@ class UserFunction:
     parameter names; required: those without a default. rest: it takes ``**rest``.
 
     batched: it takes lists with one entry per case, and returns such a list. waits: it is async. objects: further
-    values that its parameters may name.
+    values that its parameters may name. bound: parameters that the user has set by ``functools.partial``.
     """
 
     call: Callable[..., Any]
@@ -76,6 +76,7 @@ class UserFunction:
     batched: bool
     waits: bool = False
     objects: Mapping[str, Any] = field(default_factory=dict)
+    bound: frozenset[str] = frozenset()
 
     @property
     def for_trl(self) -> bool:
@@ -148,7 +149,7 @@ class UserFunction:
                 raise ValueError(self._unclear(name, case, offered))
         if self.rest:
             others = {**columns, **offered, **self.objects} if all_of_it else columns
-            found |= {name: value for name, value in others.items() if name not in found}
+            found |= {name: value for name, value in others.items() if name not in found and name not in self.bound}
         return found
 
     def _offered(self, case: Case) -> tuple[Mapping[str, Any], Mapping[str, Any], bool]:
@@ -206,7 +207,7 @@ def read(spec: str | Callable[..., Any], kind: str, objects: Mapping[str, Any] |
     for p in parameters:
         if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL):
             raise ValueError(f"{name}: parameter {p.name!r} cannot be given by name; name a role or a column instead")
-    bound = call.keywords if isinstance(call, partial) else {}  # by the user, whatever columns are called
+    bound = frozenset(call.keywords if isinstance(call, partial) else ())
     named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in bound}
     return UserFunction(
         call=call,
@@ -218,6 +219,7 @@ def read(spec: str | Callable[..., Any], kind: str, objects: Mapping[str, Any] |
         batched=getattr(inner, BATCHED, False) or not named.keys().isdisjoint(TRL),
         waits=inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__),
         objects=objects or {},
+        bound=bound,
     )
 
 

@@ -38,8 +38,11 @@ def same_recipe(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any])
     run = folder if (folder / "recipe.yaml").exists() else folder.parent
     # A schedule stretches over the run's steps, so they may only change where the learning rate is constant.
     free = _FREE - {"steps"} if any(k.endswith(".schedule") and v != "constant" for k, v in new.items()) else _FREE
-    if "play_settings" not in there:  # trained from Python by a version that did not record them
-        new = {key: value for key, value in new.items() if not key.startswith("play_settings.")}
+    for settings in {
+        "play_settings",
+        "cast_settings",
+    } - there.keys():  # a version that did not record them, or a recipe
+        new = {key: value for key, value in new.items() if not key.startswith(f"{settings}.")}
     for name in (name for name in (*old, *new) if name.endswith("engine.staleness")):
         old, new = {name: 0} | old, {name: 0} | new
     for key in dict.fromkeys((*old, *new)):
@@ -66,10 +69,10 @@ def same(run: Path, there: Any, here: Any) -> bool:
     return bool(there == here) or moved(run, there, here)
 
 
-def component_settings(algorithm: Any, play: Any) -> dict[str, Any]:
-    """Return all settings of algorithm and play, with the defaults that a recipe leaves out, as plain data that is the
-    same in every process."""
-    return {"algorithm": _named(algorithm.settings), "play": _named(getattr(play, "settings", {}))}
+def component_settings(**components: Any) -> dict[str, Any]:
+    """Return all settings of components, such as ``algorithm`` and ``play``, as plain data that is the same in every
+    process, with the defaults that a recipe leaves out."""
+    return {name: _named(getattr(one, "settings", {})) for name, one in components.items()}
 
 
 def _left_to_others(key: str, recipe: Mapping[str, Any]) -> bool:

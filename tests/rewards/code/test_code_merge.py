@@ -87,6 +87,22 @@ def test_calls_that_only_try_the_code_out_are_left_out(trial, kept):
     assert merge([Piece(code + trial, tried=["f"])]) == code + (trial if kept is None else kept)
 
 
+@pytest.mark.parametrize("reader", ["def g(n):\n    return T[n]", "class G:\n    def g(self):\n        return T"])
+def test_a_table_that_the_program_reads_is_no_trial(reader):
+    helper, table = "def f(n):\n    return [n]\n", "T = f(9)"
+    assert merge([Piece(helper + table, tried=["f"]), Piece(reader)]) == helper + table + "\n" + reader
+    alone = "def g(T):\n    return T\ndef h():\n    T = 1\n    return T"  # names of their own
+    assert merge([Piece(helper + table, tried=["f"]), Piece(alone)]) == helper + alone
+    asked = "n = input()\nT = f(n)"  # which would end every import
+    assert merge([Piece(helper + asked, tried=["f"]), Piece(reader)]) == helper + reader
+
+
+def test_attributes_of_ones_own_reach_no_name():
+    net = "class Net:\n    def __init__(self):\n        self.modules = [1]"
+    assert merge([Piece(net, without=["aux"])]) == net
+    assert merge([Piece("import sys\nsys.modules['x'].aux = 1", without=["aux"])]) == "import sys"
+
+
 def test_of_two_functions_of_one_name_the_last_one_is_run():
     code = judged("def f(x):\n    return 1\n\ndef f(x):\n    return aux(x) + 2").code
     assert _run(code)["f"](1) == 4
