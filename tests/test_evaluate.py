@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from toy import RECIPE, toy
 from toy import __file__ as toy_file
 
 from coevolve import Case, Problem, Sampling, ScriptedEngine, chain, cli, discussion
-from coevolve.evaluate import choose, evaluate
+from coevolve.evaluate import Row, choose, evaluate, gains
 from coevolve.models.spec import RecipePolicy
 from coevolve.recipe.schema import build, load_recipe
 from coevolve.runs import evaluated, lock
@@ -82,6 +83,28 @@ def test_the_numbers() -> None:
     assert pioneer["distinct_1"] == pytest.approx(4 / 10)  # a, c, d, end of 10 tokens
     assert observer["reward"] == 2.5
     assert "kl" not in observer
+
+
+def test_a_gain_is_problem_by_problem() -> None:
+    def row(policy: str, setting: str = "team", **paid: float) -> Row:
+        who = {"setting": setting, "role": "main", "policy": policy, "decoding": "greedy"}
+        return {**who, "by_problem": paid} if paid else who
+
+    start = [row("ann", p0=1.0, p1=5.0, p2=0.0), row("ann", "alone", p0=1.0, p1=2.0)]
+    trained = [
+        row("bob", p0=2.0, p1=8.0, p3=100.0),  # another policy in the same role; two problems in common
+        row("ann", "alone", p0=1.5, p1=2.5),
+        row("bob", "alone", p0=0.0),  # which began as ann did
+        row("ann"),
+    ]
+    found = gains(start, trained)
+    assert (found[0]["gain"], found[0]["gain_se"]) == (2.0, pytest.approx(1.0))  # 1 and 3, deviation sqrt(2)
+    assert (found[1]["gain"], found[1]["gain_se"]) == (0.5, 0.0)
+    assert found[2]["gain"] == -1.0
+    assert math.isnan(found[2]["gain_se"])
+    assert "gain" not in found[3]
+    apart = [*start, row("bob", "alone", p0=4.0)]  # which did not begin alike
+    assert gains(apart, trained)[2]["gain"] == -4.0
 
 
 def test_one_problem_has_no_standard_error() -> None:
@@ -204,7 +227,9 @@ def run(micro_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_beside_its_start(
+    run: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = evaluate_run(run, problems=4)
     assert json.loads((run / "eval.json").read_text()) == result
     assert (result["checkpoint"], result["problems"], result["max_new_tokens"]) == (4, 4, 5)
@@ -213,13 +238,22 @@ def test_a_run_beside_its_start(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert (len(start), len(trained)) == (2 * 3, 2 * 4)
     assert all(row["kl"] == pytest.approx(0, abs=1e-5) for row in start)
     assert all(row["kl"] > 0 for row in trained)
+    by_role = {(r["setting"], r["role"], r["decoding"]): r["reward"] for r in start if r["setting"] == "team"}
+    assert all("gain" in row for row in trained)
+    for row in trained[:2]:
+        assert row["gain"] == pytest.approx(row["reward"] - by_role["team", row["role"], row["decoding"]])
+    assert not any("by_problem" in row for row in result["rows"])
     # Steps 2 and 3 were played after the exchange.
     assert {(r["role"], r["policy"]) for r in trained if r["setting"] == "team"} == {
         ("pioneer", "bob"),
         ("observer", "ann"),
     }
     assert "checkpoint 4, 4 held-out problems" in capsys.readouterr().out
-    assert evaluate_run(run, problems=4) == result
+    with caplog.at_level("INFO"), monkeypatch.context() as slow:
+        slow.setattr(evaluated, "_SLOW", 0.0)
+        assert evaluate_run(run, problems=4) == result
+    done = [line.getMessage().rpartition(", in ")[0] for line in caplog.records if "evaluated:" in line.getMessage()]
+    assert (done[0], done[-1]) == ("evaluated: start, bob+ann team, greedy", "evaluated: trained, bob alone, sampled")
     written = (run / "eval.json").read_text()
     silent = evaluate_run(run, problems=4, play="rounds")["rows"]  # nobody hears anybody
     assert [r for r in silent if r["role"] == "pioneer"] == [r for r in result["rows"] if r["role"] == "pioneer"]

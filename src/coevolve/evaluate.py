@@ -6,6 +6,7 @@ The result is a list of flat rows, which a data frame or ``jq`` reads from ``eva
     setting    "team": the play with its cast; "alone": one policy in the first role, without partners
     role, policy, decoding ("greedy" or "sampled")
     turns, reward, reward_se (over problems), length, eos_rate, distinct_1, distinct_2, kl (where there is a reference)
+    gain, gain_se: of trained rows, the reward less that of the start on the same problems (``gains``)
 
 Where the task names components of its reward there is also a row with role "all": the reward at the end of the
 interaction, tokens and seconds per problem and sample, and ``parts/<name>``.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
@@ -43,6 +44,10 @@ SEED = 0
 """Default seed, so that two runs are compared on the same problems with the same random numbers."""
 
 
+BY_PROBLEM = "by_problem"
+"""Key of a row with its mean reward of every problem, by the problem's id; ``eval.json`` leaves it out."""
+
+
 class Describes(Protocol):
     """A policy as evaluation needs it, besides its engine."""
 
@@ -61,13 +66,14 @@ def evaluate(
     seed: int = SEED,
     alone: Sequence[PolicyName] | None = None,
     samples: int = 1,
+    progress: Callable[[str, float], None] = lambda done, seconds: None,
 ) -> list[Row]:
     """Return one row per role of the team and one per policy alone, each greedy and sampled; see the module.
 
     cast_at: role -> policy. policies: by name, for their KL. sampling: of a range of lengths the largest is used;
     greedy changes the temperature only. alone: the policies to evaluate alone (None: all); none where the task is not
-    ``solo``. samples: episodes per problem in sampled rows; greedy rows have one. Raises ValueError as ``rollout``
-    does, and for samples below 1.
+    ``solo``. samples: episodes per problem in sampled rows; greedy rows have one. progress: called with what was
+    played, and the seconds that it took. Raises ValueError as ``rollout`` does, and for samples below 1.
     """
     if samples < 1:
         raise ValueError(f"{samples} samples of a problem asked for; want at least 1")
@@ -84,6 +90,7 @@ def evaluate(
             start = time.perf_counter()
             episodes = rollout(how, problems, stage, members=members)
             seconds = time.perf_counter() - start
+            progress(f"{'+'.join(dict.fromkeys(cast.values()))} {setting}, {decoding}", seconds)
             for role, name, measured in (*_by_role(episodes, cast, policies), *_whole(episodes, cast, task, seconds)):
                 rows.append({"setting": setting, "role": role, "policy": name, "decoding": decoding, **measured})
     return rows
@@ -104,7 +111,7 @@ def _whole(
             "+".join(dict.fromkeys(cast.values())),
             {
                 "turns": sum(len(episode.turns) for episode in episodes),
-                "reward_se": _standard_error(list(zip(where, paid, strict=True))),
+                **_over_problems(list(zip(where, paid, strict=True))),
                 "tokens": tokens / len(episodes),
                 "seconds": seconds / len(episodes),
                 **means(values),
@@ -147,7 +154,7 @@ def _by_role(
             paid = [(turn.problem.id, turn.reward) for turn in turns if turn.reward is not None]
             row: Row = dict(spoken(turns))
             if paid:
-                row |= {"reward_se": _standard_error(paid), **_best(*_per_episode(episodes, role))}
+                row |= {**_over_problems(paid), **_best(*_per_episode(episodes, role))}
             if all(id(turn) in kl for turn in turns):
                 row["kl"] = fmean(kl[id(turn)] for turn in turns)
             yield role, name, row
@@ -169,14 +176,42 @@ def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Describes) -> dic
     return {} if kl_BT is None else dict(zip(map(id, turns), kl_BT.sum(1).tolist(), strict=True))
 
 
-def _standard_error(paid: Sequence[tuple[str, float]]) -> float:
-    """Return the standard error of the mean reward, from means per problem, whose turns are not independent; NaN for
-    one problem. paid: (problem id, reward) pairs."""
+def _over_problems(paid: Sequence[tuple[str, float]]) -> Row:
+    """Return the mean reward of every problem, and the standard error of their mean. paid: (problem id, reward)."""
     by_problem: dict[str, list[float]] = {}
     for problem, reward in paid:
         by_problem.setdefault(problem, []).append(reward)
-    found = [fmean(rewards) for rewards in by_problem.values()]
-    return stdev(found) / math.sqrt(len(found)) if len(found) > 1 else math.nan
+    found = {problem: fmean(rewards) for problem, rewards in by_problem.items()}
+    return {"reward_se": _standard_error(list(found.values())), BY_PROBLEM: found}
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of independent values, NaN for a single one."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def gains(start: Sequence[Row], trained: Sequence[Row]) -> list[Row]:
+    """Return the trained rows with ``gain`` and ``gain_se``: the reward less that of the start's row of the same
+    setting, role and decoding, as a mean over problems with its standard error.
+
+    The difference is taken problem by problem, so the error leaves out how unlike problems are. Alone, a policy is
+    compared with itself at the start, or with the one policy that was played there for all, since all began alike.
+    """
+    alone = {row["policy"] for row in start if row["setting"] == "alone"}
+    one_for_all = next(iter(alone)) if len(alone) == 1 else None
+
+    def named(row: Row) -> tuple[str | None, ...]:
+        who = "" if row["setting"] == "team" else row["policy"] if row["policy"] in alone else one_for_all
+        return row["setting"], row["role"], row["decoding"], who
+
+    before = {named(row): row.get(BY_PROBLEM, {}) for row in start}
+    found = []
+    for row in trained:
+        then, now = before.get(named(row), {}), row.get(BY_PROBLEM, {})
+        differences = [value - then[problem] for problem, value in now.items() if problem in then]
+        gain = {"gain": fmean(differences), "gain_se": _standard_error(differences)} if differences else {}
+        found.append({**row, **gain})
+    return found
 
 
 def choose(task: Task, problems: int | None) -> list[Problem]:

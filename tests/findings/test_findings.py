@@ -124,7 +124,8 @@ EVALUATION = {
         for w, role, more in (
             ("start", "pioneer", {"reward": 1.0, "reward_se": 0.5, "length": 3.0}),
             ("trained", "pioneer", {"reward": 2.0, "reward_se": None, "length": 4.0}),
-            ("trained", "observer", {"reward": 4.0, "reward_se": 0.25, "length": 4.0}),
+            ("trained", "observer", {"reward": 4.0, "reward_se": 0.25, "length": 4.0, "gain": 1.0, "gain_se": 0.5}),
+            ("start", "observer", {"reward": 3.0}),
             ("trained", "all", {"reward": 9.0, "reward_se": 0.5, "parts/solved": 0.75, "best@2/reward": 9.5}),
         )
     ],
@@ -138,8 +139,9 @@ def test_an_evaluation_is_told_and_compared(tmp_path):
         written(tmp_path / f"a-{seed}", seed, [1.0, 2.0], eval__json=json.dumps(EVALUATION))
     found = {section.id: section for section in findings(find([tmp_path]))}
     whole, parts = found["evaluation"], found["components"]
-    assert "pioneer earns 2.00, 1.00 ± 0.50 at the start." in whole.sentence
-    assert whole.rows[1][5:9] == [2.0, None, None, 4.0]
+    assert "pioneer earns 2.00, 1.00 ± 0.50 at the start; " in whole.sentence
+    assert "observer earns 4.00 ± 0.25, 3.00 at the start (problem by problem it gained 1.00 ± 0.50)." in whole.sentence
+    assert whole.rows[1][5:11] == [2.0, None, None, None, None, 4.0]
     assert parts.columns == ("measure", "trained team all (ann), sampled")
     assert parts.rows == [["solved", 0.75], ["best@2/reward", 9.5]]
     assert ("held-out reward", "a", 2, 3.0, 3.0, 3.0) in found["groups"].rows  # of the roles, not of what is whole

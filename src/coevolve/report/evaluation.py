@@ -72,10 +72,13 @@ def _table(result: Mapping[str, Any]) -> Table:
     shown = Table(title=f"{title}, at most {result['max_new_tokens']} new tokens", box=box.SIMPLE)
     for name in NAMES:
         shown.add_column(name)
-    for name in ("reward", *_DIGITS):
+    gained = any("gain" in row for row in result["rows"])
+    for name in ("reward", *(["gain"] if gained else []), *_DIGITS):
         shown.add_column(name, justify="right")
     for row in result["rows"]:
-        reward = f"{fixed(row.get('reward'), 2)} ± {fixed(row.get('reward_se'), 2)}"
+        rewards = [f"{fixed(row.get('reward'), 2)} ± {fixed(row.get('reward_se'), 2)}"]
+        if gained:
+            rewards.append(f"{row['gain']:+.2f} ± {fixed(row['gain_se'], 2)}" if "gain" in row else "-")
         numbers = [fixed(row.get(key), digits) for key, digits in _DIGITS.items()]
-        shown.add_row(*(str(row[key]) for key in NAMES), reward, *numbers)
+        shown.add_row(*(str(row[key]) for key in NAMES), *rewards, *numbers)
     return shown

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from coevolve.evaluate import SEED, Row, choose, evaluate
+from coevolve.evaluate import BY_PROBLEM, SEED, Row, choose, evaluate, gains
 from coevolve.faults import closed_after
 from coevolve.models.spec import PolicySpec
 from coevolve.recipe.schema import build, load_recipe
@@ -23,6 +24,9 @@ from coevolve.types import PolicyName, Problem, Role
 
 _STEPS = 64
 """Limit for the steps of a cast that are searched for policies that speak."""
+
+_SLOW = 10.0
+"""Seconds from which a part of an evaluation is announced when it is done."""
 
 
 def evaluate_run(
@@ -74,12 +78,11 @@ def measure_run(
         step = step_of(folder)
         cast = trainer.cast(max(step - 1, 0))
         distinct = _unlike({name: trainer.policies[name].spec for name in _speakers(trainer, cast)})
-        before = _evaluated(trainer, cast, distinct, held_out, samples, seed)
+        before = _evaluated(trainer, "start", cast, distinct, held_out, samples, seed)
         checkpoints.load(trainer, folder)
         trainer.publish(trainer.policies, step)
-        after = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples, seed)
-        rows = [{"weights": "start", **row} for row in before] + [{"weights": "trained", **row} for row in after]
-        result = _described(trainer, step, held_out, rows, samples, seed)
+        after = _evaluated(trainer, "trained", cast, _speakers(trainer, cast), held_out, samples, seed)
+        result = _described(trainer, step, held_out, before + gains(before, after), samples, seed)
     if play is None:
         write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
     return result
@@ -105,8 +108,7 @@ def evaluate_recipe(
     with closed_after([trainer]):
         held_out = choose(trainer.task, problems)
         cast = trainer.cast(0)
-        found = _evaluated(trainer, cast, _speakers(trainer, cast), held_out, samples, SEED)
-        rows = [{"weights": "start", **row} for row in found]
+        rows = _evaluated(trainer, "start", cast, _speakers(trainer, cast), held_out, samples, SEED)
         result = _described(trainer, 0, held_out, rows, samples, SEED)
     show_evaluation(result)
     return result
@@ -139,7 +141,7 @@ def _described(
         "seed": seed,
         "max_new_tokens": trainer.sampling.length_range[1],
         "temperature": trainer.sampling.temperature,
-        "rows": rows,
+        "rows": [{key: value for key, value in row.items() if key != BY_PROBLEM} for row in rows],
     }
     result: dict[str, Any] = plain(found)
     return result
@@ -147,13 +149,18 @@ def _described(
 
 def _evaluated(
     trainer: Trainer,
+    weights: str,
     cast: Mapping[Role, PolicyName],
     alone: Sequence[PolicyName],
     problems: Sequence[Problem],
     samples: int,
     seed: int,
 ) -> list[Row]:
-    return evaluate(
+    def progress(done: str, seconds: float) -> None:
+        if seconds >= _SLOW:
+            logging.getLogger(__name__).info("evaluated: %s, %s, in %.0f s", weights, done, seconds)
+
+    rows = evaluate(
         task=trainer.task,
         play=trainer.play,
         cast_at=cast,
@@ -164,4 +171,6 @@ def _evaluated(
         alone=alone,
         samples=samples,
         seed=seed,
+        progress=progress,
     )
+    return [{"weights": weights, **row} for row in rows]

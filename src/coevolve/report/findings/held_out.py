@@ -13,7 +13,8 @@ from coevolve.report.wording import plus_minus
 Row = Mapping[str, Any]
 
 _NUMBERS = {
-    "reward": "reward", "reward_se": "standard error", "kl": "KL (nats/turn)", "length": "length (tokens)",
+    "reward": "reward", "reward_se": "standard error", "gain": "gain", "gain_se": "standard error of the gain",
+    "kl": "KL (nats/turn)", "length": "length (tokens)",
     "eos_rate": "ended by itself", "distinct_2": "distinct 2-grams",
 }  # fmt: skip
 _MORE = ("parts/", "best@")
@@ -31,8 +32,9 @@ def sections(run: Run) -> list[Section]:
         f"{'; '.join(_moved(rows)) or 'no role is scored'}. The standard error is over problems; it says nothing about "
         "other seeds."
     )
-    table = [[*(str(row[key]) for key in NAMES), *(row.get(key) for key in _NUMBERS)] for row in rows]
-    columns = (*NAMES, *_NUMBERS.values())
+    keys = [key for key in _NUMBERS if not key.startswith("gain") or any(key in row for row in rows)]
+    table = [[*(str(row[key]) for key in NAMES), *(row.get(key) for key in keys)] for row in rows]
+    columns = (*NAMES, *(_NUMBERS[key] for key in keys))
     return [Section("evaluation", "Evaluation", sentence, columns, table, _plot(rows)), *_components(rows)]
 
 
@@ -55,10 +57,15 @@ def _moved(rows: Sequence[Row]) -> list[str]:
     sampled = [row for row in rows if row["decoding"] == "sampled" and row.get("reward") is not None]
     start = {row["role"]: row for row in sampled if (row["weights"], row["setting"]) == ("start", "team")}
     return [
-        f"{role} earns {_paid(row)}, {_paid(start[role])} at the start"
+        f"{role} earns {_paid(row)}, {_paid(start[role])} at the start{_gained(row)}"
         for row in sampled
         if (row["weights"], row["setting"]) == ("trained", "team") and (role := row["role"]) in start
     ]
+
+
+def _gained(row: Row) -> str:
+    gain = row.get("gain")
+    return "" if gain is None else f" (problem by problem it gained {plus_minus(gain, row.get('gain_se'))})"
 
 
 def _paid(row: Row) -> str:
