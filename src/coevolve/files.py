@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 _SHOWN = 60  # characters of a value that a message repeats
 _PATH = 300  # characters of a path
+_BRACES = 64  # places in a text that are tried as the beginning of a JSON object
 
 
 def read_text(file: Path, content: bytes | None = None) -> str:
@@ -50,6 +52,20 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: {kind_of(value)}; want a JSON object such as {{...}}")
     return value
+
+
+def json_objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a text that a model wrote, without those inside others; at most 64 braces are tried."""
+    decoder, place = json.JSONDecoder(), text.find("{")
+    for _ in range(_BRACES):
+        if place < 0:
+            return
+        try:
+            found, end = decoder.raw_decode(text, place)
+            yield found
+        except (ValueError, RecursionError):
+            end = place + 1
+        place = text.find("{", end)
 
 
 def parse_any_json(text: str, where: str, want: str) -> Any:

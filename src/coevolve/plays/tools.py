@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from coevolve.faults import one_line
+from coevolve.files import json_objects
 from coevolve.play import Roles, called, do, score, together
 from coevolve.recipe.components import from_file
 from coevolve.settings import Count, checked_call
@@ -84,7 +85,7 @@ def calls_in(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (name, arguments) of the tool calls in a model's text."""
     made, tagged = 0, _TAGGED.findall(text)
     for piece in tagged or [text]:
-        for found in _objects(piece):
+        for found in json_objects(piece):
             found = found.get("function", found)
             arguments = _arguments(found, bool(tagged)) if isinstance(found, dict) else None
             if isinstance(arguments, dict) and isinstance(found.get("name"), str) and made < _MOST:
@@ -99,20 +100,6 @@ def _arguments(call: Mapping[str, Any], tagged: bool) -> Any:
     if not given:
         return {} if tagged else None
     return {} if given[0] is None else _decoded(given[0])
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text, without those inside others."""
-    decoder, place = json.JSONDecoder(), text.find("{")
-    for _ in range(_MOST * 4):
-        if place < 0:
-            return
-        try:
-            found, end = decoder.raw_decode(text, place)
-            yield found
-        except (ValueError, RecursionError):
-            end = place + 1
-        place = text.find("{", end)
 
 
 def _decoded(arguments: Any) -> Any:

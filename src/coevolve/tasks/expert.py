@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
+from coevolve.files import json_objects
 from coevolve.rewards.endpoint import client, why
 from coevolve.settings import Count, CountFromZero, NotNegative, Positive
 from coevolve.types import Role, whole_characters
@@ -113,7 +114,7 @@ def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:
 
     Roles without an edit (null or blank) are left out. Raises ValueError if there is no such object.
     """
-    objects = list(_objects(text))
+    objects = list(json_objects(text))
     if not objects:
         raise _NoEditsError(f"no JSON in the answer {text[:_REASON]!r}")
     found = next((one for one in reversed(objects) if one.keys() & set(roles)), objects[-1])
@@ -121,18 +122,6 @@ def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:
         raise _NoEditsError(f"want JSON with a text for each of {', '.join(roles)}; the answer is {text[:_REASON]!r}")
     edits = {role: whole_characters(found[role] or "").strip() for role in roles}
     return {role: edit for role, edit in edits.items() if edit}
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text, outermost only; braces that begin none are passed over."""
-    start, decoder = text.find("{"), json.JSONDecoder()
-    while start >= 0:
-        try:
-            found, end = decoder.raw_decode(text, start)
-            yield found
-        except (ValueError, RecursionError):
-            end = start + 1
-        start = text.find("{", end)
 
 
 def _question(problem: str, codes: Mapping[Role, str], reports: Mapping[Role, str]) -> str:
