@@ -68,8 +68,8 @@ def check_corrected(staleness: int, algorithm: Algorithm) -> None:
 
 
 def staleness_of(engine: Any) -> int:
-    """Return by how many updates an engine's turns may be older than the weights that learn from them; its policies are
-    published. Raises ValueError for staleness of an engine that samples the learning weights themselves."""
+    """Return by how many updates an engine's turns may be older than the weights that learn from them. Call it after
+    the first publish. Raises ValueError for staleness of an engine that samples the learning weights themselves."""
     found: int = getattr(engine, "staleness", 0)
     if found and getattr(engine, "overlapped", None) is None:
         raise ValueError(

@@ -102,7 +102,7 @@ def check_engine(engine: Any) -> None:
 def check_cast(cast: Cast, policies: Mapping[PolicyName, Any], steps: int, episodes: int) -> None:
     """Raise ValueError for a role without a known policy, and for more turns per step than any machine can handle.
 
-    episodes: number of a step.
+    episodes: their number per step.
     """
     check_names("policies", policies)
     if (turns := episodes * len(_cast_at(cast, 0))) > _MOST_TURNS:
@@ -134,7 +134,8 @@ def _cast_at(cast: Cast, step: int) -> Mapping[Role, PolicyName]:
 
 
 def check_task(task: Any) -> None:
-    """Raise ValueError for an object that is no task, for problems of another type, and for ids that occur twice."""
+    """Raise ValueError for an object that is no task, for problems of another type, for ids that are no text or occur
+    twice, and for no training problems."""
     for part in ("train", "test", "prompt", "reward"):
         if not hasattr(task, part):
             raise ValueError(f"the task {type(task).__name__} has no {part}; a task has train, test, prompt and reward")

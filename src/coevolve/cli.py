@@ -1,7 +1,8 @@
 """The command line program ``coevolve``: runs one command of ``coevolve.commands``.
 
-Exit codes: 0 done, 1 a shortage of the machine (a full disk), 2 an error of the user (one line says what to change),
-130 interrupted, 143 terminated. Errors are printed in one line; ``COEVOLVE_DEBUG=1`` shows the traceback.
+Exit codes: 0 done, 1 an error of the machine or of coevolve (a full disk, a missing file or package, a bug), 2 an error
+of the user (one line says what to change), 130 interrupted, 143 terminated. Errors are printed in one line;
+``COEVOLVE_DEBUG=1`` shows the traceback.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ def as_overrides(words: Sequence[str], command: argparse.ArgumentParser | None) 
 
 
 def verdict(error: BaseException) -> tuple[str, int]:
-    """Return the message and the exit code of an error that ends a command (see the module)."""
+    """Return the message and the exit code of an error that ends a command: 128 + the signal of an interrupt, 1 for a
+    shortage, OSError, ImportError or a fault of coevolve, 2 for ValueError and other errors of user code."""
     if faults.is_interrupt(error):
         return str(error) or "stopped", 128 + getattr(error, "number", signal.SIGINT)
     if line := faults.lacking(error):

@@ -18,7 +18,7 @@ SAVE_EVERY = 20
 KEEP_LAST = 2
 """Number of newest checkpoints that are kept."""
 SAMPLES = 4
-"""Problems per step whose episodes are written to the run."""
+"""Problems per step whose episodes are written to the run, and held-out ones played at the start and at checkpoints."""
 
 MAX_TOKENS = 1 << 16
 """Positions (prompts, padding and new tokens) that the local engine decodes at a time."""

@@ -177,7 +177,8 @@ def _kl(episodes: Sequence[Episode], name: PolicyName, policy: Describes) -> dic
 
 
 def _over_problems(paid: Sequence[tuple[str, float]]) -> Row:
-    """Return the mean reward of every problem, and the standard error of their mean. paid: (problem id, reward)."""
+    """Return the mean reward of every problem, and the standard error of their mean: turns of one problem are not
+    independent, so problems are the unit. paid: (problem id, reward)."""
     by_problem: dict[str, list[float]] = {}
     for problem, reward in paid:
         by_problem.setdefault(problem, []).append(reward)
@@ -194,8 +195,10 @@ def gains(start: Sequence[Row], trained: Sequence[Row]) -> list[Row]:
     """Return the trained rows with ``gain`` and ``gain_se``: the reward less that of the start's row of the same
     setting, role and decoding, as a mean over problems with its standard error.
 
-    The difference is taken problem by problem, so the error leaves out how unlike problems are. Alone, a policy is
-    compared with itself at the start, or with the one policy that was played there for all, since all began alike.
+    The difference is taken problem by problem, of those that both have, so the error leaves out how unlike problems
+    are. Alone, a policy is
+    compared with itself at the start or, if the start has rows of one policy only because all began alike, with that
+    one; otherwise its row gets no gain.
     """
     alone = {row["policy"] for row in start if row["setting"] == "alone"}
     one_for_all = next(iter(alone)) if len(alone) == 1 else None

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 _SHOWN = 60  # characters of a value that a message repeats
 _PATH = 300  # characters of a path
-_BRACES = 64  # places in a text that are tried as the beginning of a JSON object
+_BRACES = 256  # places in a text that are tried as the beginning of a JSON object
 
 
 def read_text(file: Path, content: bytes | None = None) -> str:
@@ -55,7 +55,7 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
 
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text that a model wrote, without those inside others; at most 64 braces are tried."""
+    """Yield the JSON objects in a model's text, without those inside others; at most 256 braces are tried."""
     decoder, place = json.JSONDecoder(), text.find("{")
     for _ in range(_BRACES):
         if place < 0:

@@ -132,10 +132,10 @@ class Engine(TurnSource, Protocol):
 class Learner(Protocol):
     """A policy as the trainer sees it: weights that evaluate a batch and learn from it.
 
-    trainable: False if frozen. place: learners at different places (devices) work at the same time. compute: the name
-    of the backend as in recipes; about: one line about it. A learner may also have ``logps(batch) -> logp_BT``, the
-    log-probabilities of the action tokens under its current weights, on the CPU, for algorithms that need them
-    (``Algorithm.logp_old``, ``follow``).
+    trainable: False if frozen. place: learners whose places differ work at the same time (a device; for worker
+    processes, the policy's name). compute: the name of the backend as in recipes; about: one line about it. A learner
+    may also have ``logps(batch) -> logp_BT``, the log-probabilities of the action tokens under its current weights, on
+    the CPU, for algorithms that need them (``Algorithm.logp_old``, ``follow``).
     """
 
     name: PolicyName

@@ -86,7 +86,8 @@ def learnt(batch: Batch, targets: Targets) -> Metrics:
 
 
 def _priced(batch: Batch, rows_B: Tensor, eta: float) -> Metrics:
-    """Return KL and objective (reward - eta * KL) of some rows; empty for a judge or critic, which samples no turns."""
+    """Return KL and objective (reward - eta * KL) of some rows; empty without a reference, and for a judge or
+    critic, which samples no turns."""
     if batch.kl_BT is None or not bool(rows_B.any()):
         return {}
     kl = float(batch.kl_BT.sum(1)[rows_B].mean())

@@ -169,7 +169,7 @@ class Trainer:
             raise OSError(f"{where}: {error}") from error
 
     def learn(self, i: int, clock: Clock) -> dict[PolicyName, Metrics]:
-        """Update every policy that the algorithm has targets for, devices at the same time; returns their metrics."""
+        """Update every policy that the algorithm has targets for, those at different places at the same time."""
         with clock("describe"):
             lesson, targets, state = self.lesson(i, clock), dict[PolicyName, Targets](), self.state
             if lesson.batches:
@@ -407,7 +407,7 @@ class Trainer:
             "play_settings": self.settings()["play"],
             "cast": [dict(self.cast(step)) for step in range(_CAST_WINDOW)],
             "cast_settings": component_settings(cast=self.cast)["cast"],
-            "algorithm": dict(self.algorithm.settings),
+            "algorithm": self.settings()["algorithm"],
             "sampling": dataclasses.asdict(self.sampling),
             **{key: getattr(self, key) for key in _NUMBERS},
         }

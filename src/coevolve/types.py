@@ -53,8 +53,8 @@ class Instruction(str):
 
 
 class ToolResult(str):
-    """The result of a tool call, for the prompt a message of the role ``tool``. tool: the name of the function. failed:
-    the function does not exist or raised, and the text is the reason."""
+    """The result of a tool call, which becomes a message of the role ``tool`` in the prompt. tool: the name of the
+    function. failed: the function does not exist or raised, and the text is the reason."""
 
     tool = ""
     failed = False

@@ -181,7 +181,8 @@ def scored_with_reference(rule, episodes, scores):
 
 
 def test_problems_are_not_played_again_by_what_the_agents_do_not_learn_from():
-    assert dapo().resample > 0 == marlhf(judge="judge", agents="dapo").resample
+    rule = marlhf(judge="judge", agents="dapo")
+    assert dapo().resample > 0 == rule.resample == rule.settings["agents"]["resample"]
 
 
 def test_what_it_is_not_for():

@@ -59,6 +59,10 @@ def test_a_mixed_team_that_the_task_refuses_is_a_reason_and_not_the_end():
     found = rows(worth, "ab", ["x", "y"])
     assert ["no such pair" in row.get("reason", "") for row in found] == [False, False, True, False, False]
     assert (found[3]["difference"], found[4]["difference"]) == (-1, -1)  # of the other one alone
+    said = verdicts.cross_play(found)
+    assert "Mixed teams that could be played" in said
+    assert "a: cannot be played (" in said
+    assert "rely on" not in said  # the rest is not known
     refused = rows(lambda a, b: worth("x", "y") if a != b else 1.0, "ab", ["x", "y"])
     assert [row["setting"] for row in refused] == ["self", "self", "cross", "cross"]
     assert verdicts.cross_play(refused).startswith("No mixed team could be compared: a: cannot be played (")

@@ -62,6 +62,9 @@ def message(call: Callable[[], Any]) -> str:
         ('<tool_call>{"name": "f", "argu', []),
         ('<tool_call>{"name": "now"}</tool_call>', [("now", {})]),  # a function without parameters
         ('{"name": "now", "arguments": null}', [("now", {})]),
+        ('<tool_call>{"name": "add", "arguments": {"name": "Bob"}</tool_call>', []),  # a brace is missing
+        ('<tool_call>{"name": "add", "arguments": {"user": {"name": "Bob"}, "x": tru}}</tool_call>', []),
+        ('<tool_call>{"name": "f", "args": {"x": 1}}</tool_call>', []),
         ('<tool_call>{"name": "f", "arguments": "{x"}</tool_call>', []),
         ('{"name": "f", "parameters": {"x": {"y": 1}}}', [("f", {"x": {"y": 1}})]),  # Llama
         ('[{"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": {}}]', [("f", {"x": 1}), ("g", {})]),

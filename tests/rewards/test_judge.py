@@ -171,6 +171,14 @@ def test_without_a_file_a_process_remembers(endpoint: Endpoint) -> None:
         ("4 out of a maximum of 5", 4.0),
         ("Rating: 8 (max 10)", 8.0),
         ("At a maximum 3", 3.0),
+        ("This falls on a scale of 8", 8.0),  # where nothing else is left
+        ("(max 3)", 3.0),
+        ("7 out of the 10", 7.0),
+        ("7 (of a possible 10)", 7.0),
+        ("7 (maximum 10 points)", 7.0),
+        ("8 on an 11-point Likert scale", 8.0),
+        ("8 on a scale of **1** to *10*", 8.0),
+        ("7 on a scale from 0 (worst) to 10 (best)", 7.0),
     ],
 )
 def test_the_last_number_is_read_as_it_is_written(said: str, want: float | None) -> None:

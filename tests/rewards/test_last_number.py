@@ -38,6 +38,8 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("x_1-5", 5),
         ("\\frac{-1}{2}", Fraction(-1, 2)),
         ("x = \\dfrac{\u22123}{4}", Fraction(-3, 4)),
+        ("$\\displaystyle\\frac{-1}{2}$", Fraction(-1, 2)),
+        ("3\\cdot\\frac{-7}{2}", Fraction(-7, 2)),
         ("\\frac12", Fraction(1, 2)),
         ("2\\frac12", Fraction(5, 2)),
         ("\\frac{a}{2}", 2),

@@ -20,7 +20,7 @@ from toy import Lucky, toy, without_times
 
 from coevolve import PolicySpec, Trainer, chain, cli, cory, exchange, fixed, magrpo, marlhf, rounds
 from coevolve.commands.train import _run as train_or_go_on
-from coevolve.credit import own_return, team_return
+from coevolve.credit import compared, crossed, own_return, team_return
 from coevolve.faults import RanksLostError
 from coevolve.plays import tools
 from coevolve.recipe.inputs import load_yaml
@@ -228,6 +228,9 @@ def test_a_discount_of_one_is_none_at_all_and_no_other_recipe(tmp_path):
     written = {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 1.0}}}
     same_recipe(tmp_path, written, written)
     same_recipe(tmp_path, written, {"algorithm": {"name": "magrpo", "credit": "team_return"}})
+    own = [{"algorithm": {"name": "magrpo", "credit": rule}} for rule in ("a.py:b", {"name": "a.py:b", "gamma": 1.0})]
+    with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
+        same_recipe(tmp_path, *own)  # whose discount may be another one by default
     with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
         same_recipe(
             tmp_path, written, {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 0.5}}}
@@ -244,12 +247,19 @@ def test_python_tells_credits_and_casts_apart_as_recipes_do(micro_model, run):
     one = identity(team_return())
     same_recipe(run, one, identity("team_return"))
     same_recipe(run, one, identity())
+    same_recipe(run, identity(crossed()), identity("crossed"))
+    named = identity(compared(by=longer))["algorithm"]["credit"]
+    assert named == {"name": "compared", "by": "longer"}  # in any process
     for other in (team_return(gamma=0.5), own_return(), own_return(gamma=0.5)):
         with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
             same_recipe(run, one, identity(other))
     assert identity(every=100)["cast"] == identity(every=200)["cast"]
     with pytest.raises(ValueError, match=r"another recipe: cast_settings.every is 100 there and 200 here"):
         same_recipe(run, identity(every=100), identity(every=200))
+
+
+def longer(columns, one, other):
+    return len(str(one)) - len(str(other))
 
 
 def test_a_run_from_before_plays_had_settings_goes_on(tmp_path):

@@ -125,6 +125,8 @@ def test_braces_around_the_edits_are_passed_over() -> None:
     edits = '{"aux": "a", "main": "b {x}"}'
     for text in (f"Use {{x}} here. {edits}", f"{edits} Not {{'x': 1}}.", f'As in {{"y": {{}}}}: {edits}', f"{{{edits}"):
         assert read_edits(text, ["aux", "main"]) == {"aux": "a", "main": "b {x}"}
+    assert read_edits(f'{edits} For example {{"main": "x"}}, or {{"aux": 3, "main": 1}}', ["aux", "main"])["aux"] == "a"
+    assert read_edits("{x} " * 100 + edits, ["aux", "main"])["aux"] == "a"
     assert read_edits('{"aux": "draft", "main": ""} Better: {"aux": "last", "main": ""}', ["aux", "main"]) == {
         "aux": "last"
     }

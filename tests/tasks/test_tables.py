@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from coevolve.models.names import resolve
 from coevolve.recipe.components import component
 from coevolve.recipe.schema import anchored, names_file
 from coevolve.tasks import TASKS, Rows, data
@@ -50,6 +51,10 @@ def test_the_home_directory_is_found_as_in_a_shell(put: Callable[..., str], monk
     monkeypatch.setenv("HOME", str(Path.cwd()))
     assert load("~/rows.json", "train") == load(Path("~/rows.json"), "train") == ROWS
     assert anchored({"data": "~/rows.json"}, Path("elsewhere")) == {"data": str(Path.cwd() / "rows.json")}
+    assert names_file("~/my rows/x.py:F")  # as a whole path, which may have blanks
+    Path("model").mkdir()
+    Path("model/config.json").write_text("{}")
+    assert resolve("~/model") == Path.cwd() / "model"
 
 
 def test_every_kind_of_file_gives_the_same_rows(put: Callable[..., str]) -> None:

@@ -1,4 +1,4 @@
-"""Training algorithms as values: credit + advantage + loss + KL rule. Each file lists its deviations from papers."""
+"""Training algorithms as values: credit + advantage + loss + KL rule. Deviations from papers: in the file or docs/."""
 
 from collections.abc import Callable
 

@@ -42,7 +42,8 @@ def iac(
     epochs: Count = 1,
     minibatch: Count | None = None,
 ) -> Algorithm:
-    """IAC, independent actor-critic: the advantage of a turn is its return less the value of the agent's own prompt.
+    """IAC, independent actor-critic: a turn's advantage is its lambda-return less its critic's value of the agent's own
+    history.
 
     critic: policy -> the policy whose value head is its critic, for all that speak; None: each policy's own head.
     value: of the prompt (v), or of prompt and answer (q, where the advantage is how much better the outcome was than
@@ -113,12 +114,13 @@ def _actor_critic(
 
 
 def own_history(answers: bool) -> Reads:
-    """Return a function to the turn's prompt, with answers=True followed by its action."""
+    """Return a ``Reads`` that gives the turn's prompt, followed with answers=True by its action."""
     return lambda turn, together: [*turn.prompt_ids, *(turn.action_ids if answers else ())]
 
 
 def joint_history(answers: bool) -> Reads:
-    """Return a function to the prompts of all turns of the joint, concatenated, with answers=True then all actions.
+    """Return a ``Reads`` that gives the prompts of all turns of the joint, concatenated, then with answers=True all
+    actions.
 
     Without answers the value is a baseline and must not depend on the turn's own action. So prompts of partners that
     heard a turn of this joint are left out, whether directly, through another turn, or changed (``misheard``).

@@ -79,7 +79,8 @@ def against_peers(baseline: Compare, scale: groups.Scale, penalty: Callable[[Ten
     """Return a rule: every token's advantage is its turn's credit less a baseline, divided by a scale.
 
     penalty: a function of log-ratios (``kl.ESTIMATORS``) that is subtracted from the credit, times the KL weight,
-    before the baseline. A turn without peers gets 0; ``baselines.check_peers`` checks that some turns have peers.
+    before the baseline. A turn without peers gets 0, or with a baseline of ``WITHOUT_PEERS`` its credit; for other
+    baselines ``baselines.check_peers`` checks that some turns have peers.
     """
 
     def rule(batch: Batch, eta: float) -> Targets:
@@ -93,7 +94,7 @@ def against_peers(baseline: Compare, scale: groups.Scale, penalty: Callable[[Ten
 
 
 def _signal(batch: Batch) -> dict[str, float]:
-    """Return the shares of turns without peers and of turns with only equal peers: neither have a signal."""
+    """Return the shares of turns without peers and of turns with only equal peers: neither kind has a signal."""
     alone_B = groups.size(batch.peers_B) == 1
     flat_B = groups.flat(batch.credit_B, batch.peers_B, batch.paid_B) & ~alone_B
     return {"groups_of_one": float(alone_B.float().mean()), "groups_flat": float(flat_B.float().mean())}

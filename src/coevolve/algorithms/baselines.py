@@ -1,7 +1,7 @@
 """Baselines and scales by name: what is subtracted from a turn's credit, and what the difference is divided by.
 
 The formulas are in ``maths.groups``; this module passes them the columns of a batch. It also has the two that need more
-than one policy's batch: a mean over past steps, and one scale for the whole team. Letters: B turns.
+than the batch of one policy at one step: a mean over past steps, and one scale for the whole team. Letters: B turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def as_it_is(credit_B: Tensor, batch: Batch) -> Tensor:
 
 
 def _by_length(credit_B: Tensor, batch: Batch) -> Tensor:
-    """Return the credit less a mean weighted by turn length, a proxy for the squared score (``less_weighted``)."""
+    """Return the credit less the others' mean weighted by turn length, a proxy for the score's squared norm
+    (``groups.less_weighted``)."""
     return groups.less_weighted(credit_B, batch.peers_B, batch.mask_BT.sum(1))
 
 

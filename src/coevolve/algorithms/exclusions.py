@@ -53,7 +53,8 @@ def unfelt(s: Mapping[str, Any]) -> str:
 
 
 def check_critic(factory: Callable[..., Any], s: Mapping[str, Any]) -> None:
-    """Raise ValueError for critic settings of ``ppo`` without a critic, or settings of an adaptive KL without one."""
+    """Raise ValueError for settings of a critic where ``ppo`` has none, for ``horizon`` without ``target_kl``, and for
+    ``target_kl`` with eta 0."""
     if s["value_norm"] and not s["critic"]:
         raise ValueError("algorithm: value_norm is of a critic's values, and critic is false; leave one of them out")
     if not s["critic"]:

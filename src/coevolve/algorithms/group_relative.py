@@ -70,7 +70,7 @@ def group_relative(
 
     baseline: what is subtracted from a return: the mean of its group; the mean of the others (loo; length: weighted by
     their lengths; shrunk: drawn towards the other groups' means); the largest (max); nothing (none); or a moving
-    average of the policy's earlier credits in that role (moving, with decay rate ``decay``). std: divide by the
+    average of the policy's earlier credits in that role (moving, which keeps ``decay`` a step). std: divide by the
     standard deviation of the returns in the group, of all the agent's turns, or of the advantages of the whole team.
     group: the turns that are compared: those of one problem, role and round (of one node in a tree), or all of the
     policy's in a role at a step. credit: a rule of ``coevolve.credit``: the team's return, or each agent's own

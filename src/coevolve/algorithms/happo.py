@@ -62,7 +62,8 @@ def _advantage(lesson: Lesson, state: State, *, inner: Advantage) -> tuple[Mappi
 def joint_ratio(
     lesson: Lesson, name: PolicyName, logp_BT: Tensor, targets: Mapping[PolicyName, Targets], state: State
 ) -> tuple[Mapping[PolicyName, Targets], State]:
-    """Multiply the other policies' advantages, by joint, by pi / pi_before of the turns of the updated policy."""
+    """Return the targets with the other policies' advantages multiplied, by joint, by pi / pi_before of the updated
+    policy's turns; and the state."""
     batch = lesson.batches[name]
     known_B = (batch.joint_B >= 0) & ~batch.extra_B
     count = 1 + max(int(one.joint_B.max()) for one in lesson.batches.values())

@@ -1,6 +1,6 @@
 """Losses, and terms that are added to them. Letters: B turns, T action tokens.
 
-Each is a ``partial`` of a module-level function, so that it can be pickled for learners in other processes.
+Each is a module-level function or a ``partial`` of one, so that it can be pickled for learners in other processes.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ def marlhf(
             "from a judge yet; want one such as magrpo or ppo, or iac without critic"
         )
     loss = partial(_loss, loss=inner.objective.loss, pairs=pairs)
+    agents_settings = {key: 0 if key == "resample" else value for key, value in inner.settings.items()}
     return dataclasses.replace(
         inner,
         advantage=partial(_advantage, inner=inner, judge=judge, warmup=warmup, pairs=pairs),
@@ -87,7 +88,7 @@ def marlhf(
         critic=True,
         rows=partial(_rows, judge=judge, more=inner.rows),
         resample=0,  # which goes by the task's rewards, where the judge's scores may differ
-        settings={"agents": dict(inner.settings), "judge": judge, "warmup": warmup, "pairs": pairs},
+        settings={"agents": agents_settings, "judge": judge, "warmup": warmup, "pairs": pairs},
     )
 
 

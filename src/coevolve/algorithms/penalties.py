@@ -16,8 +16,8 @@ from coevolve.types import Batch, Targets
 
 
 def later_kl(batch: Batch, gamma: float) -> Tensor:
-    """Return at each token gamma times the full KL of the next position, 0 at the last: the KL that the token affects.
-    gamma: the discount per token.
+    """Return at each token gamma times the full KL of the next position, 0 at the last: in the reward to go these
+    add up to the KL of all later positions, which the token affects. gamma: the discount per token.
 
     The KL of a token's own position, which the token does not change, belongs in the loss (``with_full_kl``,
     ``beside_kl``): both together have the gradient of the turn's KL, in expectation sum_t grad KL_t + grad log pi(a_t)

@@ -73,7 +73,8 @@ def adapted_trust(
     *,
     target: float,
 ) -> tuple[Mapping[PolicyName, Targets], State]:
-    """Set the next weight of the KL in the state, by how far the update has moved the policy."""
+    """Return the targets as they are, and the state with the next weight of the KL, by how far the update has moved the
+    policy."""
     batch = lesson.batches[name]
     apart_BT = (batch.logp_BT - logp_BT).masked_fill(~batch.mask_BT, 0.0)
     moved = float(k3(apart_BT).sum() / batch.mask_BT.sum())

@@ -18,7 +18,7 @@ CriticOf = Callable[[PolicyName], PolicyName]
 
 
 def against_turn_values(critic_of: CriticOf, gamma: float, lam: float, *, whiten: bool) -> Advantage:
-    """Return the advantage of GAE over an agent's turns; the credit is the return itself (``lam`` 1)."""
+    """Return an advantage by GAE over an agent's turns. The credit must be a return: the target at ``lam`` 1."""
 
     def advantage(lesson: Lesson, state: State) -> tuple[dict[PolicyName, Targets], State]:
         spoken = [turn for episode in lesson.episodes for turn in episode.turns]
@@ -69,5 +69,5 @@ def _whitened(adv_B: Tensor, turns: Sequence[Turn]) -> Tensor:
     numbers: dict[object, int] = {}
     kind_B = torch.tensor([numbers.setdefault(kind, len(numbers)) for kind in kinds])
     whitened_B = groups.less_mean(adv_B, kind_B) / groups.group_std(adv_B, kind_B)
-    # A turn that is alone would be 0 less its own mean; its baseline is the critic.
+    # The advantage of a turn that is alone, less its own mean, would be 0; it stays, as its baseline is the critic.
     return torch.where(groups.size(kind_B) == 1, adv_B, whitened_B)

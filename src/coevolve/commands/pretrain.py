@@ -24,6 +24,6 @@ def pretrain(args: argparse.Namespace) -> None:
     load(recipe, args.overrides)  # finds mistakes before the import of torch, which takes seconds
     from coevolve.pretrain import run as pretraining
 
-    if args.resume:  # checked here only: called from Python, where several runs may want one model, resume is optional
+    if args.resume:  # an error only here: from Python, ``main`` with resume starts a run that is not there yet
         pretraining.check_resume(recipe, args.overrides)
     say(f"model: {pretraining.main(recipe, args.overrides, args.resume)}")

@@ -203,8 +203,8 @@ def _rollout(rows: list[Ids], start: Start, copies: int = 1) -> list[Tensor]:
 
 
 def _late(base: Base) -> int:
-    """Return the first position of test rows that end at the last one: some decoders differ from Llama only at high
-    positions, such as those whose queries grow with the position."""
+    """Return the first position of test rows that end just before the last one: some decoders differ from Llama only at
+    high positions, such as those whose queries grow with the position."""
     positions = getattr(base.causal.config.get_text_config(), "max_position_embeddings", None) or 0
     return max(0, positions - _COMMON - 4)
 

@@ -3,6 +3,7 @@
 Unless its docstring says otherwise, a rule needs no rewards or turns besides those of the play, and works for any play.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,8 +55,9 @@ def credit_name(spec: CreditSpec) -> Any:
     """Return the specification as in a recipe; for a user's function ``module:name``, which recipes do not know."""
     if not callable(spec):
         return spec
-    if factory := getattr(spec, "factory", None):  # one of ``CREDITS`` (``checked_call``)
-        settings = getattr(spec, "settings", {})
+    if (factory := getattr(spec, "factory", None)) in CREDITS:  # made by ``checked_call``
+        given, defaults = getattr(spec, "settings", {}), inspect.signature(CREDITS[factory]).parameters
+        settings = {key: value for key, value in given.items() if value != defaults[key].default}
         return {"name": factory, **settings} if settings else factory
     return f"{spec.__module__}:{getattr(spec, '__qualname__', type(spec).__name__)}"
 

@@ -14,7 +14,8 @@ from coevolve.settings import checked_call
 from coevolve.types import Case, Credit, Episode, Reward
 
 Comparator = Callable[[Mapping[str, Any], Mapping[str, str], Mapping[str, str]], Any]
-"""(the problem's columns, role -> text, role -> text of another joint response) -> > 0 if the first is better."""
+"""(the problem's columns, role -> text, role -> text of another joint response) -> a number: above 0 if the first is
+better, below 0 if the second is, 0 for a tie."""
 
 
 @checked_call("algorithm.credit")

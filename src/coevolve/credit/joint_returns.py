@@ -36,7 +36,8 @@ def _returns(joints: list[Joint], gamma: float, worth: Callable[[Joint], float])
 
 
 def _joints_of(episode: Episode) -> Mapping[int, list[int]]:
-    """Return id of a turn -> the positions of its joints, or, if it was not scored, of the joint it answers for."""
+    """Return id of a turn -> the positions of its joints or, if it was not scored, of the first later joint with a turn
+    that heard it, else of the next joint; [] if there is none."""
     position = {id(turn): number for number, turn in enumerate(episode.turns)}
     found: dict[int, list[int]] = {key: [] for key in position}
     for number, joint in enumerate(episode.joints):

@@ -22,7 +22,8 @@ Team = tuple[str, Mapping[Role, PolicyName]]
 
 
 def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
-    """Yield self-play of every team; every way to fill one role ``from`` a team and the others ``by`` another; a mean.
+    """Yield self-play of every team; every way to fill one role ``from`` a team and the others ``by`` another;
+    and the mean of those mixed teams that could be compared, if any. A team that cannot be played has a ``reason``.
 
     With two roles that one role is the first, which gives every combination. A mixed team is compared with the mean of
     the self-plays of the two teams that it is made of.

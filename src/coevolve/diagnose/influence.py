@@ -71,7 +71,8 @@ class Silent(_Changed):
 
 
 def rows(scene: Scene, base_PM: Numbers, ends: Ends) -> Iterator[Row]:
-    """Yield two rows per role: ``redrawn`` with its total effect and its share of all effects, and ``silent``.
+    """Yield two rows per role: ``redrawn`` with its total effect and its share of all effects, and ``silent``. If a
+    redrawn role cannot be played, its row has the ``reason``, and no row has effects.
 
     Yields nothing for a single role, which is the only influence.
     """

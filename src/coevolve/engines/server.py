@@ -88,7 +88,8 @@ class ServerEngine(BaseEngine):
     def publish(self, news: Sequence[Published]) -> None:
         """Have the server sample these weights from now on; start it first if need be.
 
-        Raises ValueError for a team that one server cannot hold, and for a server that lacks a route, naming it."""
+        Raises ValueError as ``BaseEngine.publish`` does, for a team that one server cannot hold, and for a server that
+        lacks a route, naming it."""
         super().publish(news)
         team = list(self.published.values())
         _check_team(self.routes, team)
@@ -173,8 +174,9 @@ class ServerEngine(BaseEngine):
         return work()
 
     def _revive(self, error: OSError) -> bool:
-        """Restart the server if this engine started it and it died, at most once a step. Return False if it was not
-        restarted; with staleness it never is, as the weights may be changing meanwhile."""
+        """Restart the server if this engine started it and it died or is not healthy (``answers``), at most once a
+        step. Return False if it was not restarted; with staleness it never is, as the weights may be changing
+        meanwhile."""
         if self.child is None or self.staleness or self._revived or answers(self.child, str(self.url)):
             return False
         logging.getLogger(__name__).warning("%s; the server is started again", error)

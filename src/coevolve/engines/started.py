@@ -31,8 +31,9 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 def serve(team: Sequence[Published], further: Flags, seconds: float) -> tuple[Child, str]:
     """Start a server for this team, wait until it answers, and return it with its url.
 
-    Raises ShortageError, with the server's last line of output, if it ends or does not answer within ``seconds``;
-    ValueError for a port at which another server listens, whose turns would be taken for those of this one."""
+    Raises ShortageError if there is no program ``vllm`` or, with the server's last line of output, if it ends or does
+    not answer within ``seconds``; ValueError for an invalid port, and for one at which another server listens, whose
+    turns would be taken for those of this one."""
     flags: dict[str, Any] = {**flags_of(team), "host": "127.0.0.1", "port": free_port(), **further}
     cards = {"CUDA_VISIBLE_DEVICES": str(flags.pop("devices"))} if "devices" in flags else {}
     port = str(flags["port"])

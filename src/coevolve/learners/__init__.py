@@ -1,6 +1,6 @@
 """The learners that a recipe's ``learner`` may name, besides one in a file of the user's own.
 
-Without ``learner`` in a recipe, ``learners.build`` makes them.
+Without ``learner`` in a recipe, ``learners.build`` makes the learner of each policy.
 """
 
 from __future__ import annotations

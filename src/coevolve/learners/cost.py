@@ -1,7 +1,8 @@
 """Estimates of the memory for training, sampling and publishing, which a dry run prints before hardware is bought.
 
-The functions take numbers of parameters, tokens and layers and return bytes; the constants in ``ACTIVATIONS`` were
-measured. ``copy`` is the bytes per weight of a published copy: 2 in bfloat16, 4 in float32, which Coevolve's are.
+The functions take numbers of parameters, tokens and layers and return bytes; the constants in ``ACTIVATIONS`` are a
+little above measured ones. ``copy`` is the bytes per weight of a published copy: 2 in bfloat16, 4 in float32, which
+Coevolve's are.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from coevolve.types import Batch
+from coevolve.types import Batch, PolicyName
 
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.05}
 """The largest allowed mean difference of the log-probabilities, in nats per token, by dtype of the computation. The
@@ -34,8 +34,18 @@ def check_versions(where: str, version: int, batch: Batch, before: int | None = 
         )
 
 
+def check_lengths(name: PolicyName, context: int, batch: Batch) -> None:
+    """Raise ValueError for a row longer than the model's context. Only a row that an algorithm added can be, since it
+    was not sampled; its last token is not fed."""
+    if (most := int(batch.length_B.max()) - 1) > context:
+        raise ValueError(
+            f"policy {name!r} would read {most} tokens, and its model has {context} positions; use a model with more, "
+            "or an algorithm that makes it read less"
+        )
+
+
 def sampled_first(mini_batches: Iterable[Tensor], extra_B: Tensor) -> list[Tensor]:
-    """Return the mini-batches with the first one that has a sampled row moved to the front.
+    """Return the first epoch's mini-batches with the first one that has a sampled row moved to the front.
 
     The gate is checked before the first optimiser step, and rows that an algorithm added have no log-probabilities to
     compare with. The other mini-batches keep their order.

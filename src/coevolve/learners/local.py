@@ -22,7 +22,7 @@ from coevolve.compute.backend import about
 from coevolve.compute.checkpointing import checkpointing
 from coevolve.compute.logprobs import log_softmax, pieces
 from coevolve.interfaces import Reference
-from coevolve.learners.gate import Gap, check_versions, sampled_first
+from coevolve.learners.gate import Gap, check_lengths, check_versions, sampled_first
 from coevolve.learners.loss import loss_of, token_weights
 from coevolve.learners.optim import adamw, check_state, lr_factor, set_rates
 from coevolve.maths import kl
@@ -94,7 +94,8 @@ class LocalLearner(Policy):
         return self.spec.micro_tokens
 
     def micro_batches(self, batch: Batch, together: Literal["row", "peers"] = "row") -> list[Tensor]:
-        """Return the batch's row numbers in groups of at most ``micro_tokens`` tokens. together: see ``Objective``."""
+        """Return the batch's row numbers in groups of at most ``micro_tokens`` tokens, or of one row or set of peers
+        that has more. together: see ``Objective``."""
         return self._fitting(batch, together, self.micro_tokens)
 
     def _fitting(self, batch: Batch, together: Literal["row", "peers"], tokens: int) -> list[Tensor]:
@@ -108,13 +109,9 @@ class LocalLearner(Policy):
         """Return the batch with kl_BT and logp_ref_BT added if there is a reference, and value_BT if there is a critic.
 
         All are on the CPU, at each row's temperature, 0 outside the mask. With neither, the batch is returned as is.
+        Raises ValueError for a row longer than the model's context.
         """
-        # Only a row that an algorithm added can be too long, since it was not sampled. Its last token is not fed.
-        if (most := int(batch.length_B.max()) - 1) > self.context:
-            raise ValueError(
-                f"policy {self.name!r} would read {most} tokens, and its model has {self.context} positions; use a "
-                "model with more, or an algorithm that makes it read less"
-            )
+        check_lengths(self.name, self.context, batch)
         if self.reference is None and self.value_head is None:
             return batch
         found: dict[str, Tensor] = {}

@@ -75,7 +75,8 @@ def check_state(training_state: Mapping[str, Any], parameters: Sequence[nn.Param
 
 
 def _unwrapped(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a parameter's state as a flat mapping; bitsandbytes nests its 8-bit tensors in an inner mapping."""
+    """Return a parameter's state as a flat mapping; bitsandbytes nests the tensors of its quantised moments in an inner
+    mapping."""
     inner = [value for value in state.values() if isinstance(value, Mapping)]
     plain = {key: value for key, value in state.items() if not isinstance(value, Mapping)}
     return plain | {key: value for one in inner for key, value in one.items()}

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from coevolve.compute.forward import fed
 from coevolve.compute.prefix_tree import common, ordered
+from coevolve.learners.gate import check_lengths
 from coevolve.learners.local import LocalLearner
 from coevolve.runtime.pool import AT_ONCE, Job, Pool, Share, WorkerState
 from coevolve.types import Batch, Outputs, PolicyName
@@ -39,7 +40,7 @@ class ProcessLearner(LocalLearner):
 
     @property
     def place(self) -> object:
-        """The policy's name: it is trained concurrently with the pool's other policies."""
+        """The policy's name: it is trained concurrently with the pool's other policies, ``AT_ONCE`` at a time."""
         return self.name
 
     @property
@@ -58,6 +59,7 @@ class ProcessLearner(LocalLearner):
 
     def describe(self, batch: Batch) -> Batch:
         """Return what ``LocalLearner.describe`` returns."""
+        check_lengths(self.name, self.context, batch)
         if self.reference is None and self.value_head is None:
             return batch
         parts = split_rows(batch, self.pool.most)
@@ -124,7 +126,8 @@ class _Elsewhere(torch.autograd.Function):
 
 
 def split_rows(batch: Batch, most: int) -> list[Tensor]:
-    """Return row numbers in at most ``most`` parts of about equal work; rows with a common prefix stay together.
+    """Return row numbers in at most ``most`` parts of about equal work. Rows are sorted by prefix and then cut, so that
+    few prefixes are in two parts.
 
     The work of a row is the number of its tokens that it does not share with the row before, plus its action tokens
     once more, for their logits.

@@ -39,7 +39,7 @@ Made = TypeVar("Made")
 
 class Shard(LocalLearner):
     """The learner on rank ``number`` of ``count``. models: the sharded models, the policy's own and the reference
-    (empty unless all weights are trained); heads: the sharded critic, if there is one."""
+    and heads: the sharded critic, if the policy has one (both empty unless all weights are trained)."""
 
     def __init__(self, number: int, count: int, *given: Any, **how: Any) -> None:
         super().__init__(*given, **how)
@@ -106,7 +106,7 @@ class Shard(LocalLearner):
     def _learning(self, kl: bool) -> Iterator[Callable[[Batch], Outputs]]:
         with super()._learning(kl) as outputs:
             yield outputs
-        self._reshard()  # what the last micro-batch's loss left out
+        self._reshard()  # modules that the last micro-batch's loss did not use are still gathered
         if not self.models:
             self._fill_up()
         grads = [p.grad for p in self.parameters if p.grad is not None]
@@ -134,7 +134,9 @@ class Shard(LocalLearner):
             return loss
         every = (out.logp_BT, out.value_BT, out.entropy_BT, out.kl_BT)
         said = [x for x in every if x is not None and x.requires_grad]
-        grads = torch.autograd.grad(loss, said, retain_graph=True, allow_unused=True)
+        grads: Sequence[Tensor | None] = [None] * len(said)  # of a loss that uses none of them here
+        if loss.requires_grad:
+            grads = torch.autograd.grad(loss, said, retain_graph=True, allow_unused=True)
         used = torch.tensor([grad is not None for grad in grads], dtype=torch.int32, device=self.device)
         distributed.all_reduce(used, distributed.ReduceOp.MAX)
         left_out = [

@@ -17,6 +17,7 @@ import torch
 
 from coevolve.interfaces import Published
 from coevolve.learners import shard
+from coevolve.learners.gate import check_lengths
 from coevolve.models.load import device_of, load_tokenizer
 from coevolve.models.spec import PolicySpec
 from coevolve.runtime.launched import Launched
@@ -76,6 +77,7 @@ class ShardedLearner:
 
     def describe(self, batch: Batch) -> Batch:
         """Return what ``LocalLearner.describe`` returns; each rank computes some rows."""
+        check_lengths(self.name, self.facts["context"], batch)
         if not (self.how["reference"] or self.how["critic"]):
             return batch
         return batch.replace(**self._of_rows("described", batch))
@@ -97,7 +99,8 @@ class ShardedLearner:
         packed((objective,), "update", "its objective")
 
     def update(self, batch: Batch, targets: Targets, objective: Objective, step: int) -> Metrics:
-        """Train as ``LocalLearner.update`` does; if it raises, no rank has taken that optimiser step."""
+        """Train as ``LocalLearner.update`` does. If the loss or the gate fails, no rank has taken that optimiser step;
+        if ranks are lost, some may have, and only a checkpoint counts."""
         metrics: Metrics = self._ask(f"of step {step}", "update", batch, targets, objective, step)[0]
         return metrics
 

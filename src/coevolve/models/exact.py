@@ -28,8 +28,8 @@ _LEFT_OVER = re.compile(
     r"|(^|\.)pooler\.dense\.(weight|bias)$"
 )
 """Names of tensors that may be left unused: buffers that older versions of transformers saved and newer ones compute,
-and the pooler of encoders, which classifiers with their own head do not use. Tensors that a model uses are never
-matched against these names."""
+and the pooler of encoders, which classifiers with their own head do not use. ``check_loaded`` matches only tensors that
+the model does not use; ``check_file`` does not check tensors of these names for NaN, whether they are used or not."""
 
 _SHOWN = 3  # names of tensors in a message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +24,7 @@ def resolve(name: str) -> Path | str:
     """
     if name in PACKAGED:
         return Path(str(files("coevolve"))) / "assets" / name
-    path = Path(name)
+    path = Path(name := os.path.expanduser(name))
     if is_recipe(name) and not path.is_dir():
         if not path.is_file():
             raise ValueError(f"model {name!r}: no such recipe file; check the path (it is relative to where you are)")

@@ -147,7 +147,8 @@ def _next_results(tokenizer: Any, turn: Turn, results: Sequence[ToolResult], cha
 def _behind_the_end(tokenizer: Any, turn: Turn, before: str, after: str) -> list[int]:
     """Return the ids of ``after``, the template's text after a turn. before: the part of it that ends the turn.
 
-    An end token that the turn sampled itself is cut off; if the template ends messages with another, nothing is."""
+    If the turn sampled the template's end token itself, the ids up to and including it are cut off; if the template
+    ends messages with another token, nothing is."""
     ids = _ids(tokenizer, after)
     end = turn.action_ids[-1] if turn.finished else None
     return ids[ids.index(end) + 1 :] if end in _ids(tokenizer, before) else ids

@@ -85,20 +85,21 @@ def calls_in(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (name, arguments) of the tool calls in a model's text."""
     made, tagged = 0, _TAGGED.findall(text)
     for piece in tagged or [text]:
+        whole = _decoded(piece) is not None
         for found in json_objects(piece):
             found = found.get("function", found)
-            arguments = _arguments(found, bool(tagged)) if isinstance(found, dict) else None
+            arguments = _arguments(found, bool(tagged) and whole) if isinstance(found, dict) else None
             if isinstance(arguments, dict) and isinstance(found.get("name"), str) and made < _MOST:
                 made += 1
                 yield found["name"], arguments
 
 
-def _arguments(call: Mapping[str, Any], tagged: bool) -> Any:
-    """Return the arguments of a call, {} for null. A call without the key has none if it is tagged as a call; other
-    JSON with a name may be anything."""
+def _arguments(call: Mapping[str, Any], alone: bool) -> Any:
+    """Return the arguments of a call, {} for null. alone: nothing but the call stands between its tags, so without the
+    key and any other it has none; other JSON with a name may be anything, or a part of a call that does not parse."""
     given = [call[key] for key in ("arguments", "parameters") if key in call]
     if not given:
-        return {} if tagged else None
+        return {} if alone and call.keys() <= {"name", "id", "type"} else None
     return {} if given[0] is None else _decoded(given[0])
 
 

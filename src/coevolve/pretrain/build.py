@@ -37,7 +37,7 @@ def build_tokenizer(recipe: Recipe, folder: Path) -> PreTrainedTokenizerBase:
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Return the model of `start`, or one of the recipe's architecture with random weights given by its seed.
+    """Return the model of `start`, or one of the recipe's architecture with random weights given by its seed; float32.
 
     Raises ValueError for a sequence_length beyond the model's positions."""
     is_lm = isinstance(recipe, CausalLMRecipe)

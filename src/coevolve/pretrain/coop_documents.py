@@ -13,7 +13,7 @@ from coevolve.tasks.worlds.split import Split
 
 DECOMPOSABLE = 0.75  # of the problems
 ALONE = 0.2  # share of the prompts without another role's code that are of the role coder
-READS = 0.65  # share of the answers to the other role's code that follow the convention that fits it
+READS = 0.65  # probability that an answer to the other role's code takes the fitting convention; else one is drawn
 
 WRITE: dict[str, Callable[[Random, Wanted], Answer]] = {"aux": aux, "main": main, "coder": coder}
 """Role -> the function that draws its answer."""

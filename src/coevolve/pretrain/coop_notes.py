@@ -16,7 +16,7 @@ from coevolve.tasks.worlds.coop_prompts import NOTES
 from coevolve.tasks.worlds.split import Split
 
 KEEPS = 0.9  # share of the good answers that are repeated unchanged
-HEEDS = 0.5  # share of the other answers whose revision has no flaw, and corrects what the note names
+HEEDS = 0.5  # share of the other answers that are revised without a flaw, as the note says; the rest are drawn anew
 MODE_WEIGHTS = {"report": 0.7, "levels": 0.1, "passed": 0.1, "plain": 0.1}
 
 _NOTES = Notes(**NOTES)

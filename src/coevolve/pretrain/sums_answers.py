@@ -26,7 +26,7 @@ STOP = 0.25  # after a step that is not the last
 WRONG_LAST = 0.12  # the number at the end is another one of the working
 
 COPY_RIGHT, COPY_WRONG = 0.7, 0.2  # share of answers that repeat a right, a wrong reference
-CORRECT = 0.1  # share of answers to a wrong reference that have no flaw
+CORRECT = 0.1  # share of answers to a wrong reference that are made without a flaw
 
 
 def answers(rng: Random, count: int, split: Split) -> list[str]:

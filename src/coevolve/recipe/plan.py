@@ -242,8 +242,9 @@ class _Moved:
     def more(self, count: int) -> str:
         """Return in one line the memory that ``count`` processes need beyond one, which ``_Device`` counts.
 
-        Each process has gradients of its own and adds them to shared buffers: one for each policy that learns at the
-        same time, and a lasting one for each policy. The gradients of one process are counted in ``_Device``.
+        Each process has gradients of its own and adds them to buffers in shared memory: each policy has one that stays,
+        and every process but one has a further one for each policy that learns at the same time. The gradients of one
+        process are counted in ``_Device``.
         """
         gradients = self.buffers + self.gradients * (1 + min(AT_ONCE, self.learners)) * (count - 1)
         found = {"gradients": gradients, "work": self.work * (count - 1), "copies": self.copies * count}

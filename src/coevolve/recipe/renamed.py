@@ -13,6 +13,7 @@ from coevolve.recipe.inputs import dump
 
 _GROUP = {"magrpo", "marloo", "maremax", "mareinforce", "grpo", "rloo", "reinforce"}
 _CRITIC = {"ppo", "cory"}
+_DISCOUNTED = {"team_return", "own_return"}  # credits whose ``gamma`` is 1 by default
 
 
 def recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,8 +22,9 @@ def recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
         return dict(tree)
     algorithm = _algorithm(tree["algorithm"])
     credit = algorithm.get("credit")
-    if isinstance(credit, Mapping) and credit.keys() == {"name", "gamma"} and credit["gamma"] == 1.0:
-        algorithm["credit"] = credit["name"]  # a default discount: it was recorded although the recipe did not set it
+    if any(credit == {"name": name, "gamma": 1.0} for name in _DISCOUNTED):
+        # A default discount, which was recorded although the recipe did not set it.
+        algorithm["credit"] = algorithm["credit"]["name"]
     return {**tree, "algorithm": algorithm}
 
 

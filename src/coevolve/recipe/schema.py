@@ -60,7 +60,7 @@ def names_file(value: Any, folder: Path = Path()) -> bool:
     A value with blanks counts as a sentence, unless the file exists or the path is absolute."""
     if not (isinstance(value, str) and _A_FILE.fullmatch(value)):
         return False
-    file = value.rpartition(":")[0] or value
+    file = os.path.expanduser(value.rpartition(":")[0] or value)
     return not re.search(r"\s", value) or os.path.isabs(file) or os.path.isfile(folder / file)
 
 

@@ -40,7 +40,7 @@ class Run:
 
     @cached_property
     def keys(self) -> list[str]:
-        """The numeric metrics of all steps, in the order in which they first appear."""
+        """The numeric metrics that any step has, in the order in which they first appear."""
         found = dict.fromkeys(key for line in self.lines for key in line)
         return [key for key in found if key not in ("step", "cast")]
 

@@ -21,15 +21,20 @@ JUDGE = "judge"
 
 _AMOUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _NUMBER = re.compile(rf"(?<![\w.])[-+\u2212]?(?:{_AMOUNT}|\.\d+)(?:[eE][-+\u2212]?\d+)?")  # 7-8 has no minus
-_MOST = re.compile(
-    r"(?:(?<=\d)[\s*_(]*(?:/|of\b)|\bout\s+of\b(?:\s+an?)?(?:\s+(?:possible|maximum|max|total))?(?:\s+of)?)"
-    rf"[\s*_]*{_AMOUNT}"
-    rf"|\bscale\s+(?:of|from)\s+{_AMOUNT}(?:\s*(?:to\b|[-\u2013])[\s*_]*{_AMOUNT})?"
-    rf"|\bon\s+an?\s+(?:{_AMOUNT}\s*(?:to\b|[-\u2013])\s*)?{_AMOUNT}(?:[-\s]points?)?\s+scale\b"
-    rf"|\(\s*max(?:imum|\.)?(?:\s+of)?[\s:]*{_AMOUNT}\s*\)",
-    re.IGNORECASE,
+_STARRED = rf"[\s*_]*{_AMOUNT}[*_]*"
+_POSSIBLE = r"(?:\s+(?:an?|the))?(?:\s+(?:possible|maximum|max|total))?(?:\s+of)?"
+_MOST = (
+    rf"(?:(?<=\d)[\s*_(]*(?:/|of\b{_POSSIBLE})|\bout\s+of\b{_POSSIBLE}){_STARRED}"
+    rf"|\bscale\s+(?:of|from){_STARRED}(?:\s*\([^()]*\))?\s*(?:to\b|[-\u2013]){_STARRED}"
 )
-"""The scale of a score, as in 8/10, **8** of 10, 8 out of a possible 10, 8 on a scale from 1 to 10, 8 (max 10)."""
+_SCALES = (
+    rf"|\bscale\s+of{_STARRED}"
+    rf"|\bon\s+(?:an?|the)\s+(?:{_AMOUNT}\s*(?:to\b|[-\u2013])\s*)?{_AMOUNT}(?:[-\s]points?)?(?:\s+\w+)?\s+scale\b"
+    rf"|\(\s*max(?:imum|\.)?(?:\s+of)?[\s:]*{_AMOUNT}(?:\s+points?)?\s*\)"
+)
+_OUT_OF = [re.compile(found, re.IGNORECASE) for found in (_MOST + _SCALES, _MOST)]
+"""The scale of a score, as in 8/10, **8** of 10, 8 out of a possible 10, 8 on a scale from 1 to 10; and, where another
+number is left, 8 on a scale of 10, 8 on a 10-point scale, 8 (max 10)."""
 _CUT = ("length", "content_filter")
 """Finish reasons of an answer that may have ended before its last number; one that is only a number counts as whole."""
 _PRICED = 1e6
@@ -149,6 +154,6 @@ class Judge:
 
 def _read(text: str) -> list[float]:
     """Return the numbers of an answer that are valid rewards, without the maximum that a score is out of."""
-    found = _NUMBER.findall(_MOST.sub(" ", text))
+    found = next(filter(None, (_NUMBER.findall(scale.sub(" ", text)) for scale in _OUT_OF)), [])
     numbers = (float(number.replace(",", "").replace("\u2212", "-")) for number in found)
     return [number for number in numbers if is_payable(number)]

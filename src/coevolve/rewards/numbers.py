@@ -4,8 +4,9 @@ The last number of a response counts, wherever it stands, and it is compared exa
 
 - ASCII digits with a decimal part ("12.50", ".5") and commas before groups of three ("1,000", in LaTeX also "1{,}000"
   and "1\\,000"); any other comma separates numbers.
-- A minus is a sign unless a letter, digit or bracket precedes it: "x = -5" is -5, "3-5" ends in 5. A minus followed by
-  a blank is a sign only after "=" or an opening bracket: "x = - 5" is -5, and the dash of a list item is no sign.
+- A minus is a sign unless a letter, digit or closing bracket precedes it: "x = -5" is -5, "3-5" ends in 5. A minus
+  followed by a blank is a sign only after "=" or an opening bracket: "x = - 5" is -5, and the dash of a list item is no
+  sign.
 - An en dash is a minus at the beginning of a line and after "=", ":", "*", "$" or an opening bracket; elsewhere it may
   denote a range.
 - "$", "%" and units are ignored: "-$5" is -5, "40%" is 40, and so is "40 apples".
@@ -81,7 +82,8 @@ def _plain(text: str) -> str:
 
 def _as_plain(found: re.Match[str]) -> str:
     over, under = list(found["digits"] or (found["over"], found["under"]))
-    return f"{'' if found['whole'] is None else ' '}{over}/{under} "
+    apart = found["whole"] is not None or not over[0].isdigit()  # of a mixed number, or its minus is a sign
+    return f"{' ' if apart else ''}{over}/{under} "
 
 
 def _value(found: re.Match[str]) -> Fraction | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from coevolve.runs.folder import RunDir, plain
 from coevolve.runs.trained import checkpoint_of, kept, recipe_of, step_of
 from coevolve.trainer import Trainer
 from coevolve.types import PolicyName, Problem, Role
+
+Progress = Callable[[str, float], None]
 
 _STEPS = 64
 """Limit for the steps of a cast that are searched for policies that speak."""
@@ -40,7 +42,13 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Evaluate a run as ``measure_run`` does, print the result as a table and return it."""
     found = measure_run(
-        run, problems=problems, checkpoint=checkpoint, samples=samples, play=play, trust_code=trust_code
+        run,
+        problems=problems,
+        checkpoint=checkpoint,
+        samples=samples,
+        play=play,
+        trust_code=trust_code,
+        progress=_announce,
     )
     show_evaluation(found)
     return found
@@ -55,13 +63,14 @@ def measure_run(
     play: str | None = None,
     trust_code: bool = False,
     seed: int = SEED,
+    progress: Progress = lambda done, seconds: None,
 ) -> dict[str, Any]:
     """Evaluate a run directory at its newest checkpoint, or at step ``checkpoint``, beside the weights it started from.
 
     Writes ``eval.json`` into the run and returns its contents. The cast is that of the last step trained. play: the
     name of another play, with its default settings, say ``rounds`` for a team that was ``hinted`` in training; then
     nothing is written. trust_code: as in ``recipe_of``. seed: of the random numbers; only results of the same seed can
-    be compared problem by problem. Raises ValueError for a folder that is no run, code that is not trusted, a step
+    be compared problem by problem. progress: as in ``evaluate``. Raises ValueError for a folder that is no run, code that is not trusted, a step
     without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
@@ -78,10 +87,10 @@ def measure_run(
         step = step_of(folder)
         cast = trainer.cast(max(step - 1, 0))
         distinct = _unlike({name: trainer.policies[name].spec for name in _speakers(trainer, cast)})
-        before = _evaluated(trainer, "start", cast, distinct, held_out, samples, seed)
+        before = _evaluated(trainer, "start", cast, distinct, held_out, samples, seed, progress)
         checkpoints.load(trainer, folder)
         trainer.publish(trainer.policies, step)
-        after = _evaluated(trainer, "trained", cast, _speakers(trainer, cast), held_out, samples, seed)
+        after = _evaluated(trainer, "trained", cast, _speakers(trainer, cast), held_out, samples, seed, progress)
         result = _described(trainer, step, held_out, before + gains(before, after), samples, seed)
     if play is None:
         write_text(directory.path / "eval.json", json.dumps(result, indent=1) + "\n")
@@ -108,7 +117,7 @@ def evaluate_recipe(
     with closed_after([trainer]):
         held_out = choose(trainer.task, problems)
         cast = trainer.cast(0)
-        rows = _evaluated(trainer, "start", cast, _speakers(trainer, cast), held_out, samples, SEED)
+        rows = _evaluated(trainer, "start", cast, _speakers(trainer, cast), held_out, samples, SEED, _announce)
         result = _described(trainer, 0, held_out, rows, samples, SEED)
     show_evaluation(result)
     return result
@@ -155,11 +164,8 @@ def _evaluated(
     problems: Sequence[Problem],
     samples: int,
     seed: int,
+    progress: Progress,
 ) -> list[Row]:
-    def progress(done: str, seconds: float) -> None:
-        if seconds >= _SLOW:
-            logging.getLogger(__name__).info("evaluated: %s, %s, in %.0f s", weights, done, seconds)
-
     rows = evaluate(
         task=trainer.task,
         play=trainer.play,
@@ -171,6 +177,11 @@ def _evaluated(
         alone=alone,
         samples=samples,
         seed=seed,
-        progress=progress,
+        progress=lambda done, seconds: progress(f"{weights}, {done}", seconds),
     )
     return [{"weights": weights, **row} for row in rows]
+
+
+def _announce(done: str, seconds: float) -> None:
+    if seconds >= _SLOW:
+        logging.getLogger(__name__).info("evaluated: %s, in %.0f s", done, seconds)

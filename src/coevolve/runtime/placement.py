@@ -59,8 +59,9 @@ def processes(workers: Workers, cores: int, parameters: int, tokens: int) -> int
 
 
 def keeps_copy(specs: Iterable[PolicySpec]) -> bool:
-    """Return whether the compiled loops may sample the base model that these policies share, however large, from a copy
-    that they keep: it is held in bfloat16, no policy trains all of its weights, and this process has few cores."""
+    """Return whether the compiled loops may sample the base model that these policies share, of up to
+    ``decoder.MOST_KEPT`` weights, from a copy that they keep: it is held in bfloat16, no policy trains all of its
+    weights, and this process has few cores."""
     held = all(spec.weights != "full" and spec.dtype == "bfloat16" and not spec.load_in_4bit for spec in specs)
     return held and cores() <= FEW_CORES
 

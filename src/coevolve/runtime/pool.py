@@ -284,9 +284,9 @@ class Share:
     """A pool's processes as one policy uses them, for at most ``most`` jobs at a time: job i is always run by the same
     process.
 
-    A call raises as ``Pool.__call__`` does, but only a ShortageError (a lost process, or a job without enough memory)
-    ends the processes. seat: the number of this policy among those that learn at the same time. first: the number of
-    the process that runs job 0, set by the first call.
+    A call raises as ``Pool.__call__`` does, but a JobError or ValueError of a job leaves the processes running; all
+    else (a lost process, a job without enough memory, an interrupt) ends them. seat: the number of this policy among
+    those that learn at the same time. first: the number of the process that runs job 0, set by the first call.
     """
 
     pool: Pool

@@ -40,8 +40,8 @@ class _Training:
 def train_all(recipes: Sequence[Recipe], slots: Sequence[Slot], lock: int, watch: Watch) -> dict[Path, str]:
     """Train each recipe in its folder, or resume there; returns folder -> reason, of runs that failed or are in use.
 
-    lock: a file descriptor that the processes keep open as long as they live. They end with this call, also if it
-    raises.
+    lock: a file descriptor that the processes keep open as long as they live. They end with this call, however it
+    ends, even if this process is killed (``child``).
     """
     waiting, free = [*recipes], [*slots]
     running: list[_Training] = []

@@ -82,7 +82,7 @@ def _asked(recipe: str | Path, overrides: Iterable[str], output: str | Path | No
 
 
 def unfinished(recipes: Iterable[Recipe]) -> list[Recipe]:
-    """Return the recipes of the runs that have not reached their last step. Raises ValueError as ``newest`` does."""
+    """Return the recipes of the runs that have not reached their last step. Raises ValueError as ``_done`` does."""
     return [recipe for recipe in recipes if _done(recipe) < recipe.steps]
 
 
@@ -90,7 +90,7 @@ def _done(recipe: Recipe) -> int:
     """Return the number of steps done: those of the newest checkpoint, or all, if only a finished run's metrics remain.
 
     Raises ValueError as ``newest`` does, and for an unfinished run whose checkpoints are gone, which would begin anew
-    over its metrics.
+    over its metrics; and for one with metrics of more steps than asked for.
     """
     run, done = RunDir(recipe.output_dir), newest(recipe)
     if not run.lost_checkpoints:

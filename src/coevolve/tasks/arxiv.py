@@ -41,11 +41,11 @@ class Arxiv(Writing):
     """MAGRPO's arXiv task (arXiv 2508.04652, section "Writing"): roles ``background`` and ``method``, or ``writer``.
 
     Abstracts are the column ``abstract_text`` of ``arxiv_train`` (train) and ``arxiv_val`` (test) in the folder that
-    COEVOLVE_DATA names, else of the hub's OpenMLRL/arXiv_abstract. max_words: use no more words of an abstract.
-    bands: thresholds to change, see ``rewards.writing.Bands``. stop_words, transition_words: files with lists that
-    replace the packaged ones, see ``rewards.writing_words``. scoring: "paper" also counts padding, see
-    ``rewards.writing_plain``. reward, feedback: your own functions instead, see ``rewards.function``. ``Problem.data``
-    holds all columns of the row and ``text``, which the prompts show.
+    COEVOLVE_DATA names, else of the hub's OpenMLRL/arXiv_abstract. max_words: use at most this many words of an
+    abstract; None: all. bands: thresholds to change, see ``rewards.writing.Bands``. stop_words, transition_words:
+    files with lists that replace the packaged ones, see ``rewards.writing_words``. scoring: "paper" also counts
+    padding, see ``rewards.writing_plain``. reward, feedback: your own functions instead, see ``rewards.function``.
+    ``Problem.data`` holds all columns of the row and ``text``, which the prompts show.
 
     Deviations and notes 1-5, 7 and 8 of ``Tldr`` hold here too. In addition:
     1. The ratio of lengths is full in 1.3-1.6 and 0 at 0.8 and 2.0, as in the reward's code. (Its docstring and its

@@ -89,8 +89,8 @@ class Coding:
         self.feedback_asks: tuple[str, ...] = ("entry", "tests")
         self.box = Sandbox(**checked(Sandbox, sandbox or {}, "task.sandbox", ()))  # its workers start when needed
         self._kept: dict[tuple[int, ...], tuple[Case, Grade]] = {}
-        """(ids of problem and turns) -> (case, grade), for cases with a stopped program, which the sandbox does not
-        remember. Keeping the case alive keeps its ids from being reused."""
+        """(ids of problem and turns) -> (case, grade), for cases with a stopped program: the sandbox does not cache
+        those that timed out or crashed. Keeping the case alive keeps its ids from being reused."""
         self.mode: Mode = report
         self.expert: Expert | None = None
         self.feedback: Feedback = self.advice
@@ -156,7 +156,8 @@ class Coding:
         return [told[turn.role] for turn in turns]
 
     def grades(self, cases: Sequence[Case]) -> list[Grade]:
-        """Return each case's grade. The sandbox remembers programs except stopped ones, whose grades are kept here."""
+        """Return each case's grade. Grades of stopped programs are kept here: the sandbox caches none that timed out or
+        crashed."""
         keys = [(id(case.problem), *map(id, case.turns)) for case in cases]
         known = {key: found for key in keys if (found := self._kept.get(key))}
         new = {key: case for key, case in zip(keys, cases, strict=True) if key not in known}

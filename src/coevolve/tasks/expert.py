@@ -110,17 +110,17 @@ class Expert:
 
 
 def read_edits(text: str, roles: list[Role]) -> dict[Role, str]:
-    """Return the edits in an answer: its last JSON object with a role's key has text or null for each role.
+    """Return the edits in an answer: the last JSON object that has text or null for each role.
 
     Roles without an edit (null or blank) are left out. Raises ValueError if there is no such object.
     """
     objects = list(json_objects(text))
     if not objects:
         raise _NoEditsError(f"no JSON in the answer {text[:_REASON]!r}")
-    found = next((one for one in reversed(objects) if one.keys() & set(roles)), objects[-1])
-    if not all(isinstance(found.get(role, 0), str | None) for role in roles):
+    whole = [one for one in objects if all(isinstance(one.get(role, 0), str | None) for role in roles)]
+    if not whole:
         raise _NoEditsError(f"want JSON with a text for each of {', '.join(roles)}; the answer is {text[:_REASON]!r}")
-    edits = {role: whole_characters(found[role] or "").strip() for role in roles}
+    edits = {role: whole_characters(whole[-1][role] or "").strip() for role in roles}
     return {role: edit for role, edit in edits.items() if edit}
 
 

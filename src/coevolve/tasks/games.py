@@ -1,7 +1,7 @@
 """Task ``game``: two agents, two moves each, C and D, and a table of what each agent is paid.
 
 The games are so small that the exact gradient of the expected pay is a finite sum, against which the estimators are
-verified. In two of them, paying everybody the team's reward does, or does not, change where learning ends.
+verified. In ``chicken`` paying everybody the team's reward changes where learning ends, in ``harmony`` it does not.
 """
 
 from __future__ import annotations

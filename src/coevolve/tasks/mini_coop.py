@@ -27,9 +27,9 @@ class MiniCoop(Coding):
 
     A problem is a function of a whole number: "f(x): add 3, then multiply by 2" (decomposable), or one such step
     (atomic), with 3 to 5 asserts. ``aux`` writes a helper of that name and ``main`` the function, which may call it; a
-    ``coder`` writes all of it alone. No held-out problem has a sequence of steps that occurs in pre-training or in a
-    training problem. There are few functions of one step, so these repeat with other tests, which prompts do not show:
-    the 64 held-out problems of that kind are 10 functions.
+    ``coder`` writes all of it alone. No function of pre-training and no training problem has the whole sequence of
+    steps of a held-out problem; single steps may recur. There are few functions of one step, so these repeat with other
+    tests, which prompts do not show: the 64 held-out problems of that kind are 10 functions.
 
     kinds: which kinds of problems; by default three decomposable ones to an atomic one. bonuses, feedback, sandbox:
     as in ``Coding``; the notes are a few words, those of pre-training. Raises ValueError for an unknown kind, one given

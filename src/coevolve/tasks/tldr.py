@@ -41,11 +41,12 @@ class Tldr(Writing):
     """MAGRPO's TLDR task (arXiv 2508.04652, section "Writing"): roles ``short`` and ``detailed``, or ``writer`` alone.
 
     Posts are the column ``prompt`` of ``tldr_reddit2013`` (train) and of the rows of ``tldr_openai`` that are not
-    ``flagged`` (test) in the folder that COEVOLVE_DATA names, else of the hub's trl-lib/tldr. max_words: use no more
-    words of a post, its subreddit and title included. bands: thresholds to change, see ``rewards.writing.Bands``.
-    stop_words, transition_words: files with lists that replace the packaged ones, see ``rewards.writing_words``.
-    scoring: "paper" also counts padding, see ``rewards.writing_plain``. reward, feedback: your own functions instead,
-    see ``rewards.function``. ``Problem.data`` holds all columns of the row and ``text``, which the prompts show.
+    ``flagged`` (test) in the folder that COEVOLVE_DATA names, else of the hub's trl-lib/tldr. max_words: use at most
+    this many words of a post, its subreddit and title included; None: all. bands: thresholds to change, see
+    ``rewards.writing.Bands``. stop_words, transition_words: files with lists that replace the packaged ones, see
+    ``rewards.writing_words``. scoring: "paper" also counts padding, see ``rewards.writing_plain``. reward, feedback:
+    your own functions instead, see ``rewards.function``. ``Problem.data`` holds all columns of the row and ``text``,
+    which the prompts show.
 
     The paper leaves thresholds to its code, whose reward, docstring and evaluation logger disagree. We follow the
     reward:

@@ -157,7 +157,8 @@ class Writing:
         return [self._pays(case.turns) for case in cases]
 
     def _pays(self, turns: Sequence[Turn]) -> list[float]:
-        """Return the pay of each turn of a case: the total, and with rivalry its share of words beyond an equal one."""
+        """Return the pay of each turn of a case: the total, plus ``rivalry`` times its share of the words beyond
+        an equal share."""
         texts = self.texts(turns)
         paid = fmean(total(pair, self.bands) for pair in self._pairs(texts))
         words = {role: len(text.split()) for role, text in texts.items()}

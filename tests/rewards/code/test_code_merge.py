@@ -97,10 +97,31 @@ def test_a_table_that_the_program_reads_is_no_trial(reader):
     assert merge([Piece(helper + asked, tried=["f"]), Piece(reader)]) == helper + reader
 
 
-def test_attributes_of_ones_own_reach_no_name():
-    net = "class Net:\n    def __init__(self):\n        self.modules = [1]"
-    assert merge([Piece(net, without=["aux"])]) == net
-    assert merge([Piece("import sys\nsys.modules['x'].aux = 1", without=["aux"])]) == "import sys"
+@pytest.mark.parametrize(
+    "table",
+    [
+        "T = main(9)",  # which is taken out of this piece
+        "def g():\n    return main(1)\nT = g()",
+        "def n():\n    return input()\nT = n()",
+    ],
+)
+def test_a_table_that_cannot_be_made_is_a_trial(table):
+    code = "def aux(n):\n    return n\n"
+    reader = Piece("def main(n):\n    return T[n]")
+    made = merge([Piece(code + table, without=["main"], tried=["aux", "main"]), reader])
+    assert "T =" not in made
+
+
+@pytest.mark.parametrize(
+    "helper",
+    [
+        "def aux(n):\n    self = main\n    cls = lambda n: 42\n    self.__code__ = cls.__code__\n    return n",
+        "def aux(n):\n    self = aux\n    self.__globals__['ma' + 'in'] = lambda n: 42\n    return n",
+        "class A:\n    def f(self):\n        setattr(self.modules['__main__'], 'ma' + 'in', abs)",
+    ],
+)
+def test_a_helper_does_not_reach_main_by_the_name_self(helper):
+    assert merge([Piece(helper, without=["main"])]) == ""
 
 
 def test_of_two_functions_of_one_name_the_last_one_is_run():

@@ -47,8 +47,8 @@ FASTER = 5.0
 FALL = 0.5
 """Limit, as a share of the reward's rise that is lost again: more than half of what was learnt is gone."""
 NOISE = 4.0
-"""Limit in standard deviations of a step's noise: a smaller rise of the reward is not one that could be lost, and by
-this much must the objective fall below its start to show that the reward gained less than it cost in KL."""
+"""Limit in standard deviations of a step's noise. Only a larger rise of the reward can count as lost again, and only a
+larger fall of the objective below its start shows that the reward gained less than it cost in KL."""
 
 GRADIENT = 0.02
 """Limit, as a share of the largest gradient norm of the other agents: this agent hardly moves while they learn."""

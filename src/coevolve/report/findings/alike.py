@@ -2,7 +2,7 @@
 
 The reward of a run is a mean over all its turns. If half of a team's turns are those of an observer, who has read an
 answer, this mean cannot be compared with that of a pioneer alone. So teams that differ in roles or play are compared by
-the role that speaks first in all of them, without reading another turn, and on held-out problems by each policy alone.
+the role that speaks first in all of them, hearing nothing, and on held-out problems by each policy alone.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def team(group: Group) -> list[Any]:
 
 
 def _opener(group: Group) -> str:
-    """Return the role that speaks first in every dialogue and never reads another turn; empty if there is none."""
+    """Return the role that speaks first in every dialogue and never hears a turn or a note; empty if there is none."""
     first = set().union(*(run.openers for run in group.runs))
     heard = set().union(*(run.listeners for run in group.runs))
     return first.pop() if len(first) == 1 and not first & heard else ""

@@ -143,6 +143,10 @@ def cross_play(rows: Sequence[Row]) -> str:
     mean = rows[-1]
     if mean["setting"] != "mean":
         return f"No mixed team could be compared: {_list([row for row in rows if 'reason' in row][:1], 'role')}."
+    if refused := [row for row in rows if "reason" in row]:
+        return (
+            f"Mixed teams that could be played, beside both teams' own play: {_beside(mean)}; {_list(refused, 'role')}."
+        )
     if _less(mean):
         verdict = "the agents rely on those they were trained with"
     else:

@@ -51,7 +51,7 @@ def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
     read = {name for body in bodies for node in body if isinstance(node, _DEFINES) for name in _free(node)}
     for i, (piece, body) in enumerate(zip(pieces, bodies, strict=True)):
         lines = piece.code.encode().split(b"\n")
-        trials = _Trials(piece.tried, read)
+        trials = _Trials(piece, read)
         for node in body:
             if isinstance(node, _IMPORTS):
                 imports |= {line: i for line in _imported(node, piece.without) if line not in imports}
@@ -96,7 +96,7 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
     if any(_is_set(part) and part.attr in names for part in reached):
         return True
     used, attributes = _names(node), {part.attr for part in reached}
-    if used & _REACHES or {part.attr for part in reached if not _is_own(part)} & _REACHING:
+    if used & _REACHES or attributes & _REACHING:
         return True
     docstrings = {id(part.value) for part in parts if isinstance(part, ast.Expr)}
     unread = set() if "__doc__" in attributes else docstrings
@@ -108,11 +108,8 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
 
 def _is_set(node: ast.Attribute) -> bool:
     """Return whether an attribute is set on an object other than ``self`` or ``cls``."""
-    return isinstance(node.ctx, ast.Store) and not _is_own(node)
-
-
-def _is_own(node: ast.Attribute) -> bool:
-    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    return isinstance(node.ctx, ast.Store) and not own
 
 
 class _Trials:
@@ -125,9 +122,10 @@ class _Trials:
     asserts something or calls a tried function. read: the global names that definitions of the program read.
     """
 
-    def __init__(self, tried: Collection[str], read: set[str]) -> None:
-        self.tried, self.read = set(tried), read
-        self.calls = {"input", *tried}  # and the functions of the piece that call these
+    def __init__(self, piece: Piece, read: set[str]) -> None:
+        self.tried, self.read = set(piece.tried), read
+        self.calls = {"input", *piece.tried}  # and the functions of the piece that call these
+        self.fails = {"input", *piece.without}  # functions that are not there, or fail without input; and their callers
         self.asserts: set[str] = set()  # functions of the piece that assert something
         self.results: set[str] = set()
 
@@ -136,11 +134,12 @@ class _Trials:
         asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))
         if isinstance(node, _DEFINES):
             self.calls |= {node.name} if called & self.calls else set()
+            self.fails |= {node.name} if called & self.fails else set()
             self.asserts |= {node.name} if asserts else set()
             return False
         if isinstance(node, _ASSIGNS):
             given, of_results = stored([node]), loaded(node) & self.results
-            table = given & self.read and not of_results and "input" not in called
+            table = given & self.read and not (of_results or called & self.fails)
             is_trial = bool(called & self.calls or of_results) and not (given & self.tried or table)
             self.results = self.results | given if is_trial else self.results - given
             return is_trial

@@ -130,7 +130,8 @@ def _asks_if_there(test: ast.expr) -> bool:
 
 
 def _is_or(flow: Flow, node: ast.AST) -> bool:
-    """Return whether a node is of the form ``aux(x) or something_else``, without conditions as operands."""
+    """Return whether a node is ``aux(x) or something_else``: the first operand reads a result, and no other one reads
+    a result or is a condition."""
     if not (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and flow.reads(node.values[0])):
         return False
     condition = (ast.Compare, ast.BoolOp, ast.UnaryOp)

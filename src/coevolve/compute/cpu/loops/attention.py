@@ -179,7 +179,8 @@ def walk(
     q_L: Any, k_L: Any, v_L: Any, shape: Any, place_S: Any, count_S: Any, parent_S: Any, scaling: Any, out_L: Any,
     lse_NH: Any,
 ) -> None:  # fmt: skip
-    """Write the attention over a forest, [N, H, D] over [N, K, D], and the log-sum-exp of scores. shape: (H, K, D).
+    """Add the attention over a forest, [N, H, D] over [N, K, D], to out, which starts at 0; write the log-sum-exp of
+    scores. shape: (H, K, D).
 
     Some queries of a segment are processed at a time. The tokens that they attend to are numbered from the start of
     their own segment; its parent's tokens follow, and so on.

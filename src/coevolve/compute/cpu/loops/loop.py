@@ -42,7 +42,8 @@ TILES = _may_use_tiles()
 """Whether the processor multiplies tiles of bfloat16 (AMX), and the kernel allows it."""
 
 VARIANT = "" if TILES == _AMX else "_without_tiles"
-"""A suffix for cached machine code, which numba identifies by the processor's features, not by what is allowed."""
+"""A suffix for cached machine code: numba identifies it by the processor's features, not by whether the kernel lets
+this process use tiles."""
 
 
 def _forget_old() -> None:

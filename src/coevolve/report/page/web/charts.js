@@ -18,7 +18,7 @@ const PANELS = {
 
 const AXES = { steps: "step", turns: "turns sampled so far", updates: "gradient steps so far" };
 
-const FEW_STEPS = 6; // with fewer steps, each has a tick
+const FEW_STEPS = 6; // with at most so many steps, each has a tick
 
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 

@@ -14,7 +14,7 @@ function svg(tag, attributes, ...children) {
   return node;
 }
 
-/** Return edges [earlier turn, later turn, heard or continued]; continued: the role's turn in the joint that goes on. */
+/** Return edges [earlier turn, later turn, kind]: "heard", or "continued" from the same role's turn in the joint before. */
 function threads(episode) {
   const heard = episode.turns.flatMap((turn, i) => turn.heard.filter(Number.isInteger).map((from) => [from, i, "heard"]));
   const role = (i) => episode.turns[i].role;
