@@ -70,8 +70,8 @@ def measure_run(
     Writes ``eval.json`` into the run and returns its contents. The cast is that of the last step trained. play: the
     name of another play, with its default settings, say ``rounds`` for a team that was ``hinted`` in training; then
     nothing is written. trust_code: as in ``recipe_of``. seed: of the random numbers; only results of the same seed can
-    be compared problem by problem. progress: as in ``evaluate``. Raises ValueError for a folder that is no run, code that is not trusted, a step
-    without a checkpoint, or more problems than the task has.
+    be compared problem by problem. progress: as in ``evaluate``. Raises ValueError for a folder that is no run, code
+    that is not trusted, a step without a checkpoint, or more problems than the task has.
     """
     directory = RunDir(Path(run))
     found = checkpoint_of(directory, checkpoint)
