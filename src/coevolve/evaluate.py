@@ -196,9 +196,8 @@ def gains(start: Sequence[Row], trained: Sequence[Row]) -> list[Row]:
     setting, role and decoding, as a mean over problems with its standard error.
 
     The difference is taken problem by problem, of those that both have, so the error leaves out how unlike problems
-    are. Alone, a policy is
-    compared with itself at the start or, if the start has rows of one policy only because all began alike, with that
-    one; otherwise its row gets no gain.
+    are. Alone, a policy is compared with itself at the start or, if the start has rows of one policy only because all
+    began alike, with that one; otherwise its row gets no gain.
     """
     alone = {row["policy"] for row in start if row["setting"] == "alone"}
     one_for_all = next(iter(alone)) if len(alone) == 1 else None

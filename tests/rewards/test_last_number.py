@@ -40,6 +40,7 @@ from coevolve.rewards.numbers import gold_of, is_right, last_number, number
         ("x = \\dfrac{\u22123}{4}", Fraction(-3, 4)),
         ("$\\displaystyle\\frac{-1}{2}$", Fraction(-1, 2)),
         ("3\\cdot\\frac{-7}{2}", Fraction(-7, 2)),
+        ("-\\frac{.5}{2}", Fraction(-1, 4)),
         ("\\frac12", Fraction(1, 2)),
         ("2\\frac12", Fraction(5, 2)),
         ("\\frac{a}{2}", 2),

@@ -228,6 +228,11 @@ def test_a_discount_of_one_is_none_at_all_and_no_other_recipe(tmp_path):
     written = {"algorithm": {"name": "magrpo", "credit": {"name": "team_return", "gamma": 1.0}}}
     same_recipe(tmp_path, written, written)
     same_recipe(tmp_path, written, {"algorithm": {"name": "magrpo", "credit": "team_return"}})
+    for rule in ("to_go", "team_mean"):
+        same_recipe(
+            tmp_path,
+            *({"algorithm": {"name": "magrpo", "credit": one}} for one in (rule, {"name": rule, "gamma": 1.0})),
+        )
     own = [{"algorithm": {"name": "magrpo", "credit": rule}} for rule in ("a.py:b", {"name": "a.py:b", "gamma": 1.0})]
     with pytest.raises(ValueError, match=r"another recipe: algorithm\.credit"):
         same_recipe(tmp_path, *own)  # whose discount may be another one by default

@@ -59,7 +59,8 @@ def credit_name(spec: CreditSpec) -> Any:
         given, defaults = getattr(spec, "settings", {}), inspect.signature(CREDITS[factory]).parameters
         settings = {key: value for key, value in given.items() if value != defaults[key].default}
         return {"name": factory, **settings} if settings else factory
-    return f"{spec.__module__}:{getattr(spec, '__qualname__', type(spec).__name__)}"
+    name = f"{spec.__module__}:{factory or getattr(spec, '__qualname__', type(spec).__name__)}"
+    return {"name": name, **spec.settings} if factory and getattr(spec, "settings", {}) else name
 
 
 __all__ = [

@@ -13,7 +13,6 @@ from coevolve.recipe.inputs import dump
 
 _GROUP = {"magrpo", "marloo", "maremax", "mareinforce", "grpo", "rloo", "reinforce"}
 _CRITIC = {"ppo", "cory"}
-_DISCOUNTED = {"team_return", "own_return"}  # credits whose ``gamma`` is 1 by default
 
 
 def recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,7 +21,8 @@ def recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
         return dict(tree)
     algorithm = _algorithm(tree["algorithm"])
     credit = algorithm.get("credit")
-    if any(credit == {"name": name, "gamma": 1.0} for name in _DISCOUNTED):
+    ours = isinstance(credit, Mapping) and ":" not in str(credit.get("name"))  # whose ``gamma`` is 1 by default
+    if ours and credit == {**credit, "gamma": 1.0} and len(credit) == 2:
         # A default discount, which was recorded although the recipe did not set it.
         algorithm["credit"] = algorithm["credit"]["name"]
     return {**tree, "algorithm": algorithm}

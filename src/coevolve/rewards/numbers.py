@@ -82,8 +82,8 @@ def _plain(text: str) -> str:
 
 def _as_plain(found: re.Match[str]) -> str:
     over, under = list(found["digits"] or (found["over"], found["under"]))
-    apart = found["whole"] is not None or not over[0].isdigit()  # of a mixed number, or its minus is a sign
-    return f"{' ' if apart else ''}{over}/{under} "
+    apart = found["whole"] is not None or over[0] in "-\u2212"  # of a mixed number, or its minus is a sign
+    return f"{' ' if apart else ''}{'0' if over[0] == '.' else ''}{over}/{under} "
 
 
 def _value(found: re.Match[str]) -> Fraction | None:

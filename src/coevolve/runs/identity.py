@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from coevolve.recipe import renamed
@@ -91,10 +91,15 @@ def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _named(value: Any) -> Any:
-    """Return settings as plain data that is the same in every process: functions and other objects by name."""
+    """Return settings as plain data that is the same in every process: paths as text, functions and other objects by
+    name."""
     if isinstance(value, Mapping):
         return {str(key): _named(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_named(one) for one in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    if getattr(value, "ndim", None) == 0:  # a number of numpy or torch
+        return value.item()
     plain = value is None or isinstance(value, str | int | float)
     return value if plain else getattr(value, "__qualname__", type(value).__name__)

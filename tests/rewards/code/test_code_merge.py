@@ -97,6 +97,12 @@ def test_a_table_that_the_program_reads_is_no_trial(reader):
     assert merge([Piece(helper + asked, tried=["f"]), Piece(reader)]) == helper + reader
 
 
+def test_a_table_that_calls_the_helper_can_be_made():
+    main = "def f(n):\n    return aux(n)\nT = [f(i) for i in range(3)]\ndef g(n):\n    return T[n]"
+    aux = "def aux(n):\n    return n"
+    assert merge([Piece(aux, ["f"], ["f", "aux"]), Piece(main, ["aux"], ["f"])]) == f"{aux}\n{main}"
+
+
 @pytest.mark.parametrize(
     "table",
     [
@@ -118,10 +124,16 @@ def test_a_table_that_cannot_be_made_is_a_trial(table):
         "def aux(n):\n    self = main\n    cls = lambda n: 42\n    self.__code__ = cls.__code__\n    return n",
         "def aux(n):\n    self = aux\n    self.__globals__['ma' + 'in'] = lambda n: 42\n    return n",
         "class A:\n    def f(self):\n        setattr(self.modules['__main__'], 'ma' + 'in', abs)",
+        "def aux(n):\n    import answer as self\n    self.main = lambda n: 42\n    return n",
+        "def aux(n):\n    self = __import__('answer')\n    self.main = lambda n: 42\n    return n",
+        "class A:\n    def f(n):\n        import answer as cls\n        cls.main = abs",
     ],
 )
 def test_a_helper_does_not_reach_main_by_the_name_self(helper):
+    """Nor by a module of that name; what a method is given is its own object's."""
     assert merge([Piece(helper, without=["main"])]) == ""
+    own = "class A:\n    def f(self):\n        self.main = 1"
+    assert merge([Piece(own, without=["main"])]) == own
 
 
 def test_of_two_functions_of_one_name_the_last_one_is_run():

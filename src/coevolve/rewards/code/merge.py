@@ -81,19 +81,20 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
     """Return whether a top-level statement may give one of the names another value or other code.
 
     It may if it stores the name, also inside a block, a loop or an expression; if it holds a function that declares the
-    name global and stores it, or sets an attribute of that name on an object other than ``self`` or ``cls``; if it
-    reaches names otherwise, for example by ``globals()``; or if it reaches names as text (``eval``) and is no
+    name global and stores it, or sets an attribute of that name on an object other than a class's ``self`` or ``cls``;
+    if it reaches names otherwise, for example by ``globals()``; or if it reaches names as text (``eval``) and is no
     definition, or holds a text with such a name.
     """
     if not names or stored([node]) & names:
         return bool(names)
     parts = list(ast.walk(node))
     for inside in (part for part in parts if isinstance(part, _DEFINES)):
-        own = {name for part in ast.walk(inside) if isinstance(part, ast.Global) for name in part.names}
-        if own & names & stored(inside.body):
+        outer = {name for part in ast.walk(inside) if isinstance(part, ast.Global) for name in part.names}
+        if outer & names & stored(inside.body):
             return True
     reached = [part for part in parts if isinstance(part, ast.Attribute)]
-    if any(_is_set(part) and part.attr in names for part in reached):
+    own = _own(parts)
+    if any(isinstance(part.ctx, ast.Store) and part.attr in names and not _is(part.value, own) for part in reached):
         return True
     used, attributes = _names(node), {part.attr for part in reached}
     if used & _REACHES or attributes & _REACHING:
@@ -106,10 +107,15 @@ def _takes(node: ast.stmt, names: set[str]) -> bool:
     return bool((used | attributes) & _BY_TEXT) and (says or not isinstance(node, _DEFINES))
 
 
-def _is_set(node: ast.Attribute) -> bool:
-    """Return whether an attribute is set on an object other than ``self`` or ``cls``."""
-    own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-    return isinstance(node.ctx, ast.Store) and not own
+def _own(parts: Sequence[ast.AST]) -> set[str]:
+    """Return ``self`` and ``cls`` where there is a class and neither is given another value."""
+    given = {part.id for part in parts if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
+    given |= {part.asname or part.name for part in parts if isinstance(part, ast.alias)}
+    return {"self", "cls"} - given if any(isinstance(part, ast.ClassDef) for part in parts) else set()
+
+
+def _is(node: ast.AST, names: Collection[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
 
 
 class _Trials:
@@ -125,7 +131,8 @@ class _Trials:
     def __init__(self, piece: Piece, read: set[str]) -> None:
         self.tried, self.read = set(piece.tried), read
         self.calls = {"input", *piece.tried}  # and the functions of the piece that call these
-        self.fails = {"input", *piece.without}  # functions that are not there, or fail without input; and their callers
+        # Functions that are not there, or fail without input; and their callers.
+        self.fails = {"input", *(set(piece.without) & self.tried)}
         self.asserts: set[str] = set()  # functions of the piece that assert something
         self.results: set[str] = set()
 
