@@ -101,8 +101,7 @@ def _algorithm(spec: Any) -> Algorithm:
 
 def _kept(state: State, *, inner: Algorithm) -> State:
     """Return the state that survives a reset: the step count of the warmup, and what the agents' algorithm keeps."""
-    kept = {} if inner.kept is None else inner.kept(state["agents"])
-    return {"step": state["step"], "agents": {**inner.start, **kept}}
+    return {"step": state["step"], "agents": {**inner.start, **(inner.kept(state["agents"]) if inner.kept else {})}}
 
 
 def _rows(episodes: Sequence[Episode], rows: Sequence[Row], *, judge: PolicyName, more: Rows | None) -> list[Row]:
@@ -144,15 +143,14 @@ def _advantage(
         for name, batch in lesson.batches.items()
         if name != judge
     }
-    targets, later = dict[PolicyName, Targets](), state["agents"]
+    found: tuple[Mapping[PolicyName, Targets], State] = {}, state["agents"]
     if agents and state["step"] >= warmup:  # there may be no agents that learn, at this step or at all
-        found, later = inner.advantage(dataclasses.replace(lesson, batches=agents), later)
-        targets = dict(found)
+        found = inner.advantage(dataclasses.replace(lesson, batches=agents), state["agents"])
     better_BB = preferred(read.credit_B, read.peers_B, pairs)
     agreed = (((score_B[:, None] > score_B) & better_BB).sum() / better_BB.sum().clamp(min=1)).item()
     metrics, columns = {"pairs": float(better_BB.sum()), "agreed": agreed}, {"judged_B": torch.ones(len(read))}
     aims = Targets(torch.zeros_like(read.logp_BT), metrics=metrics, columns=columns)
-    return {**targets, judge: aims}, {"step": state["step"] + 1, "agents": later}
+    return {**found[0], judge: aims}, {"step": state["step"] + 1, "agents": found[1]}
 
 
 def _loss(
