@@ -55,12 +55,13 @@ def credit_name(spec: CreditSpec) -> Any:
     """Return the specification as in a recipe; for a user's function ``module:name``, which recipes do not know."""
     if not callable(spec):
         return spec
-    if (factory := getattr(spec, "factory", None)) in CREDITS:  # made by ``checked_call``
-        given, defaults = getattr(spec, "settings", {}), inspect.signature(CREDITS[factory]).parameters
-        settings = {key: value for key, value in given.items() if value != defaults[key].default}
+    factory, settings = getattr(spec, "factory", None), getattr(spec, "settings", {})  # of ``checked_call``
+    if factory in CREDITS:
+        defaults = inspect.signature(CREDITS[factory]).parameters
+        settings = {key: value for key, value in settings.items() if value != defaults[key].default}
         return {"name": factory, **settings} if settings else factory
     name = f"{spec.__module__}:{factory or getattr(spec, '__qualname__', type(spec).__name__)}"
-    return {"name": name, **spec.settings} if factory and getattr(spec, "settings", {}) else name
+    return {"name": name, **settings} if factory and settings else name
 
 
 __all__ = [

@@ -21,10 +21,10 @@ def recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
         return dict(tree)
     algorithm = _algorithm(tree["algorithm"])
     credit = algorithm.get("credit")
-    ours = isinstance(credit, Mapping) and ":" not in str(credit.get("name"))  # whose ``gamma`` is 1 by default
-    if ours and credit == {**credit, "gamma": 1.0} and len(credit) == 2:
+    name = credit.get("name") if isinstance(credit, Mapping) else None
+    if credit == {"name": name, "gamma": 1.0} and ":" not in str(name):  # a user's own rule may have another default
         # A default discount, which was recorded although the recipe did not set it.
-        algorithm["credit"] = algorithm["credit"]["name"]
+        algorithm["credit"] = name
     return {**tree, "algorithm": algorithm}
 
 
