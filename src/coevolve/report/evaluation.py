@@ -69,16 +69,19 @@ def _best(rows: Sequence[Mapping[str, Any]], samples: int) -> Table:
 def _table(result: Mapping[str, Any]) -> Table:
     weights = f"checkpoint {result['checkpoint']}" if result["checkpoint"] else "untrained"
     title = f"{weights}, {result['problems']} held-out problems"
-    shown = Table(title=f"{title}, at most {result['max_new_tokens']} new tokens", box=box.SIMPLE)
+    shown = Table(
+        title=f"{title}, at most {result['max_new_tokens']} new tokens", box=box.SIMPLE, collapse_padding=True
+    )
     for name in NAMES:
         shown.add_column(name)
     gained = any("gain" in row for row in result["rows"])
-    for name in ("reward", *(["gain"] if gained else []), *_DIGITS):
+    digits = {key: count for key, count in _DIGITS.items() if not (gained and key == "distinct_1")}  # for want of width
+    for name in ("reward", *(["gain"] if gained else []), *digits):
         shown.add_column(name, justify="right")
     for row in result["rows"]:
         rewards = [f"{fixed(row.get('reward'), 2)} ± {fixed(row.get('reward_se'), 2)}"]
         if gained:
             rewards.append(f"{row['gain']:+.2f} ± {fixed(row['gain_se'], 2)}" if "gain" in row else "-")
-        numbers = [fixed(row.get(key), digits) for key, digits in _DIGITS.items()]
+        numbers = [fixed(row.get(key), count) for key, count in digits.items()]
         shown.add_row(*(str(row[key]) for key in NAMES), *rewards, *numbers)
     return shown
