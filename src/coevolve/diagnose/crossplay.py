@@ -14,7 +14,7 @@ import numpy as np
 
 from coevolve.diagnose.casts import together
 from coevolve.diagnose.paired import Numbers
-from coevolve.diagnose.scene import Row, Scene, measured
+from coevolve.diagnose.scene import Row, Scene, measured, played_or_not
 from coevolve.types import PolicyName, Role
 
 Team = tuple[str, Mapping[Role, PolicyName]]
@@ -31,7 +31,7 @@ def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
     alone = {name: _returns(scene, cast) for name, cast in teams}
     for name, cast in teams:
         who = {"kind": "cross-play", "setting": "self", "role": "all", "policy": together(cast)}
-        yield {**who, "from": name, "by": name, **_row(alone[name])}
+        yield {**who, "from": name, "by": name, **played_or_not(alone[name])}
     roles = list(scene.cast)
     mixed, selves = [], []
     for role, ((guest, theirs), (host, cast)) in product(
@@ -45,7 +45,7 @@ def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
             mixed.append(found)
             selves.append(base)
         who = {"kind": "cross-play", "setting": "cross", "role": role, "policy": together(team)}
-        yield {**who, "from": guest, "by": host, **_row(found, base)}
+        yield {**who, "from": guest, "by": host, **played_or_not(found, base)}
     if mixed:
         whole = measured(np.mean(mixed, axis=0), np.mean(selves, axis=0))
         yield {"kind": "cross-play", "setting": "mean", "role": "all", "policy": "all", **whole}
@@ -54,7 +54,3 @@ def rows(scene: Scene, teams: Sequence[Team]) -> Iterator[Row]:
 def _returns(scene: Scene, cast: Mapping[Role, PolicyName]) -> Numbers | str:
     # In the order of the host's roles, which is the order in which a chain speaks.
     return replace(scene, cast={role: cast[role] for role in scene.cast}).tried()
-
-
-def _row(found: Numbers | str, base_PM: Numbers | None = None) -> Row:
-    return {"reason": found} if isinstance(found, str) else measured(found, base_PM)

@@ -18,7 +18,7 @@ import numpy as np
 
 from coevolve import noise
 from coevolve.diagnose.paired import Numbers, interval, units
-from coevolve.diagnose.scene import Row, Scene, condition, measured
+from coevolve.diagnose.scene import Row, Scene, condition, played_or_not
 from coevolve.interfaces import TurnSource, context
 from coevolve.types import Asked, PolicyName, Role, Say, Turn
 
@@ -84,12 +84,7 @@ def rows(scene: Scene, base_PM: Numbers, ends: Ends) -> Iterator[Row]:
     effects = total_effects(base_PM, np.stack(played)) if whole else [{} for _ in redrawn]
     for (role, policy), found, effect in zip(scene.cast.items(), redrawn, effects, strict=True):
         who = {"kind": "influence", "role": role, "policy": policy}
-        yield {
-            **who,
-            "setting": "redrawn",
-            **({"reason": found} if isinstance(found, str) else measured(found)),
-            **effect,
-        }
+        yield {**who, "setting": "redrawn", **played_or_not(found), **effect}
         silent = condition(replace(scene, engine=Silent(scene.engine, role, ends)), base_PM)
         yield {**who, "setting": "silent", **silent}
 

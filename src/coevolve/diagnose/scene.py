@@ -66,5 +66,9 @@ def measured(returns_PM: Numbers, base_PM: Numbers | None = None) -> Row:
 
 def condition(scene: Scene, base_PM: Numbers) -> Row:
     """Return the measures of an altered scene against the base line, or the ``reason`` why it cannot be played."""
-    found = scene.tried()
+    return played_or_not(scene.tried(), base_PM)
+
+
+def played_or_not(found: Numbers | str, base_PM: Numbers | None = None) -> Row:
+    """Return the measures of what ``Scene.tried`` returned, or its ``reason``."""
     return {"reason": found} if isinstance(found, str) else measured(found, base_PM)
