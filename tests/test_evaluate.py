@@ -286,12 +286,12 @@ def test_where_nothing_can_be_written_nothing_is_computed(
     ("bob", "alone"),
     [
         ({"weights": "lora", "learning_rate": 0.1, "device": "cpu"}, ["ann"]),
-        ({"model": "other"}, ["bob", "ann"]),
-        ({"chat": False}, ["bob", "ann"]),
-        ({"chat": {"enable_thinking": False}}, ["bob", "ann"]),
-        ({"dtype": "bfloat16"}, ["bob", "ann"]),
-        ({"weights": "lora", "load_in_4bit": True}, ["bob", "ann"]),
-        ({"weights": "frozen", "engine": {"name": "openai", "url": "there"}}, ["bob", "ann"]),
+        ({"model": "other"}, ["ann", "bob"]),
+        ({"chat": False}, ["ann", "bob"]),
+        ({"chat": {"enable_thinking": False}}, ["ann", "bob"]),
+        ({"dtype": "bfloat16"}, ["ann", "bob"]),
+        ({"weights": "lora", "load_in_4bit": True}, ["ann", "bob"]),
+        ({"weights": "frozen", "engine": {"name": "openai", "url": "there"}}, ["ann", "bob"]),
     ],
 )
 def test_start_weights_that_answer_alike_are_tried_once(bob: dict[str, Any], alone: list[str]) -> None:

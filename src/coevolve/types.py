@@ -422,7 +422,7 @@ Loss = Callable[[Outputs, Batch, Targets, Tensor], tuple[Tensor, Mapping[str, Te
 """(outputs, batch, targets, weight_BT) -> (scalar, detached metrics); both add up over micro-batches.
 
 Metrics named ``loss/...`` are terms of the scalar, those that end in ``/max`` maxima; others are weighted sums over
-tokens, reported as weighted means.
+tokens, reported as weighted means. The learner's own names (loss, grad_norm, entropy, drift, lr, updates) are refused.
 """
 
 

@@ -45,6 +45,11 @@ LOSSES: dict[str, tuple[Callable[..., Any], str]] = {
     "metrics that are none": (with_metrics(None), "its metrics are None; want a mapping from names to scalars"),
     "a metric of text": (with_metrics({"said": "much"}), "its metric 'said' is 'much'; want a scalar"),
     "a metric of many": (with_metrics({"all": torch.zeros(2)}), r"its metric 'all' is a tensor of the shape \[2\]"),
+    "a metric that is the learner's": (
+        with_metrics({"entropy": torch.ones(())}),
+        "its metric 'entropy' has the name of one of the learner's; want another, 'loss/entropy' for a term of the loss$",
+    ),
+    "the loss once more": (with_metrics({"loss": 1.0}), "its metric 'loss' has the name of one of the learner's"),
     "an error": (column, r"raised KeyError: 'mine_BT' \(.*test_own_loss\.py, line \d+\)"),
 }
 

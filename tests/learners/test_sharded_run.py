@@ -121,6 +121,8 @@ def test_ranks_of_torchrun_learn_what_one_process_does(
     assert [one.returncode for one in done] == [0] * machines, done[0].stderr[-3000:]
     assert [one.stdout.count("compute:") for one in done] == [1, 0][:machines]  # the others are silent
     check(lines(tmp_path), undisturbed)
+    if machines == 1:  # evaluated without torchrun
+        assert cli.main(["eval", str(tmp_path / "run"), "--problems", "2"]) == 0
 
 
 def process_of(recipe: str, rank: int) -> int:

@@ -12,8 +12,8 @@ from coevolve.learners.build import build_policies
 from coevolve.learners.local import LocalLearner
 from coevolve.recipe.schema import Recipe, parts
 from coevolve.runs import checkpoint
-from coevolve.runs.folder import RunDir
-from coevolve.runs.trained import check_whole, checkpoint_of, recipe_of, step_of
+from coevolve.runs.folder import RunDir, steps_of
+from coevolve.runs.trained import check_whole, checkpoint_of, recipe_of
 from coevolve.types import PolicyName, Role
 
 
@@ -28,7 +28,7 @@ class Entrant:
 
     @property
     def step(self) -> int:
-        return step_of(self.folder)
+        return steps_of(self.folder)
 
     @property
     def cast(self) -> dict[Role, PolicyName]:
@@ -65,7 +65,7 @@ def others(paths: Sequence[Path], host: Entrant, trust_code: bool = False) -> li
         raise ValueError(f"--with: this run has one role, {next(iter(host.recipe.roles))}; a mixed team takes two")
     found = []
     for path in paths:
-        run, step = (path.parent, step_of(path)) if _is_checkpoint(path) else (path, None)
+        run, step = (path.parent, steps_of(path)) if _is_checkpoint(path) else (path, None)
         one = entrant(run, step, trust_code)
         _check_fits(path, one, host)
         found.append(one)

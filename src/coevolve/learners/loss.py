@@ -16,6 +16,10 @@ from coevolve.files import shown
 from coevolve.types import Batch, Objective, Outputs, Targets
 
 
+OURS = frozenset({"loss", "grad_norm", "entropy", "drift", "lr", "updates"})
+"""The metrics that a learner reports itself (``LocalLearner.update``), which a loss's own must not replace."""
+
+
 def token_weights(objective: Objective, batch: Batch, where: str) -> Tensor:
     """Return the weight of each token of a mini-batch, [B, T]. where: policy and step, for error messages.
 
@@ -46,6 +50,11 @@ def loss_of(
         if not isinstance(metrics, Mapping):
             raise ValueError(f"its metrics are {_said(metrics)}; want a mapping from names to scalars")
         for key, value in metrics.items():
+            if key in OURS:
+                raise ValueError(
+                    f"its metric {key!r} has the name of one of the learner's; want another, 'loss/{key}' for a term of "
+                    "the loss"
+                )
             if not isinstance(value, Real) and not (isinstance(value, Tensor) and value.numel() == 1):
                 raise ValueError(f"its metric {key!r} is {_said(value)}; want a scalar")
     return loss, metrics

@@ -17,8 +17,8 @@ from coevolve.recipe.trust import need_trust
 from coevolve.report.evaluation import show_evaluation
 from coevolve.runs import checkpoint as checkpoints
 from coevolve.runs.durable import check_writable, write_text
-from coevolve.runs.folder import RunDir, plain
-from coevolve.runs.trained import checkpoint_of, kept, recipe_of, step_of
+from coevolve.runs.folder import RunDir, plain, steps_of
+from coevolve.runs.trained import checkpoint_of, kept, recipe_of
 from coevolve.trainer import Trainer
 from coevolve.types import PolicyName, Problem, Role
 
@@ -84,7 +84,7 @@ def measure_run(
         trainer = build(recipe if play is None else recipe.model_copy(update={"play": {"name": play}}))
         stack.enter_context(closed_after([trainer]))
         held_out = choose(trainer.task, problems)
-        step = step_of(folder)
+        step = steps_of(folder)
         cast = trainer.cast(max(step - 1, 0))
         distinct = _unlike({name: trainer.policies[name].spec for name in _speakers(trainer, cast)})
         before = _evaluated(trainer, "start", cast, distinct, held_out, samples, seed, progress)
@@ -136,7 +136,10 @@ def _unlike(specs: dict[PolicyName, PolicySpec]) -> list[PolicyName]:
         own = getattr(spec, "engine", None)  # only a recipe's policies have engines
         return json.dumps([spec.model, spec.chat, spec.dtype, spec.load_in_4bit, own], sort_keys=True, default=str)
 
-    return list({untrained(spec): name for name, spec in reversed(specs.items())}.values())
+    first: dict[str, PolicyName] = {}
+    for name, spec in specs.items():
+        first.setdefault(untrained(spec), name)
+    return list(first.values())
 
 
 def _described(

@@ -8,12 +8,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from coevolve.learners import LEARNERS
 from coevolve.recipe import renamed
 from coevolve.recipe.inputs import load_yaml, validate
 from coevolve.recipe.schema import Recipe
 from coevolve.recipe.trust import need_trust
-from coevolve.runs.folder import RunDir
+from coevolve.runs.folder import RunDir, steps_of
 from coevolve.runs.lock import alone
 from coevolve.runs.signature import not_own
 
@@ -25,7 +27,7 @@ def checkpoint_of(run: RunDir, step: int | None) -> Path:
             f"{run.path} is no run: it has no recipe.yaml; name the folder that `coevolve train` wrote; "
             "eval and advise take a recipe, too: a .yaml, or a name that `coevolve recipes` lists"
         )
-    found = {step_of(folder): folder for folder in run.checkpoints()}
+    found = {steps_of(folder): folder for folder in run.checkpoints()}
     if not found:
         if run.lost_checkpoints:
             raise ValueError(
@@ -67,13 +69,9 @@ def _linked(file: str, there: str) -> None:
     os.link(os.path.realpath(file), there)
 
 
-def step_of(folder: Path) -> int:
-    """Return the step of a checkpoint's folder: how many steps its weights have learnt."""
-    return int(folder.name.removeprefix("checkpoint-"))
-
-
 def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
-    """Return the recipe that the run was trained with, without its callbacks, to build and play its team again.
+    """Return the recipe that the run was trained with, to build and play its team again: without its callbacks, and
+    with ranks on this machine, wherever they were.
 
     trust_code: any code that the recipe names may be run, whoever made the run. Raises ValueError if it names code and
     the run is not this user's own (see ``signature``), or if it was trained from Python, which no file describes.
@@ -85,7 +83,19 @@ def recipe_of(run: RunDir, trust_code: bool = False) -> Recipe:
             f"{run.path} was trained from Python, and no file says how to build its team again; evaluate it there with "
             "coevolve.evaluate.evaluate; the folders checkpoint-N/agents/<policy> load with transformers as they are"
         )
-    recipe = validate(Recipe, renamed.recipe(recorded), str(file)).model_copy(update={"callbacks": []})
+    trained = validate(Recipe, renamed.recipe(recorded), str(file))
+    recipe = trained.model_copy(update={"callbacks": [], "learner": _here(trained.learner)})
     if not trust_code and (why := not_own(run.path)):
         need_trust(run.path, recipe.record(), why)
     return recipe
+
+
+def _here(learner: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a run's learner without the torchrun or the Ray cluster that its ranks were on, and with no more ranks
+    than this machine has GPUs, if it has any: a checkpoint loads into any number."""
+    if learner is None or learner["name"] not in LEARNERS:
+        return learner
+    import torch
+
+    ranks = min(learner["ranks"], torch.cuda.device_count() or learner["ranks"])
+    return {key: value for key, value in learner.items() if key != "cluster"} | {"ranks": ranks}

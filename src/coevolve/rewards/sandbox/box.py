@@ -15,6 +15,7 @@ from coevolve.rewards.sandbox.isolation import Isolation, Level, choose
 from coevolve.rewards.sandbox.split import split
 from coevolve.rewards.sandbox.types import Program, Verdict
 from coevolve.rewards.sandbox.worker import Limits, MachineFullError, Worker
+from coevolve.runtime.cores import cores
 
 CACHED = 8192
 """Most programs whose verdicts a sandbox caches."""
@@ -53,7 +54,7 @@ class Sandbox:
                 raise ValueError(f"sandbox {name} is {value}; it is a number above 0")
         self._limits = Limits(float(timeout), int(memory_mb), program_timeout, stop_at_failure)
         self._chosen = choose(isolation, _try)
-        self._workers = workers or _processors()
+        self._workers = workers or cores()
         self._cache: OrderedDict[Program, tuple[Verdict, ...]] = OrderedDict()
         self._begin()
 
@@ -137,12 +138,6 @@ class Sandbox:
 def _end(workers: list[Worker]) -> None:
     while workers:
         workers.pop().close()
-
-
-def _processors() -> int:
-    """Return the number of processors, as ``runtime.cores`` counts them; repeated here because the sandbox imports
-    nothing else of Coevolve, so that it can stand alone."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def offers(level: Level) -> str:
