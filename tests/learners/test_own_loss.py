@@ -47,7 +47,7 @@ LOSSES: dict[str, tuple[Callable[..., Any], str]] = {
     "a metric of many": (with_metrics({"all": torch.zeros(2)}), r"its metric 'all' is a tensor of the shape \[2\]"),
     "a metric that is the learner's": (
         with_metrics({"entropy": torch.ones(())}),
-        "its metric 'entropy' has the name of one of the learner's; want another, 'loss/entropy' for a term of the loss$",
+        "its metric 'entropy' has the name of one of the learner's; want another, 'loss/entropy' for a term of",
     ),
     "the loss once more": (with_metrics({"loss": 1.0}), "its metric 'loss' has the name of one of the learner's"),
     "an error": (column, r"raised KeyError: 'mine_BT' \(.*test_own_loss\.py, line \d+\)"),

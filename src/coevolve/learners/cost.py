@@ -1,8 +1,7 @@
 """Estimates of the memory for training, sampling and publishing, which a dry run prints before hardware is bought.
 
 The functions take numbers of parameters, tokens and layers and return bytes; the constants in ``ACTIVATIONS`` are a
-little above measured ones. ``copy`` is the bytes per weight of a published copy: 2 in bfloat16, 4 in float32, which
-Coevolve's are.
+little above measured ones.
 """
 
 from __future__ import annotations
@@ -69,39 +68,18 @@ def plan_memory(spec: PolicySpec, parameters: int, reference: bool, critic: bool
     }
 
 
-def activations(shape: Shape, tokens: int, per: int) -> int:
-    """Return the bytes of a micro-batch's activations. per: bytes per token, layer and hidden unit (``ACTIVATIONS``,
-    ``AGAIN``)."""
-    return per * shape.layers * shape.hidden * tokens
-
-
 def learning(shape: Shape, spec: PolicySpec) -> dict[str, int]:
     """Return the bytes that a forward and backward on a micro-batch take, beside the policy's state. Trained weights
     that compute in bfloat16 are rounded to it, and the rounded copy is kept for the backward of every layer that is not
     checkpointed."""
     again = spec.gradient_checkpointing
     rounded = spec.weights == "full" and spec.dtype == "bfloat16" and not again
+    per = AGAIN if again else ACTIVATIONS[spec.dtype]
     return {
         "rounded": 2 * shape.parameters * rounded,
-        "activations": activations(shape, spec.micro_tokens, AGAIN if again else ACTIVATIONS[spec.dtype]),
-        "logits": logits(shape.vocabulary),
+        "activations": per * shape.layers * shape.hidden * spec.micro_tokens,
+        "logits": 2 * _FLOAT * GPU_ROWS * shape.vocabulary,  # those that a GPU makes at a time, with their gradient
     }
-
-
-def logits(vocabulary: int) -> int:
-    """Return the bytes of the logits that a GPU makes at a time, with their gradient, in float32."""
-    return 8 * GPU_ROWS * vocabulary
-
-
-def published(parameters: int, trained: int, lora: bool, copy: int = 2) -> int:
-    """Return the bytes of a new version of the weights as it is sent to engines."""
-    return copy * (trained if lora else parameters)
-
-
-def whole_at_once(shape: Shape) -> int:
-    """Return the bytes of the float32 weights that a rank gathers from the others: those outside of layers and those of
-    two layers."""
-    return 4 * (shape.outside + 2 * (shape.parameters - shape.outside) // shape.layers)
 
 
 def on_card(state: Mapping[str, int], shape: Shape, ranks: int, spec: PolicySpec) -> dict[str, int]:
@@ -109,6 +87,7 @@ def on_card(state: Mapping[str, int], shape: Shape, ranks: int, spec: PolicySpec
     sharded = spec.weights == "full"
     parts = {part: size // ranks if sharded else size for part, size in state.items()}
     models = 1 + bool(state["reference"])
-    if sharded:
-        parts["borrowed"] = models * whole_at_once(shape)
+    if sharded:  # gathered from the other ranks: float32 weights outside of layers, and of two layers
+        gathered = shape.outside + 2 * (shape.parameters - shape.outside) // shape.layers
+        parts["borrowed"] = models * _FLOAT * gathered
     return parts | learning(shape, spec)

@@ -15,7 +15,6 @@ from coevolve.faults import blame
 from coevolve.files import shown
 from coevolve.types import Batch, Objective, Outputs, Targets
 
-
 OURS = frozenset({"loss", "grad_norm", "entropy", "drift", "lr", "updates"})
 """The metrics that a learner reports itself (``LocalLearner.update``), which a loss's own must not replace."""
 
@@ -52,8 +51,8 @@ def loss_of(
         for key, value in metrics.items():
             if key in OURS:
                 raise ValueError(
-                    f"its metric {key!r} has the name of one of the learner's; want another, 'loss/{key}' for a term of "
-                    "the loss"
+                    f"its metric {key!r} has the name of one of the learner's; want another, 'loss/{key}' for a "
+                    "term of the loss"
                 )
             if not isinstance(value, Real) and not (isinstance(value, Tensor) and value.numel() == 1):
                 raise ValueError(f"its metric {key!r} is {_said(value)}; want a scalar")

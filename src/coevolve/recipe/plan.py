@@ -283,7 +283,7 @@ def _ranks(recipe: Recipe, algorithm: Algorithm) -> list[str]:
         local = (spec.engine or recipe.engine or {"name": "local"})["name"] == "local"
         copied = f", read into a copy of {state['weights'] / _GIB:.1f} GiB that the local engine samples" * local
         trained = state["gradients"] // 4
-        sent = cost.published(shape.parameters, trained, not sharded, copy=4)
+        sent = 4 * (shape.parameters if sharded else trained)  # in float32
         start = _start(spec, state, parameters) / _GIB
         lines += [
             f"  {name}: {shape.parameters:,} parameters, {how}, {_placed(spec.device, count, recipe.learner)}",
