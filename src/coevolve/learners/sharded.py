@@ -168,7 +168,7 @@ def starter(device: str, ranks: int, cluster: str | None, seconds: float) -> Sta
     """Return a function that starts ``ranks`` ranks for a policy whose spec names this device. cluster: as in ``fsdp``:
     on this machine, in the processes that torchrun has launched, or on a Ray cluster."""
     named = device.split(":")[0]  # the number counts the machine's GPUs, and a process may see only one of them
-    if cluster in (None, TORCHRUN):
+    if cluster is None or cluster == TORCHRUN:
         kind_of = Here if cluster is None else Launched
         return lambda name: kind_of(name, ranks, device_of(named).type, seconds)
     from coevolve.runtime.cluster import Placed, has_cards  # which imports ray
