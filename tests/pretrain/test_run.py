@@ -215,6 +215,18 @@ def test_a_classifier_learns_the_labels(tmp_path: Path) -> None:
     assert good > bad
 
 
+def test_a_classifiers_crops_are_no_longer_than_its_sequences(tmp_path: Path) -> None:
+    """Its model has no position for more."""
+    tree = {key: value for key, value in MICRO.items() if key != "sources"}
+    tree |= {"kind": "classifier", "source": "opinions", "steps": 8, "batch_size": 16, "sequence_length": 16}
+    tree["architecture"] = {
+        "model_type": "bert", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "max_position_embeddings": 16,
+    }  # fmt: skip
+    model = pretrain(_written(tmp_path, tree), [f"output_dir={tmp_path / 'run'}"], resume=False)
+    assert set(json.loads((model.parent / "held_out.json").read_text())) == {"accuracy", "accuracy_of_crops"}
+
+
 def test_a_folder_with_a_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None:
     there = [f"output_dir={tmp_path / 'run'}"]
     model = pretrain(recipe, there, resume=False)
