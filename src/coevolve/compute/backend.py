@@ -101,8 +101,18 @@ def _why_not_here(device: torch.device) -> str | None:
 
 
 def _unlike(causal: Any, kept: bool) -> str | None:
-    why: str | None = importlib.import_module("coevolve.compute.cpu.decoder").unlike(trunk(causal), kept)
-    return why
+    """Return why the compiled loops cannot compute a model of these modules, or cannot be imported; None if they
+    can."""
+    try:
+        from coevolve.compute.cpu.decoder import unlike
+
+        return unlike(trunk(causal), kept)
+    except Exception as error:  # noqa: BLE001 (of a numba that fits no NumPy, for example)
+        return _failed(error)
+
+
+def _failed(error: Exception) -> str:
+    return f"compiled loops fail: {error!r}"
 
 
 @torch.no_grad()
@@ -140,9 +150,9 @@ def _why_not_cpu(base: Base, tree: bool, kept: bool = False) -> str | None:
         return why
     if not tree:
         return "its attention is of another kind"
+    if why := _unlike(base.causal, kept):
+        return why
     try:
-        if why := _unlike(base.causal, kept):
-            return why
         rows, late = _rows(base.causal.config.get_text_config()), _late(base)
         ours = [_cpu_tree(base, rows, 0), _cpu_tree(base, rows, late)]
         theirs = [_torch_tree(base, rows, 0), _torch_tree(base, rows, late)]
@@ -152,7 +162,7 @@ def _why_not_cpu(base: Base, tree: bool, kept: bool = False) -> str | None:
                 theirs.append(_rollout(rows, _torch_start(base), copies))
         same = all(_same(x, y) for x, y in zip(ours, theirs, strict=True))
     except Exception as error:  # noqa: BLE001 (numba has errors of its own; with any, torch is used instead)
-        return f"compiled loops fail: {error!r}"
+        return _failed(error)
     return None if same else "compiled loops give other numbers than the model"
 
 
