@@ -102,11 +102,11 @@ class PrefixCache:
     def __init__(
         self,
         forward: Forward,
+        adapters: Adapters,
         prompts: Sequence[Sequence[int]],
         speaker_U: Sequence[int],
         prompt_B: Sequence[int],
         steps: int,
-        adapters: Adapters,
     ) -> None:
         self.forward, self.steps, self.filled = forward, steps, 0
         tree = grow([np.array(prompt) for prompt in prompts], speaker_U)
