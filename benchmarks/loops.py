@@ -42,9 +42,9 @@ DTYPES = ("float32", "bfloat16")
 
 def no_tiles() -> None:
     """Before anything is compiled, which happens at the first call."""
-    import coevolve.compute.cpu.loops  # noqa: F401
+    from coevolve.compute.cpu.loops import product
 
-    sys.modules["coevolve.compute.cpu.loops.product"].TILES = False  # type: ignore[attr-defined]
+    product.TILES = False
 
 
 def no_between() -> None:

@@ -24,14 +24,12 @@ from coevolve.types import (
     Problem,
     Prompt,
     Role,
-    Sampling,
     Say,
     Targets,
     Turn,
 )
 
 if TYPE_CHECKING:
-    from coevolve.compute.draw import Draw
     from coevolve.models.adapters import Adapters
 
 
@@ -215,26 +213,16 @@ class KVCache(Protocol):
         ...
 
 
-class Sampler(Protocol):
-    """The computations of a rollout, during which the weights must not change."""
+class Sampler(NamedTuple):
+    """The computations of a rollout, during which the weights must not change.
 
-    def session(
-        self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
-    ) -> KVCache:
-        """Feed the prompts (prefill) for rows that continue them by at most ``steps`` tokens.
+    session: (prompts, speaker_U, prompt_B, steps) -> the KV cache of rows that continue these prompts (prefill) by at
+    most ``steps`` tokens. speaker_U: the number of each prompt's adapter among those of the sampler, non-decreasing.
+    prompt_B: the number of each row's prompt. logits: the LM head.
+    """
 
-        speaker_U: the number of each prompt's adapter among those of the sampler, non-decreasing. prompt_B: the number
-        of each row's prompt.
-        """
-        ...
-
-    def logits(self, hidden_BW: Tensor) -> Tensor:
-        """Return the logits, [B, V] in float32."""
-        ...
-
-    def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> Draw:
-        """Sample one token per row (``compute.draw``)."""
-        ...
+    session: Callable[[Sequence[Sequence[int]], Sequence[int], Sequence[int], int], KVCache]
+    logits: LMHead
 
 
 class Backend(Protocol):
@@ -253,8 +241,9 @@ class Backend(Protocol):
     @property
     def uses_prefix_tree(self) -> bool: ...
 
-    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> AbstractContextManager[Sampler]:
-        """Return a context with a sampler for rows of these adapters; inside, the weights must not change."""
+    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Sampler:
+        """Return a sampler for rows of these adapters, for as long as the weights do not change. The caller switches on
+        the autocast by which modules compute in dtype."""
         ...
 
     def hidden(self, batch: Batch) -> Tensor:

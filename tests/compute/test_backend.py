@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import math
 import os
@@ -190,19 +189,30 @@ def test_without_numba_there_are_no_loops(monkeypatch: pytest.MonkeyPatch) -> No
     assert why_not(based(FAMILIES["llama"])) == "numba is not installed (coevolve[fast])"
 
 
+class Broken:
+    """A finder of modules under which importing the compiled loops raises an error, as a numba that fits no NumPy."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name.startswith("coevolve.compute.cpu"):
+            raise self.error
+
+
 @pytest.mark.parametrize("error", [ImportError("numba needs another NumPy"), SystemError("numba was made elsewhere")])
 def test_a_numba_that_fails_is_as_none_and_says_so(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan of a dry run, too."""
     pytest.importorskip("numba")
-    honest = importlib.import_module
-
-    def failing(name: str, *given: Any) -> Any:
-        if name.startswith("coevolve.compute.cpu"):
-            raise error
-        return honest(name, *given)
-
-    monkeypatch.setattr(importlib, "import_module", failing)
+    for name in [name for name in sys.modules if name.startswith("coevolve.compute.cpu")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Broken(error), *sys.meta_path])
     assert choose(based(FAMILIES["llama"]), "auto", "m").name == "torch"
     assert why_not(based(FAMILIES["llama"])) == f"compiled loops fail: {error!r}"
+    causal, here = model(FAMILIES["llama"]), torch.device("cpu")
+    assert backend.planned(causal, here, "auto") == f"torch; not cpu: compiled loops fail: {error!r}"
+    with pytest.raises(ValueError, match=r"^compute is cpu, which does not fit: compiled loops fail: "):
+        backend.planned(causal, here, "cpu")
 
 
 def test_a_model_elsewhere_is_not_for_the_loops() -> None:

@@ -83,7 +83,7 @@ def test_new_tokens_are_those_of_transformers(family: str) -> None:
         norm.variance_epsilon = 0.01 if name.endswith(("q_norm", "k_norm")) else 0.01 * (number + 1)
     at = torch.tensor([3, 1, 3, 1, 1])
     for kind, forward in ((Cache, Decoder(trunk(causal), torch.float32, BARE)), (RowCache, causal)):
-        cache = kind(forward, [[3, 4, 5], [6]], [0, 0], [0, 1, 0, 1, 1], 2, BARE)
+        cache = kind(forward, BARE, [[3, 4, 5], [6]], [0, 0], [0, 1, 0, 1, 1], 2)
         BARE.split([0] * 5)
         found.append([cache.step(torch.tensor([7, 8, t, 9, 2]), at + t) for t in (0, 1)])
     for ours_BW, theirs_BW in zip(*found, strict=True):
@@ -118,7 +118,7 @@ def test_adapters_of_rows_that_leave(targets: Any, micro_model: str) -> None:
     for kind in (Cache, RowCache):
         with base.speaking(names) as adapters:
             forward = Decoder(trunk(base.causal), torch.float32, adapters) if kind is Cache else base.causal
-            cache = kind(forward, [[3, 4, 5], [6], [8, 9]], [0, 1, 2], [0, 0, 1, 2, 2, 2], 2, adapters)
+            cache = kind(forward, adapters, [[3, 4, 5], [6], [8, 9]], [0, 1, 2], [0, 0, 1, 2, 2, 2], 2)
             adapters.split([0, 0, 1, 2, 2, 2])
             found.append([cache.step(ids, at)])
             cache.keep(stays, torch.tensor([2]))
@@ -158,11 +158,8 @@ def test_a_sampler_has_copies_of_the_weights_and_leaves_the_model_as_it_was(buil
         return logits
 
     for _ in range(2):
-        with (
-            torch.no_grad(),
-            policy.weights.base.speaking([None]) as adapters,
-            policy.backend.sampler(adapters, torch.float32) as sampler,
-        ):
+        with torch.no_grad(), policy.weights.base.speaking([None]) as adapters:
+            sampler = policy.backend.sampler(adapters, torch.float32)
             found.append(first(sampler))
             causal.base_model.layers[0].mlp.down_proj.weight.mul_(1.5)
             found.append(first(sampler))
@@ -172,14 +169,16 @@ def test_a_sampler_has_copies_of_the_weights_and_leaves_the_model_as_it_was(buil
     assert "forward" not in vars(trunk(causal))
 
 
-def test_an_interrupt_inside_a_sampler_leaves_nothing_behind(build_policy: Build) -> None:
+def test_an_interrupt_inside_a_rollout_leaves_nothing_behind(build_policy: Build) -> None:
     policy = build_policy(compute="cpu")
-    with (
-        pytest.raises(KeyboardInterrupt),
-        policy.weights.base.speaking([None]) as adapters,
-        policy.backend.sampler(adapters, torch.float32),
-    ):
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with policy.weights.base.speaking([None]) as adapters:
+            policy.backend.sampler(adapters, torch.float32)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert policy.weights.base.adapters is None
     says = make_says(ragged(3, seed=1), Sampling(4))
     assert len(LocalEngine({"a": policy}).generate({"a": says})["a"]) == 3

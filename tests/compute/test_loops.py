@@ -35,9 +35,10 @@ from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.runtime import processor
 from coevolve.types import Sampling
 
-compiled: Any = pytest.importorskip("coevolve.compute.cpu.loops")
+attention: Any = pytest.importorskip("coevolve.compute.cpu.loops.attention")
 between: Any = pytest.importorskip("coevolve.compute.cpu.loops.between")
 compiling: Any = pytest.importorskip("coevolve.compute.cpu.loops.loop")
+in_panels: Any = pytest.importorskip("coevolve.compute.cpu.loops.product")
 by_loops: Any = pytest.importorskip("coevolve.compute.cpu.backend")
 cached: Any = pytest.importorskip("coevolve.compute.cpu.attention")
 products: Any = pytest.importorskip("coevolve.compute.cpu.products")
@@ -93,7 +94,7 @@ def test_attention_is_that_of_one_query_at_a_time(heads: int, keys: int, size: i
             torch.randn(5, size),
         )
         out = torch.empty(5, heads, size)
-        compiled.attend(
+        attention.attend(
             *arrays(heads_BXD, cos_BD, sin_BD, prompt), length_E, prompt_B, *arrays(own), t, 0.3, out.numpy()
         )
         for b, x_XD in enumerate(heads_BXD.double()):
@@ -216,13 +217,13 @@ def test_norm_and_gate_are_those_of_pytorch() -> None:
     torch.manual_seed(0)
     x_NW, y_NW, weight_W = 3 * torch.randn(5, 37), torch.randn(5, 37), torch.randn(37)
     sum_NW, scale_N, out_NW = torch.empty(5, 37), torch.empty(5), torch.empty(5, 37)
-    compiled.added(*arrays(x_NW, y_NW, weight_W), 1e-3, *arrays(sum_NW, scale_N, out_NW))
+    between.added(*arrays(x_NW, y_NW, weight_W), 1e-3, *arrays(sum_NW, scale_N, out_NW))
     assert torch.equal(sum_NW, x_NW + y_NW)
     torch.testing.assert_close(out_NW, functional.rms_norm(sum_NW, (37,), weight_W, 1e-3), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scale_N, (sum_NW.square().mean(1) + 1e-3).rsqrt())
     both_NI = torch.cat((torch.linspace(-300, 300, 77).expand(5, -1), torch.randn(5, 77)), 1).contiguous()
     gate_NI, up_NI, out_NI = *both_NI.chunk(2, 1), torch.empty(5, 77)
-    compiled.gated(*arrays(both_NI, out_NI))
+    between.gated(*arrays(both_NI, out_NI))
     torch.testing.assert_close(out_NI, functional.silu(gate_NI) * up_NI, rtol=1e-6, atol=1e-33)
 
 
@@ -255,7 +256,7 @@ def test_threads_share_a_products_outputs(
 ) -> None:
     """To the bit what one computes; a small product is one's alone."""
     product, alone, parts = Panels([nn.Linear(inputs, n) for n in outputs], dtype), [], list[range]()
-    shared, panels = sum(outputs), -(-sum(outputs) // compiled.WIDTH)
+    shared, panels = sum(outputs), -(-sum(outputs) // in_panels.WIDTH)
     for rows in (1, 8, 13):
         alone.append((x := torch.randn(rows, inputs).to(dtype), product(x)))
     part = Panels._part
@@ -279,7 +280,7 @@ def test_a_fork_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parent's are not there, and who waited for them would wait for ever."""
     monkeypatch.setattr(products, "product_threads", lambda: 2)
     monkeypatch.setattr(products, "_SHARE", 1)
-    product, x = Panels([nn.Linear(8, 4 * compiled.WIDTH)], torch.float32), torch.ones(1, 8)
+    product, x = Panels([nn.Linear(8, 4 * in_panels.WIDTH)], torch.float32), torch.ones(1, 8)
     expected = product(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # there are threads
@@ -300,7 +301,7 @@ def test_an_error_in_a_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Panels, "_part", fails)
     with pytest.raises(RuntimeError, match="broken"):
-        Panels([nn.Linear(8, 4 * compiled.WIDTH)], torch.float32)(torch.ones(1, 8))
+        Panels([nn.Linear(8, 4 * in_panels.WIDTH)], torch.float32)(torch.ones(1, 8))
 
 
 def test_a_copy_of_weights_is_kept_where_nobody_trains_them() -> None:
@@ -517,16 +518,16 @@ def test_processors_that_have_no_bfloat16_multiply_it_too(tmp_path: Path) -> Non
 def test_what_is_not_finite_is_not_hidden(bad: float) -> None:
     x_NW, zero_NW, sum_NW, scale_N, out_NW = torch.ones(2, 8), *torch.zeros(2, 2, 8), torch.empty(2), torch.empty(2, 8)
     x_NW[1, 5] = bad
-    compiled.added(*arrays(x_NW, zero_NW, torch.ones(8)), 1e-6, *arrays(sum_NW, scale_N, out_NW))
+    between.added(*arrays(x_NW, zero_NW, torch.ones(8)), 1e-6, *arrays(sum_NW, scale_N, out_NW))
     assert out_NW[0].isfinite().all() and out_NW[1].isnan().any()
     gated = torch.empty(2, 4)
-    compiled.gated(*arrays(x_NW, gated))
+    between.gated(*arrays(x_NW, gated))
     torch.testing.assert_close(gated, functional.silu(x_NW[:, :4]) * x_NW[:, 4:], equal_nan=True)
     heads_BXD, out_BHD = torch.ones(2, 3, 4), torch.empty(2, 1, 4)
     heads_BXD[1, 1, 2] = bad  # a key
     turn = (np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32))
     prompt, own = np.ones((1, 1, 2, 8), np.float32), np.empty((2, 1, 1, 8), np.float32)
-    compiled.attend(heads_BXD.numpy(), *turn, prompt, np.array([2]), np.array([0, 0]), own, 0, 1.0, out_BHD.numpy())
+    attention.attend(heads_BXD.numpy(), *turn, prompt, np.array([2]), np.array([0, 0]), own, 0, 1.0, out_BHD.numpy())
     assert out_BHD[0].isfinite().all() and (out_BHD[1].isnan().any() or bad == -math.inf)  # nobody looks there
 
 
@@ -562,7 +563,7 @@ def test_loops_that_nobody_can_keep_are_compiled_again(monkeypatch: pytest.Monke
     def nowhere(self: Any) -> None:
         raise RuntimeError("no locator available")
 
-    monkeypatch.setattr(type(compiled.product), "enable_caching", nowhere)
+    monkeypatch.setattr(type(in_panels.product), "enable_caching", nowhere)
     from coevolve.compute.cpu.loops.loop import by_numba
 
     double = by_numba({"contract"})(lambda x: x + x)
@@ -571,7 +572,7 @@ def test_loops_that_nobody_can_keep_are_compiled_again(monkeypatch: pytest.Monke
 
 def test_loops_are_compiled_again_when_one_of_their_files_has_changed(tmp_path: Path) -> None:
     """numba itself would keep what has not changed and is made of what has."""
-    shutil.copytree(Path(compiled.__file__).parent, tmp_path / "loops", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(compiling.__file__).parent, tmp_path / "loops", ignore=shutil.ignore_patterns("__pycache__"))
     kept = tmp_path / "loops" / "__pycache__"
     kept.mkdir()
     now = time.time()

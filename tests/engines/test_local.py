@@ -163,11 +163,8 @@ def test_whichever_prompts_rows_leave_the_others_go_on(stay: list[int], build_po
     policy = build_policy()
     prompts = ragged(4, seed=9)
     adapters = Adapters([None], policy.device)
-    with (
-        torch.no_grad(),
-        policy.active() as causal,
-        policy.backend.sampler(adapters, torch.float32) as sampler,
-    ):
+    with torch.no_grad(), policy.active() as causal:
+        sampler = policy.backend.sampler(adapters, torch.float32)
         memory = sampler.session(prompts, [0] * 4, [0, 0, 1, 1, 2, 2, 3, 3], 3)
         lengths = torch.tensor([len(prompts[b // 2]) for b in range(8)])
         memory.step(torch.full((8,), 5), lengths)

@@ -21,7 +21,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import fetch_models
 from coevolve import cli
 from coevolve.learners.build import build_policies
-from coevolve.models.gguf import source
 from coevolve.models.load import load_causal_lm, load_tokenizer
 from coevolve.models.spec import LoraSpec, PolicySpec
 from coevolve.models.weights import Base, Weights
@@ -181,9 +180,9 @@ def test_files_that_cannot_be_read_are_named(
     broken.model.norm.weight.data[3] = torch.nan
     with pytest.raises(ValueError, match=r"nan.gguf: the tensor model.norm.weight holds NaN"):
         load_causal_lm(str(written(tmp_path / "nan.gguf", broken, "F32")))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("coevolve.models.load.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs the package gguf and accelerate; install coevolve\[gguf\]"):
-        source(exact)
+        load_tokenizer(str(exact))
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -7,7 +7,7 @@ from statistics import correlation, mean
 import numpy as np
 import pytest
 
-from coevolve.pretrain.packing import PackedBatches
+from coevolve.pretrain.causal import PackedBatches
 from coevolve.pretrain.references import correction, opinion_references, sentence_references
 from coevolve.rewards.sentiment import lexicon
 

@@ -18,7 +18,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from coevolve import cli
-from coevolve.pretrain import checkpoint
+from coevolve.pretrain import training
 from coevolve.pretrain.run import main as pretrain
 from coevolve.runs.lock import alone
 
@@ -115,7 +115,7 @@ def test_a_line_of_losses_is_of_all_its_steps_behind_a_resume(recipe: Path, tmp_
     whole = pretrain(recipe, [f"output_dir={tmp_path / 'whole'}", *every], resume=False)
     cut = tmp_path / "cut"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "save", _stopping(checkpoint.save))
+        patch.setattr(training, "_save", _stopping(training._save))
         with pytest.raises(KeyboardInterrupt):
             pretrain(recipe, [f"output_dir={cut}", *every], resume=False)
     resumed = pretrain(recipe, [f"output_dir={cut}", *every], resume=True)
@@ -159,49 +159,6 @@ def test_the_model_folder_loads_alone_with_its_own_padding(recipe: Path, tmp_pat
     assert json.loads((model.parent / "held_out.json").read_text())["opinions"] > 1
 
 
-def test_training_can_start_from_a_model(recipe: Path, tmp_path: Path) -> None:
-    first = pretrain(recipe, [f"output_dir={tmp_path / 'first'}"], resume=False)
-    more = ["architecture=null", "vocab_size=null", f"start={first}", f"output_dir={tmp_path / 'more'}"]
-    second = pretrain(recipe, more, resume=False)
-    assert _losses(second)[0][1] < _losses(first)[0][1]
-
-
-@pytest.fixture
-def chained(tmp_path: Path) -> Path:
-    """A recipe that starts from the model of another one in its folder, which is not the working directory."""
-    folder = tmp_path / "recipes"
-    folder.mkdir()
-    _written(folder, {**MICRO, "steps": 2, "output_dir": str(tmp_path / "first")})
-    more = {key: value for key, value in MICRO.items() if key not in ("architecture", "vocab_size")}
-    more |= {"start": "micro.yaml", "steps": 1, "output_dir": str(tmp_path / "more")}
-    (folder / "more.yaml").write_text(yaml.safe_dump(more))
-    return folder / "more.yaml"
-
-
-def test_the_recipe_that_one_starts_from_is_beside_it(chained: Path, tmp_path: Path) -> None:
-    assert (pretrain(chained, [], resume=False) / "config.json").is_file()
-    assert (tmp_path / "first" / "model").is_dir()
-    assert "start: micro.yaml" in (tmp_path / "more" / "recipe.yaml").read_text()  # as it was written
-    assert pretrain(chained, [], resume=True) == tmp_path / "more" / "model"
-
-
-def test_an_override_names_a_start_from_where_one_is(chained: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"^no file micro\.yaml$"):
-        pretrain(chained, ["start=micro.yaml"], resume=False)
-
-
-def test_a_recipe_that_starts_from_itself_is_refused(chained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"a model that it starts from is trained in \S+more, too; name another"):
-        pretrain(chained, [f"start={chained}"], resume=False)
-    other = {"kind": "causal_lm", "start": "more.yaml", "output_dir": str(tmp_path / "first")}
-    scratch = {key: value for key, value in MICRO.items() if key not in ("architecture", "vocab_size")}
-    _written(chained.parent, scratch | other)
-    with pytest.raises(ValueError, match=r"a model that it starts from is trained in \S+more, too; name another"):
-        pretrain(chained, [], resume=False)
-    assert not (tmp_path / "more").exists()
-
-
 def test_a_classifier_learns_the_labels(tmp_path: Path) -> None:
     tree = {key: value for key, value in MICRO.items() if key != "sources"}
     tree |= {"kind": "classifier", "source": "opinions", "steps": 120, "batch_size": 16, "learning_rate": 5e-3}
@@ -213,6 +170,18 @@ def test_a_classifier_learns_the_labels(tmp_path: Path) -> None:
     assert fed["input_ids"][0, 0] == tokenizer.cls_token_id
     bad, good = loaded.eval()(**fed).logits[:, 1].tolist()
     assert good > bad
+
+
+def test_a_classifiers_crops_are_no_longer_than_its_sequences(tmp_path: Path) -> None:
+    """Its model has no position for more."""
+    tree = {key: value for key, value in MICRO.items() if key != "sources"}
+    tree |= {"kind": "classifier", "source": "opinions", "steps": 8, "batch_size": 16, "sequence_length": 16}
+    tree["architecture"] = {
+        "model_type": "bert", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "max_position_embeddings": 16,
+    }  # fmt: skip
+    model = pretrain(_written(tmp_path, tree), [f"output_dir={tmp_path / 'run'}"], resume=False)
+    assert set(json.loads((model.parent / "held_out.json").read_text())) == {"accuracy", "accuracy_of_crops"}
 
 
 def test_a_folder_with_a_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None:
@@ -230,6 +199,15 @@ def test_a_folder_with_a_run_is_not_overwritten(recipe: Path, tmp_path: Path) ->
                 pretrain(recipe, [*there, "seed=1"], resume=resume)
         assert pretrain(recipe, there, resume=True) == model
     assert (tmp_path / "run" / "recipe.yaml").read_text() == claimed
+
+
+def test_a_run_of_an_earlier_version_goes_on(recipe: Path, tmp_path: Path) -> None:
+    """Its recipe has a key that there is no more."""
+    there = [f"output_dir={tmp_path / 'run'}"]
+    model = pretrain(recipe, there, resume=False)
+    with (tmp_path / "run" / "recipe.yaml").open("a") as file:
+        file.write("start: null\n")
+    assert pretrain(recipe, there, resume=True) == model
 
 
 def test_who_wants_a_model_in_the_making_waits_for_it(recipe: Path, tmp_path: Path) -> None:
@@ -263,7 +241,7 @@ def test_a_torn_checkpoint_is_named(recipe: Path, tmp_path: Path) -> None:
         ("learning_rate=on", "learning_rate: want a number, found True"),
         ("sources=[{nam: opinions}]", "did you mean 'name'"),
         ("sources=[{name: opinion}]", "no source 'opinion'"),
-        ("start=somewhere", "give either `start`, or both"),
+        ("architecture=null", "^.*micro.yaml: architecture: "),
         ("architecture.model_type=lama", "no model type 'lama'"),
         ("architecture.hiden_size=8", "not a setting of llama"),
         ("architecture.hidden_size=31", r"^architecture: .*hidden size \(31\) is not a multiple"),

@@ -7,11 +7,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,8 +21,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from coevolve.compute.attention import NAME, PathAttention
 from coevolve.compute.prefix_tree import Ids, grow
 from coevolve.compute.reference import ReferenceBackend
-from coevolve.compute.torch_backend import RowCache, TorchBackend, tree_hidden
-from coevolve.interfaces import Backend, KVCache
+from coevolve.compute.torch_backend import TorchBackend, tree_hidden
+from coevolve.interfaces import Backend, Sampler
 from coevolve.models.adapters import Adapters
 from coevolve.models.spec import Compute
 from coevolve.models.weights import Base, trunk
@@ -41,11 +39,6 @@ _MANY = 1024
 _UNFIT = (TypeError, ValueError, NotImplementedError, AttributeError, IndexError, KeyError, RuntimeError)
 """Exceptions of models that accept no extra argument, or whose attention is of another kind."""
 
-TreeHidden = Callable[[Any, Tensor], Tensor]
-"""(packed tokens of a tree, the numbers of the wanted ones) -> last hidden states of the wanted ones, [X, W]."""
-Start = Callable[[list[list[int]], list[int]], KVCache]
-"""(prompts, each row's prompt) -> the KV cache of a rollout of two tokens."""
-
 
 def choose(base: Base, asked: Compute, model: str, kept: bool = False) -> Backend:
     """Return the backend of a model just loaded. kept: whether the compiled loops may sample from a copy of the weights
@@ -56,8 +49,9 @@ def choose(base: Base, asked: Compute, model: str, kept: bool = False) -> Backen
     tree = _use_our_attention(base)
     why_not = "" if asked == "torch" else _why_not_cpu(base, tree, kept)
     if why_not is None:
-        made: Backend = importlib.import_module("coevolve.compute.cpu.backend").CpuBackend(base)
-        return made
+        from coevolve.compute.cpu.backend import CpuBackend
+
+        return CpuBackend(base)
     if asked == "cpu":
         raise ValueError(f"compute is cpu, which does not fit the model {model!r}: {why_not}; say compute: auto")
     return TorchBackend(base, tree, why_not)
@@ -101,8 +95,18 @@ def _why_not_here(device: torch.device) -> str | None:
 
 
 def _unlike(causal: Any, kept: bool) -> str | None:
-    why: str | None = importlib.import_module("coevolve.compute.cpu.decoder").unlike(trunk(causal), kept)
-    return why
+    """Return why the compiled loops cannot compute a model of these modules, or cannot be imported; None if they
+    can."""
+    try:
+        from coevolve.compute.cpu.decoder import unlike
+
+        return unlike(trunk(causal), kept)
+    except Exception as error:  # noqa: BLE001 (of a numba that fits no NumPy, for example)
+        return _failed(error)
+
+
+def _failed(error: Exception) -> str:
+    return f"compiled loops fail: {error!r}"
 
 
 @torch.no_grad()
@@ -140,19 +144,23 @@ def _why_not_cpu(base: Base, tree: bool, kept: bool = False) -> str | None:
         return why
     if not tree:
         return "its attention is of another kind"
+    if why := _unlike(base.causal, kept):
+        return why
     try:
-        if why := _unlike(base.causal, kept):
-            return why
+        from coevolve.compute.cpu.backend import CpuBackend
+
         rows, late = _rows(base.causal.config.get_text_config()), _late(base)
         ours = [_cpu_tree(base, rows, 0), _cpu_tree(base, rows, late)]
         theirs = [_torch_tree(base, rows, 0), _torch_tree(base, rows, late)]
-        with _cpu_starts(base) as start:
-            for copies in (1, 2):  # few rows, and more
-                ours.append(_rollout(rows, start, copies))
-                theirs.append(_rollout(rows, _torch_start(base), copies))
+        adapters = Adapters([None], base.causal.device)
+        fast = CpuBackend(base).sampler(adapters, torch.float32)
+        plain = TorchBackend(base, tree).sampler(adapters, torch.float32)
+        for copies in (1, 2):  # few rows, and more
+            ours.append(_rollout(rows[0], fast, copies))
+            theirs.append(_rollout(rows[0], plain, copies))
         same = all(_same(x, y) for x, y in zip(ours, theirs, strict=True))
     except Exception as error:  # noqa: BLE001 (numba has errors of its own; with any, torch is used instead)
-        return f"compiled loops fail: {error!r}"
+        return _failed(error)
     return None if same else "compiled loops give other numbers than the model"
 
 
@@ -162,39 +170,34 @@ def _torch_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
 
 
 def _cpu_tree(base: Base, rows: list[Ids], start: int) -> list[Tensor]:
-    training = importlib.import_module("coevolve.compute.cpu.training")
-    attention = importlib.import_module("coevolve.compute.cpu.attention").TreeAttention
-    body = trunk(base.causal)
-    return _packed(
-        rows, start, attention, lambda tree, where: training.forward(body, tree, where, None), base.causal.device
-    )
+    from coevolve.compute.cpu import training
+    from coevolve.compute.cpu.attention import TreeAttention
+
+    def forward(tree: TreeAttention, where_X: Tensor) -> Tensor:
+        return training.forward(trunk(base.causal), tree, where_X, None)
+
+    return _packed(rows, start, TreeAttention, forward, base.causal.device)
 
 
-def _torch_start(base: Base) -> Start:
-    adapters = Adapters([None], base.causal.device)
-    return lambda prompts, prompt_B: RowCache(base.causal, prompts, [0] * len(prompts), prompt_B, 2, adapters)
+def _packed(
+    rows: list[Ids], start: int, pack: Any, forward: Callable[[Any, Tensor], Tensor], device: torch.device
+) -> list[Tensor]:
+    """Return the rows' hidden states from one forward over their tree, whose first position is ``start``.
 
-
-@contextmanager
-def _cpu_starts(base: Base) -> Iterator[Start]:
-    backend: Backend = importlib.import_module("coevolve.compute.cpu.backend").CpuBackend(base)
-    with backend.sampler(Adapters([None], base.causal.device), torch.float32) as sampler:
-        yield lambda prompts, prompt_B: sampler.session(prompts, [0] * len(prompts), prompt_B, 2)
-
-
-def _packed(rows: list[Ids], start: int, pack_: Any, forward: TreeHidden, device: torch.device) -> list[Tensor]:
-    """Return the rows' hidden states from one forward over their tree, whose first position is ``start``."""
+    pack: a tree -> its packed tokens. forward: (packed tokens, the numbers of the wanted ones) -> the last hidden
+    states of these, [X, W].
+    """
     tree = grow(rows)
     later = dataclasses.replace(tree, position_N=tree.position_N + start)
     where = torch.from_numpy(np.concatenate([leaf.path for leaf in tree.leaf_B])).to(device)
-    return list(torch.split(forward(pack_(later), where), [len(leaf.path) for leaf in tree.leaf_B]))
+    return list(torch.split(forward(pack(later), where), [len(leaf.path) for leaf in tree.leaf_B]))
 
 
-def _rollout(rows: list[Ids], start: Start, copies: int = 1) -> list[Tensor]:
-    """Return the first row's last hidden states, for a prompt and two tokens after it, from a rollout of three rows
-    (times ``copies``)."""
-    row, behind = rows[0], torch.tensor([0, 0, 1] * copies)
-    cache = start([row[:-2].tolist(), row[1:-2].tolist()], behind.tolist())
+def _rollout(row: Ids, sampler: Sampler, copies: int) -> list[Tensor]:
+    """Return the row's last hidden states, for a prompt and two tokens after it, from a rollout of three rows (times
+    ``copies``)."""
+    behind = torch.tensor([0, 0, 1] * copies)
+    cache = sampler.session([row[:-2].tolist(), row[1:-2].tolist()], [0, 0], behind.tolist(), 2)
     found, device = [cache.hidden_UW[0]], cache.hidden_UW.device
     for t in (-2, -1):
         ids_B = torch.full((3 * copies,), int(row[t]), device=device)

@@ -6,9 +6,9 @@ W hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import DynamicCache
 
-from coevolve.compute import draw
 from coevolve.compute.logprobs import as_it_is, lm_head, log_softmax
-from coevolve.interfaces import KVCache, LMHead, Reference
+from coevolve.interfaces import LMHead, Reference, Sampler
 from coevolve.maths import kl
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk
-from coevolve.types import Batch, Sampling
+from coevolve.types import Batch
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,9 @@ class ReferenceBackend:
     about: str = "reference, one row at a time"
     uses_prefix_tree: bool = False
 
-    @contextmanager
-    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[ReferenceSampler]:
-        """Yield a sampler for these adapters. The caller switches on the autocast by which modules compute in dtype."""
-        yield ReferenceSampler(self.base, adapters, self.lm_head(dtype))
+    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Sampler:
+        """Return a sampler that feeds the rows one by one, each with its own transformers KV cache."""
+        return Sampler(partial(Rows, self.base.causal, adapters), self.lm_head(dtype))
 
     def hidden(self, batch: Batch) -> Tensor:
         """Return the hidden states that predict the action tokens, [N, W]; all tokens of a row but the last are fed."""
@@ -65,27 +63,6 @@ class ReferenceBackend:
     def lm_head(self, dtype: torch.dtype) -> LMHead:
         """Return ``logprobs.lm_head`` of the model's head."""
         return lm_head(head(self.base.causal), dtype)
-
-
-@dataclass(frozen=True)
-class ReferenceSampler:
-    """The sampler of rollouts whose rows are fed one by one, each with its own transformers KV cache."""
-
-    base: Base
-    adapters: Adapters
-    logits: LMHead
-
-    def session(
-        self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
-    ) -> KVCache:
-        """Feed every row's prompt separately and return the rows' KV caches."""
-        rows = [Row(self.base.causal, self.adapters, prompts[u], speaker_U[u]) for u in prompt_B]
-        last = {u: row.hidden_1W for u, row in zip(prompt_B, rows, strict=True)}
-        return Rows(rows, torch.cat([last[u] for u in range(len(prompts))]))
-
-    def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
-        """Draw one token per row with ``compute.draw``."""
-        return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
 def _logits(layer: Any, hidden_NW: Tensor) -> Tensor:
@@ -120,13 +97,23 @@ class Row:
         return hidden_1W
 
 
-@dataclass
 class Rows:
-    """The KV caches of all rows, as a ``KVCache``."""
+    """The KV caches of all rows, as a ``KVCache``. Every row's prompt is fed separately."""
 
-    rows: list[Row]
-    hidden_UW: Tensor
-    dead_share: int = field(default=1 << 30)  # finished rows are dropped at once
+    dead_share = 1 << 30  # finished rows are dropped at once
+
+    def __init__(
+        self,
+        causal: Any,
+        adapters: Adapters,
+        prompts: Sequence[Sequence[int]],
+        speaker_U: Sequence[int],
+        prompt_B: Sequence[int],
+        steps: int,
+    ) -> None:
+        self.rows = [Row(causal, adapters, prompts[u], speaker_U[u]) for u in prompt_B]
+        last = {u: row.hidden_1W for u, row in zip(prompt_B, self.rows, strict=True)}
+        self.hidden_UW = torch.cat([last[u] for u in range(len(prompts))])
 
     def step(self, ids_B: Tensor, position_B: Tensor) -> Tensor:
         """Feed one token per row and return the last hidden states, [B, W]."""

@@ -9,9 +9,9 @@ all rows in one line, X packed tokens that are wanted, H heads, D head dimension
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -20,14 +20,13 @@ from torch import LongTensor, Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from coevolve.compute import draw
 from coevolve.compute.attention import PathAttention, no_mask
 from coevolve.compute.forward import packed_actions
 from coevolve.compute.logprobs import action_logps, lm_head
-from coevolve.interfaces import KVCache, LMHead, Reference
+from coevolve.interfaces import LMHead, Reference, Sampler
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk
-from coevolve.types import Batch, Sampling
+from coevolve.types import Batch
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,9 @@ class TorchBackend:
         kind = "prefix tree" if self.uses_prefix_tree else "rows apart (attention of the model's own kind)"
         return f"torch, {kind}" + (f"; not cpu: {self.why_not}" if self.why_not else "")
 
-    @contextmanager
-    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[TorchSampler]:
-        """Yield a sampler for these adapters. The caller switches on the autocast by which modules compute in dtype."""
-        yield TorchSampler(self.base, adapters, self.lm_head(dtype))
+    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Sampler:
+        """Return a sampler by transformers' modules, which feeds every distinct prompt once."""
+        return Sampler(partial(RowCache, self.base.causal, adapters), self.lm_head(dtype))
 
     def hidden(self, batch: Batch) -> Tensor:
         """Return the hidden states that predict the action tokens, [N, W], on the model's device. Autocast's cache of
@@ -90,25 +88,6 @@ class TorchBackend:
         hidden_NW: Tensor = found.last_hidden_state.flatten(0, 1)
         chosen_NW: Tensor = hidden_NW[where_N.to(device)]
         return chosen_NW
-
-
-@dataclass(frozen=True)
-class TorchSampler:
-    """The sampler of rollouts by transformers' modules and attention."""
-
-    base: Base
-    adapters: Adapters
-    logits: LMHead
-
-    def session(
-        self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
-    ) -> KVCache:
-        """Feed every distinct prompt once, and return a KV cache with a copy for each of its rows."""
-        return RowCache(self.base.causal, prompts, speaker_U, prompt_B, steps, self.adapters)
-
-    def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
-        """Draw one token per row with ``compute.draw``."""
-        return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
 def tree_hidden(causal: Any, tree: PathAttention, where_X: Tensor) -> Tensor:
@@ -170,11 +149,11 @@ class RowCache:
     def __init__(
         self,
         causal: Any,
+        adapters: Adapters,
         prompts: Sequence[Sequence[int]],
         speaker_U: Sequence[int],
         prompt_B: Sequence[int],
         steps: int,
-        adapters: Adapters,
     ) -> None:
         self.causal, device = causal, causal.device
         row_B = torch.tensor(prompt_B, device=device)

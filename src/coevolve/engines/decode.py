@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from coevolve import noise
+from coevolve.compute.draw import draw
 from coevolve.engines.base import Sample
 from coevolve.interfaces import KVCache, Sampler
 from coevolve.models.adapters import Adapters
@@ -95,7 +96,7 @@ def decode(
     told = {row: say.told for row, say in enumerate(says) if say.told is not None}
     for t in range(steps):
         uniform_B = noise.uniform(state.key_B, t)
-        token_B, logp_B, excess_B = sampler.draw(state.logits_BV, uniform_B, sampling, state.seen_BV)
+        token_B, logp_B, excess_B = draw(state.logits_BV, uniform_B, sampling, state.seen_BV)
         ids_RT[state.row_B, t], logp_RT[state.row_B, t] = token_B, logp_B
         if excess_B is not None:
             excess_RT[state.row_B, t] = excess_B

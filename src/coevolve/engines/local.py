@@ -179,8 +179,8 @@ def _sampled(
     with (
         first.weights.base.speaking([policy.weights.adapter for policy in team.values()]) as adapters,
         first.computing(),
-        first.backend.sampler(adapters, first.dtype) as sampler,
     ):
+        sampler = first.backend.sampler(adapters, first.dtype)
         for chunk in chunks([say for _, say in asked], max_tokens):
             rows = sorted(chunk)  # rows of one policy are adjacent, as ``decode`` requires
             speakers, together = zip(*(asked[row] for row in rows), strict=True)

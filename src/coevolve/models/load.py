@@ -25,7 +25,6 @@ from transformers import (
 from transformers.utils import logging
 
 from coevolve.faults import one_line
-from coevolve.models import gguf
 from coevolve.models.exact import check_files, check_finite, check_loaded, weight_files
 from coevolve.models.names import PACKAGED, is_gguf, resolve
 
@@ -34,6 +33,7 @@ _WEIGHTS = (AutoModelForCausalLM, AutoModelForSequenceClassification)
 _COPY = "copy the tokenizer's files (tokenizer.json, ...) into the folder"
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
 _TOKENIZERS = ("tokenizer_config.json", *_VOCABULARIES)
+_FOR_GGUF = ("gguf", "accelerate")  # packages with which transformers reads such a file
 _TRIED = 256  # the number of ids whose texts ``_speaks`` tokenises
 
 
@@ -115,7 +115,7 @@ def _load_weights(auto: Any, name: str, **options: Any) -> PreTrainedModel:
     if one_file:
         if "quantization_config" in options:
             raise ValueError(f"model {name!r} is a GGUF file, which is dequantised; name a folder for load_in_4bit")
-        options |= gguf.dequantised()
+        options |= _dequantised()
     model, info = _load(auto, name, **options)
     try:
         check_loaded(info, model)
@@ -151,7 +151,7 @@ def _load(auto: Any, name: str, **options: Any) -> Any:
         options["local_files_only"] = True
     else:
         _require_on_hub(str(where))
-    place, more = gguf.source(where)
+    place, more = _source(where)
     if here and auto in _WEIGHTS and not more:
         _check_folder(name, where)
     try:
@@ -164,6 +164,29 @@ def _load(auto: Any, name: str, **options: Any) -> Any:
     if not here and auto in _WEIGHTS:
         _check_folder(name, where)
     return found
+
+
+def _source(where: Path | str) -> tuple[Path | str, dict[str, Any]]:
+    """Return the path or name and the keywords for transformers' ``from_pretrained``: of a GGUF file, its folder and
+    its name there.
+
+    Raises ValueError for a GGUF file if a package that reads it is missing.
+    """
+    if not isinstance(where, Path) or not is_gguf(where.name) or where.is_dir():
+        return where, {}
+    if missing := [name for name in _FOR_GGUF if find_spec(name) is None]:
+        raise ValueError(f"model {str(where)!r} needs the package {' and '.join(missing)}; install coevolve[gguf]")
+    return where.parent, {"gguf_file": where.name}
+
+
+def _dequantised() -> dict[str, Any]:
+    """Return the keyword of ``from_pretrained`` that dequantises a GGUF file's weights: those in blocks of 4 or 6 bits
+    cannot be trained and are slow to compute with here."""
+    try:
+        from transformers import GgufConfig
+    except ImportError:  # older versions always dequantise
+        return {}
+    return {"quantization_config": GgufConfig(dequantize=True)}
 
 
 def _check_folder(name: str, where: Path | str) -> None:

@@ -1,9 +1,12 @@
 """The initial tokenizer and model of a pre-training run."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
+from tokenizers.models import BPE
 from transformers import (
     CONFIG_MAPPING,
     AutoModelForCausalLM,
@@ -14,21 +17,17 @@ from transformers import (
 )
 
 from coevolve.faults import blame
-from coevolve.models import load as models
 from coevolve.models.policy import context_of
 from coevolve.pretrain import causal, classifier
-from coevolve.pretrain.recipe import CausalLMRecipe, Recipe
-from coevolve.pretrain.tokenizer import train_tokenizer
+from coevolve.pretrain.recipe import END, CausalLMRecipe, Recipe
+
+_PAD, _CLS = "<|pad|>", "<|cls|>"
 
 
 def build_tokenizer(recipe: Recipe, folder: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of `start`, or one trained on the run's texts and saved in the run folder, from which a
-    resumed run loads it."""
-    if recipe.start is not None:
-        return models.load_tokenizer(recipe.start)
+    """Return a tokenizer trained on the run's texts and saved in the run folder, from which a resumed run loads it."""
     kept = folder / "tokenizer"
     if not (kept / "tokenizer_config.json").is_file():
-        assert recipe.vocab_size is not None  # checked by the schema
         is_classifier = recipe.kind == "classifier"
         found = causal.texts(recipe) if isinstance(recipe, CausalLMRecipe) else classifier.texts(recipe)
         train_tokenizer(found, recipe.vocab_size, is_classifier).save_pretrained(kept)
@@ -36,18 +35,48 @@ def build_tokenizer(recipe: Recipe, folder: Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Return the model of `start`, or one of the recipe's architecture with random weights given by its seed; float32.
+def train_tokenizer(texts: Iterable[str], vocab_size: int, classifier: bool) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer of at most `vocab_size` tokens. Its padding token is not its end of text, which
+    is trained on.
 
-    Raises ValueError for a sequence_length beyond the model's positions."""
-    is_lm = isinstance(recipe, CausalLMRecipe)
+    A classifier's tokenizer puts `<|cls|>` before each text; a language model's adds nothing.
+    """
+    special = [END, _PAD, _CLS] if classifier else [END, _PAD]
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    if classifier:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{_CLS} $A", special_tokens=[(_CLS, tokenizer.token_to_id(_CLS))]
+        )
+    make: Any = PreTrainedTokenizerFast  # untyped
+    wrapped: PreTrainedTokenizerFast = make(
+        tokenizer_object=tokenizer,
+        bos_token=END,
+        eos_token=END,
+        pad_token=_PAD,
+        cls_token=_CLS if classifier else None,
+        padding_side="right" if classifier else "left",
+        clean_up_tokenization_spaces=False,
+    )
+    return wrapped
+
+
+def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Return a float32 model of the recipe's architecture with random weights given by its seed.
+
+    Raises ValueError for a mistake in the architecture, and for a sequence_length beyond the model's positions."""
     torch.manual_seed(recipe.seed)
-    if recipe.start is not None:
-        model = models.load_causal_lm(recipe.start) if is_lm else models.load_classifier(recipe.start)
-        models.check_vocabulary(tokenizer, model, recipe.start)
-    else:
-        assert recipe.architecture is not None  # checked by the schema
-        model = _random(recipe.architecture, tokenizer, is_lm)
+    model = _random(recipe.architecture, tokenizer, isinstance(recipe, CausalLMRecipe))
     if recipe.sequence_length > context_of(model.config):
         raise ValueError(
             f"sequence_length is {recipe.sequence_length}; the model has {context_of(model.config)} positions, so want "

@@ -11,7 +11,7 @@ from coevolve.pretrain.corpus import labelled
 from coevolve.pretrain.recipe import ClassifierRecipe
 from coevolve.pretrain.training import Loss
 
-_CROP_TOKENS = (8, 40)  # shortest and longest crop
+_CROP_TOKENS = (8, 40)  # shortest and longest crop where a sequence has room
 
 
 def texts(recipe: ClassifierRecipe) -> list[str]:
@@ -21,17 +21,18 @@ def texts(recipe: ClassifierRecipe) -> list[str]:
 
 def objective(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: ClassifierRecipe) -> Loss:
     """Return the loss function: a step's mean cross-entropy, on reviews at even steps, and at odd steps on crops of
-    8-40 tokens with the label of their review."""
+    8-40 tokens, as far as a sequence has room, with the label of their review."""
     rows = labelled(recipe.source, held_out=False)
     ids = _encode(tokenizer, [text for text, _ in rows])
     labels = torch.tensor([label for _, label in rows])
+    room = recipe.sequence_length - 1  # the first token is <|cls|>
 
     def loss(step: int) -> Tensor:
         rng = np.random.default_rng([recipe.seed, step])
         chosen = rng.integers(len(ids), size=recipe.batch_size)
         lengths = rng.integers(_CROP_TOKENS[0], _CROP_TOKENS[1] + 1, size=recipe.batch_size)
         pieces = [
-            _crop(ids[i], int(length) if step % 2 else recipe.sequence_length - 1, rng)
+            _crop(ids[i], min(int(length), room) if step % 2 else room, rng)
             for i, length in zip(chosen, lengths, strict=True)
         ]
         return functional.cross_entropy(_logits(model, tokenizer, pieces).float(), labels[chosen])
@@ -45,10 +46,10 @@ def accuracies(model: nn.Module, tokenizer: PreTrainedTokenizerBase, recipe: Cla
     model.eval()
     rows = labelled(recipe.source, held_out=True)
     ids = _encode(tokenizer, [text for text, _ in rows])
-    rng = np.random.default_rng(0)
+    rng, room = np.random.default_rng(0), recipe.sequence_length - 1  # the first token is <|cls|>
     views = {
-        "accuracy": [document[: recipe.sequence_length - 1] for document in ids],
-        "accuracy_of_crops": [_crop(document, _CROP_TOKENS[1], rng) for document in ids],
+        "accuracy": [document[:room] for document in ids],
+        "accuracy_of_crops": [_crop(document, min(_CROP_TOKENS[1], room), rng) for document in ids],
     }
     return {name: _accuracy(model, tokenizer, pieces, [y for _, y in rows]) for name, pieces in views.items()}
 

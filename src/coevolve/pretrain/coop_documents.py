@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from coevolve.pretrain.coop_answers import AUX, FITTING, Answer, aux, coder, main
-from coevolve.pretrain.tokenizer import END
+from coevolve.pretrain.recipe import END
 from coevolve.tasks.worlds.coop import ENTRY, Kind, Wanted, wanted
 from coevolve.tasks.worlds.coop_prompts import AGAIN, BESIDE, FIRST, NOTES
 from coevolve.tasks.worlds.split import Split

@@ -3,14 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from coevolve.files import shown
 from coevolve.recipe.inputs import apply_overrides, load_yaml, validate
-from coevolve.recipe.packaged import beside
 from coevolve.settings import Count, CountFromZero, Folder, NotNegative, Positive
 
 Precision = Literal["float32", "bfloat16"]
+
+END = "<|endoftext|>"
+"""The token between documents, which ends a text in training and in sampling."""
 
 
 class _Strict(BaseModel):
@@ -39,16 +41,8 @@ class _Common(_Strict):
     sequence_length: Annotated[Count, Field(ge=16)] = 256  # tokens
     checkpoint_every: Count = 200  # steps
     log_every: Count = 20  # steps
-    start: str | None = None  # a model to continue from, instead of `architecture` and `vocab_size`
-    vocab_size: Annotated[Count, Field(ge=300)] | None = None  # bytes and special tokens take the first 259
-    architecture: dict[str, Any] | None = None  # `model_type` and keys of that transformers config
-
-    @model_validator(mode="after")
-    def _one_beginning(self) -> "_Common":
-        scratch = self.architecture is not None and self.vocab_size is not None
-        if scratch == (self.start is not None) or (self.start and (self.architecture or self.vocab_size)):
-            raise ValueError("give either `start`, or both `architecture` and `vocab_size`")
-        return self
+    vocab_size: Annotated[Count, Field(ge=300)]  # bytes and special tokens take the first 259
+    architecture: dict[str, Any]  # `model_type` and keys of that transformers config
 
 
 class CausalLMRecipe(_Common):
@@ -66,42 +60,12 @@ class ClassifierRecipe(_Common):
 
 
 Recipe = CausalLMRecipe | ClassifierRecipe
-_ENDS = (".yaml", ".yml")
 _KINDS: dict[str, type[Recipe]] = {"causal_lm": CausalLMRecipe, "classifier": ClassifierRecipe}
 
 
 def folder_of(path: Path, recipe: Recipe) -> Path:
     """Return the folder of a recipe's run, which holds its model as `model`."""
     return recipe.output_dir or Path("runs") / f"{path.stem}-{recipe.seed}"
-
-
-def start_of(path: Path, recipe: Recipe, overrides: list[str]) -> str | None:
-    """Return the model, or the recipe of a model, that a recipe starts from; None if it has no `start`.
-
-    A `start` that is a recipe is looked for beside this recipe, then in the working directory (only there if an
-    override names it), then among the packaged recipes."""
-    start = recipe.start
-    if start is None or not start.endswith(_ENDS) or any(one.partition("=")[0].strip() == "start" for one in overrides):
-        return start
-    elsewhere = not (path.parent / start).is_file() and Path(start).is_file()
-    return start if elsewhere else str(beside(start, path.parent))
-
-
-def check_starts(path: Path, overrides: list[str]) -> None:
-    """Raise ValueError for a recipe that starts from itself, directly or through others: its training would wait for
-    its own folder for ever."""
-    folders = set[Path]()
-    while path.is_file():
-        recipe = load(path, overrides)
-        start, folder = start_of(path, recipe, overrides), folder_of(path, recipe).resolve()
-        if folder in folders:
-            raise ValueError(
-                f"{path}: a model that it starts from is trained in {folder}, too; name another as its start"
-            )
-        if start is None or not start.endswith(_ENDS):
-            return
-        folders.add(folder)
-        path, overrides = Path(start), []
 
 
 def load(path: Path, overrides: list[str]) -> Recipe:

@@ -11,11 +11,10 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from coevolve.console import say
-from coevolve.models.names import is_recipe
-from coevolve.pretrain import causal, checkpoint, classifier
+from coevolve.pretrain import causal, classifier
 from coevolve.pretrain.build import build_model, build_tokenizer
-from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, check_starts, folder_of, load, start_of
-from coevolve.pretrain.training import train
+from coevolve.pretrain.recipe import CausalLMRecipe, Recipe, folder_of, load
+from coevolve.pretrain.training import CHECKPOINT, train
 from coevolve.recipe.inputs import dump, load_yaml
 from coevolve.runs import durable
 from coevolve.runs.lock import LOCK, alone, sweep_up
@@ -31,14 +30,13 @@ def main(recipe: Path, overrides: list[str], resume: bool) -> Path:
     """
     resolved = load(recipe, overrides)
     folder = folder_of(recipe, resolved)
-    check_starts(recipe, overrides)
     _check(folder)
     with alone(folder, wait=resume):  # several runs that start at the same time may all need this model
         sweep_up(folder)
         _claim(folder, resolved, resume)
         if not (folder / "model").is_dir():
             with _threads(resolved.threads):
-                _run(resolved.model_copy(update={"start": start_of(recipe, resolved, overrides)}), folder)
+                _run(resolved, folder)
     return folder / "model"
 
 
@@ -65,21 +63,20 @@ def _check(folder: Path) -> None:
 def _claim(folder: Path, recipe: Recipe, resume: bool) -> None:
     """Write the resolved recipe into the folder. Raises ValueError for a folder with a checkpoint or a model, unless
     `resume` continues it with the same recipe."""
-    mine = dump(recipe.model_dump(mode="json", exclude={"output_dir"}))
+    mine = recipe.model_dump(mode="json", exclude={"output_dir"})
     path = folder / "recipe.yaml"
-    if (folder / checkpoint.NAME).exists() or (folder / "model").exists():
-        if not path.is_file() or path.read_text(encoding="utf-8") != mine:
+    if (folder / CHECKPOINT).exists() or (folder / "model").exists():
+        # Coevolve 0.2 wrote a key that there is no more, for a model to start from.
+        if not path.is_file() or load_yaml(path) not in (mine, mine | {"start": None}):
             raise ValueError(f"{folder} holds a run of another recipe; choose another output_dir or delete it")
         if not resume:
             raise ValueError(f"{folder} already holds a run; pass --resume to continue it, or delete it")
         return
     durable.remove(folder / "tokenizer")  # left by a run that ended before its first checkpoint
-    durable.write_text(path, mine)
+    durable.write_text(path, dump(mine))
 
 
 def _run(recipe: Recipe, folder: Path) -> None:
-    if recipe.start is not None and is_recipe(recipe.start):
-        main(Path(recipe.start), [], resume=True)
     tokenizer = build_tokenizer(recipe, folder)
     model = build_model(recipe, tokenizer)
     say(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer):,} tokens")

@@ -1,18 +1,25 @@
-"""The training loop of both kinds of recipe."""
+"""The training loop of both kinds of recipe, and its checkpoint: one file, written under another name and renamed, so
+that it is never torn."""
 
 import json
 import math
+import pickle
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from coevolve.console import say
-from coevolve.pretrain import checkpoint
+from coevolve.faults import ShortageError, lacking, one_line
 from coevolve.pretrain.recipe import Recipe
 from coevolve.runs import durable
+from coevolve.runs.folder import lines_before
+
+CHECKPOINT = "checkpoint.pt"
 
 _FINAL_RATE = 0.05  # of the peak learning rate, at the end of the cosine
 _MAX_GRADIENT_NORM = 1.0
@@ -26,9 +33,9 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
     Raises ValueError, before the update, if a loss is not finite.
     """
     optimizer = _optimizer(model, recipe)
-    first, window = checkpoint.restore(folder, model, optimizer)
+    first, window = _restore(folder, model, optimizer)
     metrics = folder / "metrics.jsonl"
-    checkpoint.drop_metrics_after(metrics, first)
+    _drop_metrics_after(metrics, first)
     model.train()
     began, before = time.monotonic(), len(window)  # before: updates of the interrupted process, not timed here
     for step in range(first, recipe.steps):
@@ -42,7 +49,7 @@ def train(model: nn.Module, loss: Loss, recipe: Recipe, folder: Path) -> None:
         if done % recipe.checkpoint_every == 0 or done == recipe.steps:
             if metrics.exists():  # a checkpoint implies that the lines before it are on the disk
                 durable.sync(metrics)
-            checkpoint.save(folder, done, model, optimizer, window)
+            _save(folder, done, model, optimizer, window)
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
@@ -88,3 +95,39 @@ def _log(path: Path, step: int, loss: float, rate: float, seconds: float, recipe
         file.write(json.dumps(line) + "\n")
     left = (recipe.steps - step) * seconds / 60
     say(f"step {step}/{recipe.steps}  loss {loss:.3f}  {seconds:.2f} s/step  {left:.1f} min left")
+
+
+def _save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, losses: Sequence[float]) -> None:
+    """Save the state after `step` updates. losses: those of the updates that no line of metrics covers yet."""
+    beside = folder / (CHECKPOINT + ".new")
+    try:
+        state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state | {"losses": list(losses)}, beside)
+        durable.publish(beside, folder / CHECKPOINT)
+    except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk
+        free = shutil.disk_usage(folder).free >> 20
+        beside.unlink(missing_ok=True)
+        said = f"could not write {folder / CHECKPOINT} ({free} MiB were free there)"
+        raise ShortageError(f"{said}: {lacking(error) or one_line(error)}") from error
+
+
+def _restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, list[float]]:
+    """Load the saved state; return its number of updates, 0 if nothing was saved yet, and the losses of the updates
+    that no line of metrics covers."""
+    path = folder / CHECKPOINT
+    if not path.is_file():
+        return 0, []
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    except (RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path}: not a checkpoint of this recipe ({error}); delete the run to start over") from error
+    return int(state["step"]), [float(loss) for loss in state.get("losses", ())]
+
+
+def _drop_metrics_after(path: Path, step: int) -> None:
+    """Remove the lines that an interrupted run wrote after its last checkpoint; they will be written again."""
+    if not path.is_file():
+        return
+    durable.write_text(path, "".join(json.dumps(line) + "\n" for line in lines_before(path, step + 1)))

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pad_sequence
 
-from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import either
+from coevolve.compute.cpu.loops import attention
 from coevolve.compute.prefix_tree import PrefixTree, grow, padded
 from coevolve.models.adapters import Adapters
 
@@ -55,7 +55,7 @@ class _Walked(torch.autograd.Function):
         # Padding tokens belong to no segment: their output and their gradients are 0.
         out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:2])
         shape = (q.shape[1], *k.shape[1:])
-        loops.walk(*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
+        attention.walk(*_lines(q, k, v), shape, *walk.segments, np.float32(scaling), *_lines(out), lse.numpy())
         ctx.save_for_backward(q, k, v, lse)
         ctx.walk, ctx.scaling = walk, scaling
         return out
@@ -66,7 +66,7 @@ class _Walked(torch.autograd.Function):
         q, k, v, lse = ctx.saved_tensors
         grads, shape = [torch.zeros_like(x) for x in (q, k, v)], (q.shape[1], *k.shape[1:])
         given = (*_lines(grad.contiguous(), q, k, v), lse.numpy(), shape, *ctx.walk.segments, np.float32(ctx.scaling))
-        loops.walk_gradient(*given, *_lines(*grads))
+        attention.walk_gradient(*given, *_lines(*grads))
         return *grads, None, None
 
 
@@ -102,11 +102,11 @@ class PrefixCache:
     def __init__(
         self,
         forward: Forward,
+        adapters: Adapters,
         prompts: Sequence[Sequence[int]],
         speaker_U: Sequence[int],
         prompt_B: Sequence[int],
         steps: int,
-        adapters: Adapters,
     ) -> None:
         self.forward, self.steps, self.filled = forward, steps, 0
         tree = grow([np.array(prompt) for prompt in prompts], speaker_U)
@@ -138,7 +138,7 @@ class PrefixCache:
         seen = self.seen(layer, heads_BXD.dtype)
         rows, heads, size = heads_BXD.shape
         out_BSHD = np.empty((rows, 1, heads - 2 * seen[0].shape[1], size), np.float32)
-        loops.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
+        attention.attend(heads_BXD, cos_BD, sin_BD, *seen, self.filled, scaling, out_BSHD[:, 0])
         return torch.from_numpy(out_BSHD)
 
     def seen(self, layer: int, kind: Any) -> tuple[Any, ...]:

@@ -5,8 +5,6 @@ Letters: N the action tokens of all rows in one line, W hidden size, V vocabular
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,17 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coevolve.compute import draw
 from coevolve.compute.cpu import training
 from coevolve.compute.cpu.attention import PrefixCache, TreeAttention
 from coevolve.compute.cpu.decoder import MOST, Decoder
 from coevolve.compute.cpu.products import inner, linear, panels, times
 from coevolve.compute.forward import packed_actions
 from coevolve.compute.logprobs import Operations, action_logps, as_it_is
-from coevolve.interfaces import KVCache, LMHead, Reference
+from coevolve.interfaces import LMHead, Reference, Sampler
 from coevolve.models.adapters import Adapters
 from coevolve.models.weights import Base, head, trunk
-from coevolve.types import Batch, Sampling
+from coevolve.types import Batch
 
 
 @dataclass(frozen=True)
@@ -36,14 +33,13 @@ class CpuBackend:
     about: str = "cpu, compiled loops"
     uses_prefix_tree: bool = True
 
-    @contextmanager
-    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Iterator[CpuSampler]:
-        """Yield a sampler for these adapters, with copies of the weights of all products (some are made once and
-        kept)."""
+    def sampler(self, adapters: Adapters, dtype: torch.dtype) -> Sampler:
+        """Return a sampler with copies of the weights of all products (some are made once and kept), whose KV cache
+        holds a prompt's keys and values once for all its rows."""
         layer, decoder = head(self.base.causal), Decoder(trunk(self.base.causal), dtype, adapters)
         often = isinstance(layer, nn.Linear) and layer.weight.numel() <= MOST
         logits = panels([layer], dtype, torch.float32) if often else self.lm_head(dtype)
-        yield CpuSampler(decoder, adapters, logits)
+        return Sampler(partial(PrefixCache, decoder, adapters), logits)
 
     def hidden(self, batch: Batch) -> Tensor:
         """Return the hidden states that predict the action tokens, [N, W]."""
@@ -59,25 +55,6 @@ class CpuBackend:
     def lm_head(self, dtype: torch.dtype) -> LMHead:
         """Return ``lm_head`` of the model's head; in bfloat16 it holds a copy of the weights."""
         return lm_head(head(self.base.causal), dtype)
-
-
-@dataclass(frozen=True)
-class CpuSampler:
-    """The sampler of rollouts by compiled loops."""
-
-    decoder: Decoder
-    adapters: Adapters
-    logits: LMHead
-
-    def session(
-        self, prompts: Sequence[Sequence[int]], speaker_U: Sequence[int], prompt_B: Sequence[int], steps: int
-    ) -> KVCache:
-        """Feed the prompts and return a KV cache that holds a prompt's keys and values once for all its rows."""
-        return PrefixCache(self.decoder, prompts, speaker_U, prompt_B, steps, self.adapters)
-
-    def draw(self, logits_BV: Tensor, uniform_B: Tensor, sampling: Sampling, seen_BV: Tensor | None) -> draw.Draw:
-        """Draw one token per row with ``compute.draw``."""
-        return draw.draw(logits_BV, uniform_B, sampling, seen_BV)
 
 
 def lm_head(layer: Any, dtype: torch.dtype) -> LMHead:

@@ -19,9 +19,9 @@ from torch.nn import functional
 from transformers.activations import SiLUActivation
 
 from coevolve.compute.attention import Attention
-from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
 from coevolve.compute.cpu.attention import PrefixCache
+from coevolve.compute.cpu.loops import between
 from coevolve.compute.cpu.products import Panels, panels
 from coevolve.models.adapters import Adapters
 
@@ -179,7 +179,7 @@ def _added(x: Tensor, y: Tensor, norm: Any, dtype: torch.dtype) -> tuple[Tensor,
     y_NW = either(y).reshape(-1, y.shape[-1])
     (sum_NW, both), (out_NW, out) = buffer(y_NW.shape, torch.float32), buffer(y_NW.shape, dtype)
     given = (array(x).reshape(y_NW.shape), y_NW, array(norm.weight.detach()), norm.variance_epsilon)
-    loops.added(*given, sum_NW, np.empty(len(y_NW), np.float32), out_NW)
+    between.added(*given, sum_NW, np.empty(len(y_NW), np.float32), out_NW)
     return both.view(x.shape), out.view(x.shape)
 
 
@@ -198,5 +198,5 @@ def _gated(both: Tensor, activation: Any) -> Tensor:
         return product
     both_NI = either(both).reshape(-1, both.shape[-1])
     out_NI, out = buffer((len(both_NI), both.shape[-1] // 2), both.dtype)
-    loops.gated(both_NI, out_NI)
+    between.gated(both_NI, out_NI)
     return out.view(*both.shape[:-1], -1)

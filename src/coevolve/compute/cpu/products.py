@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import array, buffer, either
+from coevolve.compute.cpu.loops.product import WIDTH, laid, product
 from coevolve.models.adapters import Adapters
 from coevolve.runtime.cores import cores
 from coevolve.runtime.placement import product_threads
@@ -198,12 +198,12 @@ def right(dtype: torch.dtype) -> bool:
 
 def packed(weights_OI: Sequence[Tensor], dtype: torch.dtype) -> Any:
     """Return these weights in panels (``loops.product``), outputs side by side, as a flat array."""
-    wide, counts = loops.WIDTH, [len(weight) for weight in weights_OI]
+    wide, counts = WIDTH, [len(weight) for weight in weights_OI]
     if any(count % wide for count in counts[:-1]):
         return packed([torch.cat(list(weights_OI))], dtype)
     panels_L, _ = buffer((-(-sum(counts) // wide) * wide * weights_OI[0].shape[1],), dtype)
     for weight_OI, first in zip(weights_OI, np.cumsum([0, *counts]), strict=False):
-        loops.laid(array(weight_OI.contiguous()), first, panels_L)
+        laid(array(weight_OI.contiguous()), first, panels_L)
     return panels_L
 
 
@@ -242,14 +242,14 @@ class Panels:
         return out.view(*x.shape[:-1], -1)
 
     def _part(self, x_NI: Any, out_NO: Any, outputs: range) -> None:
-        loops.product(x_NI, self.panels_L, self.bias_O, out_NO, outputs.start, outputs.stop)
+        product(x_NI, self.panels_L, self.bias_O, out_NO, outputs.start, outputs.stop)
 
     def _shares(self, most: int) -> list[range]:
         """Return each thread's range of outputs, for at most ``most`` threads: whole panels, enough to be worth a
         thread."""
         outputs = len(self.bias_O)
         count = max(1, min(most, len(self.panels_L) // _SHARE))
-        wide = -(-outputs // (count * loops.WIDTH)) * loops.WIDTH
+        wide = -(-outputs // (count * WIDTH)) * WIDTH
         return [range(start, min(start + wide, outputs)) for start in range(0, outputs, wide)]
 
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.nn.functional import embedding, pad
 
 from coevolve.compute.checkpointing import again
-from coevolve.compute.cpu import loops
 from coevolve.compute.cpu.arrays import either
 from coevolve.compute.cpu.attention import TreeAttention
 from coevolve.compute.cpu.decoder import SILU, rotation
+from coevolve.compute.cpu.loops import between
 from coevolve.compute.cpu.products import side_by_side
 from coevolve.compute.prefix_tree import filled
 from coevolve.models.adapters import Adapters
@@ -100,11 +100,11 @@ def _gated(both_NI: Tensor, activation: Any) -> Tensor:
     return found
 
 
-def _loop(name: str, inputs: Sequence[Tensor | float], outputs: Sequence[Tensor]) -> None:
+def _call(loop: Callable[..., None], inputs: Sequence[Tensor | float], outputs: Sequence[Tensor]) -> None:
     """Call a compiled loop. Inputs are copied if they are not contiguous; outputs must be contiguous."""
     given = [either(x.detach().contiguous()) if isinstance(x, Tensor) else x for x in inputs]
     assert all(x.dtype in (torch.float32, torch.bfloat16) and x.is_contiguous() for x in outputs)
-    getattr(loops, name)(*given, *map(either, outputs))
+    loop(*given, *map(either, outputs))
 
 
 class _Added(torch.autograd.Function):
@@ -113,7 +113,7 @@ class _Added(torch.autograd.Function):
         ctx: Any, x_NW: Tensor, y_NW: Tensor, weight_W: Tensor, epsilon: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         sum_NW, out_NW, scale_N = torch.empty(x_NW.shape), torch.empty(x_NW.shape, dtype=dtype), torch.empty(len(x_NW))
-        _loop("added", (x_NW, y_NW, weight_W, epsilon), (sum_NW, scale_N, out_NW))
+        _call(between.added, (x_NW, y_NW, weight_W, epsilon), (sum_NW, scale_N, out_NW))
         ctx.save_for_backward(sum_NW, weight_W, scale_N)
         ctx.dtype = y_NW.dtype
         return sum_NW, out_NW
@@ -124,7 +124,7 @@ class _Added(torch.autograd.Function):
         grad_x_NW, grad_W = torch.empty(sum_NW.shape), torch.zeros(weight_W.shape)
         grad_y_NW = grad_x_NW if ctx.dtype == torch.float32 else torch.empty(sum_NW.shape, dtype=ctx.dtype)
         grads = (grad_x_NW, grad_y_NW, grad_W)
-        _loop("added_gradient", (grad_sum_NW, grad_out_NW, sum_NW, weight_W, scale_N), grads)
+        _call(between.added_gradient, (grad_sum_NW, grad_out_NW, sum_NW, weight_W, scale_N), grads)
         return *grads, None, None
 
 
@@ -138,14 +138,14 @@ class _Heads(torch.autograd.Function):
         ctx.save_for_backward(cos_ND, sin_ND)
         ctx.shape, ctx.dtype = heads_NAD.shape, heads_NAD.dtype
         found = tuple(torch.empty(len(heads_NAD), count, heads_NAD.shape[-1]) for count in counts)
-        _loop("heads", (heads_NAD, cos_ND, sin_ND), found)
+        _call(between.heads, (heads_NAD, cos_ND, sin_ND), found)
         return found
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos_ND, sin_ND = ctx.saved_tensors
         grad_NAD = torch.empty(ctx.shape, dtype=ctx.dtype)
-        _loop("heads_gradient", (*grads, cos_ND, sin_ND), (grad_NAD,))
+        _call(between.heads_gradient, (*grads, cos_ND, sin_ND), (grad_NAD,))
         return grad_NAD, None, None, None
 
 
@@ -156,12 +156,12 @@ class _Gate(torch.autograd.Function):
     def forward(ctx: Any, both_NI: Tensor) -> Tensor:
         ctx.save_for_backward(both_NI)
         out_NI = both_NI.new_empty((len(both_NI), both_NI.shape[1] // 2))
-        _loop("gated", (both_NI,), (out_NI,))
+        _call(between.gated, (both_NI,), (out_NI,))
         return out_NI
 
     @staticmethod
     def backward(ctx: Any, grad_NI: Tensor) -> Tensor:
         (both_NI,) = ctx.saved_tensors
         grad_both_NI = torch.empty_like(both_NI)
-        _loop("gate_gradient", (grad_NI, both_NI), (grad_both_NI,))
+        _call(between.gate_gradient, (grad_NI, both_NI), (grad_both_NI,))
         return grad_both_NI

@@ -4,22 +4,3 @@ A rollout's step has few rows, and every product has emptied the processor's cac
 operators takes longer than its work. An update has many rows, and each loop is a single pass over memory. Arrays are
 float32 or int64; outputs of products may also be bfloat16 (``vectors``).
 """
-
-from coevolve.compute.cpu.loops.attention import attend, walk, walk_gradient
-from coevolve.compute.cpu.loops.between import added, added_gradient, gate_gradient, gated, heads, heads_gradient
-from coevolve.compute.cpu.loops.product import WIDTH, laid, product
-
-__all__ = [
-    "WIDTH",
-    "added",
-    "added_gradient",
-    "attend",
-    "gate_gradient",
-    "gated",
-    "heads",
-    "heads_gradient",
-    "laid",
-    "product",
-    "walk",
-    "walk_gradient",
-]

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils as untyped
 from numba.extending import intrinsic
 
 from coevolve.compute.cpu.loops import tiles
@@ -23,7 +22,9 @@ from coevolve.compute.cpu.loops.vectors import (
     MANY,
     SIZE,
     VECTOR,
+    cgutils,
     fetch,
+    inside,
     kept,
     load,
     place,
@@ -47,8 +48,6 @@ _FINE = 8
 _WORD = ir.IntType(32)
 _WORDS = ir.VectorType(_WORD, SIZE)
 
-cgutils: Any = untyped
-_inside: Callable[[Any], Any] = intrinsic  # an intrinsic is called without the argument ``typing``
 _inside_knowing: Callable[[Any], Any] = intrinsic(prefer_literal=True)
 
 
@@ -187,7 +186,7 @@ def _of(rows: int) -> Any:
     return tile
 
 
-@_inside
+@inside
 def _pair(typing: Any, x_L: Any) -> Any:
     """Return how many inputs are multiplied at once (2 in bfloat16), as a constant for the compiler."""
 
@@ -208,7 +207,7 @@ def _nothing(typing: Any, rows: Any) -> Any:
     return kind(rows), generate
 
 
-@_inside
+@inside
 def _more(typing: Any, sums: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, panel: Any) -> Any:
     """Return the sums plus the products of one input, in bfloat16 of a pair. apart: the distance between rows."""
     many, one = (MANY, ir.FloatType()) if x_L.dtype == types.float32 else (_WORDS, _WORD)
@@ -227,7 +226,7 @@ def _more(typing: Any, sums: Any, x_L: Any, x: Any, apart: Any, panels_L: Any, p
     return (sums(sums, x_L, x, apart, panels_L, panel), generate) if x_L.dtype == panels_L.dtype in KINDS else None
 
 
-@_inside
+@inside
 def _put(typing: Any, sums: Any, out_L: Any, out: Any) -> Any:
     """Write the sums, one after the other, from index ``out`` on."""
 

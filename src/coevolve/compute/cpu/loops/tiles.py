@@ -8,17 +8,14 @@ cache. Every output adds up its inputs in the same order, whatever the tile's ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils as untyped
-from numba.extending import intrinsic
 
 from coevolve.compute.cpu.loops.loop import loop_with_arrays, uncached
-from coevolve.compute.cpu.loops.vectors import fetch, place
+from coevolve.compute.cpu.loops.vectors import cgutils, fetch, inside, place
 
 ROWS, INPUTS = 16, 32
 """Rows and inputs of a tile of factors."""
@@ -34,9 +31,6 @@ _ROW, _WEIGHT = 4, 6
 
 _BYTE, _LONG = ir.IntType(8), ir.IntType(64)
 
-cgutils: Any = untyped
-_inside: Callable[[Any], Any] = intrinsic  # an intrinsic is called without the argument ``typing``
-
 
 def _call(builder: Any, name: str, *given: Any) -> None:
     kind = ir.FunctionType(ir.VoidType(), [x.type for x in given])
@@ -48,7 +42,7 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any
     return place(context, builder, kind, (array, at), _BYTE)
 
 
-@_inside
+@inside
 def begin(typing: Any) -> Any:
     """Configure the tiles."""
 
@@ -61,7 +55,7 @@ def begin(typing: Any) -> Any:
     return types.void(), generate
 
 
-@_inside
+@inside
 def end(typing: Any) -> Any:
     """Release the tiles' configuration, as other libraries expect."""
 
@@ -83,7 +77,7 @@ def _nothing(sums: list[tuple[int, int]]) -> Any:
 
         return types.void(), generate
 
-    return _inside(nothing)
+    return inside(nothing)
 
 
 def _more(count: int) -> Any:
@@ -105,7 +99,7 @@ def _more(count: int) -> Any:
 
         return types.void(x_L, x, apart, panels_L, panel), generate
 
-    return _inside(more)
+    return inside(more)
 
 
 def _put(sums: list[tuple[int, int]]) -> Any:
@@ -120,7 +114,7 @@ def _put(sums: list[tuple[int, int]]) -> Any:
 
         return types.void(sums_L), generate
 
-    return _inside(put)
+    return inside(put)
 
 
 def _of(count: int) -> Any:
@@ -147,7 +141,7 @@ def _of(count: int) -> Any:
 one, two = _of(1), _of(2)
 
 
-@_inside
+@inside
 def _copy(typing: Any, x_L: Any, x: Any, out_L: Any, out: Any) -> Any:
     """Copy a tile's row of numbers; a loop would take twenty times as long."""
 

@@ -14,10 +14,11 @@ from numba import types
 from numba.core import cgutils as untyped
 from numba.extending import intrinsic, models, register_model
 
+cgutils: Any = untyped
+inside: Callable[[Any], Any] = intrinsic  # an intrinsic is called without the argument ``typing``
+
 KINDS = (types.float32, types.uint16)
 """The dtypes that arrays may have; loops on others do not compile."""
-
-_inside: Callable[[Any], Any] = intrinsic  # an intrinsic is called without the argument ``typing``
 
 
 def widened(builder: Any, number: Any) -> Any:
@@ -45,7 +46,7 @@ def _constant(kind: Any, number: int) -> Any:
     return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
 
 
-@_inside
+@inside
 def read(typing: Any, number: Any) -> Any:
     """Convert a number from an array to float32."""
 
@@ -55,7 +56,7 @@ def read(typing: Any, number: Any) -> Any:
     return (types.float32(number), generate) if number in KINDS else None
 
 
-@_inside
+@inside
 def kept(typing: Any, array: Any, number: Any) -> Any:
     """Convert a float32 to the array's dtype."""
 
@@ -69,9 +70,6 @@ SIZE = 16
 """Numbers per vector; in float32 as many as in a cache line."""
 
 MANY, _HALVES, _NUMBER = ir.VectorType(ir.FloatType(), SIZE), ir.VectorType(ir.IntType(16), SIZE), ir.IntType(32)
-
-
-cgutils: Any = untyped
 
 
 class _Kind(types.Type):
@@ -101,7 +99,7 @@ def spread(builder: Any, number: Any) -> Any:
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_NUMBER, SIZE), [0] * SIZE))
 
 
-@_inside
+@inside
 def load(typing: Any, array: Any, index: Any) -> Any:
     """Return the sixteen numbers from this index on of a float32 or bfloat16 array, contiguous in its last
     dimension."""
@@ -114,7 +112,7 @@ def load(typing: Any, array: Any, index: Any) -> Any:
     return (VECTOR(array, index), generate) if array.dtype in KINDS else None
 
 
-@_inside
+@inside
 def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
     """Write sixteen numbers from this index on of a float32 or bfloat16 array, contiguous in its last dimension."""
 
@@ -128,7 +126,7 @@ def store(typing: Any, array: Any, index: Any, numbers: Any) -> Any:
     return (types.void(array, index, VECTOR), generate) if array.dtype in KINDS else None
 
 
-@_inside
+@inside
 def every(typing: Any, number: Any) -> Any:
     """Return a vector that repeats a float32 number."""
 
@@ -138,7 +136,7 @@ def every(typing: Any, number: Any) -> Any:
     return VECTOR(types.float32), generate
 
 
-@_inside
+@inside
 def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
     """Return sum + a b, number by number, rounded once if the processor can."""
 
@@ -149,7 +147,7 @@ def plus(typing: Any, sum: Any, a: Any, b: Any) -> Any:
     return VECTOR(VECTOR, VECTOR, VECTOR), generate
 
 
-@_inside
+@inside
 def sum_of(typing: Any, a: Any, b: Any) -> Any:
     """Return a + b, number by number."""
 
@@ -159,7 +157,7 @@ def sum_of(typing: Any, a: Any, b: Any) -> Any:
     return VECTOR(VECTOR, VECTOR), generate
 
 
-@_inside
+@inside
 def times(typing: Any, a: Any, b: Any) -> Any:
     """Return a b, number by number."""
 
@@ -169,7 +167,7 @@ def times(typing: Any, a: Any, b: Any) -> Any:
     return VECTOR(VECTOR, VECTOR), generate
 
 
-@_inside
+@inside
 def larger(typing: Any, a: Any, b: Any) -> Any:
     """Return the larger number of a and b, number by number; a's if either is NaN."""
 
@@ -187,7 +185,7 @@ def _folded(builder: Any, many: Any, joined: Callable[[Any, Any], Any]) -> Any:
     return builder.extract_element(many, _NUMBER(0))
 
 
-@_inside
+@inside
 def largest(typing: Any, a: Any) -> Any:
     """Return the largest number of a vector."""
 
@@ -209,7 +207,7 @@ def _adding(length: int) -> Any:
 
         return VECTOR(VECTOR, VECTOR, VECTOR, VECTOR), generate
 
-    return _inside(added_up)
+    return inside(added_up)
 
 
 def _halved(builder: Any, x: Any, y: Any, length: int) -> Any:
@@ -225,7 +223,7 @@ quarters, totals = _adding(16), _adding(4)
 sums (of every fourth number) each, and ``totals`` four such results to all sixteen sums, in order."""
 
 
-@_inside
+@inside
 def fetch(typing: Any, array: Any, index: Any) -> Any:
     """Prefetch the cache line of an array's memory at this index."""
 
