@@ -283,7 +283,7 @@ def _decided(node: ast.BoolOp | ast.BinOp | ast.Compare) -> ast.expr:
 def _defined(node: ast.stmt) -> ast.stmt:
     """Return ``def f(x): return y`` for ``f = lambda x: y``; other statements unchanged."""
     if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Lambda):
-        held = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+        held = node.targets if isinstance(node, ast.Assign) else [node.target]
         if len(held) == 1 and isinstance(held[0], ast.Name):
             body: list[ast.stmt] = [ast.Return(node.value.body)]
             return ast.FunctionDef(name=held[0].id, args=node.value.args, body=body, decorator_list=[])
