@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from coevolve.rewards.function import batched, user_feedback, user_reward
+from coevolve.rewards.function import batched, user_feedback
 from coevolve.rewards.several import rewards_of
 from coevolve.types import Case, Problem, Turn
 
@@ -54,7 +54,7 @@ def test_parameters_are_roles_and_columns() -> None:
         seen.append((short, detailed, post, columns))
         return 2
 
-    assert user_reward(reward)([PAIR]) == [[2.0, 2.0]]
+    assert rewards_of(reward)([PAIR]) == [[2.0, 2.0]]
     assert seen == [("a b", "a b c d", "A post", {"subreddit": "tips"})]
 
 
@@ -65,7 +65,7 @@ def test_a_function_is_called_once_per_case_in_order() -> None:
         seen.append(short)
         return len(short)
 
-    assert user_reward(reward)(PAIRS) == [[3.0, 3.0], [1.0, 1.0]]
+    assert rewards_of(reward)(PAIRS) == [[3.0, 3.0], [1.0, 1.0]]
     assert seen == ["a b", "x"]
 
 
@@ -76,13 +76,13 @@ def test_all_roles_at_once() -> None:
         seen.append((texts, columns))
         return 0.0
 
-    user_reward(reward)([PAIR])
+    rewards_of(reward)([PAIR])
     assert seen == [({"short": "a b", "detailed": "a b c d"}, {"post": "A post", "subreddit": "tips"})]
 
 
 def test_a_role_that_spoke_twice_is_heard_last_and_paid_twice() -> None:
     first, last = case(short="first").turns[0], case(short="last").turns[0]
-    assert user_reward(lambda short: {"short": len(short)})([Case(POST, (first, last))]) == [[4.0, 4.0]]
+    assert rewards_of(lambda short: {"short": len(short)})([Case(POST, (first, last))]) == [[4.0, 4.0]]
 
 
 def test_a_parameter_without_a_column_keeps_its_default() -> None:
@@ -92,8 +92,8 @@ def test_a_parameter_without_a_column_keeps_its_default() -> None:
         seen.append((weight, post))
         return weight
 
-    assert user_reward(reward)([PAIR]) == [[0.5, 0.5]]
-    assert user_reward(partial(reward, weight=3))([PAIR]) == [[3.0, 3.0]]
+    assert rewards_of(reward)([PAIR]) == [[0.5, 0.5]]
+    assert rewards_of(partial(reward, weight=3))([PAIR]) == [[3.0, 3.0]]
     assert seen == [(0.5, "A post"), (3, "A post")]
 
 
@@ -112,19 +112,19 @@ def test_a_parameter_without_a_column_keeps_its_default() -> None:
     ],
 )
 def test_a_number_for_the_team_or_one_per_role_or_turn(result: Any, paid: list[float]) -> None:
-    found = user_reward(lambda short: result)([PAIR])
+    found = rewards_of(lambda short: result)([PAIR])
     assert found == [paid]
     assert all(type(number) is float for number in found[0])
 
 
 def test_turns_are_paid_in_the_order_in_which_they_were_scored() -> None:
     swapped = case(detailed="d", short="s")
-    assert user_reward(lambda texts: {"short": 1, "detailed": 2})([swapped]) == [[2.0, 1.0]]
+    assert rewards_of(lambda texts: {"short": 1, "detailed": 2})([swapped]) == [[2.0, 1.0]]
 
 
 @pytest.mark.parametrize(
     "result",
-    [None, "1", math.nan, math.inf, {"short": 1.0}, {"short": 1, "detailed": 2, "third": 3}, {"short": 1, "third": 2},
+    ["1", math.nan, math.inf, {"short": 1.0}, {"short": 1, "detailed": 2, "third": 3}, {"short": 1, "third": 2},
      {"short": 1, "detailed": None}, [1.0], [1.0, 2.0, 3.0], [1.0, math.nan], [[1.0, 2.0]], np.array([[1.0, 2.0]]), 1j],
 )  # fmt: skip
 def test_other_results(result: Any) -> None:
@@ -132,7 +132,7 @@ def test_other_results(result: Any) -> None:
         return result
 
     shown = result.tolist() if isinstance(result, np.ndarray) else result
-    assert message(lambda: user_reward(brevity)([PAIR])) == (
+    assert message(lambda: rewards_of(brevity)([PAIR])) == (
         f"reward 'brevity' on problem 'p1' returned {shown!r}; want a finite number for the team, at most 1e+12 in "
         "size, a dict of them with exactly the roles short, detailed, or a list of 2, one per turn"
     )
@@ -149,7 +149,7 @@ def test_a_batched_function_receives_lists() -> None:
         seen.append((short, texts, post, columns))
         return [1, {"short": 2, "detailed": 3}]
 
-    assert user_reward(reward)(PAIRS) == [[1.0, 1.0], [2.0, 3.0]]
+    assert rewards_of(reward)(PAIRS) == [[1.0, 1.0], [2.0, 3.0]]
     assert seen == [
         (
             ["a b", "x"],
@@ -166,8 +166,8 @@ def test_what_partial_has_set_no_column_changes() -> None:
     def reward(texts: Any, weight: int = 1, **columns: Any) -> float:
         return float(weight * 10 + len(columns))
 
-    assert user_reward(partial(reward, weight=2))([case(weighed, short="a")]) == [[20.0]]
-    assert user_reward(reward)([case(weighed, short="a")]) == [[70.0]]
+    assert rewards_of(partial(reward, weight=2))([case(weighed, short="a")]) == [[20.0]]
+    assert rewards_of(reward)([case(weighed, short="a")]) == [[70.0]]
 
 
 def test_a_role_called_completion_is_not_verifiers() -> None:
@@ -185,21 +185,21 @@ def test_a_mark_survives_partial_and_methods() -> None:
             assert short == ["a b", "x"]
             return [scale * len(text) for text in short]
 
-    assert user_reward(Judge().reward)(PAIRS) == [[3.0, 3.0], [1.0, 1.0]]
-    assert user_reward(partial(Judge().reward, scale=2))(PAIRS) == [[6.0, 6.0], [2.0, 2.0]]
+    assert rewards_of(Judge().reward)(PAIRS) == [[3.0, 3.0], [1.0, 1.0]]
+    assert rewards_of(partial(Judge().reward, scale=2))(PAIRS) == [[6.0, 6.0], [2.0, 2.0]]
 
 
 def test_a_batch_may_be_paid_by_an_array() -> None:
     reward = batched(lambda short: np.array([0.5, 2.0]))
-    assert user_reward(reward)(PAIRS) == [[0.5, 0.5], [2.0, 2.0]]
+    assert rewards_of(reward)(PAIRS) == [[0.5, 0.5], [2.0, 2.0]]
 
 
 def test_no_cases_are_no_call() -> None:
     def reward(short):
         raise AssertionError
 
-    assert user_reward(batched(reward))([]) == []
-    assert user_reward(reward)([]) == []
+    assert rewards_of(batched(reward))([]) == []
+    assert rewards_of(reward)([]) == []
 
 
 def test_columns_that_only_some_problems_have() -> None:
@@ -211,9 +211,9 @@ def test_columns_that_only_some_problems_have() -> None:
         seen.append((subreddit, flair, columns))
         return [0, 0]
 
-    user_reward(reward)(some)
+    rewards_of(reward)(some)
     assert seen == [(["tips", None], "none", {"post": ["A post", "Third"]})]
-    assert message(lambda: user_reward(batched(lambda short, subreddit: [0, 0]))(some)) == (
+    assert message(lambda: rewards_of(batched(lambda short, subreddit: [0, 0]))(some)) == (
         "reward '<lambda>', problem 'p3': parameter 'subreddit' has no value; there are short, detailed, texts, and "
         "the columns post"
     )
@@ -224,7 +224,7 @@ def test_columns_that_only_some_problems_have() -> None:
     [([1.0], "1 results"), ([1, 2, 3], "3 results"), (1.0, "1.0"), ({"short": [1]}, "{'short': [1]}"), (None, "None")],
 )  # fmt: skip
 def test_another_number_of_results(results: Any, found: str) -> None:
-    assert message(lambda: user_reward(batched(lambda short: results))(PAIRS)) == (
+    assert message(lambda: rewards_of(batched(lambda short: results))(PAIRS)) == (
         f"reward '<lambda>' on 2 cases, problems 'p1' to 'p2', returned {found}; want a list of 2, one per case"
     )
 
@@ -232,11 +232,11 @@ def test_another_number_of_results(results: Any, found: str) -> None:
 @pytest.mark.parametrize(("paid", "said"), [(10**400, "a whole number of 1329 bits"), (1e300, "1e\\+300")])
 def test_a_number_that_no_learner_can_count_with_is_refused(paid: float, said: str) -> None:
     with pytest.raises(ValueError, match=rf"on problem 'p1' returned {said}; want a finite number"):
-        user_reward(lambda short: paid)([PAIR])
+        rewards_of(lambda short: paid)([PAIR])
 
 
 def test_one_bad_number_of_a_batch_names_its_problem() -> None:
-    said = message(lambda: user_reward(batched(lambda short: [0.0, math.nan]))(PAIRS))
+    said = message(lambda: rewards_of(batched(lambda short: [0.0, math.nan]))(PAIRS))
     assert said.startswith("reward '<lambda>' on problem 'p2' returned nan; want a finite number")
 
 
@@ -253,7 +253,7 @@ def test_trls_arguments() -> None:
         seen.append((completions, prompts, completion_ids, answer, trainer_state, kwargs))
         return [float(said == right) for said, right in zip(completions, answer, strict=True)]
 
-    assert user_reward(reward)(ALONE) == [[1.0], [0.0]]
+    assert rewards_of(reward)(ALONE) == [[1.0], [0.0]]
     columns = {"prompt": ["2 + 2 =", "1 + 2 ="]}
     assert seen == [(["4", "5 or so"], ["2 + 2 =", "1 + 2 ="], [[10], [10, 11, 12]], ["4", "3"], None, columns)]
 
@@ -265,7 +265,7 @@ def test_everything_reaches_trls_keywords() -> None:
         seen.append(kwargs)
         return torch.zeros(2)
 
-    assert user_reward(reward)(ALONE) == [[0.0], [0.0]]
+    assert rewards_of(reward)(ALONE) == [[0.0], [0.0]]
     assert seen == [
         {
             "prompt": ["2 + 2 =", "1 + 2 ="],
@@ -277,8 +277,8 @@ def test_everything_reaches_trls_keywords() -> None:
 
 
 def test_prompts_are_a_column() -> None:
-    assert user_reward(lambda completions, prompts=None: [float(prompts is None)])([case(short="a")]) == [[1.0]]
-    assert message(lambda: user_reward(lambda completions, prompts: [0.0])([case(short="a")])) == (
+    assert rewards_of(lambda completions, prompts=None: [float(prompts is None)])([case(short="a")]) == [[1.0]]
+    assert message(lambda: rewards_of(lambda completions, prompts: [0.0])([case(short="a")])) == (
         "reward '<lambda>', problem 'p1': parameter 'prompts' is the column 'prompt', which the problem lacks; it has "
         "post, subreddit"
     )
@@ -292,8 +292,8 @@ def test_a_conversation_is_answered_by_a_message() -> None:
         return [float(len(completion[0]["content"])) for completion in completions]
 
     chat = case(Problem("c", {"prompt": talk}), solver="Hello")
-    assert user_reward(reward)([chat]) == [[5.0]]
-    assert user_reward(lambda completions: [float(completions == [[{"role": "assistant", "content": "Hello"}]])])(
+    assert rewards_of(reward)([chat]) == [[5.0]]
+    assert rewards_of(lambda completions: [float(completions == [[{"role": "assistant", "content": "Hello"}]])])(
         [chat]
     ) == [[1.0]]
 
@@ -302,7 +302,7 @@ def test_a_team_is_not_trls() -> None:
     def accuracy(completions, **kwargs):
         return [0.0]
 
-    assert message(lambda: user_reward(accuracy)([PAIR])) == (
+    assert message(lambda: rewards_of(accuracy)([PAIR])) == (
         "reward 'accuracy' has a parameter `completions`, as TRL's for one agent, but problem 'p1' has 2 turns; for a "
         "team write def reward(short, detailed, **columns)"
     )
@@ -310,7 +310,7 @@ def test_a_team_is_not_trls() -> None:
 
 def test_a_column_named_as_trls_argument() -> None:
     clash = case(Problem("p", {"completions": "?"}), solver="4")
-    assert message(lambda: user_reward(lambda completions: [0.0])([clash])) == (
+    assert message(lambda: rewards_of(lambda completions: [0.0])([clash])) == (
         "reward '<lambda>', problem 'p': parameter 'completions' could be two things: the problem has a column of that "
         "name too; rename one of them"
     )
@@ -348,7 +348,7 @@ def test_verifiers_arguments() -> None:
         return float(answer in completion[-1]["content"])
 
     first, last = case(asked, solver="5").turns[0], case(asked, solver="or 4").turns[0]
-    assert user_reward(reward)([Case(asked, (last,), ((first,),))]) == [[1.0]]
+    assert rewards_of(reward)([Case(asked, (last,), ((first,),))]) == [[1.0]]
     said = [{"role": "assistant", "content": "5"}, {"role": "assistant", "content": "or 4"}]
     told = {"question": "2 + 2 ="}
     assert seen == [([{"role": "user", "content": "2 + 2 ="}], said, "4", {"level": 1}, "default", "sum", told)]
@@ -377,8 +377,8 @@ def test_a_rubric_is_its_functions_with_weights_and_objects() -> None:
 
 def test_a_column_or_a_role_named_completion_is_what_it_was() -> None:
     column = case(Problem("p", {"completion": "gold"}), solver="4")
-    assert user_reward(lambda completion: float(completion == "gold"))([column]) == [[1.0]]
-    assert user_reward(lambda completion: float(completion == "x"))([case(completion="x")]) == [[1.0]]
+    assert rewards_of(lambda completion: float(completion == "gold"))([column]) == [[1.0]]
+    assert rewards_of(lambda completion: float(completion == "x"))([case(completion="x")]) == [[1.0]]
 
 
 @pytest.mark.parametrize(
@@ -389,11 +389,11 @@ def test_a_prompt_that_is_null_is_none(columns: dict[str, Any], asked: str | Non
         assert [one.content for one in prompt] == ([] if asked is None else [asked])
         return 1.0
 
-    assert user_reward(reward)([case(Problem("n", columns), solver="4")]) == [[1.0]]
+    assert rewards_of(reward)([case(Problem("n", columns), solver="4")]) == [[1.0]]
 
 
 def test_a_team_is_not_verifiers() -> None:
-    assert "as verifiers' for one agent" in message(lambda: user_reward(lambda completion: 0.0)([PAIR]))
+    assert "as verifiers' for one agent" in message(lambda: rewards_of(lambda completion: 0.0)([PAIR]))
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -403,7 +403,7 @@ def test_a_parameter_that_is_neither_role_nor_column() -> None:
     def reward(short, detaild):
         return 0
 
-    assert message(lambda: user_reward(reward)([PAIR])) == (
+    assert message(lambda: rewards_of(reward)([PAIR])) == (
         "reward 'reward', problem 'p1': parameter 'detaild' has no value; did you mean 'detailed'?; there are short, "
         "detailed, texts, and the columns post, subreddit"
     )
@@ -411,8 +411,8 @@ def test_a_parameter_that_is_neither_role_nor_column() -> None:
 
 def test_a_column_named_like_a_role() -> None:
     clash = case(Problem("p", {"short": "column"}), short="text")
-    assert "parameter 'short' could be two things" in message(lambda: user_reward(lambda short: 0)([clash]))
-    assert user_reward(lambda texts, **columns: float(columns == {"short": "column"}))([clash]) == [[1.0]]
+    assert "parameter 'short' could be two things" in message(lambda: rewards_of(lambda short: 0)([clash]))
+    assert rewards_of(lambda texts, **columns: float(columns == {"short": "column"}))([clash]) == [[1.0]]
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ def test_what_the_function_raises_is_what_is_said(
         raise error("reward() missing 1 required positional argument: 'post'")
 
     with pytest.raises(ValueError) as caught:
-        user_reward(style(reward))([PAIR])
+        rewards_of(style(reward))([PAIR])
     assert calls == [1]
     assert type(caught.value.__cause__) is error
     said = f"reward 'reward' {where}: raised {error.__name__}: {caught.value.__cause__} ("
@@ -443,7 +443,7 @@ def test_a_function_that_calls_another_wrongly() -> None:
     def helper(a, b):
         return a + b
 
-    said = message(lambda: user_reward(lambda short: helper(short))([PAIR]))
+    said = message(lambda: rewards_of(lambda short: helper(short))([PAIR]))
     assert said.startswith("reward '<lambda>' on problem 'p1': raised TypeError: ")
     assert re.search(r"helper\(\) missing 1 required positional argument: 'b' \(.*test_function\.py, line \d+\)$", said)
 
@@ -459,7 +459,7 @@ async def later(short):
 
 @pytest.mark.parametrize("function", [later, partial(later), Later()])
 def test_an_async_function_is_awaited(function: Any) -> None:
-    assert user_reward(function)(PAIRS) == [[3.0, 3.0], [1.0, 1.0]]
+    assert rewards_of(function)(PAIRS) == [[3.0, 3.0], [1.0, 1.0]]
 
 
 def test_async_calls_wait_side_by_side() -> None:
@@ -475,7 +475,7 @@ def test_async_calls_wait_side_by_side() -> None:
         await asyncio.wait_for(everybody.wait(), 10)  # one after the other they would never meet
         return 1.0
 
-    assert user_reward(reward)(PAIRS) == [[1.0, 1.0], [1.0, 1.0]]
+    assert rewards_of(reward)(PAIRS) == [[1.0, 1.0], [1.0, 1.0]]
     assert most == 2
 
 
@@ -485,9 +485,9 @@ def test_an_async_function_for_lists() -> None:
         await asyncio.sleep(0)
         return [float(len(text)) for text in post]
 
-    assert user_reward(reward)(PAIRS) == [[6.0, 6.0], [7.0, 7.0]]
+    assert rewards_of(reward)(PAIRS) == [[6.0, 6.0], [7.0, 7.0]]
     short_of_one = batched(lambda short: [1.0])
-    assert "returned 1 results; want a list of 2" in message(lambda: user_reward(short_of_one)(PAIRS))
+    assert "returned 1 results; want a list of 2" in message(lambda: rewards_of(short_of_one)(PAIRS))
 
 
 def test_what_an_async_function_raises_is_what_is_said() -> None:
@@ -495,7 +495,7 @@ def test_what_an_async_function_raises_is_what_is_said() -> None:
         await asyncio.sleep(0)
         raise KeyError("gone")
 
-    said = message(lambda: user_reward(reward)(PAIRS))
+    said = message(lambda: rewards_of(reward)(PAIRS))
     assert said.startswith("reward 'reward' on problem 'p1': raised KeyError: 'gone' (")
     assert "test_function.py, line" in said
 
@@ -509,7 +509,7 @@ def test_one_loop_for_all_calls() -> None:
         return 0.0
 
     for _ in range(2):
-        user_reward(reward)(PAIRS)
+        rewards_of(reward)(PAIRS)
     assert len(seen) == 1
 
 
@@ -523,7 +523,7 @@ def test_one_loop_for_all_calls() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_called_is_refused_at_once(spec: Any, said: str) -> None:
-    assert message(lambda: user_reward(spec)) == said
+    assert message(lambda: rewards_of(spec)) == said
 
 
 def test_feedback_is_not_awaited() -> None:
@@ -535,10 +535,10 @@ def test_check_finds_what_is_missing_without_a_call() -> None:
     def reward(short, detailed, post):
         raise AssertionError
 
-    user_reward(reward).check(POST, ["short", "detailed"])
-    assert "parameter 'detailed' has no value" in message(lambda: user_reward(reward).check(POST, ["short"]))
+    rewards_of(reward).check(POST, ["short", "detailed"])
+    assert "parameter 'detailed' has no value" in message(lambda: rewards_of(reward).check(POST, ["short"]))
     bare = Problem("bare")
-    assert message(lambda: user_reward(reward).check(bare, ["short", "detailed"])).endswith("and the columns none")
+    assert message(lambda: rewards_of(reward).check(bare, ["short", "detailed"])).endswith("and the columns none")
 
 
 # --- from a file -----------------------------------------------------------------------------------------------------
@@ -561,11 +561,11 @@ def test_a_function_of_a_file(tmp_path: Path) -> None:
         judge = Judge()
         """)
     )
-    assert user_reward(f"{path}:words")(PAIRS) == [[2.0, 2.0], [1.0, 1.0]]
-    assert user_reward(f"{path}:judge")([PAIR]) == [[9.0, 9.0]]
-    assert message(lambda: user_reward(f"{path}:word")) == f"reward: {path} has no 'word'; did you mean 'words'?"
-    assert message(lambda: user_reward("words")) == "reward: unknown name 'words'; known: file.py:Name"
-    assert message(lambda: user_reward(f"{path}:words")([case(detailed="d")])) == (
+    assert rewards_of(f"{path}:words")(PAIRS) == [[2.0, 2.0], [1.0, 1.0]]
+    assert rewards_of(f"{path}:judge")([PAIR]) == [[9.0, 9.0]]
+    assert message(lambda: rewards_of(f"{path}:word")) == f"reward: {path} has no 'word'; did you mean 'words'?"
+    assert message(lambda: rewards_of("words")) == "reward: unknown name 'words'; known: file.py:Name"
+    assert message(lambda: rewards_of(f"{path}:words")([case(detailed="d")])) == (
         f"reward '{path}:words', problem 'p1': parameter 'short' has no value; there are detailed, texts, and the "
         "columns post, subreddit"
     )

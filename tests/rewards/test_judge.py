@@ -19,9 +19,9 @@ import pytest
 from coevolve.faults import ShortageError
 from coevolve.recipe.trust import code_in
 from coevolve.rewards.answers import Answer
-from coevolve.rewards.filled import Filled
 from coevolve.rewards.judge import Judge
 from coevolve.rewards.several import rewards_of
+from coevolve.rewards.templates import Filled
 from coevolve.types import Case, Problem, Turn
 
 pytest.importorskip("openai")

@@ -93,6 +93,7 @@ ORDINARY = [
     "Zürich, naïve café, São Paulo, Łódź, 北京, Москва, Ελλάδα, ½, 5 µm, 30 °C, €5, “quoted” – yes",
     "an emoji \U0001f600, a\u0301 mark, a list:\n- one\n- two",
     "A paragraph. \n\nAnother, with x_t, \u03c8_t and a question????",
+    "我喜欢用Python编程, and more; Pythonを学ぶ, Python을 배운다, ใช้Pythonเขียน",
     "hmmm, aaah, www.example.com/a/b?c=d&e=f",
 ]
 
@@ -100,6 +101,10 @@ ORDINARY = [
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_texts_stay_as_they_are(text: str) -> None:
     assert plain(text) == text
+
+
+def test_a_letter_that_imitates_another_is_found_between_letters_that_do_not() -> None:
+    assert plain("我喜欢用Pyth\u043en编程, and more") == ", and more"
 
 
 def test_the_paper_counts_everything() -> None:

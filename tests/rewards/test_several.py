@@ -70,6 +70,12 @@ def test_what_does_not_apply_is_left_out() -> None:
     )
 
 
+def test_rewards_of_one_name_are_told_apart() -> None:
+    second = lambda short: 0.0  # noqa: E731
+    second.__name__ = "brief-2"
+    assert rewards_of([brief, second, brief]).names == ["brief", "brief-2", "brief-3"]
+
+
 def test_each_agent_its_own_of_every_reward() -> None:
     def own(short, long):
         return {"long": len(long), "short": 1}

@@ -7,7 +7,8 @@ its exceptions are reported as its own.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Sized
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,8 +16,6 @@ from typing import Any
 from coevolve.faults import blame
 from coevolve.recipe.components import from_file
 from coevolve.recipe.inputs import did_you_mean
-from coevolve.rewards.messages import for_verifiers
-from coevolve.rewards.waiting import each
 from coevolve.types import Case, Metrics, Role
 
 BATCHED = "_coevolve_batched"
@@ -27,9 +26,6 @@ TRL = ("completions", "completion_ids")
 
 VERIFIERS = "completion"
 """A function with this parameter, which is neither a role nor a column, is written for verifiers."""
-
-Later = Callable[[], Coroutine[Any, Any, Sequence[Any]]]
-"""A function that returns a coroutine, which awaits the results of an async function."""
 
 
 class Log:
@@ -98,42 +94,45 @@ class UserFunction:
 
     def on(self, case: Case) -> Any:
         """Call the function on one case."""
-        arguments = self.arguments(case)
-        with blame(f"{self.name} on problem {case.problem.id!r}"):
-            return self.call(**arguments)
+        return self.now(*self._one(case))
 
-    def on_each(self, cases: Sequence[Case]) -> Sequence[Any] | Later:
-        """Call the function on each case and return the results; for an async function, return a ``Later``."""
-        if not self.waits:
-            return [self.on(case) for case in cases]
-        calls = [partial(self._waited, f"{self.name} on problem {c.problem.id!r}", self.arguments(c)) for c in cases]
-        return partial(each, calls)
-
-    def on_all(self, cases: Sequence[Case], log: Log) -> Sequence[Any] | Later:
-        """Call the function once, with lists over all cases; for an async function, return a ``Later``.
-
-        Raises ValueError unless there is one result per case.
-        """
-        if not cases:
-            return []
+    def calls(self, cases: Sequence[Case], log: Log) -> list[tuple[str, dict[str, Any]]]:
+        """Return (what it is about, for messages; the keyword arguments) of each call on these cases: one call per
+        case, or a single one with lists over all of them if the function is ``batched``."""
+        if not self.batched or not cases:
+            return [self._one(case) for case in cases]
         rows = [self.arguments(case) for case in cases]
         names = dict.fromkeys(name for one in rows for name in one)
         lists: dict[str, Any] = {name: [one.get(name) for one in rows] for name in names}
         lists |= {name: made(log) for name, made in _LOGS.items() if name in self.named}
-        where = f"{self.name} on {len(cases)} cases, problems {cases[0].problem.id!r} to {cases[-1].problem.id!r}"
+        return [(self._all(cases), lists)]
 
-        async def later() -> Sequence[Any]:
-            return _as_many(where, cases, plain(await self._waited(where, lists)))
-
-        if self.waits:
-            return later
+    def now(self, where: str, arguments: Mapping[str, Any]) -> Any:
+        """Make one of ``calls``."""
         with blame(where):
-            results = plain(self.call(**lists))
-        return _as_many(where, cases, results)
+            return self.call(**arguments)
 
-    async def _waited(self, where: str, arguments: Mapping[str, Any]) -> Any:
+    async def waited(self, where: str, arguments: Mapping[str, Any]) -> Any:
+        """Make one of the ``calls`` of an async function."""
         with blame(where):
             return await self.call(**arguments)
+
+    def by_case(self, cases: Sequence[Case], results: Sequence[Any]) -> Sequence[Any]:
+        """Return one result per case from the results of all ``calls``. Raises ValueError unless a ``batched`` function
+        returned one for each."""
+        if not self.batched or not cases:
+            return results
+        found = plain(results[0])
+        if not isinstance(found, list | tuple) or len(found) != len(cases):
+            shown = f"{len(found)} results" if isinstance(found, list | tuple) else repr(found)
+            raise ValueError(f"{self._all(cases)}, returned {shown}; want a list of {len(cases)}, one per case")
+        return found
+
+    def _one(self, case: Case) -> tuple[str, dict[str, Any]]:
+        return f"{self.name} on problem {case.problem.id!r}", self.arguments(case)
+
+    def _all(self, cases: Sequence[Case]) -> str:
+        return f"{self.name} on {len(cases)} cases, problems {cases[0].problem.id!r} to {cases[-1].problem.id!r}"
 
     def arguments(self, case: Case) -> dict[str, Any]:
         """Return the keyword arguments for this case. Raises ValueError if a parameter has no value, or two."""
@@ -144,7 +143,7 @@ class UserFunction:
             if len(values) == 1:
                 found[name] = values[0]
             elif name in _LOGS and self.batched:
-                continue  # ``on_all`` passes one for all cases
+                continue  # ``calls`` passes one for all cases
             elif values or name in self.required:
                 raise ValueError(self._unclear(name, case, offered))
         if self.rest:
@@ -159,7 +158,7 @@ class UserFunction:
             return self._for_trl(case), columns, True
         if VERIFIERS in self.named and VERIFIERS not in columns and VERIFIERS not in said:
             self._check_alone(case, VERIFIERS, "verifiers'", {turn.role for turn in case.turns})
-            offered = for_verifiers(case)
+            offered = _for_verifiers(case)
             return offered, {name: value for name, value in columns.items() if name not in offered}, True
         return {**said, "texts": said}, columns, False
 
@@ -223,13 +222,6 @@ def read(spec: str | Callable[..., Any], kind: str, objects: Mapping[str, Any] |
     )
 
 
-def _as_many(where: str, cases: Sequence[Case], results: Any) -> Sequence[Any]:
-    if not isinstance(results, list | tuple) or len(results) != len(cases):
-        found = f"{len(results)} results" if isinstance(results, list | tuple) else repr(results)
-        raise ValueError(f"{where}, returned {found}; want a list of {len(cases)}, one per case")
-    return results
-
-
 def by_turn(case: Case, given: Mapping[Role, Any]) -> list[Any] | None:
     """Return the dict's value for the role of each turn; None if its keys are not exactly the roles of the case."""
     return [given[turn.role] for turn in case.turns] if set(given) == set(case.said()) else None
@@ -238,3 +230,44 @@ def by_turn(case: Case, given: Mapping[Role, Any]) -> list[Any] | None:
 def plain(value: Any) -> Any:
     """Return the list or number that an array or a tensor holds; anything else unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+class _Said(dict[str, Any]):
+    """A chat message, as a dict whose keys can also be read as attributes: ``said["content"]`` and ``said.content``."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(name) from error
+
+
+def _for_verifiers(case: Case) -> dict[str, Any]:
+    """Return the arguments that verifiers offers a reward by name: prompt, completion, answer, info, task and state.
+
+    The completion holds all turns of the case's single role, earlier joints included, one message per turn. ``state``
+    also holds the columns of the problem.
+    """
+    columns = case.problem.data
+    turns = [turn for turns in (*case.history, case.turns) for turn in turns]
+    found = {
+        "completion": [_Said(role="assistant", content=turn.text) for turn in turns],
+        "prompt": _prompt(columns),
+        "answer": columns.get("answer", ""),
+        "info": _info(columns.get("info", {})),
+        "task": columns.get("task", "default"),
+    }
+    return {**found, "state": {**columns, **found}}
+
+
+def _prompt(columns: Mapping[str, Any]) -> list[_Said]:
+    asked: Any = next((columns[name] for name in ("prompt", "question") if columns.get(name) is not None), [])
+    return [_Said(role="user", content=asked)] if isinstance(asked, str) else [_Said(one) for one in asked]
+
+
+def _info(info: Any) -> Any:
+    """Parse ``info`` if it is a JSON text, as data sets store rows with different keys; else return it unchanged."""
+    try:
+        return json.loads(info) if isinstance(info, str) else info
+    except ValueError:
+        return info

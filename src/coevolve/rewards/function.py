@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from coevolve.files import shown
 from coevolve.pay import LARGEST, is_payable
 from coevolve.play import Feedback
 from coevolve.rewards.calling import BATCHED, Log, UserFunction, by_turn, plain, read
-from coevolve.rewards.waiting import Paid, Started, finished
+from coevolve.rewards.waiting import Paid, Started, each
 from coevolve.types import Case, Problem, Role, Turn
 
 Marked = TypeVar("Marked", bound=Callable[..., Any])
@@ -69,29 +70,22 @@ class UserReward:
     def tells(self) -> bool:
         return self.function.logs
 
-    def __call__(self, cases: Sequence[Case]) -> list[list[float]]:
-        [found] = finished([self.start(cases)])
-        for case, paid in zip(cases, found, strict=True):
-            if paid.rewards is None:
-                raise ValueError(_unfit(self.function.name, case, None))
-        return [list(paid.rewards or ()) for paid in found]
-
     def start(self, cases: Sequence[Case]) -> Started:
         """Call the function and return one ``Paid`` per case; for an async function, return what will await it."""
         log = Log()
-        results = self.function.on_all(cases, log) if self.function.batched else self.function.on_each(cases)
-        if not callable(results):
-            return self._settled(cases, results, log)
+        calls = self.function.calls(cases, log)
+        if not self.function.waits:
+            return self._settled(cases, [self.function.now(*call) for call in calls], log)
 
         async def waited() -> list[Paid]:
-            return self._settled(cases, await results(), log)
+            return self._settled(cases, await each(partial(self.function.waited, *call) for call in calls), log)
 
         return waited
 
     def _settled(self, cases: Sequence[Case], results: Sequence[Any], log: Log) -> list[Paid]:
         return [
             Paid(_paid(self.function.name, case, result), log.of(place))
-            for place, (case, result) in enumerate(zip(cases, results, strict=True))
+            for place, (case, result) in enumerate(zip(cases, self.function.by_case(cases, results), strict=True))
         ]
 
     def check(self, p: Problem, roles: Sequence[Role]) -> None:
@@ -146,13 +140,9 @@ def _paid(name: str, case: Case, result: Any) -> list[float] | None:
         paid = list(value) if isinstance(value, list | tuple) else [value] * turns
     numbers = [plain(number) for number in paid or ()]
     if len(numbers) != turns or not all(map(is_payable, numbers)):
-        raise ValueError(_unfit(name, case, value))
+        raise ValueError(
+            f"{name} on problem {case.problem.id!r} returned {shown(value)}; want a finite number for the team, at "
+            f"most {LARGEST:g} in size, a dict of them with exactly the roles {', '.join(case.said())}, or a list of "
+            f"{turns}, one per turn"
+        )
     return [float(number) for number in numbers]
-
-
-def _unfit(name: str, case: Case, value: Any) -> str:
-    return (
-        f"{name} on problem {case.problem.id!r} returned {shown(value)}; want a finite number for the team, at most "
-        f"{LARGEST:g} in size, a dict of them with exactly the roles {', '.join(case.said())}, or a list of "
-        f"{len(case.turns)}, one per turn"
-    )

@@ -12,7 +12,7 @@ from coevolve.faults import ShortageError
 from coevolve.pay import is_payable
 from coevolve.rewards.answers import Answer, Answers
 from coevolve.rewards.endpoint import client, why
-from coevolve.rewards.filled import Filled
+from coevolve.rewards.templates import Filled
 from coevolve.rewards.waiting import Paid, Started, each
 from coevolve.settings import Count, CountFromZero, NotNegative, Positive
 from coevolve.types import Case, Metrics, Problem, Role
@@ -44,7 +44,7 @@ _PRICED = 1e6
 class Judge:
     """A reward that asks another model about each turn and pays the number in its answer.
 
-    model: its name at the endpoint. ask: the question about each turn, a template (``rewards.filled``); the last number
+    model: its name at the endpoint. ask: the question about each turn, a template (see ``Filled``); the last number
     of the answer is the reward ("8/10", "8 of 10" and "8 out of 10" are 8), 0 if there is none. base_url: the endpoint,
     OpenAI's own if None. api_key_env: the environment variable with the key; it may be unset for an endpoint without
     keys. cache: a file for answers, so that the same question costs nothing in the next step, run or resumption; None

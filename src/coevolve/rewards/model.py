@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from coevolve.rewards.filled import SAID, Filled
+from coevolve.rewards.templates import SAID, Filled
 from coevolve.rewards.waiting import Paid
 from coevolve.settings import Count
 from coevolve.types import Case, Problem, Role
@@ -19,7 +19,7 @@ class ModelReward:
     """A reward that pays each turn the raw logit of one class of a text-classification checkpoint.
 
     model: anything that ``load_classifier`` finds: a folder, a hub name. text: the model's input for each turn, a
-    template (``rewards.filled``): "{said}", or "{prompt}{said}" for a model of pairs, or "{short} {long}" for a team,
+    template (see ``Filled``): "{said}", or "{prompt}{said}" for a model of pairs, or "{short} {long}" for a team,
     all of whose turns then get the same reward. label: the class, as named in the checkpoint's id2label; None is its
     only class, as in reward models, or the positive one. device, batch_size: as in ``rewards.classifier``.
     """

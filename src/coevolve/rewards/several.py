@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from coevolve.recipe.components import component
@@ -130,11 +129,10 @@ def _scorer(one: Any, named: Mapping[str, Any]) -> Scorer:
 def _distinct(names: Sequence[str]) -> list[str]:
     """Return the names as valid column names, made distinct: the second "length" becomes "length-2"."""
     plain = [re.sub(r"[^\w.-]+", "-", name).strip("-") or "reward" for name in names]
-    seen: Counter[str] = Counter()
-    found = []
+    found: list[str] = []
     for name in plain:
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+        others = (f"{name}-{number}" for number in count(2))
+        found.append(name if name not in found else next(other for other in others if other not in [*found, *plain]))
     return found
 
 

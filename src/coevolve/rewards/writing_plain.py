@@ -18,13 +18,20 @@ _LONG = re.compile(rf"(\S{{{LONGEST}}})\S+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")
 _LATIN = re.compile(r"[A-Za-z]")
+_BESIDE_LATIN = (
+    "LATIN", "FEMININE", "MASCULINE", "MICRO", "CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HALFWIDTH", "HANGUL",
+    "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN",
+)  # fmt: skip
+"""First words of the names of letters that do not imitate Latin ones: of Latin, and of scripts that are written without
+blanks, or whose endings follow a Latin word without one."""
 
 
 def plain(text: str) -> str:
     """Return the text without padding.
 
     Removed are invisible characters (zero-width ones, controls, marks on top of a mark) and words that mix Latin
-    letters with those of another alphabet, which imitate other words. Letters of another width or weight become plain
+    letters with those of another alphabet, which imitate other words (``Pythоn`` with a Cyrillic letter; not
+    ``用Python编程``). Letters of another width or weight become plain
     ones. Kept are at most four of the same letter or sign in a row, two blanks, three of line ends and blanks, and the
     first 100 characters of a word.
     """
@@ -49,9 +56,8 @@ def _visible(text: str) -> str:
 
 
 def _is_mixed(word: str) -> bool:
-    """Return whether a word has both Latin letters and letters of another alphabet."""
-    others = [letter for letter in word if not letter.isascii() and letter.isalpha()]
-    named = (unicodedata.name(letter, "") for letter in others)
+    """Return whether a word has both Latin letters and letters of another alphabet that may imitate them."""
+    others = (letter for letter in word if not letter.isascii() and letter.isalpha())
     return bool(_LATIN.search(word)) and any(
-        not name.startswith(("LATIN", "FEMININE", "MASCULINE", "MICRO")) for name in named
+        not unicodedata.name(letter, "").startswith(_BESIDE_LATIN) for letter in others
     )

@@ -39,6 +39,23 @@ WORKS_TOGETHER = {
     "tried first": F + "    try:\n        int(x)\n    except ValueError:\n        return 0\n    return aux(x) + 1",
     "a function of its own": "def g(v):\n    return aux(v) + 1\n" + F + "    return g(x)",
     "eval of its own": F + "    return eval(str(aux(x)) + '+1')",
+    "eval of a name": F + "    y = aux(x)\n    return eval('y + 1')",
+    "locals": F + "    y = aux(x)\n    return int('{y}'.format(**locals())) + 1",
+    "a generator": F + "    return sum(g(x))\ndef g(x):\n    for y in [x]:\n        yield aux(y)\n    yield 1",
+    "a generator that delegates": F
+    + "    return sum(g(x))\ndef g(x):\n    yield from [1]\n    yield from map(aux, [x])",
+    "a closure": F + "    def g():\n        return y\n    y = aux(x)\n    return g() + 1",
+    "a closure read before": F
+    + "    def g():\n        return y\n    y = aux(x)\n    z = g()\n    y = 0\n    return z + 1",
+    "a global": "N = 0\ndef g():\n    return N\n"
+    + F
+    + "    global N\n    N = aux(x)\n    z = g()\n    N = 0\n    return z + 1",
+    "left before it is overwritten": F
+    + "    for v in (x, x):\n        y = aux(v)\n        if v < 9:\n            break\n        y = 0\n    return y + 1",
+    "assigned in an assertion": F + "    assert (y := aux(x)) is not None\n    return y + 1",
+    "a lambda": "f = lambda x: aux(x) + 1",
+    "a method": "class A:\n    def m(self, x):\n        return aux(x) + 1\n" + F + "    return A().m(x)",
+    "a class inside": F + "    class A:\n        def m(self):\n            return aux(x) + 1\n    return A().m()",
 }
 """Honest ones, which must not lose anything to what catches the others."""
 
@@ -69,6 +86,17 @@ THROWN_AWAY = {
     "the other of two": F + "    return (aux(x), x * 2 + 1)[1]",
     "the other key": F + "    return {0: aux(x), 1: x * 2 + 1}[1]",
     "a walrus": F + "    (y := aux(x))\n" + OWN,
+    "a mention of vars": F + "    vars\n    y = aux(x)\n    z = y\n" + OWN,
+    "eval for nothing": F + "    z = eval('0')\n    y = aux(x)\n" + OWN,
+    "a list of the module, and vars": "LOG = []\n" + F + "    vars\n    LOG.append(aux(x))\n" + OWN,
+    "in a method": "class A:\n    def m(self, x):\n        y = aux(x)\n        z = y\n        return 2 * x + 1\n"
+    + F
+    + "    return A().m(x)",
+    "asserted with a method": F + "    y = aux(x)\n    assert y.bit_length() >= 0\n" + OWN,
+    "asserted at once": F + "    assert aux(x).bit_length() >= 0\n" + OWN,
+    "overwritten, annotated": F + "    y: int = aux(x)\n    y = x * 2\n    return y + 1",
+    "overwritten, added to": F + "    y = 0\n    y += aux(x)\n    y = x * 2\n    return y + 1",
+    "a key": F + "    y = sorted([x], key=aux)\n" + OWN,
     "answers in the order of the tests": "N = []\n"
     + F
     + "    N.append(0)\n    return [3, 5, 11, 1][len(N) - 1] + 0 * aux(x)",
@@ -85,6 +113,11 @@ NOT_CALLED = {
     "a lambda that nobody calls": F + "    g = lambda: aux(x)\n" + OWN,
     "a function that nobody calls": F + "    def g():\n        return aux(x)\n" + OWN,
     "a default": "def f(x, y=aux(0)):\n" + OWN,
+    "eval where nobody comes": F + "    if x != x:\n        eval('x')\n        return aux(x)\n" + OWN,
+    "a lambda's other way": "f = lambda x: aux(x) if x != x else 2 * x + 1",
+    "in a method": "class A:\n    def m(self, x):\n        if x != x:\n            aux(x)\n        return 2 * x + 1\n"
+    + F
+    + "    return A().m(x)",
     "another name": F + "    g = aux\n    return g(x) + 1",
 }
 
@@ -112,6 +145,9 @@ WRAPPERS = {
     "a delegate's delegate": "def g(x):\n    return aux(x)\ndef h(x):\n    return g(x)\n" + F + "    return h(x)",
     "a lambda": F + "    return (lambda v: aux(v))(x)",
     "a lambda with a name": F + "    g = lambda v: aux(v)\n    return g(x)",
+    "first of one, and eval": F + "    eval\n    return (aux(x),)[0]",
+    "a lambda of two names": F + "    g, z = (lambda v: aux(v)), 0\n    return g(x)",
+    "f is a lambda": "f = lambda x: aux(x)",
     "a lambda of the module": "g = lambda v: aux(v)\n" + F + "    return g(x)",
     "a function inside": F + "    def g(v):\n        return aux(v)\n    return g(x)",
     "plus zero": F + "    zero = 0\n    return aux(x) + zero",

@@ -176,6 +176,12 @@ def test_arguments_changed_in_place_come_back_if_nothing_is_returned(box):
     assert kinds(box, code, tests) == ["passed", "failed"]
 
 
+def test_arguments_given_by_name_and_changed_in_place_come_back(box):
+    code = "def f(x, y=()): x.extend(y); x.sort()"
+    tests = "a = [3, 1]\nf(x=a)\nassert a == [1, 3]\nb = [2]\nf(b, y=[1])\nassert b == [1, 2]"
+    assert kinds(box, code, tests) == ["passed", "passed"]
+
+
 def test_exceptions_that_a_test_expects(box):
     code = "class Mine(KeyError): pass\ndef f(x): raise (ValueError('no') if x else Mine('k'))"
     tests = (
@@ -302,6 +308,18 @@ def test_a_program_that_a_busy_machine_stopped_is_tried_again(monkeypatch, kind)
         found = [[verdicts[0].kind for verdicts in box.run([right, wrong, right])] for _ in range(3)]
     assert found == [[kind, "failed", kind], ["passed", "failed", "passed"], ["passed", "failed", "passed"]]
     assert asked == [right, wrong, right]
+
+
+def test_a_program_that_got_no_thread_is_tried_again(monkeypatch):
+    """As the kernel counts the threads of all the user's programs, others may have left none."""
+    program = Program("def f(x):\n    return x", "assert f(1) == 1", "f")
+    found = [
+        Verdict("error", program.tests, "RuntimeError", "can't start new thread"),
+        Verdict("passed", program.tests),
+    ]
+    with Sandbox(workers=1) as box:
+        monkeypatch.setattr("coevolve.rewards.sandbox.worker.Worker.run", lambda self, program, plan: (found.pop(0),))
+        assert [box.run([program])[0][0].kind for _ in range(3)] == ["error", "passed", "passed"]
 
 
 def test_what_another_thread_drops_meanwhile_is_still_told(monkeypatch):

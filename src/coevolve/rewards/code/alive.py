@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from coevolve.rewards.code.syntax import loaded
+from coevolve.rewards.code.syntax import loaded, names_of
 
 _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 _MAKERS = {"list", "dict", "set"}
@@ -20,7 +20,7 @@ class Kept(NamedTuple):
 
 
 def alive(function: ast.AST, containers: Collection[str], is_quiet: Callable[[ast.AST], bool]) -> set[str]:
-    """Return the live names: those read by anything other than assignments to dead names.
+    """Return the live names: those read by anything other than assertions and assignments to dead names.
 
     containers: the names that hold a container created in the function. is_quiet: whether evaluating a node has no
     effect besides its value. Order is ignored: a name that is read anywhere is alive everywhere.
@@ -30,7 +30,9 @@ def alive(function: ast.AST, containers: Collection[str], is_quiet: Callable[[as
     waiting: list[ast.AST] = [function]
     while waiting:
         node = waiting.pop()
-        given = _given(node, containers)
+        if only_checks(node):
+            continue
+        given = given_by(node, containers)
         if given is None or not all(is_quiet(part) for part in given[1]):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 fresh.add(node.id)
@@ -73,21 +75,26 @@ def kept_in(node: ast.AST, containers: Collection[str]) -> Kept | None:
     return Kept(holder.id, parts) if isinstance(holder, ast.Name) and holder.id in containers else None
 
 
-def _given(node: ast.AST, containers: Collection[str]) -> tuple[list[str], list[ast.expr]] | None:
-    """Return (names, the expressions assigned to them) of a statement that only assigns; None for others."""
+def given_by(node: ast.AST, containers: Collection[str] = ()) -> tuple[set[str], list[ast.expr]] | None:
+    """Return (names, the expressions assigned to them) of a statement that only assigns names, or puts something into a
+    container; None for others."""
     if (kept := kept_in(node, containers)) is not None:
-        return [kept.name], kept.parts
+        return {kept.name}, kept.parts
     if isinstance(node, ast.Assign):
         held = node.targets
     elif isinstance(node, ast.AnnAssign | ast.AugAssign) and node.value is not None:
         held = [node.target]
     else:
         return None
-    parts = [part for target in held for part in ast.walk(target) if isinstance(part, ast.expr)]
-    if not all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.Starred) for part in parts):
-        return None
+    names = names_of(held)
     assert node.value is not None
-    return [part.id for part in parts if isinstance(part, ast.Name)], [node.value]
+    return None if names is None else (names, [node.value])
+
+
+def only_checks(node: ast.AST) -> bool:
+    """Return whether a node is an assertion that gives and assigns nothing: what it reads is not used for a result."""
+    acts = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+    return isinstance(node, ast.Assert) and not any(isinstance(part, acts) for part in ast.walk(node))
 
 
 def _is_made(value: ast.expr) -> bool:

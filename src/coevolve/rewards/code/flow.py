@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from coevolve.rewards.code.syntax import Function, loaded, parameters, reachable, statements
+from coevolve.rewards.code.syntax import Function, loaded, parameters, scope, statements
 
 _WORK = (ast.Call, ast.BinOp, ast.Subscript, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -21,7 +21,7 @@ class Flow:
 
     def __init__(self, function: Function, calls: Sequence[ast.Call]) -> None:
         self.body = statements(function)
-        self.nodes = list(reachable(self.body))
+        self.nodes = list(scope(self.body))
         self.returns = [node for node in self.nodes if isinstance(node, ast.Return)]
         self.calls = set(calls)
         self.given = [pair for node in self.nodes for pair in _given(node)]

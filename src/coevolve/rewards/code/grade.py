@@ -25,8 +25,8 @@ Everything is read from syntax trees. The paper's released code uses regular exp
 5. A thin wrapper returns what aux makes of main's parameters, possibly through names, functions, branches or loops that
    change nothing (see ``usage.is_wrapper`` and ``simplify``). In the released code, a main function of one or two lines
    with a call of aux is one.
-6. Results that are thrown away are found, also if they only feed dead code. In the released code, they are found only
-   where a blank stands between ``aux`` and its one argument.
+6. Results that are thrown away are found, also if they only feed dead code or asserts. In the released code, they
+   are found only where a blank stands between ``aux`` and its one argument.
 7. If both authors define aux, the helper's is run: imports, definitions or assignments of that name by main's author
    are left out, and so is a function that redefines the global name or reaches for it (``globals()``,
    ``aux.__code__``), so that the main agent is not paid for calling itself. Not caught is a function that assembles
@@ -42,19 +42,17 @@ Everything is read from syntax trees. The paper's released code uses regular exp
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Protocol
 
 from coevolve.rewards.code.extract import extract
-from coevolve.rewards.code.ignored import are_thrown_away
 from coevolve.rewards.code.merge import Piece, chunks
 from coevolve.rewards.code.schemes import SCHEMES, scheme
 from coevolve.rewards.code.simplify import simplify
-from coevolve.rewards.code.syntax import Function, definitions, function, parse, returns
-from coevolve.rewards.code.usage import Use, is_wrapper, uses
+from coevolve.rewards.code.syntax import definitions, function, parse, returns
+from coevolve.rewards.code.usage import is_wrapper, uses
 from coevolve.rewards.sandbox.types import Program, Verdict
 
 AUX, MAIN = "aux", "main"
@@ -88,8 +86,8 @@ class Grade:
     code: the program that was run, "" if none was. authors: the author of each of its lines, ``AUX``, ``MAIN``, or ""
     for the prelude. verdicts: one per test, () if nothing was run. pair: whether there are two authors. aux_defined,
     aux_returns: of the helper author's aux. syntax_error: "line 3: ...", of the helper's answer, or else of main's.
-    calls_aux, wrapper, ignored: how main uses aux, whoever wrote it (``usage``, ``ignored``). scheme: see ``schemes``;
-    None if there is none.
+    calls_aux, wrapper, ignored: how main uses aux, whoever wrote it (see ``usage`` and ``simplify``). scheme: see
+    ``schemes``; None if there is none.
     """
 
     code: str
@@ -196,8 +194,8 @@ def _judged(job: Job, texts: Mapping[str, str]) -> Grade:
         raise ValueError(f"grade: answers of {', '.join(texts) or 'nobody'}; want {MAIN}, or {AUX} and {MAIN}")
     first, first_error = _parsed(extract(texts.get(AUX, "")))
     second, second_error = _parsed(extract(texts[MAIN]))
-    aux = function(parse(first).body, AUX)
-    main = function(parse(second).body, job.entry)
+    aux = function(definitions(simplify(parse(first)).body), AUX)
+    main = function(definitions(simplify(parse(second)).body), job.entry)
     merged = _merged(job, first, second, [AUX] if aux else [])
     code, merged_error = _parsed("\n".join(text for text, _ in merged))
     error = first_error or second_error or merged_error
@@ -239,31 +237,23 @@ def _with_teamwork(judged: Grade, code: str, entry: str) -> Grade:
     """Return the grade with main's use of the helper filled in, if there is a main function that calls it.
 
     Main is simplified twice: once keeping calls of the helper as possible side effects, to see whether there is one,
-    and once treating them as free of side effects, to see whether their results are used.
+    and once treating them as free of side effects, to see whether their results are used: what is then left of the
+    calls.
     """
-    written, found = _calls(parse(code), entry)
-    kept, calls = _calls(simplify(parse(code)), entry) if found else (None, [])
-    if written is None or kept is None or not calls:
+    kept = definitions(simplify(parse(code)).body)
+    main = function(kept, entry)
+    calls = uses(main, kept, AUX) if main else []
+    if main is None or not calls:
         return judged
-    functions = definitions(simplify(parse(code), [AUX]).body)
-    main = functions[entry]
-    assert not isinstance(main, ast.ClassDef)
-    used = uses(main, functions, AUX)
-    wrapper = is_wrapper(main, used, functions)
-    ignored = not used or are_thrown_away(calls)
+    bare = definitions(simplify(parse(code), [AUX]).body)
+    rest = function(bare, entry)
+    assert rest is not None
+    used = uses(rest, bare, AUX)
+    wrapper = is_wrapper(rest, used, bare)
     return replace(
         judged,
         calls_aux=True,
         wrapper=wrapper,
-        ignored=ignored,
-        scheme=None if wrapper or ignored else scheme(written, found),
+        ignored=not used,
+        scheme=None if wrapper or not used else scheme(main, calls),
     )
-
-
-def _calls(tree: ast.Module, entry: str) -> tuple[Function | None, list[Use]]:
-    """Return main, if it is a function (else None), and its calls of the helper."""
-    functions = definitions(tree.body)
-    main = functions.get(entry)
-    if main is None or isinstance(main, ast.ClassDef):
-        return None, []
-    return main, uses(main, functions, AUX)

@@ -31,20 +31,15 @@ class Piece:
     tried: Collection[str] = ()
 
 
-def merge(pieces: Sequence[Piece]) -> str:
-    """Join the pieces into one program: all imports first, each once, starting with those from ``__future__``.
+def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
+    """Return the parts of one program made of the pieces, each with the index of its piece: all imports first, each
+    once, starting with those from ``__future__``.
 
     Functions, classes, constants and other top-level statements stay as written and in their order, so that the last
     definition of a name holds. Left out are statements that may define, in any way, a name that their piece must not
     define (see ``_takes``); idle statements; and those that try the code out (see ``_Trials``). Raises ValueError if a
     piece does not parse.
     """
-    return "\n".join(text for text, _ in chunks(pieces))
-
-
-def chunks(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
-    """Return the imports and statements that ``merge`` joins, each with the index of its piece. Raises ValueError if a
-    piece does not parse."""
     imports: dict[str, int] = {}
     rest: list[tuple[str, int]] = []
     bodies = [parse(piece.code).body for piece in pieces]

@@ -5,9 +5,10 @@
     return aux(x)
     return (aux(x), 0)[0]                        becomes    return aux(x)
 
-Each rule keeps what a function returns, as far as the shape of its code shows. Simplified are dead names, conditions
-that decide nothing, loops that run once or never, displays that are indexed at once, ``x - x`` and ``x == x`` (even if
-x could be NaN). What only a run would show (``len(x) < 0``) is not recognised.
+Each rule keeps what a function returns, as far as the shape of its code shows. Simplified are dead names, values that
+are overwritten before they are read, code that is never reached, conditions that decide nothing, loops that run once or
+never, displays that are indexed at once, ``0 * x``, ``x - x`` and ``x == x`` (even if x could be NaN). What only a run
+would show (``len(x) < 0``) is not recognised.
 """
 
 from __future__ import annotations
@@ -16,37 +17,53 @@ import ast
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from coevolve.rewards.code.alive import alive, containers, kept_in
-from coevolve.rewards.code.syntax import DEFINED, is_idle, loaded, targets, truth
+from coevolve.rewards.code.alive import alive, containers, given_by, kept_in, only_checks
+from coevolve.rewards.code.syntax import (
+    DEFINED,
+    assigned,
+    is_idle,
+    loaded,
+    names_of,
+    scope,
+    targets,
+    truth,
+)
+from coevolve.rewards.code.usage import called
 
 PURE = frozenset(
     """
-    abs all any bool chr dict divmod enumerate float frozenset hash id int isinstance len list max min ord pow print
-    range repr reversed round set sorted str sum tuple type zip
+    abs all any bool chr dict divmod enumerate eval filter float frozenset hash id int isinstance len list locals map
+    max min ord pow print range repr reversed round set sorted str sum tuple type vars zip
     """.split()  # noqa: SIM905
 )
-"""Functions without side effects: a call whose result is unused makes no difference."""
+"""Functions without side effects: a call whose result is unused makes no difference. (That of ``eval`` does not, in
+what anybody writes.)"""
 
 _ROUNDS = 8
 _BY_TEXT = {"locals", "vars", "eval", "exec"}
-"""Builtins that may read names as text: a function that uses one is not simplified."""
+"""Builtins that may read names as text: who reads one of them counts as reading every name."""
 _LEAVES = (ast.Return, ast.Raise)
+_JUMPS = (*_LEAVES, ast.Break, ast.Continue)
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _TAUTOLOGIES = (ast.Eq, ast.Is, ast.LtE, ast.GtE)
 
 
 def simplify(tree: ast.Module, pure: Collection[str] = ()) -> ast.Module:
-    """Simplify the functions of a tree's top level in place, and return the tree.
+    """Simplify the functions of a tree's top level and the methods of its classes in place, and return the tree.
 
-    pure: functions of the program whose unused calls may be removed, like those of ``PURE``.
+    ``name = lambda ...`` becomes a function too. pure: functions of the program whose unused calls may be removed, like
+    those of ``PURE``.
     """
+    bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
+    for body in bodies:
+        body[:] = map(_defined, body)
     shared = containers(tree.body)
     sinks = shared - alive(tree, shared, lambda _: True)
-    for node in tree.body:
-        if isinstance(node, DEFINED) and not loaded(node) & _BY_TEXT:
+    for node in (node for body in bodies for node in body):
+        if isinstance(node, DEFINED):
             nodes = list(ast.walk(node))
             for _ in range(_ROUNDS):
-                _Round(node, nodes, PURE | set(pure), sinks).apply()
+                _Round(node, nodes, pure, sinks).apply()
                 size, nodes = len(nodes), list(ast.walk(node))
                 if len(nodes) == size:  # nothing changed: every rule makes the tree smaller
                     break
@@ -54,25 +71,30 @@ def simplify(tree: ast.Module, pure: Collection[str] = ()) -> ast.Module:
 
 
 class _Round:
-    """One pass over a function. dead: names that nothing else depends on. sinks: dead names of containers, including
-    the program's. constants: names assigned once, with a constant. tried: nodes in the body of a ``try``, where even an
-    unused call may decide what is done.
+    """One pass over a function. pure: functions whose unused calls make no difference; helpers: those of the program
+    among them. dead: names that nothing else depends on. shared: names that other functions read or set. sinks: dead
+    names of containers, including the program's. constants: names assigned once, with a constant. tried: nodes in the
+    body of a ``try``, where even an unused call may decide what is done.
     """
 
     def __init__(
         self,
         function: ast.FunctionDef | ast.AsyncFunctionDef,
         nodes: Sequence[ast.AST],
-        pure: Collection[str],
+        helpers: Collection[str],
         sinks: Collection[str],
     ) -> None:
         stores = Counter(part.id for part in nodes if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load))
         stores.update(part.arg for part in nodes if isinstance(part, ast.arg))
         stores.update(part.name for part in nodes[1:] if isinstance(part, (*DEFINED, ast.ClassDef)))
         declared = {name for part in nodes if isinstance(part, ast.Global | ast.Nonlocal) for name in part.names}
-        self.nodes, self.pure = nodes, set(pure) - stores.keys()
+        outside = set(scope(function.body))
+        self.shared = declared | {part.id for part in nodes if isinstance(part, ast.Name) and part not in outside}
+        self.nodes, self.helpers = nodes, set(helpers) - stores.keys()
+        self.pure = PURE - stores.keys() | self.helpers
         own = containers(nodes) - {part.arg for part in nodes if isinstance(part, ast.arg)} - declared
-        self.dead = stores.keys() - alive(function, own, self.is_quiet) - declared
+        read = alive(function, own, self.is_quiet)
+        self.dead = set() if read & _BY_TEXT else stores.keys() - read - declared
         self.sinks = own & self.dead | (set(sinks) - stores.keys())
         self.constants = {
             name: part.value
@@ -100,8 +122,9 @@ class _Round:
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Call):
-                by_key = any(keyword.arg == "key" for keyword in node.keywords)  # the key is called, too
-                if by_key or not (isinstance(node.func, ast.Name) and node.func.id in self.pure):
+                functions = [node.func, *(keyword.value for keyword in node.keywords if keyword.arg == "key")]
+                functions += node.args[:1] if called(node) in ("map", "filter") else []
+                if not all(isinstance(part, ast.Name) and part.id in self.pure for part in functions):
                     return False
             elif isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
                 return False
@@ -117,10 +140,11 @@ class _Round:
             return block
         stays = node in self.tried or (isinstance(node, ast.Try) and block is node.body)
         found: list[ast.stmt] = []
+        overwritten = set() if stays else self._overwritten(block)
         for statement in block:
-            if stays or not self._leads_nowhere(statement):
+            if stays or not (statement in overwritten or self._leads_nowhere(statement)):
                 found += self._instead(statement)
-            if found and isinstance(found[-1], _LEAVES):
+            if found and isinstance(found[-1], _JUMPS):
                 break
         for i in range(len(found) - 2, -1, -1):  # ``if ...: return y`` before ``return y``
             part = found[i]
@@ -142,14 +166,32 @@ class _Round:
             return _idle(node.body + node.orelse) and self._all_dead([node.target]) and self.is_quiet(node.iter)
         if isinstance(node, ast.If):
             return _idle(node.body + node.orelse) and self.is_quiet(node.test)
+        if isinstance(node, ast.Assert):
+            return is_idle(node) or (only_checks(node) and bool(loaded(node) & self.helpers))
+        if isinstance(node, ast.Try) and not node.orelse:
+            rest = [*node.finalbody, *(part for handler in node.handlers for part in handler.body)]
+            return _idle(rest) and all(self._leads_nowhere(part) for part in node.body)
         return is_idle(node)
 
+    def _overwritten(self, block: Sequence[ast.stmt]) -> set[ast.stmt]:
+        """Return the assignments to names that nothing reads before the same block assigns them again."""
+        found: set[ast.stmt] = set()
+        again: set[str] = set()  # names that the statements below assign before they read them
+        for node in reversed(block):
+            names, values = given_by(node) or (set(), [])
+            if names and names <= again and self.is_quiet(*values):
+                found.add(node)
+                continue
+            again |= names - self.shared
+            read = set() if only_checks(node) else loaded(node)
+            again -= read | names if isinstance(node, ast.AugAssign) else read
+            if read & _BY_TEXT or _jumps(node):
+                again.clear()
+        return found
+
     def _all_dead(self, held: Sequence[ast.expr]) -> bool:
-        parts = [part for target in held for part in ast.walk(target) if isinstance(part, ast.expr)]
-        names = (ast.Name, ast.Tuple, ast.List, ast.Starred)
-        return all(isinstance(part, names) for part in parts) and not (
-            {part.id for part in parts if isinstance(part, ast.Name)} - self.dead
-        )
+        names = names_of(held)
+        return names is not None and names <= self.dead
 
     def _instead(self, node: ast.stmt) -> list[ast.stmt]:
         """Return simpler statements with the same effect: the branch that is taken, the body of a loop that runs once,
@@ -159,6 +201,12 @@ class _Round:
                 return node.body if holds else node.orelse
             if self.is_quiet(node.test) and _same(node.body, node.orelse):
                 return node.body
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and not loaded(node.value) & set(targets(node)):
+            pairs = assigned(node)
+            if len(pairs) > 1:  # a, b = c, d
+                return [ast.Assign([target], value) for target, value in pairs]
+        if isinstance(node, ast.While) and truth(node.test) is False:
+            return node.orelse
         if isinstance(node, ast.While) and truth(node.test) and _leaves_at_once(node):
             return node.body
         if isinstance(node, ast.For) and (items := _items(node.iter)) is not None:
@@ -169,7 +217,7 @@ class _Round:
         if isinstance(node, ast.Try) and not node.orelse and _idle(node.finalbody):
             ways = [handler.body for handler in node.handlers if not _raises_again(handler.body)]
             return node.body if all(_same(way, node.body) for way in ways) else [node]
-        return [node]
+        return [_defined(node)]
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
@@ -184,6 +232,12 @@ class _Round:
                 return node.body if holds else node.orelse
             if self.is_quiet(node.test) and _same(node.body, node.orelse):
                 return node.body
+        if isinstance(node, ast.BoolOp):
+            decided = [truth(value) is isinstance(node.op, ast.Or) for value in node.values]
+            if True in decided[:-1]:  # ``a or 1 or b``
+                node.values = node.values[: decided.index(True) + 1]
+            if len(node.values) == 1:
+                return node.values[0]
         if isinstance(node, ast.BoolOp | ast.BinOp | ast.Compare) and self.is_quiet(node):
             return _decided(node)
         return self._taken_apart(node) or _called_at_once(node) or node
@@ -215,6 +269,8 @@ def _decided(node: ast.BoolOp | ast.BinOp | ast.Compare) -> ast.expr:
         if decides and _same(node.left, node.comparators[0]):
             return ast.Constant(isinstance(node.ops[0], _TAUTOLOGIES))
         return node
+    if isinstance(node.op, ast.Mult | ast.BitAnd) and 0 in map(_constant, (node.left, node.right)):
+        return ast.Constant(0)
     if isinstance(node.op, ast.Sub | ast.BitXor) and _same(node.left, node.right):
         return ast.Constant(0)
     back = {ast.Add: ast.Sub, ast.Sub: ast.Add}.get(type(node.op))  # x + y - y
@@ -224,8 +280,24 @@ def _decided(node: ast.BoolOp | ast.BinOp | ast.Compare) -> ast.expr:
     return node
 
 
+def _defined(node: ast.stmt) -> ast.stmt:
+    """Return ``def f(x): return y`` for ``f = lambda x: y``; other statements unchanged."""
+    if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Lambda):
+        held = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if len(held) == 1 and isinstance(held[0], ast.Name):
+            body: list[ast.stmt] = [ast.Return(node.value.body)]
+            return ast.FunctionDef(name=held[0].id, args=node.value.args, body=body, decorator_list=[])
+    return node
+
+
 def _idle(block: Sequence[ast.stmt]) -> bool:
     return all(is_idle(node) for node in block)
+
+
+def _jumps(node: ast.stmt) -> bool:
+    """Return whether a statement may ``break`` or ``continue`` the loop around it."""
+    loops = (ast.For, ast.AsyncFor, ast.While)
+    return not isinstance(node, loops) and any(isinstance(part, ast.Break | ast.Continue) for part in ast.walk(node))
 
 
 def _leaves_at_once(loop: ast.For | ast.While) -> bool:

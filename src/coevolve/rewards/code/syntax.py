@@ -1,23 +1,22 @@
-"""Python syntax trees: parsing with a line for each error, definitions, scopes, and reachable statements."""
+"""Python syntax trees: parsing with a line for each error, assignments, definitions, and scopes."""
 
 from __future__ import annotations
 
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 Named = Function | ast.ClassDef
 
 DEEPEST, LARGEST = 200, 20_000
 """Most levels and nodes of a tree that is judged: its readers recurse once per level, where Python allows 1000 calls,
 and finish in seconds. The reference solutions of HumanEval and MBPP have at most 20 levels and 365 nodes."""
 
-_LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-_NAMED = (*DEFINED, ast.ClassDef)
+NAMED = (*DEFINED, ast.ClassDef)
 
 
 def parse(code: str) -> ast.Module:
@@ -35,7 +34,7 @@ def parse(code: str) -> ast.Module:
     except (RecursionError, MemoryError) as error:
         raise ValueError("line 1: nested too deep") from error
     _check_size(tree)
-    for node in _scope(tree.body):
+    for node in scope(tree.body):
         if isinstance(node, ast.Return):
             raise ValueError(f"line {node.lineno}: 'return' outside function")
     return tree
@@ -140,29 +139,35 @@ def targets(node: ast.AST) -> list[str]:
     return [target.id for target, _ in assigned(node) if isinstance(target, ast.Name)]
 
 
+def names_of(held: Iterable[ast.expr]) -> set[str] | None:
+    """Return the names in assignment targets such as ``a`` or ``b, *c``; None if something else (``a[0]``) is in
+    them."""
+    parts = [part for target in held for part in ast.walk(target) if isinstance(part, ast.expr)]
+    plain = all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.Starred) for part in parts)
+    return {part.id for part in parts if isinstance(part, ast.Name)} if plain else None
+
+
 def definitions(body: Sequence[ast.stmt]) -> dict[str, Named]:
     """Return the functions and classes of the top level by name; of several with the same name the last.
 
-    ``name = lambda ...`` is a function too, and ``name = cached(name)`` leaves the definition as it was; any other
-    assignment removes it.
+    ``name = cached(name)`` leaves the definition as it was; any other assignment removes it.
     """
     found: dict[str, Named] = {}
     for node in body:
-        if isinstance(node, _NAMED):
+        if isinstance(node, NAMED):
             found[node.name] = node
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         for name in targets(node) if value is not None else []:
-            if isinstance(value, ast.Lambda):
-                found[name] = value
-            elif value is not None and name not in loaded(value):
+            if value is not None and name not in loaded(value):
                 found.pop(name, None)
     return found
 
 
-def function(body: Sequence[ast.stmt], name: str) -> Function | None:
-    """Return the top-level function of this name; None if there is none, or if it is a class or a coroutine."""
-    found = definitions(body).get(name)
-    return None if isinstance(found, ast.ClassDef | ast.AsyncFunctionDef) else found
+def function(found: Mapping[str, Named], name: str) -> Function | None:
+    """Return the function of this name among ``definitions``; None if there is none, or if it is a class or a
+    coroutine."""
+    one = found.get(name)
+    return None if isinstance(one, ast.ClassDef | ast.AsyncFunctionDef) else one
 
 
 def loaded(node: ast.AST) -> set[str]:
@@ -171,19 +176,8 @@ def loaded(node: ast.AST) -> set[str]:
 
 
 def statements(function: Function) -> list[ast.stmt]:
-    """Return a function's body without idle statements, with the branch that is taken in place of an ``if`` with a
-    constant condition; the body of a lambda is a ``return``."""
-    if isinstance(function, ast.Lambda):
-        return [ast.copy_location(ast.Return(function.body), function.body)]
-    return list(_active(function.body))
-
-
-def _active(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    for node in body:
-        if isinstance(node, ast.If) and (holds := truth(node.test)) is not None:
-            yield from _active(node.body if holds else node.orelse)
-        elif not is_idle(node):
-            yield node
+    """Return a function's body without idle statements."""
+    return [node for node in function.body if not is_idle(node)]
 
 
 def parameters(function: Function) -> set[str]:
@@ -193,14 +187,14 @@ def parameters(function: Function) -> set[str]:
 
 
 def returns(function: Function) -> bool:
-    """Return whether a call gives a value: the function itself has a reachable ``yield``, or ``return`` of something
-    other than None.
+    """Return whether a call gives a value: the function itself has a ``yield``, or ``return`` of something other than
+    None. Code that is never reached counts, too: see ``simplify``.
 
     A plain call of a coroutine gives no value.
     """
     if isinstance(function, ast.AsyncFunctionDef):
         return False
-    return any(_gives(node) for node in reachable(statements(function)))
+    return any(_gives(node) for node in scope(statements(function)))
 
 
 def _gives(node: ast.AST) -> bool:
@@ -215,8 +209,8 @@ def is_none(node: ast.expr) -> bool:
 
 def bound(function: Function) -> set[str]:
     """Return a function's own names: its parameters, those of lambdas in it, and the names stored in it."""
-    body = [function.body] if isinstance(function, ast.Lambda) else function.body
-    return parameters(function) | stored(body) | {node.arg for node in _scope(body) if isinstance(node, ast.arg)}
+    inner = {node.arg for node in scope(function.body) if isinstance(node, ast.arg)}
+    return parameters(function) | stored(function.body) | inner
 
 
 def stored(body: Sequence[ast.AST]) -> set[str]:
@@ -226,10 +220,10 @@ def stored(body: Sequence[ast.AST]) -> set[str]:
     Names of comprehensions count as well, and so do those declared global, as they may be changed.
     """
     names: set[str] = set()
-    for node in _scope(body):
+    for node in scope(body):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             names.add(node.id)
-        elif isinstance(node, _NAMED):
+        elif isinstance(node, NAMED):
             names.add(node.name)
         elif isinstance(node, ast.alias):
             names.add((node.asname or node.name).split(".")[0])
@@ -238,47 +232,16 @@ def stored(body: Sequence[ast.AST]) -> set[str]:
     return names
 
 
-def _scope(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """Yield all nodes, without the insides of nested functions and classes."""
-    waiting = list(body)
+def scope(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Yield all nodes in their order, without the insides of nested functions and classes."""
+    waiting = list(reversed(body))
     while waiting:
         node = waiting.pop()
         yield node
-        if not isinstance(node, _NAMED):
-            waiting += ast.iter_child_nodes(node)
-            continue
-        waiting += node.decorator_list  # these and defaults are evaluated outside
-        if not isinstance(node, ast.ClassDef):
-            waiting += [part for part in [*node.args.defaults, *node.args.kw_defaults] if part is not None]
-
-
-def reachable(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes that may run when these statements do, in their order.
-
-    Left out are statements after a ``return``, ``raise``, ``continue`` or ``break``, branches that a constant condition
-    rules out, and the bodies of nested functions. A nested class counts as a whole.
-    """
-    for node in body:
-        yield node
-        if isinstance(node, DEFINED):
-            yield from reachable([*node.decorator_list, node.args])
-        elif isinstance(node, ast.ClassDef):
-            yield from ast.walk(node)
+        if not isinstance(node, NAMED):
+            inner = list(ast.iter_child_nodes(node))
         else:
-            for value in _fields(node):
-                yield from reachable(value if isinstance(value, list) else [value])
-        if isinstance(node, _LEAVES):
-            return
-
-
-def _fields(node: ast.AST) -> Iterator[ast.AST | list[ast.AST]]:
-    dead = None
-    if isinstance(node, ast.If | ast.IfExp | ast.While) and (holds := truth(node.test)) is not None:
-        dead = "orelse" if holds else "body"
-    if isinstance(node, ast.BoolOp):
-        decided = [truth(value) is isinstance(node.op, ast.Or) for value in node.values]
-        yield list(node.values[: decided.index(True) + 1]) if True in decided else list(node.values)
-        return
-    for name, value in ast.iter_fields(node):
-        if name != dead and isinstance(value, ast.AST | list):
-            yield [part for part in value if isinstance(part, ast.AST)] if isinstance(value, list) else value
+            inner = [*node.decorator_list]  # these and defaults are evaluated outside
+            if not isinstance(node, ast.ClassDef):
+                inner += [part for part in [*node.args.defaults, *node.args.kw_defaults] if part is not None]
+        waiting += reversed(inner)

@@ -9,14 +9,14 @@ from typing import Literal
 
 from coevolve.rewards.code.syntax import (
     DEFINED,
+    NAMED,
     Function,
     Named,
     assigned,
     bound,
     parameters,
-    reachable,
+    scope,
     statements,
-    truth,
 )
 
 _HIGHER = {"map", "filter", "reduce"}
@@ -37,9 +37,10 @@ def uses(main: Function, functions: Mapping[str, Named], helper: str) -> list[Us
     """Return the calls of the helper that may run when main does, in main or in functions and classes whose names it
     reads, main's own first.
 
-    functions: those of the top level. A call is ``helper(...)``, ``map``, ``filter`` or ``reduce`` of the helper, or a
-    call with ``key=helper``; not if the name is local to the function (a parameter, for example), and not in
-    unreachable code (see ``reachable``). Calls under another name (``f = helper``) are not recognised.
+    functions: those of the top level, simplified (``simplify``): in code that is never reached, a call would count. A
+    call is ``helper(...)``, ``map``, ``filter`` or ``reduce`` of the helper, or a call with ``key=helper``; not if the
+    name is local to the function (a parameter, for example). Calls under another name (``f = helper``) are not
+    recognised.
     """
     found: list[Use] = []
     seen: set[ast.AST] = set()
@@ -52,8 +53,8 @@ def uses(main: Function, functions: Mapping[str, Named], helper: str) -> list[Us
         if isinstance(function, ast.ClassDef):
             waiting += [(node, outer) for node in ast.walk(function) if isinstance(node, DEFINED)]
             continue
-        nodes = list(reachable(statements(function)))
-        inner = {node.name: node for node in nodes if isinstance(node, DEFINED)}
+        nodes = list(scope(statements(function)))
+        inner = {node.name: node for node in nodes if isinstance(node, NAMED)}
         own: dict[str, Named | None] = {**outer, **dict.fromkeys(bound(function)), **inner}
         found += _found(nodes, function, helper) if helper not in own else []
         for name in (node.id for node in nodes if isinstance(node, ast.Name)):
@@ -115,15 +116,8 @@ def is_wrapper(main: Function, uses: Sequence[Use], functions: Mapping[str, Name
 
 
 def _inner(function: Function) -> dict[str, Named]:
-    """Return the functions that are defined inside a function, by name, ``name = lambda ...`` included."""
-    found: dict[str, Named] = {}
-    for node in ast.walk(function):
-        if isinstance(node, DEFINED) and node is not function:
-            found[node.name] = node
-        for target, value in assigned(node):
-            if isinstance(target, ast.Name) and isinstance(value, ast.Lambda):
-                found[target.id] = value
-    return found
+    """Return the functions that are defined inside a function, by name."""
+    return {node.name: node for node in ast.walk(function) if isinstance(node, DEFINED) and node is not function}
 
 
 def _passes_on(function: Function, calls: Collection[ast.AST]) -> bool:
@@ -132,8 +126,7 @@ def _passes_on(function: Function, calls: Collection[ast.AST]) -> bool:
         if isinstance(statement, ast.Return):
             return statement.value is not None and _content(statement.value, holds, calls) == "result"
         if isinstance(statement, ast.Assign | ast.AnnAssign):
-            pairs = [(target, value) for target, value in assigned(statement) if not isinstance(value, ast.Lambda)]
-            given = [(target, _content(value, holds, calls)) for target, value in pairs]
+            given = [(target, _content(value, holds, calls)) for target, value in assigned(statement)]
             for target, content in given:
                 if content is None or not isinstance(target, ast.Name):
                     return False
@@ -175,14 +168,12 @@ _TWICE = (ast.USub, ast.Invert)
 
 
 def _without_neutral(node: ast.expr) -> ast.expr:
-    """Return ``x`` for ``x + 0``, ``1 * x``, ``+x``, ``-(-x)`` and ``x if True else y``; others unchanged."""
+    """Return ``x`` for ``x + 0``, ``1 * x``, ``+x`` and ``-(-x)``; others unchanged."""
     while True:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd):
             node = node.operand
         elif isinstance(node, ast.UnaryOp) and (twice := _negated(node.operand, node.op)) is not None:
             node = twice
-        elif isinstance(node, ast.IfExp) and (holds := truth(node.test)) is not None:
-            node = node.body if holds else node.orelse
         elif isinstance(node, ast.BinOp) and _is_neutral(node.right, node.op):
             node = node.left
         elif isinstance(node, ast.BinOp) and isinstance(node.op, _EITHER_SIDE) and _is_neutral(node.left, node.op):

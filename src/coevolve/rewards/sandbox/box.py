@@ -20,8 +20,8 @@ from coevolve.runtime.cores import cores
 CACHED = 8192
 """Most programs whose verdicts a sandbox caches."""
 
-_OF_THE_MACHINE = ("timeout", "crashed")
-"""Verdicts that a busy or full machine may have caused: they are not cached, as another run may end otherwise."""
+_NO_THREAD = "can't start new thread"
+"""Python's message where a thread is refused: the machine, or the user's other programs, may have left none."""
 
 
 class Sandbox:
@@ -95,7 +95,7 @@ class Sandbox:
         try:
             found = dict(zip(fresh, pool.map(self._one, fresh), strict=True))
         except RuntimeError as error:
-            if "can't start new thread" not in str(error):
+            if _NO_THREAD not in str(error):
                 raise
             raise MachineFullError from error
         except CancelledError:
@@ -103,7 +103,7 @@ class Sandbox:
         told = known | found
         with self._lock:
             for program, verdicts in told.items():  # a verdict read above may have been evicted since
-                if not any(verdict.kind in _OF_THE_MACHINE for verdict in verdicts):
+                if not any(map(_is_of_the_machine, verdicts)):
                     self._cache[program] = verdicts
                     self._cache.move_to_end(program)
             while len(self._cache) > CACHED:
@@ -133,6 +133,12 @@ class Sandbox:
             worker = self._local.worker = Worker(self._chosen, self._limits)
             self._started.append(worker)
         return worker.run(program, plan)
+
+
+def _is_of_the_machine(verdict: Verdict) -> bool:
+    """Return whether a busy or full machine may have caused a verdict: it is not cached, as another run may end
+    otherwise."""
+    return verdict.kind in ("timeout", "crashed") or _NO_THREAD in verdict.message
 
 
 def _end(workers: list[Worker]) -> None:

@@ -2,7 +2,7 @@
 
 Requests and replies are lists. ["load", code, setup, entry, names] -> ["loaded", the names that exist and do not hold
 plain data, (name, value) pairs of those that do]; ["call", number, what, arguments, keywords] -> ["value", number,
-value, changed arguments]; either -> ["raised", number, report].
+value, (position or name, value) pairs of arguments that it changed in place]; either -> ["raised", number, report].
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ class Guest:
     def call(self, number: int, what: Any, arguments: list[Any], keywords: list[Any]) -> list[Any]:
         """Call a function or object; if it returns None, also send back arguments that it changed in place."""
         callee = self.found(what[0], what[1:])
-        values = [wire.decode(argument, self.found) for argument in arguments]
-        result = callee(*values, **{name: wire.decode(value, self.found) for name, value in keywords})
+        given = {**dict(enumerate(arguments)), **dict(keywords)}  # by position or name
+        values = {place: wire.decode(value, self.found) for place, value in given.items()}
+        result = callee(*(values[i] for i in range(len(arguments))), **{name: values[name] for name, _ in keywords})
         changed = []
         if result is None:
-            for place, value in enumerate(values):
+            for place, value in values.items():
                 if isinstance(value, (list, dict, set, bytearray)):
                     now = wire.encode(value, self.lend)
-                    if now != arguments[place]:
+                    if now != given[place]:
                         changed.append([place, now])
         return ["value", number, wire.encode(result, self.lend), changed]
 

@@ -104,7 +104,7 @@ class Judge:
             elif (kind, number) == ("value", self.number):
                 value = wire.decode(rest[0], self._lent)
                 if value is None:
-                    _write_back(arguments, rest[1], self._lent)
+                    _write_back({**dict(enumerate(arguments)), **keywords}, rest[1], self._lent)
             else:
                 raise ValueError(kind)
         except (wire.Gone, ValueError, TypeError, LookupError):  # the reply breaks the protocol
@@ -218,9 +218,9 @@ def _back(value: Any) -> list[Any]:
     raise TypeError(f"a test passes a {type(value).__name__}; only plain data goes to the solution")
 
 
-def _write_back(arguments: tuple[Any, ...], changed: list[Any], other: Callable[[str, list[Any]], Any]) -> None:
+def _write_back(given: dict[Any, Any], changed: list[Any], other: Callable[[str, list[Any]], Any]) -> None:
     for place, raw in changed:
-        old, new = arguments[place], wire.decode(raw, other)
+        old, new = given[place], wire.decode(raw, other)
         if type(old) is not type(new) or not isinstance(old, (list, dict, set, bytearray)):
             raise wire.Gone("another type")
         old.clear()
