@@ -194,6 +194,13 @@ def test_what_counts_as_code(tmp_path: Path) -> None:
     assert code_in({"roles": {"novice": "ann", "expert": "bob"}, "feedback": "levels"}) == []
     assert code_in({"reward_model": str(packaged()["pretrain-imdb-classifier"])}) == []  # nobody else wrote it
     assert not code_in({"model": "a" * 5000 + ".yaml", "m": "\0.yaml"})
+    learner = {"name": "fsdp", "ranks": 2, "cluster": "ray://there:10001"}
+    assert code_in({"learner": learner}) == ["a Ray cluster at ray://there:10001"]
+    for own in ("ray", "torchrun", None):
+        assert not code_in({"learner": learner | {"cluster": own}})
+    assert code_in([{"engine": {"start": {}}}, {"engine": {"name": "vllm", "start": {"dtype": "auto"}}}]) == [
+        "an engine's server, started with flags of its own"
+    ]
 
 
 def test_the_key_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from coevolve.learners import LEARNERS, TORCHRUN
 from coevolve.models.names import is_recipe
 from coevolve.recipe.packaged import packaged
 from coevolve.rewards.judge import JUDGE
 from coevolve.runs.signature import files_in
+from coevolve.runtime.cluster import ANY
 from coevolve.tasks.coding import EXPERT
 
 
@@ -19,11 +21,12 @@ def code_in(settings: Any) -> list[str]:
 
     That is: Python files, which ``components.from_file`` would run; pre-training recipes that would be run, other than
     the packaged ones; an expert or a judge, whose server is sent the key in an environment variable that the settings
-    name; and a server that is started with flags, some of which load code.
+    name; a server that is started with flags, some of which load code; and a Ray cluster at an address, whose machines
+    can run code here.
     """
     files = [file for file in files_in(settings) if not is_recipe(file) or os.path.isfile(file)]
     files = [file for file in files if Path(file) not in packaged().values()]
-    return sorted({*files, *_experts(settings), *_servers(settings)})
+    return sorted({*files, *_told(settings)})
 
 
 def need_trust(owner: str | Path, settings: Any, why: str = "") -> None:
@@ -38,20 +41,18 @@ def need_trust(owner: str | Path, settings: Any, why: str = "") -> None:
         )
 
 
-def _servers(settings: Any) -> Iterator[str]:
-    for key, inner in settings.items() if isinstance(settings, Mapping) else ():
-        if key == "engine" and isinstance(inner, Mapping) and inner.get("start"):
+def _told(settings: Any) -> Iterator[str]:
+    """Yield what else needs trust, in words: of these settings and of all settings inside them."""
+    if isinstance(settings, Mapping):
+        engine, feedback = settings.get("engine"), settings.get("feedback")
+        if isinstance(engine, Mapping) and engine.get("start"):
             yield "an engine's server, started with flags of its own"
-        yield from _servers(inner)
-
-
-def _experts(settings: Any) -> Iterator[str]:
-    inner = settings.values() if isinstance(settings, Mapping) else settings
-    feedback = settings.get("feedback") if isinstance(settings, Mapping) else None
-    if isinstance(feedback, Mapping) and EXPERT in feedback:
-        yield f"feedback by an {EXPERT}"
-    if isinstance(settings, Mapping) and settings.get("name") == JUDGE:
-        yield f"a reward by a {JUDGE}"
+        if isinstance(feedback, Mapping) and EXPERT in feedback:
+            yield f"feedback by an {EXPERT}"
+        if settings.get("name") == JUDGE:
+            yield f"a reward by a {JUDGE}"
+        if settings.get("name") in LEARNERS and settings.get("cluster") not in (None, TORCHRUN, ANY):
+            yield f"a Ray cluster at {settings['cluster']}"
     if isinstance(settings, Mapping | list | tuple):
-        for value in inner:
-            yield from _experts(value)
+        for inner in settings.values() if isinstance(settings, Mapping) else settings:
+            yield from _told(inner)
