@@ -51,7 +51,9 @@ class Voice:
         blocks = "".join([*told, *(f"{text}\n\n" for text in said)])
         template = self.first if own is None else self.again
         filled = Instruction(template.format_map({**p.data, "told": blocks}))
-        return filled if own is None else [own, filled]
+        if own is None:
+            return filled
+        return [own, filled]
 
 
 def columns_of(voices: Mapping[Role, Voice], parts: Sequence[str], besides: Sequence[str]) -> tuple[str, ...]:
