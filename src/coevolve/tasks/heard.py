@@ -50,10 +50,8 @@ class Voice:
         said = [text for text in notes if text] or ([] if own is None else [again])
         blocks = "".join([*told, *(f"{text}\n\n" for text in said)])
         template = self.first if own is None else self.again
-        filled = Instruction(template.format_map({**p.data, "told": blocks}))
-        if own is None:
-            return filled
-        return [own, filled]
+        text = template.format_map({**p.data, "told": blocks})
+        return Instruction(text) if own is None else going_on(own, text)
 
 
 def columns_of(voices: Mapping[Role, Voice], parts: Sequence[str], besides: Sequence[str]) -> tuple[str, ...]:
